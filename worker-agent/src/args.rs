@@ -12,7 +12,7 @@ use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
-use crate::Options;
+use crate::{DryRunCounts, Options};
 use crate::allow::Allowed;
 use crate::core::AllowedNamespaces;
 use crate::enrol::{EnrolError, Join};
@@ -64,6 +64,10 @@ pub struct Args {
     /// A pod that names none runs as "default". Default: all.
     #[arg(long, env = "SWITCHYARD_ALLOW_SERVICE_ACCOUNTS", value_delimiter = ',', value_name = "NAMES")]
     pub allow_service_accounts: Vec<String>,
+    /// Whether a pod of each job is tried by a server-side dry run before the job is taken. Switch it off where policies let
+    /// only the cluster's own controllers create pods.
+    #[arg(long, env = "SWITCHYARD_DRY_RUNS", default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub dry_runs: bool,
     /// The configuration, for the admission of this cluster.
     #[command(flatten)]
     pub config: ConfigFlags,
@@ -128,6 +132,7 @@ impl Args {
             namespaces: allowed(&self.allow_namespaces),
             allowed: allow,
             health,
+            dry_runs: self.dry_runs.then(DryRunCounts::default),
             concurrency: self.writes_in_flight,
         })
     }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
-use crate::executor::{self, Executor};
+use crate::executor::{self, DryRunCounts, Executor};
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use crate::link::{Link, Links};
 use crate::memory::{Memory, Remembered};
@@ -77,6 +77,8 @@ pub struct Settings {
     pub frameworks: Vec<String>,
     /// Which kinds of jobs and which service accounts it may use.
     pub allowed: Allowed,
+    /// Counts the dry runs of jobs' pods; none: jobs are taken untried.
+    pub dry_runs: Option<DryRunCounts>,
     /// Writes to the cluster's API server in flight.
     pub concurrency: usize,
     /// The namespace in which to remember what must outlive this process; none: nothing is, and jobs with a fence are
@@ -179,6 +181,8 @@ impl Core {
             () = shutdown.cancelled() => return Ok(()),
             keeper = self.recall() => keeper,
         };
+        let mut reviews = JoinSet::new();
+        reviews.spawn(self.executor.clone().say_rights());
         let mut more_links = true;
         while more_links || self.to_agent.is_some() {
             let now = self.now();

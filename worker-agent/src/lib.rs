@@ -33,6 +33,7 @@ mod trouble;
 pub use crate::allow::Allowed;
 pub use crate::args::Args;
 pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core, run_core_with};
+pub use crate::executor::DryRunCounts;
 pub use crate::link::{HubEnd, Link, Links};
 pub use crate::place::cluster_uid;
 pub use crate::run::{Options, SOFTWARE, run};

@@ -16,6 +16,7 @@ use crate::allow::Allowed;
 use crate::capacity::from_controller;
 use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
 use crate::enrol;
+use crate::executor::DryRunCounts;
 use crate::health;
 use crate::identity::{Identity, Store};
 use crate::join::{self, JoinSource};
@@ -41,6 +42,8 @@ pub struct Options {
     pub namespaces: AllowedNamespaces,
     /// Which kinds of jobs and which service accounts it may use.
     pub allowed: Allowed,
+    /// Counts the dry runs of jobs' pods; none: jobs are taken untried.
+    pub dry_runs: Option<DryRunCounts>,
     /// Serves `/healthz`, `/readyz`, `/sessionz` and `/metrics`; none: not served.
     pub health: Option<TcpListener>,
     /// Writes to the cluster's API server in flight for the hub's workloads.
@@ -59,6 +62,7 @@ struct Agent {
     namespaces: AllowedNamespaces,
     frameworks: Vec<String>,
     allowed: Allowed,
+    dry_runs: Option<DryRunCounts>,
     /// The agent's own.
     namespace: String,
     origin: String,
@@ -78,6 +82,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let namespace = options.controller.namespace.clone();
     let frameworks = options.controller.config.all_frameworks();
     let handle = switchyard_controller::start(options.controller)?;
+    if let Some(counts) = &options.dry_runs {
+        handle.context.metrics.register(|registry| counts.register(registry.sub_registry_with_prefix("switchyard")));
+    }
     let (state, watched) = watch::channel(SessionState::initial());
     let agent = Agent {
         leadership: handle.leadership(),
@@ -90,6 +97,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         namespaces: options.namespaces,
         frameworks,
         allowed: options.allowed,
+        dry_runs: options.dry_runs,
         namespace,
         origin,
         concurrency: options.concurrency,
@@ -187,6 +195,7 @@ impl Agent {
             namespaces: self.namespaces.clone(),
             frameworks: self.frameworks.clone(),
             allowed: self.allowed.clone(),
+            dry_runs: self.dry_runs.clone(),
             concurrency: self.concurrency,
             memory: Some(self.namespace.clone()),
         };

@@ -285,6 +285,7 @@ fn agent(
         namespaces: AllowedNamespaces::All,
         frameworks: vec!["batch/job".to_owned()],
         allowed: switchyard_agent::Allowed::default(),
+        dry_runs: None,
         concurrency: 8,
         memory: None,
     };

@@ -28,6 +28,7 @@ mod cluster_profile;
 mod deploy;
 mod devices;
 mod dispatch;
+mod dry_runs;
 mod elastic;
 mod elastic_ray;
 mod elastic_remote;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt as _;
+use switchyard_agent::DryRunCounts;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::store::Store;
 use tokio::sync::{Notify, watch};
@@ -105,6 +106,7 @@ struct Running {
 struct Agents {
     running: BTreeMap<String, Running>,
     ending: BTreeMap<String, JoinHandle<()>>,
+    dry_runs: DryRunCounts,
 }
 
 impl Agents {
@@ -132,6 +134,8 @@ pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
     hosting.clusters.subscribe(move |_| ring.notify_one());
     let mut term = hosting.term.clone();
     let mut agents = Agents::default();
+    let counts = agents.dry_runs.clone();
+    hosting.ctx.metrics.register(|registry| counts.register(registry.sub_registry_with_prefix("switchyard")));
     loop {
         let now = *term.borrow_and_update();
         reconcile(&hosting, now, &mut agents, &shutdown);
@@ -178,6 +182,7 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
             origin: hosting.origin.clone(),
             clusters: hosting.clusters.clone(),
             frameworks: hosting.frameworks.clone(),
+            dry_runs: agents.dry_runs.clone(),
             ctx: hosting.ctx.clone(),
         };
         let stop = shutdown.child_token();

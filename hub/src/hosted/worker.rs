@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
 use switchyard_agent::link;
-use switchyard_agent::{CapacitySource, cluster_uid, run_core};
+use switchyard_agent::{CapacitySource, DryRunCounts, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
@@ -57,6 +57,7 @@ pub(super) struct Worker {
     pub(super) origin: String,
     pub(super) clusters: Store<MultiKueueCluster>,
     pub(super) frameworks: Vec<String>,
+    pub(super) dry_runs: DryRunCounts,
     pub(super) ctx: Arc<Context>,
 }
 
@@ -341,6 +342,7 @@ impl Worker {
             namespaces: switchyard_agent::AllowedNamespaces::All,
             frameworks: self.frameworks.clone(),
             allowed: switchyard_agent::Allowed::default(),
+            dry_runs: Some(self.dry_runs.clone()),
             concurrency: 32,
             // Fence is not to be had for a worker without an agent of its own.
             memory: None,

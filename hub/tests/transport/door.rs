@@ -294,6 +294,7 @@ impl Agent {
             namespaces: AllowedNamespaces::All,
             frameworks: vec!["batch/job".to_owned()],
             allowed: switchyard_agent::Allowed::default(),
+            dry_runs: None,
             concurrency: 4,
             memory: None,
         };

@@ -79,6 +79,9 @@ impl Executor {
                 if let Some(trouble) = self.unwelcome(payload, namespace) {
                     return Outcome::Refused(trouble);
                 }
+                if let Some(refusal) = self.try_pods(action.kind, payload, namespace).await {
+                    return refusal;
+                }
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 let stamp = Stamp { fence_after: *fence_after, gated: *gated, ..stamp };
                 match self.make(action.kind, payload, stamp) {
@@ -174,6 +177,16 @@ impl Executor {
         let disabled = job_kind(&payload.job).filter(|kind| !enabled(*kind));
         let disabled = disabled.map(|kind| bad_payload(&BadPayload::Disabled(kind.id().framework)));
         self.allowed.trouble(&payload.job, namespace).or(disabled)
+    }
+
+    /// Why the cluster would not run the payload's pods. The hub is to know before it settles on this cluster: they are tried with
+    /// the Workload.
+    async fn try_pods(&self, kind: Kind, payload: &Payload, namespace: &str) -> Option<Outcome> {
+        let dry_runs = self.dry_runs.as_ref().filter(|_| kind == Kind::Workload)?;
+        let trouble = dry_runs.trouble(&payload.job, namespace).await;
+        // That took a while.
+        let unsure = || Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned());
+        trouble.map(Outcome::Refused).or_else(|| (!self.may_write()).then(unsure))
     }
 
     /// What the payload holds of this kind, and how it is reached.

@@ -2,6 +2,7 @@
 //! actions on its API server.
 
 mod act;
+mod dry_run;
 mod group;
 mod members;
 mod parts;
@@ -18,6 +19,8 @@ use kube::Client;
 use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
+pub use dry_run::DryRunCounts;
+use dry_run::DryRuns;
 pub(crate) use watch::{is_out_of_reach, watch};
 
 use crate::admissions::Admissions;
@@ -72,6 +75,8 @@ pub(crate) struct Executor {
     admissions: Option<Arc<dyn Admissions>>,
     kinds: Arc<[Known]>,
     clock: Clock,
+    /// None: jobs are taken untried.
+    dry_runs: Option<Arc<DryRuns>>,
 }
 
 impl Executor {
@@ -86,12 +91,20 @@ impl Executor {
         let kinds = known(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
         let tidying = Arc::new(Semaphore::new(TIDYING));
-        Self { client, hub_id, origin, allowed, permits, tidying, admissions, kinds, clock }
+        let dry_runs = settings.dry_runs.clone().map(|counts| Arc::new(DryRuns::new(client.clone(), clock, counts)));
+        Self { client, hub_id, origin, allowed, permits, tidying, admissions, kinds, clock, dry_runs }
     }
 
     /// Whether this process may write to the cluster, as far as it knows.
     pub(crate) fn may_write(&self) -> bool {
         self.admissions.as_ref().is_none_or(|admissions| admissions.may_write())
+    }
+
+    /// Says in the log if its account lacks rights that dry runs need.
+    pub(crate) async fn say_rights(self) {
+        if let Some(dry_runs) = &self.dry_runs {
+            dry_runs.say_rights().await;
+        }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

@@ -35,6 +35,7 @@ impl Agent {
             namespaces: AllowedNamespaces::All,
             frameworks: vec!["batch/job".to_owned()],
             allowed: crate::Allowed::default(),
+            dry_runs: None,
             concurrency: 4,
             memory: None,
         };

@@ -50,5 +50,8 @@
 {{- with .Values.agent.allowServiceAccounts }}
 - --allow-service-accounts={{ join "," . }}
 {{- end }}
+{{- if not .Values.agent.dryRuns }}
+- --dry-runs=false
+{{- end }}
 {{- end }}
 {{- end -}}

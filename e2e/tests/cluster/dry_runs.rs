@@ -1,0 +1,177 @@
+//! A cluster that would refuse a job's pods refuses the job, in its API server's words, and the next cluster is asked.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use switchyard::{Output, move_job};
+use switchyard_e2e::fixture::Shared;
+use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, http, queues};
+
+const SOON: Duration = Duration::from_secs(60);
+/// Less than the first delay after which a cluster that refused is asked again by itself.
+const AT_ONCE: Duration = Duration::from_secs(8);
+
+/// West and east have agents; south has a kubeconfig.
+static FLEET: Shared<Fleet> = Shared::new(|| {
+    Box::pin(async {
+        let cluster = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64));
+        let fleet = Fleet::builder("dry-runs").agent(cluster("west")).agent(cluster("east")).bare(cluster("south"));
+        let fleet = fleet.start().await?;
+        fleet.hub().apply(["west", "east"].map(queues::agent_cluster)).await?;
+        fleet.connect().await?;
+        fleet.start_single("south").await?;
+        let (_, kubeconfig) = fleet.worker("south").service_account(NAMESPACE, "switchyard-remote-hub").await?;
+        let secret = queues::kubeconfig_secret(NAMESPACE, "south", &kubeconfig);
+        fleet.hub().apply([secret, queues::kubeconfig_cluster("south", "south")]).await?;
+        fleet.connected("south").await?;
+        Ok(fleet)
+    })
+});
+
+async fn fleet() -> &'static Fleet {
+    FLEET.get().await.unwrap()
+}
+
+/// A tenant whose jobs are offered to west first, where they fit more tightly.
+async fn tenant<'a>(fleet: &'a Fleet, stem: &str, clusters: &[&str]) -> Tenant<'a> {
+    let mut tenant = fleet.tenant(stem).hub(&[("cpu", "32")]);
+    for cluster in clusters {
+        tenant = tenant.worker(cluster, if *cluster == "west" { &[("cpu", "4")] } else { &[("cpu", "16")] });
+    }
+    tenant.make().await.unwrap()
+}
+
+fn account(tenant: &Tenant<'_>, name: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": tenant.name()});
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+}
+
+fn class(name: &str) -> Value {
+    json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7})
+}
+
+/// The job waits, its user reads these words, and no cluster has anything of it.
+async fn refused(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, words: &[&str], clusters: &[&str]) {
+    let row = tenant.await_status(job, "refused", SOON, |row| words.iter().all(|it| row.reason.contains(it))).await;
+    println!("{job}: {}", row.unwrap().reason);
+    for cluster in clusters {
+        assert_eq!(fleet.pods(cluster, tenant.name()).await.unwrap(), 0, "{job} on {cluster}");
+    }
+}
+
+#[test]
+fn job_goes_where_its_service_account_is() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = tenant(fleet, "account", &["west", "east"]).await;
+        fleet.hub().apply([account(&tenant, "robot")]).await.unwrap();
+        fleet.worker("east").apply([account(&tenant, "robot")]).await.unwrap();
+        tenant.submit(tenant.job("long").pod_field("serviceAccountName", json!("robot")).run_forever()).await.unwrap();
+        fleet.await_pods("east", tenant.name(), 1).await.unwrap();
+        assert_eq!(fleet.pods("west", tenant.name()).await.unwrap(), 0);
+        let dispatch = tenant.workload_of("long").await.unwrap().status.unwrap().dispatch.unwrap();
+        assert!(dispatch.history.is_empty(), "it was never committed to another: {:?}", dispatch.history);
+    });
+}
+
+#[test]
+fn job_that_no_cluster_would_run_says_why_and_runs_once_one_does() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = tenant(fleet, "class", &["west", "east"]).await;
+        let name = tenant.name().to_owned();
+        fleet.hub().apply([class(&name)]).await.unwrap();
+        tenant.submit(tenant.job("urgent").pod_field("priorityClassName", json!(name)).run_forever()).await.unwrap();
+        let why = |cluster: &str| {
+            format!("{cluster}: this cluster would refuse its pods: no PriorityClass with name {name} was found")
+        };
+        refused(fleet, &tenant, "urgent", &[&why("west"), &why("east")], &["west", "east"]).await;
+        // It is refused for ever longer. Once the class is there, its user need not wait.
+        tokio::time::sleep(Duration::from_secs(14)).await;
+        fleet.worker("west").apply([class(&name)]).await.unwrap();
+        let args =
+            move_job::Args { job: "urgent".to_owned(), to: "west".to_owned(), namespace: None, output: Output::Json };
+        move_job::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap();
+        eventually(AT_ONCE, "a pod on west", async || {
+            ensure!(fleet.pods("west", tenant.name()).await? == 1, "{}", tenant.status("urgent").await?.reason);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    });
+}
+
+#[test]
+fn pod_security_and_quota_of_a_cluster_are_met_before_a_job_is_sent() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let west = fleet.worker("west");
+        let strict = tenant(fleet, "strict", &["west"]).await;
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        let namespace = json!({"name": strict.name(), "labels": labels});
+        west.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})]).await.unwrap();
+        strict.submit(strict.job("root").run_forever()).await.unwrap();
+        refused(fleet, &strict, "root", &["west: this cluster would refuse its pods: violates PodSecurity"], &["west"])
+            .await;
+
+        let full = tenant(fleet, "full", &["west", "east"]).await;
+        let metadata = json!({"name": "none", "namespace": full.name()});
+        let quota = json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"requests.cpu": "1m"}},
+        });
+        west.apply([quota]).await.unwrap();
+        // The controller that would count what is used does not run here.
+        let quotas: Api<ResourceQuota> = Api::namespaced(west.admin.clone(), full.name());
+        let status = json!({"status": {"hard": {"requests.cpu": "1m"}, "used": {"requests.cpu": "0"}}});
+        quotas.patch_status("none", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        full.submit(full.job("elsewhere").cpu("1").run_forever()).await.unwrap();
+        fleet.await_pods("east", full.name(), 1).await.unwrap();
+        assert_eq!(fleet.pods("west", full.name()).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn kubeconfig_worker_is_tried_by_the_hub() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = tenant(fleet, "remote", &["south"]).await;
+        tenant.submit(tenant.job("robot").pod_field("serviceAccountName", json!("robot")).run_forever()).await.unwrap();
+        let words = "south: this cluster would refuse its pods: error looking up service account";
+        refused(fleet, &tenant, "robot", &[words], &["south"]).await;
+        fleet.worker("south").apply([account(&tenant, "robot")]).await.unwrap();
+        fleet.await_pods("south", tenant.name(), 1).await.unwrap();
+    });
+}
+
+/// Dry runs that an agent has counted.
+async fn counted(fleet: &Fleet, agent: &str) -> anyhow::Result<u64> {
+    let port = *fleet.metrics_ports().get(agent).context("no metrics")?;
+    let page = http::get(port, "/metrics").await?;
+    let counts = page.lines().filter(|line| line.starts_with("switchyard_dry_runs_total{"));
+    counts.map(|line| Ok(line.rsplit(' ').next().unwrap_or_default().parse::<u64>()?)).sum()
+}
+
+#[test]
+fn equal_jobs_share_one_dry_run() {
+    fixture::run(async {
+        const JOBS: usize = 40;
+        let fleet = fleet().await;
+        let tenant = fleet.tenant("many").hub(&[("cpu", "40")]).worker("west", &[("cpu", "40")]).make().await.unwrap();
+        let before = counted(fleet, "west").await.unwrap();
+        let jobs: Vec<String> = (0..JOBS).map(|index| format!("job-{index}")).collect();
+        for job in &jobs {
+            tenant.submit(tenant.job(job).cpu("1").run_forever()).await.unwrap();
+        }
+        fleet.await_pods("west", tenant.name(), JOBS).await.unwrap();
+        let run = counted(fleet, "west").await.unwrap() - before;
+        println!("{run} dry runs for {JOBS} jobs");
+        // Tests beside this one have some of their own.
+        assert!((1..=8).contains(&run), "{run}");
+    });
+}

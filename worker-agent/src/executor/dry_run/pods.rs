@@ -1,0 +1,213 @@
+//! The pods of a job as its controller would create them, one of each kind, for a dry run. Pure.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use switchyard_api::jobs::{JobKind, job_pod_sets, kind_of_owner, meta, sent_objects};
+
+/// The uid of an owner that is not there yet.
+const NO_UID: &str = "00000000-0000-4000-8000-000000000000";
+
+/// Pod templates of a job that are tried. A Workload has 18 pod sets at most.
+const MAX_TEMPLATES: usize = 18;
+
+/// What the cluster's controllers make of a pod template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fidelity {
+    /// Pods that are as it says.
+    Same,
+    /// Pods with all that it says, and more: a volume that it mounts may be added.
+    Completed,
+    /// Pods of which only the account and the classes are sure to be those that it names.
+    Changed,
+}
+
+impl Fidelity {
+    fn of(kind: &dyn JobKind) -> Self {
+        let id = kind.id();
+        match (id.group, id.kind) {
+            ("", "Pod") | ("batch", "Job") => Self::Same,
+            ("jobset.x-k8s.io", "JobSet")
+            | ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
+            | ("apps", "StatefulSet") => Self::Completed,
+            _ => Self::Changed,
+        }
+    }
+}
+
+/// A pod to try.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub(super) namespace: String,
+    pub(super) pod: Value,
+    pub(super) fidelity: Fidelity,
+    /// Of its template, whatever its job is called.
+    pub(super) template: [u8; 32],
+    /// The same without what its containers are told to do, so that jobs that differ in nothing else share an answer.
+    pub(super) shape: [u8; 32],
+}
+
+/// A pod of each template of a job. None where the kind's pods cannot be told from the job alone.
+pub(super) fn trials(job: &[u8], namespace: &str) -> Vec<Trial> {
+    let Ok(job) = serde_json::from_slice::<Value>(job) else { return Vec::new() };
+    let mut trials: Vec<Trial> = Vec::new();
+    for object in sent_objects(job) {
+        let (version, name) = (meta_text(&object, "apiVersion"), meta_text(&object, "kind"));
+        let Some(kind) = kind_of_owner(version, name) else { continue };
+        for pod_set in job_pod_sets(kind, &object).unwrap_or_default() {
+            let trial = trial(kind, &object, namespace, &pod_set.template.value());
+            if trials.len() < MAX_TEMPLATES && trials.iter().all(|it| it.template != trial.template) {
+                trials.push(trial);
+            }
+        }
+    }
+    trials
+}
+
+fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> Trial {
+    let id = kind.id();
+    let name = meta::name(job);
+    let owner = if id.kind == "JobSet" { ("batch/v1".to_owned(), "Job") } else { (id.api_version(), id.kind) };
+    let mut metadata = Map::new();
+    for field in ["labels", "annotations"] {
+        let of_template = template.get("metadata").and_then(|metadata| metadata.get(field));
+        metadata.extend(of_template.map(|map| (field.to_owned(), map.clone())));
+    }
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")});
+    pod["metadata"]["generateName"] = format!("{name}-").into();
+    pod["metadata"]["namespace"] = namespace.into();
+    if id.kind != "Pod" {
+        // Policies look for an owner. As a controller, Kueue's webhook would look for the job itself, which is not there.
+        let owner = json!({"apiVersion": owner.0, "kind": owner.1, "name": name, "uid": NO_UID});
+        pod["metadata"]["ownerReferences"] = json!([owner]);
+    }
+    let of = |template: &Value| hash(&[namespace, id.group, id.kind, &template.to_string()]);
+    let template = unnamed(template);
+    Trial {
+        namespace: namespace.to_owned(),
+        pod,
+        fidelity: Fidelity::of(kind),
+        template: of(&template),
+        shape: of(&shape(&template)),
+    }
+}
+
+/// Labels that Jobs' controller puts into templates, by the job.
+const OF_THE_JOB: [&str; 4] =
+    ["batch.kubernetes.io/job-name", "job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
+
+/// A template without the labels by which those of two equal jobs differ.
+fn unnamed(template: &Value) -> Value {
+    let mut unnamed = template.clone();
+    if let Some(labels) = unnamed.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.retain(|key, _| !OF_THE_JOB.contains(&key.as_str()));
+    }
+    unnamed
+}
+
+/// A template without commands, arguments and the values of variables.
+fn shape(template: &Value) -> Value {
+    let mut shape = template.clone();
+    for field in ["containers", "initContainers"] {
+        let containers = shape.get_mut("spec").and_then(|spec| spec.get_mut(field)).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.remove("command");
+            container.remove("args");
+            let variables = container.get_mut("env").and_then(Value::as_array_mut);
+            for variable in variables.into_iter().flatten().filter_map(Value::as_object_mut) {
+                variable.remove("value");
+            }
+        }
+    }
+    shape
+}
+
+fn hash(parts: &[&str]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+fn meta_text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, spec: &Value) -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"template": {
+                "metadata": {"labels": {"app": "a", "controller-uid": name, "batch.kubernetes.io/job-name": name}},
+                "spec": spec,
+            }},
+        })
+    }
+
+    fn spec(args: &str, image: &str) -> Value {
+        json!({"restartPolicy": "Never", "containers": [
+            {"name": "main", "image": image, "args": [args], "env": [{"name": "A", "value": args}]},
+        ]})
+    }
+
+    fn one(job: &Value) -> Trial {
+        let mut trials = trials(job.to_string().as_bytes(), "ns");
+        assert_eq!(trials.len(), 1, "{trials:?}");
+        trials.remove(0)
+    }
+
+    #[test]
+    fn pod_of_a_job_is_as_its_controller_makes_it() {
+        let pod = one(&job("a", &spec("x", "i"))).pod;
+        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": NO_UID}]);
+        assert_eq!(pod["metadata"]["ownerReferences"], owner);
+        assert_eq!((pod["metadata"]["generateName"].as_str(), pod["kind"].as_str()), (Some("a-"), Some("Pod")));
+        assert_eq!(pod["spec"], spec("x", "i"));
+        assert_eq!(pod["metadata"]["labels"]["app"], "a");
+    }
+
+    #[test]
+    fn jobs_share_an_answer_by_what_admission_goes_by() {
+        let first = one(&job("a", &spec("x", "i")));
+        for (case, other, same_template, same_shape) in [
+            ("another name", job("b", &spec("x", "i")), true, true),
+            ("other arguments", job("b", &spec("y", "i")), false, true),
+            ("another image", job("b", &spec("x", "j")), false, false),
+        ] {
+            let other = one(&other);
+            assert_eq!(first.template == other.template, same_template, "{case}");
+            assert_eq!(first.shape == other.shape, same_shape, "{case}");
+        }
+        let elsewhere = trials(job("a", &spec("x", "i")).to_string().as_bytes(), "other").remove(0);
+        assert_ne!(first.shape, elsewhere.shape, "each namespace has rules of its own");
+    }
+
+    #[test]
+    fn pod_of_the_hub_has_no_owner_and_what_cannot_be_read_is_not_tried() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"},
+            "spec": {"containers": [{"name": "main", "image": "i"}]},
+        });
+        let group = json!({"apiVersion": "v1", "kind": "List", "items": [pod, pod]});
+        assert!(one(&group).pod["metadata"].get("ownerReferences").is_none());
+        for other in ["{", "{}", r#"{"apiVersion": "example.com/v1", "kind": "Other"}"#] {
+            assert!(trials(other.as_bytes(), "ns").is_empty(), "{other}");
+        }
+    }
+
+    #[test]
+    fn template_is_tried_once_of_a_job_that_has_it_twice() {
+        let replicated = |name: &str| json!({"name": name, "template": {"spec": job("a", &spec("x", "i"))["spec"]}});
+        let set = json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s", "namespace": "ns"},
+            "spec": {"replicatedJobs": [replicated("one"), replicated("two")]},
+        });
+        let trial = one(&set);
+        assert_eq!(trial.fidelity, Fidelity::Completed);
+        assert_eq!(trial.pod["metadata"]["ownerReferences"][0]["kind"], "Job");
+    }
+}
