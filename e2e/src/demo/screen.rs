@@ -106,6 +106,7 @@ mod tests {
             cluster: cluster.map(str::to_owned),
             attempt: 1,
             reason: reason.into(),
+            ready: None,
             created: None,
         }
     }
