@@ -149,6 +149,41 @@ fn kubeconfig_worker_is_tried_by_the_hub() {
     });
 }
 
+#[test]
+fn references_are_looked_up_where_the_agent_may_read_them() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let (west, tenant) = (fleet.worker("west"), tenant(fleet, "references", &["west"]).await);
+        let of = |name: &str| json!({"name": name, "namespace": tenant.name()});
+        let group = "rbac.authorization.k8s.io";
+        let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
+        let role = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": of("references"), "rules": [rule],
+        });
+        let agent = json!({"kind": "ServiceAccount", "name": "switchyard-agent", "namespace": NAMESPACE});
+        let binding = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": of("references"),
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "references"}, "subjects": [agent],
+        });
+        west.apply([role, binding]).await.unwrap();
+        let volume = |kind: Value| json!([{"name": "v", "configMap": kind}]);
+        let needs = tenant.job("needs").pod_field("volumes", volume(json!({"name": "settings"})));
+        tenant.submit(needs.run_forever()).await.unwrap();
+        let words = "west: this cluster would not start its pods: ConfigMap \"settings\" not found";
+        refused(fleet, &tenant, "needs", &[words], &["west"]).await;
+        let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": of("settings")});
+        west.apply([settings]).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+
+        // Secrets it may not read, and what is optional need not be there.
+        let secret = json!([{"name": "v", "secret": {"secretName": "none"}}]);
+        tenant.submit(tenant.job("secret").pod_field("volumes", secret).run_forever()).await.unwrap();
+        let spare = volume(json!({"name": "none", "optional": true}));
+        tenant.submit(tenant.job("spare").pod_field("volumes", spare).run_forever()).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 3).await.unwrap();
+    });
+}
+
 /// Dry runs that an agent has counted.
 async fn counted(fleet: &Fleet, agent: &str) -> anyhow::Result<u64> {
     let port = *fleet.metrics_ports().get(agent).context("no metrics")?;

@@ -179,16 +179,6 @@ impl Executor {
         self.allowed.trouble(&payload.job, namespace).or(disabled)
     }
 
-    /// Why the cluster would not run the payload's pods. The hub is to know before it settles on this cluster: they are tried with
-    /// the Workload.
-    async fn try_pods(&self, kind: Kind, payload: &Payload, namespace: &str) -> Option<Outcome> {
-        let dry_runs = self.dry_runs.as_ref().filter(|_| kind == Kind::Workload)?;
-        let trouble = dry_runs.trouble(&payload.job, namespace).await;
-        // That took a while.
-        let unsure = || Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned());
-        trouble.map(Outcome::Refused).or_else(|| (!self.may_write()).then(unsure))
-    }
-
     /// What the payload holds of this kind, and how it is reached.
     fn make(&self, kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(Made, Access), BadPayload> {
         let (mut objects, access) = match kind {

@@ -27,7 +27,7 @@ use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::core::Settings;
-use crate::ledger::{Action, Outcome, Verb};
+use crate::ledger::{Action, Kind, Outcome, Payload, Verb};
 
 /// A write that takes longer than this has failed, as far as is known.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -105,6 +105,16 @@ impl Executor {
         if let Some(dry_runs) = &self.dry_runs {
             dry_runs.say_rights().await;
         }
+    }
+
+    /// Why the cluster would not run the payload's pods. The hub is to know before it settles on this cluster: they are tried with
+    /// the Workload.
+    async fn try_pods(&self, kind: Kind, payload: &Payload, namespace: &str) -> Option<Outcome> {
+        let dry_runs = self.dry_runs.as_ref().filter(|_| kind == Kind::Workload)?;
+        let trouble = dry_runs.trouble(&payload.job, namespace).await;
+        // That took a while.
+        let unsure = || Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned());
+        trouble.map(Outcome::Refused).or_else(|| (!self.may_write()).then(unsure))
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

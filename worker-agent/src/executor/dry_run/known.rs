@@ -70,7 +70,7 @@ mod tests {
     fn trial(shape: u8, template: u8) -> Trial {
         let pod = serde_json::Value::Null;
         let (template, shape) = ([template; 32], [shape; 32]);
-        Trial { namespace: "ns".to_owned(), pod, fidelity: Fidelity::Same, template, shape }
+        Trial { namespace: "ns".to_owned(), pod, fidelity: Fidelity::Same, references: Vec::new(), template, shape }
     }
 
     fn refused(own: bool) -> Answer {

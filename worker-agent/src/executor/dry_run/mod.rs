@@ -8,6 +8,7 @@
 mod answer;
 mod known;
 mod pods;
+mod references;
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use switchyard_api::names;
 use answer::Answer;
 use known::{Known, Remembered};
 use pods::{Trial, trials};
+use references::Reference;
 
 use crate::clock::Clock;
 use crate::ledger::Trouble;
@@ -90,7 +92,12 @@ impl DryRuns {
         if let Some(answer) = remembered.as_ref().and_then(|it| it.of(trial, self.clock.now())) {
             return answer.clone();
         }
-        let answer = self.run(trial).await;
+        let mut answer = self.run(trial).await;
+        if answer == Answer::Accepted
+            && let Some(trouble) = self.missing(trial).await
+        {
+            answer = Answer::Refused { trouble, own: false };
+        }
         self.counts.count(&answer);
         if let Answer::Unknown(why) = &answer {
             tracing::info!(
@@ -119,25 +126,70 @@ impl DryRuns {
         }
     }
 
+    /// The first reference of a pod that this account may read and that is not there.
+    async fn missing(&self, trial: &Trial) -> Option<Trouble> {
+        for reference in &trial.references {
+            if self.is_missing(&trial.namespace, reference).await {
+                let Reference { kind, name, .. } = reference;
+                let message = format!("this cluster would not start its pods: {kind} \"{name}\" not found");
+                return Some(Trouble::refused(&format!("{kind}NotFound"), message));
+            }
+        }
+        None
+    }
+
+    /// A read that is forbidden would be an alarm to whoever watches over Secrets: the right is asked for first.
+    async fn is_missing(&self, namespace: &str, reference: &Reference) -> bool {
+        let get = attributes("get", reference.plural, Some((namespace, &reference.name)));
+        if self.may(get).await != Some(true) {
+            return false;
+        }
+        let resource = ApiResource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            api_version: "v1".to_owned(),
+            kind: reference.kind.to_owned(),
+            plural: reference.plural.to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let found = tokio::time::timeout(DEADLINE, api.get_metadata_opt(&reference.name)).await;
+        matches!(found, Ok(Ok(None)))
+    }
+
+    /// Whether this account may do that; none if it is not known.
+    async fn may(&self, attributes: ResourceAttributes) -> Option<bool> {
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+        let answer = tokio::time::timeout(DEADLINE, reviews.create(&PostParams::default(), &review)).await.ok()?;
+        match answer {
+            Ok(review) => Some(review.status?.allowed),
+            Err(error) => {
+                tracing::info!(%error, "it is not known what this account may do");
+                None
+            }
+        }
+    }
+
     /// Says in the log if this account may not create pods everywhere, and jobs are thus taken untried.
     pub(super) async fn say_rights(&self) {
-        let create = ResourceAttributes {
-            verb: Some("create".to_owned()),
-            resource: Some("pods".to_owned()),
-            ..ResourceAttributes::default()
-        };
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(create), ..Default::default() },
-            ..SelfSubjectAccessReview::default()
-        };
-        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        match tokio::time::timeout(DEADLINE, reviews.create(&PostParams::default(), &review)).await {
-            Ok(Ok(review)) if review.status.as_ref().is_some_and(|status| !status.allowed) => tracing::info!(
+        if self.may(attributes("create", "pods", None)).await == Some(false) {
+            tracing::info!(
                 "this account may not create pods in every namespace: where it may not, jobs are taken without a dry run of \
                  their pods"
-            ),
-            Ok(Err(error)) => tracing::info!(%error, "it is not known whether this account may create pods"),
-            _ => {}
+            );
         }
+    }
+}
+
+/// A right to one object of the core group, or to all of a resource.
+fn attributes(verb: &str, resource: &str, object: Option<(&str, &str)>) -> ResourceAttributes {
+    let (namespace, name) = object.unzip();
+    ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        name: name.map(str::to_owned),
+        ..ResourceAttributes::default()
     }
 }

@@ -1,5 +1,6 @@
 //! The pods of a job as its controller would create them, one of each kind, for a dry run. Pure.
 
+use super::references::{Reference, references};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use switchyard_api::jobs::{JobKind, job_pod_sets, kind_of_owner, meta, sent_objects};
@@ -40,6 +41,8 @@ pub(super) struct Trial {
     pub(super) namespace: String,
     pub(super) pod: Value,
     pub(super) fidelity: Fidelity,
+    /// What it refers to that admission does not look for. None of pods that an operator changes: it may make what they refer to.
+    pub(super) references: Vec<Reference>,
     /// Of its template, whatever its job is called.
     pub(super) template: [u8; 32],
     /// The same without what its containers are told to do, so that jobs that differ in nothing else share an answer.
@@ -80,12 +83,15 @@ fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> 
         let owner = json!({"apiVersion": owner.0, "kind": owner.1, "name": name, "uid": NO_UID});
         pod["metadata"]["ownerReferences"] = json!([owner]);
     }
+    let fidelity = Fidelity::of(kind);
+    let references = if fidelity == Fidelity::Changed { Vec::new() } else { references(&pod) };
     let of = |template: &Value| hash(&[namespace, id.group, id.kind, &template.to_string()]);
     let template = unnamed(template);
     Trial {
         namespace: namespace.to_owned(),
         pod,
-        fidelity: Fidelity::of(kind),
+        fidelity,
+        references,
         template: of(&template),
         shape: of(&shape(&template)),
     }
