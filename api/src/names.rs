@@ -169,6 +169,8 @@ pub const HUB_ID: &str = "switchyard.dev/hub-id";
 pub const WORKLOAD_UID: &str = "switchyard.dev/workload-uid";
 /// Annotation on objects in a worker cluster: the attempt that made them.
 pub const ATTEMPT: &str = "switchyard.dev/attempt";
+/// Annotation on objects in a worker cluster: a keyed digest, by which they are known from objects of others with these marks.
+pub const PROOF: &str = "switchyard.dev/proof";
 /// Annotation on a hub's copy of a Workload: what `Origin.pod_sets` of the protocol says of the hub's Workload, in base64, where
 /// the copy has other pod sets.
 pub const POD_SETS_HASH: &str = "switchyard.dev/pod-sets-hash";
@@ -190,6 +192,9 @@ pub const DRAIN: &str = "drain";
 pub const DECLARED_LOST: &str = "switchyard.dev/declared-lost";
 /// Annotation on a MultiKueueCluster with a kubeconfig: `allowed` lets it lead to the hub's own cluster.
 pub const OWN_CLUSTER: &str = "switchyard.dev/own-cluster";
+/// Annotation on a MultiKueueCluster, a time in RFC 3339: for an hour from then, all objects on its cluster with the hub's marks are
+/// taken for the hub's, and signed.
+pub const TRUST_COPIES: &str = "switchyard.dev/trust-copies";
 /// Annotation on MultiKueueClusters: a new value releases the circuit breaker.
 pub const BREAKER_RELEASE: &str = "switchyard.dev/breaker-release";
 /// Annotation on a Workload, `ATTEMPT/CLUSTER`: this attempt is to be moved to that cluster.

@@ -16,13 +16,14 @@ use switchyard_controller::workload::is_group_workload;
 const PAGE: u32 = 500;
 
 /// Labels and annotations that say that a job is a copy.
-const OF_COPIES: [&str; 6] = [
+const OF_COPIES: [&str; 7] = [
     names::HUB_ID,
     names::MULTIKUEUE_ORIGIN,
     names::MULTIKUEUE_ORIGIN_UID,
     names::PREBUILT_WORKLOAD_NAME,
     names::WORKLOAD_UID,
     names::ATTEMPT,
+    names::PROOF,
 ];
 
 /// Arguments of `switchyard copies`.

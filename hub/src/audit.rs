@@ -32,6 +32,8 @@ pub enum Operation {
     Enrol,
     /// A step of the replacement of the hub's certificate authority.
     ReplaceAuthority,
+    /// Take all that has the hub's marks on a cluster for the hub's.
+    TrustCopies,
 }
 
 impl Operation {
@@ -47,6 +49,7 @@ impl Operation {
             Self::ReleaseBreaker => "release-breaker",
             Self::Enrol => "enrol",
             Self::ReplaceAuthority => "replace-authority",
+            Self::TrustCopies => "trust-copies",
         }
     }
 }

@@ -8,6 +8,7 @@ mod args;
 pub mod audit;
 pub mod cluster;
 pub mod clusters;
+pub mod copy_keys;
 pub mod dispatch;
 pub mod hosted;
 pub mod metrics;

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, Client, ResourceExt as _};
+use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::config::{Configuration, MultiKueue};
 use switchyard_api::names;
 use switchyard_controller::clock::Clock;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
+use crate::copy_keys::CopyKeys;
 use crate::dispatch::{Mode, Settings, StoreLoss};
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
@@ -161,7 +163,7 @@ async fn serve(
     let ctx = handle.context.clone();
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
     let found = identity(&ctx.client, &secrets, hub.advertise.as_deref(), &*ctx.clock).await?;
-    let (Stored { authority, hub_id, memory_since }, store_loss) = found;
+    let (Stored { authority, hub_id, memory_since, copy_key }, store_loss) = found;
     if let Some(since) = memory_since {
         tracing::warn!(%since, "this hub remembers nothing from before: what clusters have from then waits for its jobs");
     }
@@ -178,13 +180,17 @@ async fn serve(
     let guarded = sessions.guarding(move |cluster| hosted::has_jobs(&workloads, cluster));
     let sessions = Arc::new(guarded.raising(ctx.epoch_floor.clone()));
     inbox.connect(&ctx.stores);
-    let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
+    let clusters = ctx.stores.multi_kueue_clusters.clone();
+    let copy_keys = CopyKeys::new(copy_key, secrets.clone(), clusters, registry.clone(), ctx.clock.clone());
+    let copy_keys = Arc::new(copy_keys);
+    let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone(), copy_keys.clone());
 
     let living = StoredClusters { store: ctx.stores.multi_kueue_clusters.clone(), client: ctx.client.clone() };
     let gate = Gate::new(&hub_id, Arc::new(living), ctx.clock.clone());
     let tokens = Arc::new(SecretTokens::new(secrets.clone()));
     let services = Services {
-        enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), tokens, hub.server.agent_life),
+        enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), tokens, hub.server.agent_life)
+            .with_copy_keys(copy_keys.clone(), watched.clone()),
         agent: AgentService::new(gate, sessions.clone()),
     };
     let tls = Arc::new(TlsKeeper::new(authorities, hub.names.clone(), ctx.clock.clone())?);
@@ -193,7 +199,9 @@ async fn serve(
     tracing::info!(address = %listener.local_addr()?, "agents may dial in");
 
     let gauges = ClusterGauges { ctx: ctx.clone(), registry: registry.clone(), reports: reports.clone() };
+    let foreign = ForeignMarks::default();
     ctx.metrics.register(|shown| {
+        foreign.show(shown);
         shown.register_collector(Box::new(gauges));
         registry.show(shown);
     });
@@ -226,6 +234,8 @@ async fn serve(
         ctx: ctx.clone(),
         origin: ctx.config.multi_kueue.origin.clone(),
         frameworks: ctx.config.all_frameworks(),
+        copy_keys,
+        foreign,
         term: watched,
     };
     spawn(tasks, "hosted agents", ok(hosted::run(hosting, stop.clone())));

@@ -13,8 +13,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::v1::{
-    AgentMessage, Capacity, Certificate, EnrolRequest, FlavorCapacity, Hello, HubMessage, Observation, Observed,
-    PreemptionQuote, QueueCapacity, Reason, RenewRequest, Taint,
+    AgentMessage, Capacity, Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, FlavorCapacity, Hello,
+    HubMessage, Observation, Observed, PreemptionQuote, QueueCapacity, Reason, RenewRequest, Taint,
 };
 
 /// What the parts of one message of an agent may take in memory beside their texts, in bytes. An agent's largest, a
@@ -43,6 +43,8 @@ impl Weighed for HubMessage {}
 impl Weighed for Certificate {}
 impl Weighed for EnrolRequest {}
 impl Weighed for RenewRequest {}
+impl Weighed for CopyKeyRequest {}
+impl Weighed for CopyKeyAnswer {}
 
 impl Weighed for AgentMessage {
     fn weigh(wire: &[u8]) -> Result<usize, prost::DecodeError> {

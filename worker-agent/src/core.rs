@@ -17,9 +17,11 @@ use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::executor::{self, DryRunCounts, Executor};
+use crate::foreign::Foreign;
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use crate::link::{Link, Links};
 use crate::memory::{Memory, Remembered};
+use crate::proof::{Keys, Seal};
 use crate::talk::{Say, Talk};
 
 /// The newest capacity; none until it is known.
@@ -79,6 +81,10 @@ pub struct Settings {
     pub allowed: Allowed,
     /// Counts the dry runs of jobs' pods; none: jobs are taken untried.
     pub dry_runs: Option<DryRunCounts>,
+    /// How its copies are known from objects of others.
+    pub keys: Keys,
+    /// Counts objects of others that carry the hub's label.
+    pub foreign: Foreign,
     /// Writes to the cluster's API server in flight.
     pub concurrency: usize,
     /// The namespace in which to remember what must outlive this process; none: nothing is, and jobs with a fence are
@@ -149,7 +155,8 @@ impl Core {
         let clock = Clock::new();
         let memory = settings.memory.as_ref().map(|namespace| Memory::new(client.clone(), namespace, &settings.hub_id));
         let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
-        let (seen, watches) = executor::watch(&client, &settings.hub_id, &settings.frameworks);
+        let seal = Seal::new(&settings.hub_id, settings.keys.clone());
+        let (seen, watches) = executor::watch(&client, &seal, &settings.foreign, &settings.frameworks);
         let (capacity, capacity_watch) = match source {
             CapacitySource::Embedded(receiver) => (Some(receiver), None),
             CapacitySource::Watch(client) => {
@@ -160,7 +167,7 @@ impl Core {
         };
         Self {
             ledger: Ledger::new(rules),
-            executor: Executor::new(client, &settings, admissions, clock),
+            executor: Executor::new(client, &settings, seal, admissions, clock),
             clock,
             memory,
             remember: watch::channel(Remembered::default()).0,
@@ -370,6 +377,7 @@ impl Core {
             last_revision: memory.revision,
             clock: Some(std::time::SystemTime::now().into()),
             cluster_uid: self.settings.cluster_uid.clone(),
+            proves: self.settings.keys.is_enforced(),
         }
     }
 

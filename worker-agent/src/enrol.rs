@@ -8,7 +8,7 @@ use backon::{ExponentialBuilder, Retryable};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use switchyard_proto::v1::enrolment_client::EnrolmentClient;
-use switchyard_proto::v1::{EnrolRequest, RenewRequest};
+use switchyard_proto::v1::{CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -314,6 +314,20 @@ pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolEr
         return Err(IdentityError::Malformed(text).into());
     }
     Ok(renewed)
+}
+
+/// Asks for the key of this cluster's copies.
+///
+/// # Errors
+///
+/// The hub is away, does not know the request, or refuses.
+pub async fn copy_key(hub: &Route, identity: &Identity, request: CopyKeyRequest) -> Result<CopyKeyAnswer, EnrolError> {
+    let asking = async {
+        let channel = tls::connect(hub, tls::with_identity(identity, &hub.clock)?).await?;
+        let answer = EnrolmentClient::new(channel).copy_key(request).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| refused(&status, &identity.cluster))
+    };
+    tokio::time::timeout(DEADLINE, asking).await.map_err(|_| late())?
 }
 
 /// Renews the identity at two thirds of its life, for as long as this runs. Sessions go on; the next one uses the new.

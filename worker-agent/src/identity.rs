@@ -20,6 +20,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The Secret that holds the identity, in the agent's own namespace.
 pub const SECRET: &str = "switchyard-agent-identity";
+/// Entries of the Secret that begin so are not the identity's, and stay when it is renewed.
+pub(crate) const KEPT: &str = "copies.";
 
 /// Key of [`SECRET`]: the SHA-256 of the last join token that was tried, in hexadecimal digits.
 const TOKEN_DIGEST: &str = "join-token-sha256";
@@ -236,10 +238,36 @@ impl Store {
                 // Whoever holds the leadership writes; nothing of an older identity is worth keeping.
                 let there = answered(self.api.get(SECRET)).await?;
                 secret.metadata.resource_version = there.metadata.resource_version;
+                let kept = there.data.into_iter().flatten().filter(|(name, _)| name.starts_with(KEPT));
+                secret.data.get_or_insert_default().extend(kept);
                 answered(self.api.replace(SECRET, &params, &secret)).await.map(drop)
             }
             other => other.map(drop),
         }
+    }
+
+    /// The entries that are not the identity's.
+    ///
+    /// # Errors
+    ///
+    /// The Secret cannot be read.
+    pub(crate) async fn kept(&self) -> Result<BTreeMap<String, ByteString>, IdentityError> {
+        let secret = answered(self.api.get_opt(SECRET)).await?;
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        Ok(data.into_iter().filter(|(name, _)| name.starts_with(KEPT)).collect())
+    }
+
+    /// Puts these in the place of the entries that are not the identity's.
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses, or does not answer; or the Secret was changed meanwhile.
+    pub(crate) async fn keep(&self, kept: BTreeMap<String, ByteString>) -> Result<(), IdentityError> {
+        let mut secret = answered(self.api.get(SECRET)).await?;
+        let data = secret.data.get_or_insert_default();
+        data.retain(|name, _| !name.starts_with(KEPT));
+        data.extend(kept);
+        answered(self.api.replace(SECRET, &PostParams::default(), &secret)).await.map(drop)
     }
 }
 

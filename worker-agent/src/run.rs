@@ -1,7 +1,7 @@
 //! The agent's process: the admission controller always, the session while it leads.
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -17,10 +17,13 @@ use crate::capacity::from_controller;
 use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
 use crate::enrol;
 use crate::executor::DryRunCounts;
+use crate::foreign::ForeignMarks;
 use crate::health;
 use crate::identity::{Identity, Store};
 use crate::join::{self, JoinSource};
+use crate::keyring::Keyring;
 use crate::place::cluster_uid;
+use crate::proof::Keys;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
 use crate::tls::HubAddress;
@@ -67,8 +70,8 @@ struct Agent {
     namespace: String,
     origin: String,
     concurrency: usize,
-    boot_id: String,
     state: watch::Sender<SessionState>,
+    foreign: ForeignMarks,
 }
 
 /// Runs an agent until `shutdown`.
@@ -101,9 +104,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         namespace,
         origin,
         concurrency: options.concurrency,
-        boot_id: format!("{:032x}", rand::random::<u128>()),
         state,
+        foreign: ForeignMarks::default(),
     };
+    handle.context.metrics.register(|shown| agent.foreign.show(shown));
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let mut parts = JoinSet::new();
@@ -130,6 +134,16 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         return result;
     }
     result.and(controller.await)
+}
+
+/// What comes after the parts of a session.
+enum Next {
+    /// Nothing.
+    Over,
+    /// The same with another identity.
+    Identity,
+    /// The same with other keys.
+    Keys,
 }
 
 impl Agent {
@@ -166,40 +180,54 @@ impl Agent {
         // A new token ends the session's parts: they begin again with the identity that it bought.
         while !term.is_cancelled() {
             let join = self.join.current()?;
+            let known = self.store.load().await;
             let identity = tokio::select! {
                 () = term.cancelled() => return Ok(()),
                 identity = enrol::obtain(&self.store, &self.hub, join.as_ref()) => identity?,
             };
             let session = term.child_token();
             let _session = session.clone().drop_guard();
-            if !self.keep_session(identity, session).await? {
+            if !self.keep_session(identity, matches!(known, Ok(None)), session).await? {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Core, session and renewal, until one of them ends. True if a new token gave the cluster a new identity.
-    async fn keep_session(&self, identity: Identity, term: CancellationToken) -> anyhow::Result<bool> {
+    /// Core, session and renewal, until one of them ends. They begin anew with another key of the copies. `is_new`: this process has
+    /// got the cluster's first identity. True if a new token gave the cluster a new identity.
+    async fn keep_session(&self, identity: Identity, is_new: bool, term: CancellationToken) -> anyhow::Result<bool> {
         let cluster_uid = tokio::select! {
             () = term.cancelled() => return Ok(false),
             uid = cluster_uid(&self.client) => uid,
         };
-        let settings = Settings {
-            cluster: identity.cluster.clone(),
+        let keyring = Keyring {
+            client: self.client.clone(),
+            store: self.store.clone(),
+            hub: self.hub.clone(),
+            identity: Arc::new(ArcSwap::from_pointee(identity)),
             cluster_uid,
-            hub_id: identity.hub_id.clone(),
-            origin: self.origin.clone(),
-            boot_id: self.boot_id.clone(),
-            software: SOFTWARE.to_owned(),
-            namespaces: self.namespaces.clone(),
             frameworks: self.frameworks.clone(),
-            allowed: self.allowed.clone(),
-            dry_runs: self.dry_runs.clone(),
-            concurrency: self.concurrency,
-            memory: Some(self.namespace.clone()),
+            told: Mutex::default(),
         };
-        let identity = Arc::new(ArcSwap::from_pointee(identity));
+        let mut is_new = is_new;
+        loop {
+            let keys = tokio::select! {
+                () = term.cancelled() => return Ok(false),
+                keys = keyring.begin(is_new) => keys,
+            };
+            match self.keep_session_with(&keyring, keys, term.child_token()).await? {
+                Next::Over => return Ok(false),
+                Next::Identity => return Ok(true),
+                Next::Keys => is_new = false,
+            }
+        }
+    }
+
+    /// As [`Self::keep_session`], with these keys. Says what comes next.
+    async fn keep_session_with(&self, keyring: &Keyring, keys: Keys, term: CancellationToken) -> anyhow::Result<Next> {
+        let identity = keyring.identity.clone();
+        let settings = self.settings(&identity.load(), keyring.cluster_uid.clone(), keys.clone());
         let (links, incoming) = mpsc::channel(1);
         let dialler = Dialler {
             hub: self.hub.clone(),
@@ -221,15 +249,35 @@ impl Agent {
         let (source, store, hub) = (self.join.clone(), self.store.clone(), self.hub.clone());
         let joined =
             join::renewed(source, store, hub, move || current.load_full(), self.state.subscribe(), term.clone());
-        let (first, renewed) = tokio::select! {
-            first = parts.join_next() => (first, false),
-            () = joined => (None, !term.is_cancelled()),
+        let (first, next) = tokio::select! {
+            first = parts.join_next() => (first, Next::Over),
+            () = joined => (None, if term.is_cancelled() { Next::Over } else { Next::Identity }),
+            () = keyring.changed(&keys) => (None, Next::Keys),
         };
         term.cancel();
         while parts.join_next().await.is_some() {}
         match first {
-            Some(ended) => ended.context("a part of the session panicked")?.map(|()| false),
-            None => Ok(renewed),
+            Some(ended) => ended.context("a part of the session panicked")?.map(|()| Next::Over),
+            None => Ok(next),
+        }
+    }
+
+    fn settings(&self, identity: &Identity, cluster_uid: String, keys: Keys) -> Settings {
+        Settings {
+            cluster: identity.cluster.clone(),
+            cluster_uid,
+            hub_id: identity.hub_id.clone(),
+            origin: self.origin.clone(),
+            boot_id: format!("{:032x}", rand::random::<u128>()),
+            software: SOFTWARE.to_owned(),
+            namespaces: self.namespaces.clone(),
+            frameworks: self.frameworks.clone(),
+            allowed: self.allowed.clone(),
+            dry_runs: self.dry_runs.clone(),
+            keys,
+            foreign: self.foreign.of(&identity.cluster),
+            concurrency: self.concurrency,
+            memory: Some(self.namespace.clone()),
         }
     }
 }

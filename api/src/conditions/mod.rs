@@ -37,6 +37,8 @@ pub const EVICTIONS_STOPPED: &str = "EvictionsStopped";
 pub const FENCE_UNAVAILABLE: &str = "FenceUnavailable";
 /// MultiKueueCluster: it has workloads of this hub that the hub does not know. Ours.
 pub const ORPHANS_FOUND: &str = "OrphansFound";
+/// MultiKueueCluster: what has the hub's marks there counts as its copy without a proof. Ours.
+pub const COPIES_UNPROVED: &str = "CopiesUnproved";
 /// ClusterQueue: its quota is kept as the sum of the worker clusters'.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
 

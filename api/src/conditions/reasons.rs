@@ -300,6 +300,10 @@ pub mod multi_kueue_cluster {
     pub const UNKNOWN_WORKLOADS: &str = "UnknownWorkloads";
     /// None is unknown any more. Ours.
     pub const ALL_KNOWN: &str = "AllKnown";
+    /// Objects have the hub's marks and no proof, or it is not known whether some have. Ours.
+    pub const NO_PROOF: &str = "NoProof";
+    /// Copies have proofs. Ours.
+    pub const PROVED: &str = "Proved";
     /// They were released, or all are back. Ours.
     pub const RELEASED: &str = "Released";
     /// It is reached, and is another cluster than the one that has its jobs. Ours.

@@ -9,11 +9,12 @@ use crate::names;
 use crate::v1beta2::Workload;
 
 /// Labels and annotations of a hub's copy of a workload that say of what it is one.
-const MARKS: [&str; 7] = [
+const MARKS: [&str; 8] = [
     names::HUB_ID,
     names::MULTIKUEUE_ORIGIN,
     names::WORKLOAD_UID,
     names::ATTEMPT,
+    names::PROOF,
     names::FENCE_AFTER,
     names::JOB_OWNER_GVK,
     names::JOB_OWNER_NAME,

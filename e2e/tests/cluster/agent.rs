@@ -286,6 +286,8 @@ fn agent(
         frameworks: vec!["batch/job".to_owned()],
         allowed: switchyard_agent::Allowed::default(),
         dry_runs: None,
+        keys: switchyard_agent::proof::Keys::none(),
+        foreign: switchyard_agent::foreign::Foreign::default(),
         concurrency: 8,
         memory: None,
     };

@@ -144,7 +144,7 @@ fn marks_of_copies_are_written_by_the_agent_alone() {
         })
         .await
         .unwrap();
-        for mark in ["workload-uid", "attempt", "follows", "fence-after", "pod-sets-hash", "suspended"] {
+        for mark in ["workload-uid", "attempt", "proof", "follows", "fence-after", "pod-sets-hash", "suspended"] {
             let marked = job("marked", none(), json!({format!("switchyard.dev/{mark}"): "1"}));
             let error = create(&cluster.admin, &marked).await.unwrap_err();
             assert!(error.contains(refused), "{mark}: {error}");

@@ -158,6 +158,20 @@ pub fn orphans_found(cluster: &MultiKueueCluster, orphans: &[OrphanedWorkload]) 
     amiss(cluster, conditions::ORPHANS_FOUND, now, over)
 }
 
+/// `CopiesUnproved` of a MultiKueueCluster, given why marks alone make a copy there; empty: they do not. None if they never did.
+pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Condition> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let now = (!obstacle.is_empty()).then(|| {
+        let message = format!(
+            "{obstacle}. What has this hub's marks there counts as its copy, proved or not. If all of it is the hub's: \
+             `switchyard clusters trust-copies {name}`; else delete the other objects first"
+        );
+        (reasons::multi_kueue_cluster::NO_PROOF, message)
+    });
+    let over = (reasons::multi_kueue_cluster::PROVED, "nothing that counts as this hub's copy there lacks a proof");
+    amiss(cluster, conditions::COPIES_UNPROVED, now, over)
+}
+
 /// Names in a message, which has its bound, too.
 fn some_of(names: &[String]) -> String {
     const NAMED: usize = 10;
@@ -342,6 +356,17 @@ mod tests {
         );
         east.status.as_mut().unwrap().conditions.push(found);
         assert_eq!(orphans_found(&east, &[]).unwrap().reason, "AllKnown");
+    }
+
+    #[test]
+    fn unproved_copies_are_said_until_they_are_proved() {
+        let mut east = cluster("east", Some(true), &Value::Null);
+        assert!(copies_unproved(&east, "").is_none());
+        let found = copies_unproved(&east, "2 objects have this hub's marks and no proof: Job ns/a, Job ns/b").unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "NoProof"));
+        assert!(found.message.contains("Job ns/b. What has") && found.message.contains("trust-copies east`"));
+        east.status.as_mut().unwrap().conditions.push(found);
+        assert_eq!(copies_unproved(&east, "").unwrap().reason, "Proved");
     }
 
     #[test]

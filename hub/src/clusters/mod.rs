@@ -24,6 +24,7 @@ use switchyard_controller::write::{Target, WriteError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::copy_keys::CopyKeys;
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates};
 use crate::server::{Clusters, Member, Registry};
 use crate::shell::Reports;
@@ -86,6 +87,7 @@ pub struct Reconciler {
     registry: Arc<Registry>,
     reports: Arc<Reports>,
     hosted: Arc<HostedStates>,
+    copy_keys: Arc<CopyKeys>,
     queue: Queue<Item>,
     written: Mutex<BTreeMap<String, Instant>>,
 }
@@ -97,9 +99,10 @@ impl Reconciler {
         registry: Arc<Registry>,
         reports: Arc<Reports>,
         hosted: Arc<HostedStates>,
+        copy_keys: Arc<CopyKeys>,
     ) -> Arc<Self> {
-        let reconciler =
-            Arc::new(Self { ctx, registry, reports, hosted, queue: Queue::default(), written: Mutex::default() });
+        let (queue, written) = (Queue::default(), Mutex::default());
+        let reconciler = Arc::new(Self { ctx, registry, reports, hosted, copy_keys, queue, written });
         reconciler.connect();
         reconciler
     }
@@ -200,6 +203,7 @@ impl Reconciler {
             () = self.reports.bell.notified() => {}
             () = self.hosted.bell.notified() => {}
             () = self.registry.bell.notified() => {}
+            () = self.copy_keys.bell.notified() => {}
         }
     }
 
@@ -213,6 +217,7 @@ impl Reconciler {
                 None => {
                     self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
                     self.reports.forget(name);
+                    self.copy_keys.forget(name);
                     return Outcome::Done;
                 }
             },
@@ -268,6 +273,11 @@ impl Reconciler {
         if let Some(condition) = conditions::fence_unavailable(cluster, &self.fencing_queues(cluster, name)) {
             draft.set(condition);
         }
+        if let Some(obstacle) = self.unproved(name)
+            && let Some(condition) = conditions::copies_unproved(cluster, &obstacle)
+        {
+            draft.set_and_warn_once(api_conditions::COPIES_UNPROVED, condition);
+        }
         if let Some(orphans) = self.reports.orphans(name) {
             draft.after.orphans = orphans.iter().map(status::orphan).collect();
             if let Some(condition) = conditions::orphans_found(cluster, &draft.after.orphans) {
@@ -275,6 +285,14 @@ impl Reconciler {
             }
         }
         draft
+    }
+
+    /// Why marks alone make a copy on a cluster; empty: they do not. None while that is not known.
+    fn unproved(&self, name: &str) -> Option<String> {
+        match self.registry.get(name) {
+            Some(live) if live.proves => Some(String::new()),
+            _ => self.copy_keys.obstacle(name),
+        }
     }
 
     /// Queues that ask for a fence that nobody there can see to.

@@ -12,12 +12,15 @@ use std::time::Duration;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use switchyard_agent::proof::Seal;
 use switchyard_api::jobs::{JobKind, enabled_kinds};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 
 use crate::shell::{dispatches, follows};
+
+const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 
 /// A list or a write takes no longer.
 const CALL: Duration = Duration::from_secs(30);
@@ -26,7 +29,7 @@ const CALL: Duration = Duration::from_secs(30);
 pub(super) struct Adoption<'a> {
     pub(super) ctx: &'a Arc<Context>,
     pub(super) cluster: &'a str,
-    pub(super) hub_id: &'a str,
+    pub(super) seal: &'a Seal,
     pub(super) origin: &'a str,
     pub(super) remote: &'a Client,
 }
@@ -56,7 +59,10 @@ impl Adoption<'_> {
                 self.mark_job(resource, job, &uid, attempt).await?;
             }
             let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
-            let mut marks = self.marks(&uid, attempt);
+            // The Workloads of an elastic job have the proof of their chain as well.
+            let chain = copy.annotations().get(names::WORKLOAD_SLICE_NAME).filter(|chain| !chain.is_empty());
+            let names: Vec<&str> = std::iter::once(&name).chain(chain).map(String::as_str).collect();
+            let mut marks = self.marks(&uid, attempt, WORKLOAD, (&namespace, &names));
             marks["metadata"]["uid"] = copy.uid().into();
             if follows(&original) {
                 marks["metadata"]["annotations"][names::FOLLOWS] = "true".into();
@@ -134,19 +140,21 @@ impl Adoption<'_> {
         if !finalizers.iter().any(|finalizer| finalizer == names::TERMINAL_STATE) {
             finalizers.push(names::TERMINAL_STATE.to_owned());
         }
-        let mut marks = self.marks(uid, attempt);
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let gvk = format!("{}, Kind={}", resource.api_version, resource.kind);
+        let mut marks = self.marks(uid, attempt, &gvk, (&namespace, &[&name]));
         // A list is replaced as a whole: by what was read, or not at all.
         marks["metadata"]["resourceVersion"] = job.resource_version().into();
         marks["metadata"]["finalizers"] = finalizers.into();
-        let namespace = job.namespace().unwrap_or_default();
         let api: Api<DynamicObject> = Api::namespaced_with(self.remote.clone(), &namespace, resource);
-        call(api.patch(&job.name_any(), &params(), &Patch::Merge(marks))).await.map(drop)
+        call(api.patch(&name, &params(), &Patch::Merge(marks))).await.map(drop)
     }
 
-    fn marks(&self, uid: &str, attempt: u64) -> Value {
+    fn marks(&self, uid: &str, attempt: u64, gvk: &str, place: (&str, &[&str])) -> Value {
+        let proof = self.seal.proof(uid, attempt, gvk, place);
         json!({"metadata": {
-            "labels": {names::HUB_ID: self.hub_id},
-            "annotations": {names::WORKLOAD_UID: uid, names::ATTEMPT: attempt.to_string()},
+            "labels": {names::HUB_ID: self.seal.hub_id()},
+            "annotations": {names::WORKLOAD_UID: uid, names::ATTEMPT: attempt.to_string(), names::PROOF: proof},
         }})
     }
 }

@@ -3,6 +3,7 @@
 //! Only a leader runs them: two hubs never drive one worker by the same kubeconfig.
 
 mod adopt;
+mod keyed;
 pub mod kubeconfig;
 mod profile;
 mod source;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt as _;
 use switchyard_agent::DryRunCounts;
+use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::store::Store;
 use tokio::sync::{Notify, watch};
@@ -27,6 +29,7 @@ use worker::Worker;
 pub(crate) use worker::has_jobs;
 
 use crate::clusters::conditions::Reach;
+use crate::copy_keys::CopyKeys;
 use crate::server::Sessions;
 
 /// What agents in this process call themselves.
@@ -86,6 +89,10 @@ pub struct Hosting {
     pub origin: String,
     /// The kinds of jobs that may be sent.
     pub frameworks: Vec<String>,
+    /// By their keys the copies on each worker are known.
+    pub copy_keys: Arc<CopyKeys>,
+    /// Counts objects there that are no copies.
+    pub foreign: ForeignMarks,
     /// The hub's own cluster.
     pub ctx: Arc<switchyard_controller::Context>,
     /// The term in which they may run.
@@ -183,6 +190,8 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
             clusters: hosting.clusters.clone(),
             frameworks: hosting.frameworks.clone(),
             dry_runs: agents.dry_runs.clone(),
+            copy_keys: hosting.copy_keys.clone(),
+            foreign: hosting.foreign.clone(),
             ctx: hosting.ctx.clone(),
         };
         let stop = shutdown.child_token();

@@ -8,7 +8,9 @@ use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
+use switchyard_agent::foreign::ForeignMarks;
 use switchyard_agent::link;
+use switchyard_agent::proof::{Keys, Seal};
 use switchyard_agent::{CapacitySource, DryRunCounts, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
@@ -25,6 +27,7 @@ use super::source::{Reference, Source};
 use super::twins::{Claim, server};
 use super::{HOSTED_SOFTWARE, HostedStates, ranks};
 use crate::clusters::conditions::{self, Reach};
+use crate::copy_keys::CopyKeys;
 use crate::server::Sessions;
 
 /// How often the kubeconfig is looked at for a rotation.
@@ -58,6 +61,8 @@ pub(super) struct Worker {
     pub(super) clusters: Store<MultiKueueCluster>,
     pub(super) frameworks: Vec<String>,
     pub(super) dry_runs: DryRunCounts,
+    pub(super) copy_keys: Arc<CopyKeys>,
+    pub(super) foreign: ForeignMarks,
     pub(super) ctx: Arc<Context>,
 }
 
@@ -73,6 +78,8 @@ enum End {
     Stranger(String),
     /// It is the hub's own cluster.
     Own,
+    /// The key of the copies there has come into force.
+    Keyed,
     /// The hub's term has ended, or the cluster's.
     Over,
 }
@@ -107,6 +114,10 @@ impl Worker {
                 End::Over => return,
                 End::Rotated => {
                     tracing::info!(cluster = self.cluster, "kubeconfig rotated, connecting anew");
+                    failures = 0;
+                }
+                End::Keyed => {
+                    tracing::info!(cluster = self.cluster, "only what has a proof is a copy there, connecting anew");
                     failures = 0;
                 }
                 End::Taken(uid) => self.wait_for_twin(&bytes, &uid, &shutdown).await,
@@ -149,11 +160,15 @@ impl Worker {
         }
     }
 
+    /// The uid of the cluster that this MultiKueueCluster was last connected to.
+    pub(super) fn known_uid(&self) -> Option<String> {
+        self.clusters.get("", &self.cluster)?.status.as_ref()?.agent.as_ref()?.cluster_uid.clone()
+    }
+
     /// The uid of the cluster that has the jobs of this MultiKueueCluster, if that is another one. Its silence about them would
     /// be taken for their end.
     fn known_elsewhere(&self, uid: &str) -> Option<String> {
-        let status = self.clusters.get("", &self.cluster)?.status.clone()?;
-        let known = status.agent?.cluster_uid?;
+        let known = self.known_uid()?;
         (is_another(&known, uid) && has_jobs(&self.ctx.stores.workloads, &self.cluster)).then_some(known)
     }
 
@@ -287,10 +302,14 @@ impl Worker {
         if !uid.is_empty() && self.sessions.holder(&self.cluster, &uid).is_some() {
             return End::Taken(uid);
         }
+        let keys = tokio::select! {
+            () = shutdown.cancelled() => return End::Over,
+            keys = self.keys(&client, &uid) => keys,
+        };
         let adoption = Adoption {
             ctx: &self.ctx,
             cluster: &self.cluster,
-            hub_id: &self.hub_id,
+            seal: &Seal::new(&self.hub_id, keys.clone()),
             origin: &self.origin,
             remote: &client,
         };
@@ -304,8 +323,8 @@ impl Worker {
         let (agent, hub) = link::pair();
         let stop = shutdown.child_token();
         let source = CapacitySource::Watch(client.clone());
-        let mut core =
-            tokio::spawn(run_core(client.clone(), link::once(agent), source, self.settings(uid), stop.clone()));
+        let settings = self.settings(uid.clone(), keys.clone());
+        let mut core = tokio::spawn(run_core(client.clone(), link::once(agent), source, settings, stop.clone()));
         let (sessions, cluster) = (self.sessions.clone(), self.cluster.clone());
         let mut session = tokio::spawn(async move {
             let inbound = ReceiverStream::new(hub.to_hub).map(Ok);
@@ -322,6 +341,7 @@ impl Worker {
             _ = &mut session => End::Lost("the session ended".into()),
             () = self.changed(bytes) => End::Rotated,
             () = self.contested() => End::Rotated,
+            () = self.keyed(&client, &keys, &uid) => End::Keyed,
             error = gone(&client) => End::Lost(error),
         };
         // The core drops its end of the link, and that ends the session, which tells the dispatcher.
@@ -331,7 +351,7 @@ impl Worker {
         end
     }
 
-    fn settings(&self, cluster_uid: String) -> switchyard_agent::Settings {
+    fn settings(&self, cluster_uid: String, keys: Keys) -> switchyard_agent::Settings {
         switchyard_agent::Settings {
             cluster: self.cluster.clone(),
             cluster_uid,
@@ -343,6 +363,8 @@ impl Worker {
             frameworks: self.frameworks.clone(),
             allowed: switchyard_agent::Allowed::default(),
             dry_runs: Some(self.dry_runs.clone()),
+            keys,
+            foreign: self.foreign.of(&self.cluster),
             concurrency: 32,
             // Fence is not to be had for a worker without an agent of its own.
             memory: None,

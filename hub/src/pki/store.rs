@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ObjectMeta, PostParams};
+use switchyard_agent::proof::RootKey;
 use switchyard_api::names;
 
 use super::authority::Authority;
@@ -23,6 +24,13 @@ pub const TOKEN_SECRET: &str = "switchyard-join-tokens";
 pub const ADDRESS_KEY: &str = "hub-address";
 /// Key of [`CA_SECRET`]: the hub's identity.
 pub const HUB_ID_KEY: &str = "hub-id";
+/// Key of [`CA_SECRET`]: from it the keys of copies are derived.
+pub const COPY_KEY: &str = "copies.key";
+/// Key of [`CA_SECRET`]: the uids of kubeconfig workers whose key is in force, one a line.
+pub const PROVED_KEY: &str = "copies.in-force";
+
+/// Uids that [`PROVED_KEY`] holds. The oldest go first, which has those workers looked at again.
+const MAX_PROVED: usize = 4096;
 
 /// Writers of the same Secret that may win before us, one after another, until we give up.
 const ATTEMPTS: usize = 16;
@@ -37,6 +45,8 @@ pub struct Stored {
     pub hub_id: String,
     /// Since when the hub remembers what it has done; none if it has never forgotten anything.
     pub memory_since: Option<Timestamp>,
+    /// From it the keys of copies are derived.
+    pub copy_key: RootKey,
 }
 
 /// Reads the authority, or makes it. Of several replicas that try at once, one creates it and all use that one.
@@ -64,9 +74,17 @@ pub async fn load_or_create(
                 }
                 continue;
             }
-            let stored = Stored { memory_since: memory.map(|(since, _)| since), ..read(&secret)? };
+            let Some(copy_key) = copy_key(&secret)? else {
+                match secrets.replace(CA_SECRET, &post(), &with_copy_key(secret)).await {
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                    Err(error) => return Err(error).context("writing the key of copies to the CA Secret"),
+                }
+                continue;
+            };
+            let Identity { authority, hub_id } = read(&secret)?;
             publish_address(secrets, secret, address).await?;
-            return Ok(stored);
+            return Ok(Stored { authority, hub_id, memory_since: memory.map(|(since, _)| since), copy_key });
         }
         let authority = Authority::new(Ca::generate(hub_id, now)?);
         let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(hub_id.as_bytes().to_vec()))]);
@@ -74,9 +92,10 @@ pub async fn load_or_create(
         if let Some(address) = address {
             data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()));
         }
-        let secret = Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() };
+        let secret = with_copy_key(Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() });
         match secrets.create(&post(), &secret).await {
-            Ok(_) => return Ok(Stored { authority, hub_id: hub_id.to_owned(), memory_since: None }),
+            // Read again, as the other replicas do.
+            Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(error).context("creating the CA Secret"),
         }
@@ -84,13 +103,78 @@ pub async fn load_or_create(
     bail!("the Secret {CA_SECRET} appears and disappears; another program fights over it")
 }
 
-fn read(secret: &Secret) -> anyhow::Result<Stored> {
+/// The authority, and whose it is.
+struct Identity {
+    authority: Authority,
+    hub_id: String,
+}
+
+/// What the keys of copies are derived from; none in a Secret of a version that had none.
+fn copy_key(secret: &Secret) -> anyhow::Result<Option<RootKey>> {
+    let Some(text) = secret.data.as_ref().and_then(|data| data.get(COPY_KEY)) else { return Ok(None) };
+    let key = RootKey::parse(&text.0);
+    let key = key.with_context(|| format!("the Secret {CA_SECRET}: {COPY_KEY} is not 32 bytes in base64"))?;
+    Ok(Some(key))
+}
+
+/// With a new one. Of what was said to be in force, nothing is by it.
+fn with_copy_key(mut secret: Secret) -> Secret {
+    let data = secret.data.get_or_insert_default();
+    data.insert(COPY_KEY.to_owned(), ByteString(RootKey::generate().text().into_bytes()));
+    data.remove(PROVED_KEY);
+    secret
+}
+
+/// The uids of kubeconfig workers whose key is in force, oldest first.
+fn proved(secret: &Secret) -> Vec<String> {
+    let text = secret.data.as_ref().and_then(|data| data.get(PROVED_KEY));
+    let text = text.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default();
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether the key of the kubeconfig worker with this uid is in force.
+///
+/// # Errors
+/// When the API refuses, or the Secret is gone.
+pub async fn is_proved(secrets: &Api<Secret>, uid: &str) -> anyhow::Result<bool> {
+    Ok(proved(&existing(secrets).await?).iter().any(|known| known == uid))
+}
+
+/// Notes that the key of the kubeconfig worker with this uid is in force.
+///
+/// # Errors
+/// As [`is_proved`]; or others wrote the Secret each time.
+pub async fn note_proved(secrets: &Api<Secret>, uid: &str) -> anyhow::Result<()> {
+    for _ in 0..ATTEMPTS {
+        let secret = existing(secrets).await?;
+        let uids = proved(&secret);
+        if uids.iter().any(|known| known == uid) {
+            return Ok(());
+        }
+        match secrets.replace(CA_SECRET, &post(), &with_proved(secret, uids, uid)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => return Err(error).context("writing the CA Secret"),
+        }
+    }
+    bail!("the Secret {CA_SECRET} kept changing")
+}
+
+fn with_proved(mut secret: Secret, mut uids: Vec<String>, uid: &str) -> Secret {
+    uids.push(uid.to_owned());
+    let kept = &uids[uids.len().saturating_sub(MAX_PROVED)..];
+    let text = kept.join("\n") + "\n";
+    secret.data.get_or_insert_default().insert(PROVED_KEY.to_owned(), ByteString(text.into_bytes()));
+    secret
+}
+
+fn read(secret: &Secret) -> anyhow::Result<Identity> {
     let data = secret.data.clone().unwrap_or_default();
     let id = data.get(HUB_ID_KEY).with_context(|| format!("the Secret {CA_SECRET} has no key \"{HUB_ID_KEY}\""))?;
     let hub_id = String::from_utf8(id.0.clone()).with_context(|| format!("{CA_SECRET}: {HUB_ID_KEY} is not text"))?;
     let authority = Authority::read(&data)
         .with_context(|| format!("the Secret {CA_SECRET} is kept as it is; mend or delete it"))?;
-    Ok(Stored { authority, hub_id: hub_id.trim().to_owned(), memory_since: None })
+    Ok(Identity { authority, hub_id: hub_id.trim().to_owned() })
 }
 
 /// Since when the hub of this cluster, whose id would be `own` if it were new, remembers what it has done; and whether that is
@@ -139,7 +223,7 @@ pub async fn look(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::
 /// When it is being replaced already, the API refuses, or there is none yet.
 pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Authority> {
     let secret = existing(secrets).await?;
-    let Stored { authority, hub_id, .. } = read(&secret)?;
+    let Identity { authority, hub_id } = read(&secret)?;
     let next = authority.replace(Ca::generate(&hub_id, now)?)?;
     put(secrets, secret, &next).await?;
     Ok(next)
@@ -318,6 +402,32 @@ fn post() -> PostParams {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workers_with_a_key_in_force_are_noted_up_to_a_bound() {
+        let mut secret = with_copy_key(Secret::default());
+        assert!(copy_key(&secret).unwrap().is_some());
+        for index in 0..MAX_PROVED + 2 {
+            let uids = proved(&secret);
+            secret = with_proved(secret, uids, &format!("uid-{index}"));
+        }
+        let uids = proved(&secret);
+        assert_eq!((uids.len(), uids[0].as_str()), (MAX_PROVED, "uid-2"));
+        assert_eq!(proved(&with_copy_key(secret)), [""; 0], "nothing is in force by another key");
+    }
+
+    #[test]
+    fn secret_with_no_key_of_copies_is_told_from_one_that_is_broken() {
+        let with = |text: &str| {
+            let data = BTreeMap::from([(COPY_KEY.to_owned(), ByteString(text.as_bytes().to_vec()))]);
+            copy_key(&Secret { data: Some(data), ..Secret::default() })
+        };
+        assert!(copy_key(&Secret::default()).unwrap().is_none());
+        assert_eq!(
+            with("?").unwrap_err().to_string(),
+            "the Secret switchyard-hub-ca: copies.key is not 32 bytes in base64"
+        );
+    }
 
     #[test]
     fn a_hub_remembers_since_it_first_began_with_a_brought_identity_or_since_people_say() {

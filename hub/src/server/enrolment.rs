@@ -8,15 +8,17 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::v1::enrolment_server::Enrolment;
-use switchyard_proto::v1::{Certificate, EnrolRequest, RenewRequest};
+use switchyard_proto::v1::{Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::conn::Peer;
 use super::gate::{Gate, Refusal};
+use super::session::Term;
 use super::tls::Authorities;
 use crate::audit::{Line, Operation, Outcome, Who};
+use crate::copy_keys::CopyKeys;
 use crate::pki::ClusterIdentity;
 use crate::pki::ca::CaError;
 use crate::pki::store::RedeemError;
@@ -51,6 +53,8 @@ pub struct EnrolmentService {
     places: Semaphore,
     /// Of refusals.
     log: LogLimit,
+    /// The keys of copies, and the term in which they are given.
+    copy_keys: Option<(Arc<CopyKeys>, Term)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +75,13 @@ impl EnrolmentService {
     /// A service whose certificates last for `life`.
     pub fn new(gate: Gate, authorities: Authorities, tokens: Arc<dyn Tokens>, life: Duration) -> Self {
         let (places, log) = (Semaphore::new(AT_ONCE), LogLimit::default());
-        Self { gate, authorities, tokens, life, deadline: DEADLINE, places, log }
+        Self { gate, authorities, tokens, life, deadline: DEADLINE, places, log, copy_keys: None }
+    }
+
+    /// One that gives the keys of copies while `term` names one.
+    #[must_use]
+    pub fn with_copy_keys(self, keys: Arc<CopyKeys>, term: Term) -> Self {
+        Self { copy_keys: Some((keys, term)), ..self }
     }
 
     /// One that answers within another time.
@@ -91,6 +101,14 @@ impl EnrolmentService {
         self.tokens.redeem(&token, &request.csr, self.gate.now()).await?;
         tracing::info!(cluster = identity.cluster, token = token.id, "agent enrolled");
         Ok(certificate)
+    }
+
+    /// Who calls, if it may.
+    async fn caller<T>(&self, request: &Request<T>) -> Result<Arc<ClusterIdentity>, Reason> {
+        match request.extensions().get::<Peer>() {
+            Some(caller) => Ok(self.gate.caller(caller).await?),
+            None => Err(Refusal::NoCertificate.into()),
+        }
     }
 
     /// Whether a refusal may be logged; if so, how many were left out.
@@ -174,10 +192,7 @@ impl Enrolment for EnrolmentService {
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {
         let peer = address(&request);
-        let renewed = match request.extensions().get::<Peer>() {
-            Some(caller) => self.gate.caller(caller).await.map_err(Reason::from),
-            None => Err(Refusal::NoCertificate.into()),
-        };
+        let renewed = self.caller(&request).await;
         let renewed = renewed.and_then(|identity| Ok(self.issue(&request.get_ref().csr, &identity)?));
         match renewed {
             Ok(certificate) => {
@@ -192,5 +207,27 @@ impl Enrolment for EnrolmentService {
                 Err(refused())
             }
         }
+    }
+
+    async fn copy_key(&self, request: Request<CopyKeyRequest>) -> Result<Response<CopyKeyAnswer>, Status> {
+        let Some((keys, term)) = &self.copy_keys else { return Err(Status::unimplemented("no keys of copies")) };
+        let identity = match self.caller(&request).await {
+            Ok(identity) => identity,
+            Err(reason) => {
+                if let Some(left_out) = self.may_log() {
+                    let (peer, reason) = (address(&request), reason.to_string());
+                    tracing::warn!(%peer, reason, left_out, "key of copies not given");
+                }
+                return Err(refused());
+            }
+        };
+        // What keeps a key from being in force is told to the one that writes conditions.
+        if term.borrow().is_none() {
+            return Err(Status::unavailable("this replica does not lead"));
+        }
+        let CopyKeyRequest { cluster_uid, obstacle } = request.into_inner();
+        keys.note(&identity.cluster, &obstacle);
+        let key = keys.of(&identity.cluster, &cluster_uid).map(|key| key.to_bytes()).unwrap_or_default();
+        Ok(Response::new(CopyKeyAnswer { key, trust: keys.are_trusted(&identity.cluster) }))
     }
 }

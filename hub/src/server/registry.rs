@@ -53,6 +53,8 @@ pub struct Live {
     pub worker: Option<String>,
     /// Since when its agent cannot act on its cluster; none: it can.
     pub unable: Option<Timestamp>,
+    /// Whether only what has a proof counts as a copy there.
+    pub proves: bool,
 }
 
 /// The cluster that a metric is about.
@@ -241,7 +243,8 @@ mod tests {
 
     fn live(session_id: u64) -> Live {
         let (software, address) = (String::new(), String::new());
-        Live { session_id, since: Timestamp::UNIX_EPOCH, software, version: 1, address, worker: None, unable: None }
+        let since = Timestamp::UNIX_EPOCH;
+        Live { session_id, since, software, version: 1, address, worker: None, unable: None, proves: false }
     }
 
     fn member(name: &str) -> Member {

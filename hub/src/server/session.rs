@@ -233,6 +233,7 @@ impl Sessions {
             address: address.to_owned(),
             worker,
             unable: None,
+            proves: hello.proves,
         };
         let cut = match self.registry.enter(cluster, live.clone()) {
             Ok(cut) => cut,

@@ -295,6 +295,8 @@ impl Agent {
             frameworks: vec!["batch/job".to_owned()],
             allowed: switchyard_agent::Allowed::default(),
             dry_runs: None,
+            keys: switchyard_agent::proof::Keys::none(),
+            foreign: switchyard_agent::foreign::Foreign::default(),
             concurrency: 4,
             memory: None,
         };

@@ -20,6 +20,7 @@ use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workl
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, Known, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
+use crate::proof::Seal;
 
 /// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
 const ADMISSION_LOOKS: u32 = 20;
@@ -37,19 +38,19 @@ enum Made {
 
 /// How an object of one kind is reached and read.
 #[derive(Clone)]
-pub(super) struct Access {
-    pub(super) resource: ApiResource,
-    pub(super) gvk: Arc<str>,
+pub(crate) struct Access {
+    pub(crate) resource: ApiResource,
+    pub(crate) gvk: Arc<str>,
     /// None: a Workload.
-    pub(super) job_kind: Option<&'static dyn JobKind>,
+    pub(crate) job_kind: Option<&'static dyn JobKind>,
 }
 
 impl Access {
-    pub(super) fn workload() -> Self {
+    pub(crate) fn workload() -> Self {
         Self { resource: workload_resource(), gvk: workload_gvk(), job_kind: None }
     }
 
-    pub(super) fn job(kind: &'static dyn JobKind) -> Self {
+    pub(crate) fn job(kind: &'static dyn JobKind) -> Self {
         Self { resource: kind.id().api_resource(), gvk: owner_gvk(kind.id()).into(), job_kind: Some(kind) }
     }
 
@@ -64,10 +65,10 @@ impl Access {
     }
 
     /// The object as the ledger knows it, if it is this hub's.
-    pub(super) fn read(&self, object: &Value, hub_id: &str) -> Option<Object> {
+    pub(super) fn read(&self, object: &Value, seal: &Seal) -> Option<Object> {
         match self.job_kind {
-            None => read_workload(object, &self.gvk, hub_id).map(Object::Workload),
-            Some(kind) => read_job(object, kind, &self.gvk, hub_id).map(Object::Job),
+            None => read_workload(object, &self.gvk, seal).map(Object::Workload),
+            Some(kind) => read_job(object, kind, &self.gvk, seal).map(Object::Job),
         }
     }
 }
@@ -142,7 +143,7 @@ impl Executor {
     }
 
     fn stamp<'a>(&'a self, workload_uid: &'a str, attempt: u64, namespace: &'a str, name: &'a str) -> Stamp<'a> {
-        let (hub_id, origin) = (&*self.hub_id, &*self.origin);
+        let (hub_id, origin) = (self.seal.hub_id(), &*self.origin);
         Stamp { hub_id, origin, workload_uid, attempt, namespace, name, fence_after: None, gated: false }
     }
 
@@ -191,6 +192,7 @@ impl Executor {
                 (objects, Access::job(kind))
             }
         };
+        objects.iter_mut().for_each(|object| self.seal.sign(object, &access.gvk));
         if objects.iter().any(|object| is_member(&access, object)) {
             return Ok((Made::Group(objects), access));
         }
@@ -270,7 +272,7 @@ impl Executor {
     async fn find(&self, object: &DynamicObject, access: &Access, stamp: Stamp<'_>) -> Outcome {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         match self.api(access, stamp.namespace).get_opt(name).await {
-            Ok(there) => match there.and_then(|there| access.read(&value(&there), &self.hub_id)) {
+            Ok(there) => match there.and_then(|there| access.read(&value(&there), &self.seal)) {
                 Some(there) if there.meta().workload_uid == stamp.workload_uid => Outcome::Object(Box::new(there)),
                 _ => Outcome::Gone,
             },
@@ -291,7 +293,7 @@ impl Executor {
             Ok(None) => return Err(Outcome::Rejected(format!("{name} was in the way and is gone"))),
             Err(error) => return Err(failed(error, access, name)),
         };
-        Err(match access.read(&value(&there), &self.hub_id) {
+        Err(match access.read(&value(&there), &self.seal) {
             Some(object) if object.meta().workload_uid == stamp.workload_uid => return Ok(there),
             Some(object) => Outcome::Occupied { by: object.meta().workload_uid.clone() },
             None => Outcome::Refused(Trouble::refused(
@@ -416,7 +418,7 @@ impl Executor {
     }
 
     fn object(&self, access: &Access, object: &DynamicObject) -> Outcome {
-        match access.read(&value(object), &self.hub_id) {
+        match access.read(&value(object), &self.seal) {
             Some(object) => Outcome::Object(Box::new(object)),
             // Somebody took our marks off: it is not ours any more.
             None => Outcome::Gone,

@@ -14,6 +14,7 @@ use super::act::Access;
 use super::parts::shown;
 use super::read::read_meta;
 use crate::ledger::{JobEnd, Meta, Object, RemoteJob, Seen, Target};
+use crate::proof::Seal;
 
 /// The uid of the job that the members of a group are together.
 fn uid_of(workload_uid: &str, attempt: u64) -> String {
@@ -33,9 +34,9 @@ pub(super) fn is_member(access: &Access, object: &Value) -> bool {
 
 /// The job that these members of one attempt are together, none if they are not this hub's. `lost`: members are missing
 /// that had not ended.
-pub(super) fn read_group(members: Vec<Value>, access: &Access, hub_id: &str, lost: bool) -> Option<RemoteJob> {
+pub(super) fn read_group(members: Vec<Value>, access: &Access, seal: &Seal, lost: bool) -> Option<RemoteJob> {
     let kind = access.job_kind?;
-    let metas: Vec<Meta> = members.iter().filter_map(|it| read_meta(it, &access.gvk, hub_id)).collect();
+    let metas: Vec<Meta> = members.iter().filter_map(|it| read_meta(it, &access.gvk, seal)).collect();
     let first = metas.first()?.clone();
     let name = meta::prebuilt_workload_name(members.first()?).to_owned();
     let meta = Meta {
@@ -88,15 +89,15 @@ struct Group {
 /// The groups of one hub, put together from what one watch tells.
 pub(super) struct Groups {
     access: Access,
-    hub_id: String,
+    seal: Seal,
     groups: BTreeMap<String, Group>,
     /// While a list is coming: the members that were in it.
     listing: Option<BTreeSet<String>>,
 }
 
 impl Groups {
-    pub(super) fn new(access: Access, hub_id: String) -> Self {
-        Self { access, hub_id, groups: BTreeMap::new(), listing: None }
+    pub(super) fn new(access: Access, seal: Seal) -> Self {
+        Self { access, seal, groups: BTreeMap::new(), listing: None }
     }
 
     /// A list begins: what it lacks is gone, and until its end nothing is told.
@@ -129,7 +130,7 @@ impl Groups {
 
     /// A member is there, in this state.
     pub(super) fn apply(&mut self, object: Value) -> Option<Seen> {
-        let meta = read_meta(&object, &self.access.gvk, &self.hub_id)?;
+        let meta = read_meta(&object, &self.access.gvk, &self.seal)?;
         let uid = uid_of(&meta.workload_uid, meta.attempt);
         let group = self.groups.entry(uid.clone()).or_default();
         group.version = group.version.max(meta.version);
@@ -143,7 +144,7 @@ impl Groups {
 
     /// A member is gone; this was its last state, with the version of its deletion.
     pub(super) fn remove(&mut self, object: &Value) -> Option<Seen> {
-        let meta = read_meta(object, &self.access.gvk, &self.hub_id)?;
+        let meta = read_meta(object, &self.access.gvk, &self.seal)?;
         self.drop_member(&uid_of(&meta.workload_uid, meta.attempt), object, meta.version)
     }
 
@@ -157,14 +158,14 @@ impl Groups {
             return self.tell(uid);
         }
         self.groups.remove(uid);
-        let job = read_group(vec![last], &self.access, &self.hub_id, true)?;
+        let job = read_group(vec![last], &self.access, &self.seal, true)?;
         let (kind, workload_uid, target) = (self.access.kind(), job.meta.workload_uid, job.meta.target);
         Some(Seen::Deleted { kind, workload_uid, target })
     }
 
     fn tell(&self, uid: &str) -> Option<Seen> {
         let group = self.groups.get(uid)?;
-        let mut job = read_group(group.members.values().cloned().collect(), &self.access, &self.hub_id, group.lost)?;
+        let mut job = read_group(group.members.values().cloned().collect(), &self.access, &self.seal, group.lost)?;
         job.meta.version = group.version;
         Some(Seen::Applied(Box::new(Object::Job(job))))
     }
@@ -175,9 +176,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::proof::tests::{seal, signed};
 
     fn pod(name: &str, version: u64, phase: &str) -> Value {
-        json!({
+        let pod = json!({
             "metadata": {
                 "namespace": "ns", "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
                 "labels": {
@@ -191,7 +193,8 @@ mod tests {
                 "finalizers": ["switchyard.dev/terminal-state"],
             },
             "status": {"phase": phase},
-        })
+        });
+        signed(pod, "v1, Kind=Pod")
     }
 
     fn deleting(mut pod: Value) -> Value {
@@ -200,7 +203,7 @@ mod tests {
     }
 
     fn groups() -> Groups {
-        Groups::new(Access::job(&switchyard_api::jobs::pod::Pod), "hub".into())
+        Groups::new(Access::job(&switchyard_api::jobs::pod::Pod), seal())
     }
 
     /// What was told of a group: version, how many pods it shows, and how it stands.

@@ -31,7 +31,7 @@ impl Executor {
             let pod: DynamicObject =
                 serde_json::from_value(pod).map_err(|error| Outcome::Failed(format!("not an object: {error}")))?;
             let there = value(&self.create_one(&pod, access, stamp).await.map_err(of_several)?);
-            match read_meta(&there, &access.gvk, &self.hub_id) {
+            match read_meta(&there, &access.gvk, &self.seal) {
                 Some(meta) if meta.attempt == stamp.attempt => Ok(there),
                 _ => Err(Outcome::Failed("a pod of an earlier attempt is in the way, and is being removed".to_owned())),
             }
@@ -122,7 +122,7 @@ impl Executor {
         (namespace, name): (&str, &str),
         (workload_uid, attempt): (&str, u64),
     ) -> Result<Vec<(Value, Meta)>, Outcome> {
-        let mut selector = format!("{}={}", names::HUB_ID, self.hub_id);
+        let mut selector = format!("{}={}", names::HUB_ID, self.seal.hub_id());
         if name.len() <= LABEL_VALUE_MAX {
             selector = format!("{selector},{}={name}", names::PREBUILT_WORKLOAD_NAME);
         }
@@ -130,7 +130,7 @@ impl Executor {
         let listed = listed.map_err(|error| failed(error, access, name))?;
         let of_group = |object: &DynamicObject| {
             let object = value(object);
-            let meta = read_meta(&object, &access.gvk, &self.hub_id)?;
+            let meta = read_meta(&object, &access.gvk, &self.seal)?;
             (meta.workload_uid == workload_uid && meta.attempt == attempt).then_some((object, meta))
         };
         Ok(listed.items.iter().filter_map(of_group).collect())
@@ -139,7 +139,7 @@ impl Executor {
     /// The job that members are together, as it was before the last of their changes: what the watch tells of that one is
     /// not older, and it may know of others.
     fn group(&self, members: Vec<Value>, access: &Access) -> Outcome {
-        match read_group(members, access, &self.hub_id, false) {
+        match read_group(members, access, &self.seal, false) {
             Some(mut job) => {
                 job.meta.version = job.meta.version.saturating_sub(1).max(1);
                 Outcome::Object(Box::new(Object::Job(job)))

@@ -19,15 +19,17 @@ use kube::Client;
 use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
+pub(crate) use act::Access;
 pub use dry_run::DryRunCounts;
 use dry_run::DryRuns;
-pub(crate) use watch::{is_out_of_reach, watch};
+pub(crate) use watch::{is_others, is_out_of_reach, watch};
 
 use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::core::Settings;
 use crate::ledger::{Action, Kind, Outcome, Payload, Verb};
+use crate::proof::Seal;
 
 /// A write that takes longer than this has failed, as far as is known.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -63,11 +65,17 @@ fn known(frameworks: &[String]) -> Vec<Known> {
     known
 }
 
+/// How each kind of copies is reached, and whether the cluster has to have it: Workloads, and all kinds of jobs.
+pub(crate) fn reached(frameworks: &[String]) -> impl Iterator<Item = (Access, bool)> {
+    let jobs = known(frameworks).into_iter().map(|known| (Access::job(known.kind), known.enabled));
+    std::iter::once((Access::workload(), true)).chain(jobs)
+}
+
 /// Performs actions, a bounded number at once.
 #[derive(Clone)]
 pub(crate) struct Executor {
     client: Client,
-    hub_id: Arc<str>,
+    seal: Seal,
     origin: Arc<str>,
     allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
@@ -83,16 +91,17 @@ impl Executor {
     pub(crate) fn new(
         client: Client,
         settings: &Settings,
+        seal: Seal,
         admissions: Option<Arc<dyn Admissions>>,
         clock: Clock,
     ) -> Self {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
-        let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
+        let origin = settings.origin.as_str().into();
         let kinds = known(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
         let tidying = Arc::new(Semaphore::new(TIDYING));
         let dry_runs = settings.dry_runs.clone().map(|counts| Arc::new(DryRuns::new(client.clone(), clock, counts)));
-        Self { client, hub_id, origin, allowed, permits, tidying, admissions, kinds, clock, dry_runs }
+        Self { client, seal, origin, allowed, permits, tidying, admissions, kinds, clock, dry_runs }
     }
 
     /// Whether this process may write to the cluster, as far as it knows.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::read::{bytes, read_meta};
+use super::read::{bytes, read_claimed};
 use crate::ledger::Seen;
+use crate::proof::Seal;
 
 /// Bytes of statuses that are told whole. Of more, so many pods, only what their readiness is told by.
 const WHOLE: usize = 256 * 1024;
@@ -31,21 +32,22 @@ fn brief(status: &Value) -> Value {
 
 /// The pods of one attempt of a workload: names and statuses by their uids.
 type Pods = BTreeMap<String, (String, Value)>;
-/// A workload's uid and an attempt.
-type Of = (String, u64);
+/// A namespace, a workload's uid and an attempt.
+type Of = (String, String, u64);
 
-/// The pods of one hub's objects, as one watch tells of them.
+/// The pods of one hub's objects, as one watch tells of them. Their controller copies the marks of a template, and no proof can name
+/// each pod: they count for the copy with the same marks in the same namespace alone, which the ledger has.
 pub(super) struct Parts {
     gvk: Arc<str>,
-    hub_id: String,
+    seal: Seal,
     pods: BTreeMap<Of, Pods>,
     /// While a list is coming: what was known before.
     before: Option<BTreeMap<Of, Pods>>,
 }
 
 impl Parts {
-    pub(super) fn new(gvk: Arc<str>, hub_id: String) -> Self {
-        Self { gvk, hub_id, pods: BTreeMap::new(), before: None }
+    pub(super) fn new(gvk: Arc<str>, seal: Seal) -> Self {
+        Self { gvk, seal, pods: BTreeMap::new(), before: None }
     }
 
     /// A list begins: until its end nothing is told.
@@ -66,8 +68,8 @@ impl Parts {
 
     /// A pod is there, in this state.
     pub(super) fn apply(&mut self, pod: &Value) -> Option<Seen> {
-        let meta = read_meta(pod, &self.gvk, &self.hub_id)?;
-        let of = (meta.workload_uid, meta.attempt);
+        let meta = read_claimed(pod, &self.gvk, &self.seal)?;
+        let of = (meta.target.namespace, meta.workload_uid, meta.attempt);
         let pods = self.pods.entry(of.clone()).or_default();
         if meta.deleting {
             pods.remove(&meta.target.uid);
@@ -80,8 +82,8 @@ impl Parts {
 
     /// A pod is gone.
     pub(super) fn remove(&mut self, pod: &Value) -> Option<Seen> {
-        let meta = read_meta(pod, &self.gvk, &self.hub_id)?;
-        let of = (meta.workload_uid, meta.attempt);
+        let meta = read_claimed(pod, &self.gvk, &self.seal)?;
+        let of = (meta.target.namespace, meta.workload_uid, meta.attempt);
         self.pods.get_mut(&of)?.remove(&meta.target.uid);
         self.told(&of)
     }
@@ -96,13 +98,15 @@ impl Parts {
     fn tell(&self, of: &Of) -> Seen {
         let pods = self.pods.get(of).filter(|pods| !pods.is_empty());
         let status = pods.map(|pods| shown(pods.values().cloned().collect())).unwrap_or_default();
-        Seen::Parts { workload_uid: of.0.clone(), attempt: of.1, status }
+        let (namespace, workload_uid, attempt) = of.clone();
+        Seen::Parts { namespace, workload_uid, attempt, status }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proof::tests::seal;
 
     fn pod(name: &str, phase: &str) -> Value {
         json!({
@@ -116,12 +120,13 @@ mod tests {
     }
 
     fn parts() -> Parts {
-        Parts::new("v1, Kind=Pod".into(), "hub".into())
+        Parts::new("v1, Kind=Pod".into(), seal())
     }
 
     fn told(seen: impl IntoIterator<Item = Seen>) -> Vec<String> {
         let one = |seen: Seen| match seen {
-            Seen::Parts { workload_uid, attempt, status } => {
+            Seen::Parts { namespace, workload_uid, attempt, status } => {
+                assert_eq!(namespace, "ns");
                 format!("{workload_uid} {attempt} {}", String::from_utf8(status).unwrap())
             }
             other => format!("{other:?}"),
@@ -140,6 +145,16 @@ mod tests {
         assert_eq!(told(parts.apply(&going)), [r#"w 3 {"pods":{"b":{"phase":"Running"}}}"#]);
         assert_eq!(told(parts.remove(&pod("b", "Running"))), ["w 3 "]);
         assert_eq!(told(parts.remove(&pod("b", "Running"))), [""; 0]);
+    }
+
+    #[test]
+    fn pods_of_two_namespaces_are_told_of_apart() {
+        let mut parts = parts();
+        parts.apply(&pod("a", "Running"));
+        let mut other = pod("b", "Failed");
+        other["metadata"]["namespace"] = json!("another");
+        let Some(Seen::Parts { namespace, status, .. }) = parts.apply(&other) else { panic!("not told of") };
+        assert_eq!((&*namespace, &*status), ("another", br#"{"pods":{"b":{"phase":"Failed"}}}"#.as_slice()));
     }
 
     #[test]

@@ -12,17 +12,18 @@ use switchyard_api::config::GoDuration;
 use switchyard_api::jobs::{JobKind, elastic, serving::part_name};
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 use switchyard_api::{conditions, names};
-use switchyard_proto::{MAX_NAME, is_attempt, is_uid};
+use switchyard_proto::MAX_NAME;
 
 use super::SUSPENDED;
 use crate::ledger::{
     Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target, UnreadyCheck,
     whole_fence,
 };
+use crate::proof::{Claim, Seal};
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
-pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteWorkload> {
-    let meta = read_meta(object, gvk, hub_id)?;
+pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<RemoteWorkload> {
+    let meta = read_meta(object, gvk, seal)?;
     let condition = |name: &str| read_condition(object, name);
     Some(RemoteWorkload {
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
@@ -103,8 +104,8 @@ fn pod_sets_hash(workload: &Value) -> Vec<u8> {
 }
 
 /// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
-pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteJob> {
-    let meta = read_meta(object, gvk, hub_id)?;
+pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, seal: &Seal) -> Option<RemoteJob> {
+    let meta = read_meta(object, gvk, seal)?;
     let finished = kind.finished(object);
     let torn_down = finished.as_ref().is_some_and(|finished| !finished.success) && failed_by_deletion(object);
     let end = finished.filter(|_| !torn_down).map(|finished| JobEnd {
@@ -139,14 +140,19 @@ fn failed_by_deletion(object: &Value) -> bool {
     failed.min().is_none_or(|failed| failed >= deleted)
 }
 
-/// The marks of an object that a hub's agent made. Anybody may write such marks on objects of their own: those that no hub gives
-/// out are none.
-pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
+/// What the ledger knows of any copy; none if the object is none.
+pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<Meta> {
+    meta_of(object, gvk, seal.read(object, gvk)?)
+}
+
+/// The same of an object that says that it is a copy.
+pub(super) fn read_claimed(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<Meta> {
+    meta_of(object, gvk, seal.claimed(object)?)
+}
+
+fn meta_of(object: &Value, gvk: &Arc<str>, claim: Claim) -> Option<Meta> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str);
-    let labels = object.pointer("/metadata/labels")?;
-    if labels.get(names::HUB_ID).and_then(Value::as_str) != Some(hub_id) {
-        return None;
-    }
+    let Claim { workload_uid, attempt } = claim;
     let list = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let owner = |owner: &Value| owner.get("uid").and_then(Value::as_str).map(str::to_owned);
     Some(Meta {
@@ -157,8 +163,8 @@ pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<
             uid: text("/metadata/uid")?.to_owned(),
         },
         version: text("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
-        workload_uid: annotation(object, names::WORKLOAD_UID).filter(|uid| is_uid(uid))?.to_owned(),
-        attempt: annotation(object, names::ATTEMPT)?.parse().ok().filter(|attempt| is_attempt(*attempt))?,
+        workload_uid,
+        attempt,
         deleting: text("/metadata/deletionTimestamp").is_some(),
         held: list("/metadata/finalizers").iter().position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
         owners: list("/metadata/ownerReferences").iter().filter_map(owner).collect(),
@@ -215,6 +221,13 @@ pub(super) fn bytes(value: &Value) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proof::Keys;
+    use crate::proof::tests::{key, seal, signed};
+
+    /// The Workload, with the proof of its marks.
+    fn known(workload: &Value) -> Option<RemoteWorkload> {
+        read_workload(&signed(workload.clone(), "gvk"), &"gvk".into(), &seal())
+    }
 
     fn workload() -> Value {
         json!({
@@ -246,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_workload_is_reduced_to_what_matters() {
-        let read = read_workload(&workload(), &"gvk".into(), "hub").unwrap();
+        let read = known(&workload()).unwrap();
         assert_eq!((read.meta.version, read.meta.attempt, read.meta.held), (42, 3, Some(1)));
         assert_eq!((read.active, read.suspended_by_us, read.meta.deleting), (false, false, false));
         assert_eq!(read.meta.owners, ["j1"]);
@@ -265,7 +278,7 @@ mod tests {
         let said = |text: &str| {
             let mut workload = workload();
             workload["metadata"]["annotations"][names::POD_SETS_HASH] = json!(text);
-            read_workload(&workload, &"gvk".into(), "hub").unwrap().origin.pod_sets
+            known(&workload).unwrap().origin.pod_sets
         };
         assert_eq!(said(&BASE64_STANDARD.encode([7; 32])), [7; 32]);
         let own = switchyard_proto::pod_sets_hash(&json!([{"name": "main"}]));
@@ -289,11 +302,11 @@ mod tests {
         ] {
             let mut object = workload();
             object["metadata"]["annotations"][key] = json!(value);
-            assert_eq!(read_workload(&object, &"gvk".into(), "hub").is_some(), ours, "{case}");
+            assert_eq!(known(&object).is_some(), ours, "{case}");
         }
         let mut object = workload();
         object["metadata"]["annotations"][names::JOB_OWNER_NAME] = json!("x".repeat(300));
-        assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().origin.job_name, "");
+        assert_eq!(known(&object).unwrap().origin.job_name, "");
     }
 
     #[test]
@@ -301,9 +314,9 @@ mod tests {
         let mut object = workload();
         object["metadata"]["annotations"]["switchyard.dev/follows"] = json!("true");
         object["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] = json!("1");
-        let read = read_workload(&object, &"gvk".into(), "hub").unwrap();
+        let read = known(&object).unwrap();
         assert_eq!((read.follows, read.origin.job_name.as_str()), (true, "a/1"));
-        assert!(!read_workload(&workload(), &"gvk".into(), "hub").unwrap().follows);
+        assert!(!known(&workload()).unwrap().follows);
     }
 
     #[test]
@@ -312,7 +325,7 @@ mod tests {
         for (case, class) in [("a class of pods", pods), ("none", Value::Null)] {
             let mut object = workload();
             object["spec"]["priorityClassRef"] = class;
-            assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().priority, None, "{case}");
+            assert_eq!(known(&object).unwrap().priority, None, "{case}");
         }
     }
 
@@ -345,7 +358,7 @@ mod tests {
             let mut object = workload();
             object["spec"]["preemptionGates"] = spec;
             object["status"] = json!({"preemptionGates": states, "conditions": conditions});
-            assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().gate, expected, "{case}");
+            assert_eq!(known(&object).unwrap().gate, expected, "{case}");
         }
     }
 
@@ -369,7 +382,7 @@ mod tests {
             if let Some(deleted) = deleted {
                 object["metadata"]["deletionTimestamp"] = json!(second(deleted));
             }
-            let job = read_job(&object, kind, &"gvk".into(), "hub").unwrap();
+            let job = read_job(&signed(object, "gvk"), kind, &"gvk".into(), &seal()).unwrap();
             assert_eq!(job.end.map(|end| end.success), success, "{case}");
             assert_eq!(job.status.is_empty(), success.is_none(), "{case}: what it shows");
         }
@@ -380,11 +393,12 @@ mod tests {
         let without = |path: &str, key: &str| {
             let mut object = workload();
             object.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(key);
-            read_workload(&object, &"gvk".into(), "hub")
+            known(&object)
         };
+        let other = Seal::new("other hub", Keys::new(&key(), true));
         assert_eq!(without("/metadata/labels", "switchyard.dev/hub-id"), None);
         assert_eq!(without("/metadata/annotations", "switchyard.dev/workload-uid"), None);
         assert_eq!(without("/metadata/annotations", "switchyard.dev/attempt"), None);
-        assert_eq!(read_workload(&workload(), &"gvk".into(), "other hub"), None);
+        assert_eq!(read_workload(&signed(workload(), "gvk"), &"gvk".into(), &other), None);
     }
 }

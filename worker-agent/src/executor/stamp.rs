@@ -225,8 +225,15 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
 }
 
 /// By these an agent knows what it has made.
-const MARKS: [&str; 6] =
-    [names::HUB_ID, names::WORKLOAD_UID, names::ATTEMPT, names::FOLLOWS, names::FENCE_AFTER, super::SUSPENDED];
+const MARKS: [&str; 7] = [
+    names::HUB_ID,
+    names::WORKLOAD_UID,
+    names::ATTEMPT,
+    names::PROOF,
+    names::FOLLOWS,
+    names::FENCE_AFTER,
+    super::SUSPENDED,
+];
 
 /// Takes our marks off wherever a user may have written them: on the object, and in the templates of its pods, from which a
 /// controller would copy them.

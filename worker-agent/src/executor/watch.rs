@@ -17,9 +17,11 @@ use tokio::task::JoinSet;
 
 use super::act::{Access, value};
 use super::group::{Groups, is_member};
-use super::known;
 use super::parts::Parts;
+use super::reached;
+use crate::foreign::Foreign;
 use crate::ledger::{Seen, Target};
+use crate::proof::Seal;
 use crate::trouble::TroubleWatch;
 
 /// Observations that may wait for the ledger.
@@ -35,18 +37,22 @@ pub(super) fn workload_gvk() -> Arc<str> {
 }
 
 /// Watches Workloads and all kinds of jobs. The tasks end with the returned set.
-pub(crate) fn watch(client: &Client, hub_id: &str, frameworks: &[String]) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
+pub(crate) fn watch(
+    client: &Client,
+    seal: &Seal,
+    foreign: &Foreign,
+    frameworks: &[String],
+) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(BUFFER);
     let mut tasks = JoinSet::new();
     let mut synced = Vec::new();
     let troubles = TroubleWatch::default();
-    tasks.spawn(troubles.clone().run(client.clone(), hub_id.to_owned(), sender.clone()));
-    let jobs = known(frameworks).into_iter().map(|known| (Access::job(known.kind), known.enabled));
-    for (access, wanted) in std::iter::once((Access::workload(), true)).chain(jobs) {
+    tasks.spawn(troubles.clone().run(client.clone(), seal.hub_id().to_owned(), sender.clone()));
+    for (access, wanted) in reached(frameworks) {
         let (done, listed) = tokio::sync::oneshot::channel();
         synced.push(listed);
-        let pods = Pods::new(access.clone(), hub_id.to_owned(), troubles.clone());
-        tasks.spawn(one_kind(client.clone(), access, wanted, pods, sender.clone(), done));
+        let of_kind = OfKind::new(access, seal.clone(), foreign.clone(), troubles.clone());
+        tasks.spawn(one_kind(client.clone(), of_kind, wanted, sender.clone(), done));
     }
     tasks.spawn(async move {
         for listed in synced {
@@ -64,15 +70,14 @@ pub(crate) fn watch(client: &Client, hub_id: &str, frameworks: &[String]) -> (mp
 /// or out of our reach shows that there are none.
 async fn one_kind(
     client: Client,
-    access: Access,
+    mut of_kind: OfKind,
     wanted: bool,
-    mut pods: Pods,
     sender: mpsc::Sender<Seen>,
     done: tokio::sync::oneshot::Sender<()>,
 ) {
+    let access = of_kind.access.clone();
     let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
-    let hub_id = pods.hub_id.clone();
-    let config = watcher::Config::default().labels(&format!("{}={hub_id}", names::HUB_ID));
+    let config = watcher::Config::default().labels(&format!("{}={}", names::HUB_ID, of_kind.seal.hub_id()));
     let mut events = watcher(api, config).backoff(Patience::default()).boxed();
     let kind = access.kind();
     let mut first = Some(done);
@@ -82,25 +87,26 @@ async fn one_kind(
         let seen = match event {
             Ok(watcher::Event::Init) => {
                 listing.clear();
-                pods.begin_list();
+                of_kind.pods.begin_list();
                 None
             }
             Ok(watcher::Event::InitApply(object)) => {
                 listing.extend(object.metadata.uid.clone());
-                applied(&access, &object, &hub_id, &mut pods)
+                of_kind.applied(&object)
             }
             Ok(watcher::Event::InitDone) => {
                 let mut uids = std::mem::take(&mut listing);
-                pods.troubles.listed(&access.gvk, &uids);
-                for seen in pods.end_list(&mut uids) {
+                of_kind.copies.retain(|uid| uids.contains(uid));
+                of_kind.troubles.listed(&access.gvk, &uids);
+                for seen in of_kind.pods.end_list(&mut uids) {
                     if sender.send(seen).await.is_err() {
                         return;
                     }
                 }
                 Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids })
             }
-            Ok(watcher::Event::Apply(object)) => applied(&access, &object, &hub_id, &mut pods),
-            Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id, &mut pods),
+            Ok(watcher::Event::Apply(object)) => of_kind.applied(&object),
+            Ok(watcher::Event::Delete(object)) => of_kind.deleted(&object),
             // A kind that was taken out of the configuration may have left jobs here, but only where they were ours to see:
             // the rights that `deploy/` gives are for all kinds, on or off. Whoever takes those away as well takes the jobs
             // out of our hands.
@@ -131,25 +137,14 @@ async fn one_kind(
 
 /// Objects that are told of together with others: pods of groups, and of what serves.
 struct Pods {
-    access: Access,
-    hub_id: String,
     groups: Groups,
     parts: Parts,
-    troubles: TroubleWatch,
-}
-
-/// What an object is part of.
-enum Together {
-    /// Of others, of which this is to be told.
-    Told(Option<Seen>),
-    /// Of nothing.
-    Alone,
 }
 
 impl Pods {
-    fn new(access: Access, hub_id: String, troubles: TroubleWatch) -> Self {
-        let parts = Parts::new(access.gvk.clone(), hub_id.clone());
-        Self { groups: Groups::new(access.clone(), hub_id.clone()), parts, access, hub_id, troubles }
+    fn new(access: Access, seal: Seal) -> Self {
+        let parts = Parts::new(access.gvk.clone(), seal.clone());
+        Self { groups: Groups::new(access, seal), parts }
     }
 
     fn begin_list(&mut self) {
@@ -162,26 +157,6 @@ impl Pods {
         seen.extend(self.parts.end_list());
         seen
     }
-
-    fn apply(&mut self, object: Value) -> Together {
-        if is_part(&object) {
-            Together::Told(self.parts.apply(&object))
-        } else if is_member(&self.access, &object) {
-            Together::Told(self.groups.apply(object))
-        } else {
-            Together::Alone
-        }
-    }
-
-    fn remove(&mut self, object: &Value) -> Together {
-        if is_part(object) {
-            Together::Told(self.parts.remove(object))
-        } else if is_member(&self.access, object) {
-            Together::Told(self.groups.remove(object))
-        } else {
-            Together::Alone
-        }
-    }
 }
 
 /// Whether a list was refused for want of rights.
@@ -192,47 +167,78 @@ pub(crate) fn is_out_of_reach(error: &watcher::Error) -> bool {
 /// Whether an object was made by a controller, of something that is no job of the hub's: its marks are a copy of what a user
 /// wrote into a template. What an agent makes has no controller; what serves has pods that a controller makes of the template
 /// that the agent marked.
-fn is_others(access: &Access, object: &Value) -> bool {
+pub(crate) fn is_others(access: &Access, object: &Value) -> bool {
     access.job_kind.is_some() && is_part(object) != controller_of(object).is_some()
 }
 
-fn applied(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pods) -> Option<Seen> {
-    let now = value(object);
-    if is_others(access, &now) {
-        return None;
-    }
-    if let Some(read) = access.read(&now, hub_id) {
-        if let Some(kind) = access.job_kind {
-            pods.troubles.applied(kind, read.meta(), &now);
-        }
-        return match pods.apply(now) {
-            Together::Told(seen) => seen,
-            Together::Alone => Some(Seen::Applied(Box::new(read))),
-        };
-    }
-    let ObjectMeta { name, namespace, uid, .. } = object.metadata.clone();
-    let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
-    tracing::warn!(kind = &*access.gvk, namespace, name, "carries the hub's label but not its annotations: left alone");
-    let target = Target { gvk: access.gvk.clone(), namespace, name, uid: uid.unwrap_or_default() };
-    Some(Seen::Disowned { kind: access.kind(), target })
+/// What one watch knows of its kind.
+struct OfKind {
+    access: Access,
+    seal: Seal,
+    pods: Pods,
+    /// Uids of the copies that were told of.
+    copies: BTreeSet<String>,
+    foreign: Foreign,
+    troubles: TroubleWatch,
 }
 
-fn deleted(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pods) -> Option<Seen> {
-    // The last state may lack the marks by which it was ours: then whoever took them off took it from us. So did a controller
-    // that adopted it.
-    let mut last = value(object);
-    if let Some(labels) = last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut()) {
-        labels.insert(names::HUB_ID.to_owned(), hub_id.into());
+impl OfKind {
+    fn new(access: Access, seal: Seal, foreign: Foreign, troubles: TroubleWatch) -> Self {
+        let pods = Pods::new(access.clone(), seal.clone());
+        Self { access, seal, pods, copies: BTreeSet::new(), foreign, troubles }
     }
-    let object = access.read(&last, hub_id)?;
-    if let Some(kind) = access.job_kind {
-        pods.troubles.deleted(kind, object.meta());
+
+    fn applied(&mut self, object: &DynamicObject) -> Option<Seen> {
+        let (now, uid) = (value(object), object.metadata.uid.clone().unwrap_or_default());
+        if is_others(&self.access, &now) {
+            return None;
+        }
+        if is_part(&now) {
+            return self.pods.parts.apply(&now);
+        }
+        if let Some(read) = self.access.read(&now, &self.seal) {
+            self.copies.insert(uid);
+            if let Some(kind) = self.access.job_kind {
+                self.troubles.applied(kind, read.meta(), &now);
+            }
+            if is_member(&self.access, &now) {
+                return self.pods.groups.apply(now);
+            }
+            return Some(Seen::Applied(Box::new(read)));
+        }
+        let ObjectMeta { name, namespace, .. } = object.metadata.clone();
+        let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+        self.foreign.note(&self.access.gvk, &namespace, &name);
+        // What was never told of is nothing to take back.
+        let target = Target { gvk: self.access.gvk.clone(), namespace, name, uid };
+        self.copies.remove(&target.uid).then_some(Seen::Disowned { kind: self.access.kind(), target })
     }
-    if let Together::Told(seen) = pods.remove(&last) {
-        return seen;
+
+    fn deleted(&mut self, object: &DynamicObject) -> Option<Seen> {
+        self.copies.remove(object.metadata.uid.as_deref().unwrap_or_default());
+        // The last state may lack the marks by which it was ours: then whoever took them off took it from us. So did a
+        // controller that adopted it.
+        let mut last = value(object);
+        if let Some(labels) = last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut()) {
+            labels.insert(names::HUB_ID.to_owned(), self.seal.hub_id().into());
+        }
+        if is_part(&last) {
+            return self.pods.parts.remove(&last);
+        }
+        let object = self.access.read(&last, &self.seal)?;
+        if let Some(kind) = self.access.job_kind {
+            self.troubles.deleted(kind, object.meta());
+        }
+        if is_member(&self.access, &last) {
+            return self.pods.groups.remove(&last);
+        }
+        let meta = object.meta();
+        Some(Seen::Deleted {
+            kind: object.kind(),
+            workload_uid: meta.workload_uid.clone(),
+            target: meta.target.clone(),
+        })
     }
-    let meta = object.meta();
-    Some(Seen::Deleted { kind: object.kind(), workload_uid: meta.workload_uid.clone(), target: meta.target.clone() })
 }
 
 #[cfg(test)]
@@ -240,6 +246,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::proof::tests::{seal, signed};
 
     fn object(json: &Value) -> DynamicObject {
         serde_json::from_value(json.clone()).unwrap()
@@ -278,9 +285,8 @@ mod tests {
             ("a pod of a StatefulSet that serves", Some(("apps/v1", "StatefulSet")), serves.clone(), "Parts"),
             ("a pod of a ReplicaSet that says it serves", Some(("apps/v1", "ReplicaSet")), serves, "nothing"),
         ] {
-            let mut pods = Pods::new(access.clone(), "hub".into(), TroubleWatch::default());
-            let pod = object(&pod(controller, &annotations));
-            let told = match applied(&access, &pod, "hub", &mut pods) {
+            let mut of_kind = OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
+            let told = match of_kind.applied(&object(&signed(pod(controller, &annotations), &access.gvk))) {
                 None => "nothing",
                 Some(Seen::Applied(_)) => "Applied",
                 Some(Seen::Parts { .. }) => "Parts",
@@ -288,5 +294,32 @@ mod tests {
             };
             assert_eq!(told, seen, "{case}");
         }
+    }
+
+    #[test]
+    fn objects_without_a_proof_are_counted_and_not_told_of() {
+        let access = Access::job(switchyard_api::jobs::kind_for("", "Pod").unwrap());
+        let mut of_kind = OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
+        let ours = signed(pod(None, &json!({})), &access.gvk);
+        let mut forged = ours.clone();
+        forged["metadata"]["uid"] = json!("p2");
+        forged["metadata"]["namespace"] = json!("another");
+        let mut stripped = ours.clone();
+        stripped["metadata"]["annotations"].as_object_mut().unwrap().remove(names::PROOF);
+        for (case, pod, seen, counted) in [
+            ("a copy replayed in another namespace", &forged, "nothing", 1),
+            ("a copy", &ours, "Applied", 1),
+            ("a copy whose proof was taken off", &stripped, "Disowned", 2),
+            ("the same, once more", &stripped, "nothing", 3),
+        ] {
+            let told = match of_kind.applied(&object(pod)) {
+                None => "nothing",
+                Some(Seen::Applied(_)) => "Applied",
+                Some(Seen::Disowned { .. }) => "Disowned",
+                Some(_) => "something else",
+            };
+            assert_eq!((told, of_kind.foreign.counted()), (seen, counted), "{case}");
+        }
+        assert!(of_kind.deleted(&object(&forged)).is_none(), "it was never there");
     }
 }

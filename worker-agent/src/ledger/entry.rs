@@ -21,6 +21,15 @@ pub(super) struct Final {
     pub(super) settled: bool,
 }
 
+/// What the pods say that a job's own controller has made for it.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    /// For which attempt they were made.
+    pub(super) attempt: u64,
+    /// Their statuses.
+    pub(super) status: Arc<[u8]>,
+}
+
 /// What is to be reported of a workload.
 #[derive(Debug, Default)]
 pub(super) struct Report {
@@ -52,8 +61,10 @@ pub(super) struct Entry {
     pub(super) job: Option<RemoteJob>,
     /// What its last Workload was made of, once that is gone.
     origin: Option<Origin>,
-    /// What the pods of its job say, and for which attempt they were made.
-    pub(super) parts: Option<(u64, Vec<u8>)>,
+    /// Where its copies are, or were last.
+    pub(super) namespace: Option<String>,
+    /// What the pods of its job say.
+    pub(super) parts: Option<Parts>,
     pub(super) workload_slot: Slot,
     pub(super) job_slot: Slot,
     /// Why the assignment of this attempt cannot be followed, and of which object.
@@ -95,6 +106,7 @@ impl Entry {
             workload: None,
             job: None,
             origin: None,
+            namespace: None,
             parts: None,
             workload_slot: Slot::default(),
             job_slot: Slot::default(),
@@ -165,6 +177,15 @@ impl Entry {
         if self.removed[slot(object.kind())].as_ref() == Some(&object.meta().target.uid) {
             return false;
         }
+        let namespace = object.meta().target.namespace.clone();
+        let newer = self.apply_newer(object);
+        if newer {
+            self.namespace = Some(namespace);
+        }
+        newer
+    }
+
+    fn apply_newer(&mut self, object: Object) -> bool {
         match object {
             Object::Workload(new) => {
                 let newer = match &self.workload {
@@ -254,20 +275,11 @@ impl Entry {
         self.workload.as_ref().map(|workload| &workload.origin).or(self.origin.as_ref())
     }
 
-    /// The pods of an attempt's job say something else.
-    pub(super) fn take_parts(&mut self, attempt: u64, status: Vec<u8>) {
-        if !status.is_empty() {
-            self.parts = Some((attempt, status));
-        } else if self.parts.as_ref().is_some_and(|(of, _)| *of == attempt) {
-            self.parts = None;
-        }
-    }
-
     /// What is to be shown of the job: what its pods say, where they are others' to make.
     pub(super) fn job_status(&self) -> Vec<u8> {
         let Some(job) = &self.job else { return Vec::new() };
-        let parts = self.parts.as_ref().filter(|(attempt, _)| *attempt == job.meta.attempt);
-        parts.map_or_else(|| job.status.clone(), |(_, status)| status.clone())
+        let parts = self.parts.as_ref().filter(|parts| parts.attempt == job.meta.attempt);
+        parts.map_or_else(|| job.status.clone(), |parts| parts.status.to_vec())
     }
 
     /// A Workload is about to be deleted.

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use switchyard_proto::v1::{HubMessage, Phase, hub_message};
 
-use self::entry::Entry;
+use self::entry::{Entry, Parts};
 use self::session::Session;
 use self::want::Wants;
 use crate::core::AllowedNamespaces;
@@ -86,6 +86,9 @@ pub struct Ledger {
     fenced: BTreeSet<String>,
     /// Workloads of which nothing is left but an end that the hub has not persisted, oldest first.
     kept: VecDeque<String>,
+    /// What the pods of jobs say, by workload and namespace. Anybody may write the marks of a copy on pods of their own: those in
+    /// another namespace than the copy's say nothing of it.
+    parts: BTreeMap<String, BTreeMap<String, Parts>>,
     /// Actions decided upon beside an error.
     left: Vec<Action>,
 }
@@ -111,6 +114,7 @@ impl Ledger {
             behind: false,
             fenced: BTreeSet::new(),
             kept: VecDeque::new(),
+            parts: BTreeMap::new(),
             left: Vec::new(),
         }
     }
@@ -246,9 +250,8 @@ impl Ledger {
                 let Some(workload_uid) = owner.map(|entry| entry.uid.clone()) else { return Vec::new() };
                 self.take(Seen::Deleted { kind, workload_uid, target }, now)
             }
-            Seen::Parts { workload_uid: uid, attempt, status } => {
-                let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
-                entry.take_parts(attempt, status);
+            Seen::Parts { namespace, workload_uid: uid, attempt, status } => {
+                self.take_parts(namespace, &uid, attempt, status);
                 self.refresh(&uid, now)
             }
             Seen::Troubles { workload_uid: uid, attempt, troubles } => {
@@ -269,6 +272,22 @@ impl Ledger {
                 actions.extend(self.lease_renewed(self.renewed, now));
                 actions
             }
+        }
+    }
+
+    /// The pods of an attempt's job in a namespace say something else.
+    fn take_parts(&mut self, namespace: String, uid: &str, attempt: u64, status: Vec<u8>) {
+        if !status.is_empty() {
+            let there = self.parts.entry(uid.to_owned()).or_default();
+            there.insert(namespace, Parts { attempt, status: status.into() });
+            return;
+        }
+        let Some(there) = self.parts.get_mut(uid) else { return };
+        if there.get(&namespace).is_some_and(|parts| parts.attempt == attempt) {
+            there.remove(&namespace);
+        }
+        if there.is_empty() {
+            self.parts.remove(uid);
         }
     }
 
@@ -348,6 +367,8 @@ impl Ledger {
     fn refresh(&mut self, uid: &str, now: Time) -> Vec<Action> {
         let want = self.wants.get(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return Vec::new() };
+        let namespace = entry.namespace.as_ref().or(want.map(|want| &want.namespace));
+        entry.parts = namespace.and_then(|namespace| self.parts.get(uid)?.get(namespace)).cloned();
         let fence = entry.fence_after(want).map(|after| self.lease + after);
         let fenced = fence.is_some_and(|at| at <= now);
         if fenced && !self.fenced.contains(uid) {

@@ -239,8 +239,10 @@ pub enum Seen {
         /// The object.
         target: Target,
     },
-    /// What the pods say that the job's own controller has made for it.
+    /// What the pods say that the job's own controller has made for it. They count where its copy is alone.
     Parts {
+        /// Where they are.
+        namespace: String,
         /// The hub's workload.
         workload_uid: String,
         /// The attempt that they were made for.

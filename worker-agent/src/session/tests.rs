@@ -36,6 +36,8 @@ impl Agent {
             frameworks: vec!["batch/job".to_owned()],
             allowed: crate::Allowed::default(),
             dry_runs: None,
+            keys: crate::proof::Keys::none(),
+            foreign: crate::foreign::Foreign::default(),
             concurrency: 4,
             memory: None,
         };

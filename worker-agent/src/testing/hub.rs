@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::soon;
 use crate::identity::tests::Pki;
+use crate::proof::CopyKey;
 use crate::route::Route;
 use crate::tls::HubAddress;
 
@@ -67,6 +68,10 @@ struct Script {
     /// How often it was asked for a certificate, and how often for another.
     enrolled: usize,
     renewed: usize,
+    /// The key of copies that it gives, and whether operators trust what is there.
+    key: Option<(CopyKey, bool)>,
+    /// What it was told of copies.
+    obstacles: Vec<String>,
 }
 
 struct Service {
@@ -113,6 +118,19 @@ impl FakeHub {
 
     pub(crate) fn accept_token(&self, token: &str) {
         self.script.lock().unwrap().tokens.push(token.to_owned());
+    }
+
+    pub(crate) fn give_key(&self, key: &CopyKey, trust: bool) {
+        self.script.lock().unwrap().key = Some((key.clone(), trust));
+    }
+
+    pub(crate) fn give_nothing(&self) {
+        self.script.lock().unwrap().key = None;
+    }
+
+    /// What it was told that keeps a key from being in force.
+    pub(crate) fn obstacles(&self) -> Vec<String> {
+        self.script.lock().unwrap().obstacles.clone()
     }
 
     /// How often a token came, and how often a certificate was renewed.
@@ -209,6 +227,16 @@ impl Enrolment for Service {
         }
         self.script.lock().unwrap().renewed += 1;
         Ok(Response::new(self.pki.agent(&request.into_inner().csr, "east", -10, 3600)))
+    }
+
+    async fn copy_key(&self, request: Request<v1::CopyKeyRequest>) -> Result<Response<v1::CopyKeyAnswer>, Status> {
+        if peer(&request).is_none() {
+            return Err(Status::permission_denied("refused"));
+        }
+        let mut script = self.script.lock().unwrap();
+        script.obstacles.extend(Some(request.into_inner().obstacle).filter(|text| !text.is_empty()));
+        let (key, trust) = script.key.clone().map(|(key, trust)| (key.to_bytes(), trust)).unwrap_or_default();
+        Ok(Response::new(v1::CopyKeyAnswer { key, trust }))
     }
 }
 

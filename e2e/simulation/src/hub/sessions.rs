@@ -308,5 +308,6 @@ fn live(session_id: u64) -> Live {
         address: String::new(),
         worker: None,
         unable: None,
+        proves: false,
     }
 }

@@ -79,7 +79,7 @@ fn a_group_that_loses_a_part_is_over_and_the_rest_is_removed_with_the_attempt() 
 #[test]
 fn what_the_pods_of_a_job_say_is_shown_for_its_own_status_and_only_with_their_attempt() {
     let mut bench = Bench::running();
-    let parts = |attempt, status: &[u8]| Seen::Parts { workload_uid: UID.to_owned(), attempt, status: status.to_vec() };
+    let parts = |attempt, status: &[u8]| parts("ns", attempt, status);
     let mut shown = |seen: Seen| {
         bench.see(seen).pass(Time::from_secs(1));
         bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap())
@@ -91,13 +91,32 @@ fn what_the_pods_of_a_job_say_is_shown_for_its_own_status_and_only_with_their_at
     assert_eq!(shown(parts(1, b"more")).as_deref(), Some("more"));
 }
 
+/// Anybody may write the marks of a copy on pods of their own.
 #[test]
-fn pods_that_are_seen_before_their_job_are_not_forgotten() {
+fn pods_in_another_namespace_say_nothing_of_a_job() {
+    let mut bench = Bench::running();
+    bench.see(parts("another", 1, b"forged")).pass(Time::from_secs(1));
+    assert!(bench.told().is_empty());
+    bench.see(parts("ns", 1, b"pods")).see(parts("another", 1, b"forged more")).pass(Time::from_secs(1));
+    let shown = bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap());
+    assert_eq!(shown.as_deref(), Some("pods"));
+    bench.see(parts("another", 1, b"")).pass(Time::from_secs(1));
+    assert!(bench.told().is_empty());
+}
+
+#[test]
+fn pods_seen_before_their_job_are_shown_with_it() {
     let mut bench = Bench::open();
-    bench.see(Seen::Parts { workload_uid: UID.to_owned(), attempt: 1, status: b"pods".to_vec() });
-    assert_eq!(bench.ledger.len(), 1);
-    bench.see(Seen::Parts { workload_uid: UID.to_owned(), attempt: 1, status: Vec::new() });
-    assert!(bench.ledger.is_empty());
+    bench.see(parts("ns", 1, b"pods"));
+    assert!(bench.ledger.is_empty(), "pods alone are no copy");
+    bench.see(workload(1).admitted().seen()).see(group(1).running().seen()).pass(Time::from_secs(1));
+    let shown = bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap());
+    assert_eq!(shown.as_deref(), Some("pods"));
+}
+
+fn parts(namespace: &str, attempt: u64, status: &[u8]) -> Seen {
+    let (namespace, workload_uid) = (namespace.to_owned(), UID.to_owned());
+    Seen::Parts { namespace, workload_uid, attempt, status: status.to_vec() }
 }
 
 /// A Workload whose pods come with the job of another.
