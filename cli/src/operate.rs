@@ -1,7 +1,8 @@
-//! `switchyard clusters cordon | uncordon | drain | declare-lost`: annotations on MultiKueueClusters that the hub obeys.
+//! `switchyard clusters cordon | uncordon | drain | declare-lost | trust-copies`: annotations on MultiKueueClusters that the hub obeys.
 
 use anyhow::bail;
 use clap::Subcommand;
+use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
@@ -22,6 +23,9 @@ pub enum Command {
     Drain(Named),
     /// Say that a cluster which is not connected will not come back: what ran there is queued again at once.
     DeclareLost(Lost),
+    /// Say that all objects on a cluster with the hub's marks are the hub's, though some have no proof: they are signed within an
+    /// hour. The condition CopiesUnproved names some of them.
+    TrustCopies(Trust),
 }
 
 /// One cluster.
@@ -45,13 +49,24 @@ pub struct Lost {
     pub yes: bool,
 }
 
+/// Arguments of `trust-copies`.
+#[derive(clap::Args, Debug)]
+pub struct Trust {
+    /// Which.
+    #[command(flatten)]
+    pub cluster: Named,
+    /// All of them are the hub's. Without this, only what would be trusted is said.
+    #[arg(long)]
+    pub yes: bool,
+}
+
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Done {
     /// The cluster.
     pub cluster: String,
-    /// `cordon`, `uncordon`, `drain` or `declare-lost`.
+    /// `cordon`, `uncordon`, `drain`, `declare-lost` or `trust-copies`.
     pub action: &'static str,
     /// How many workloads the hub has on it.
     pub workloads: usize,
@@ -74,6 +89,7 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
         Command::Uncordon(named) => (named, "uncordon"),
         Command::Drain(named) => (named, "drain"),
         Command::DeclareLost(lost) => (&lost.cluster, "declare-lost"),
+        Command::TrustCopies(trust) => (&trust.cluster, "trust-copies"),
     };
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let cluster = get(&clusters, &named.name).await?;
@@ -83,6 +99,7 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
         Command::Uncordon(_) => json!({names::SCHEDULING: Value::Null}),
         Command::Drain(_) => json!({names::SCHEDULING: names::DRAIN}),
         Command::DeclareLost(lost) => json!({names::DECLARED_LOST: declaration(&cluster, workloads, lost.yes)?}),
+        Command::TrustCopies(trust) => json!({names::TRUST_COPIES: trusting(&cluster, trust.yes, Timestamp::now())?}),
     };
     annotate(&clusters, &named.name, &annotations).await?;
     let done = Done { cluster: named.name.clone(), action, workloads };
@@ -140,6 +157,23 @@ fn declaration(cluster: &MultiKueueCluster, workloads: usize, yes: bool) -> anyh
     Ok(active.last_transition_time.0.to_string())
 }
 
+/// Since when what is on the cluster is trusted.
+///
+/// # Errors
+/// When there is nothing to trust, or `yes` was not said.
+fn trusting(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::Result<String> {
+    let name = cluster.name_any();
+    let status = cluster.status.as_ref();
+    let unproved = status.and_then(|status| conditions::find(&status.conditions, conditions::COPIES_UNPROVED));
+    let Some(unproved) = unproved.filter(|unproved| unproved.status == conditions::TRUE) else {
+        bail!("nothing on cluster \"{name}\" that counts as the hub's copy lacks a proof");
+    };
+    if !yes {
+        bail!("{}\n\nIf all of it is the hub's: say so with --yes", unproved.message);
+    }
+    Ok(now.to_string())
+}
+
 fn text(done: &Done) -> String {
     let Done { cluster, workloads, .. } = done;
     match done.action {
@@ -147,6 +181,9 @@ fn text(done: &Done) -> String {
         "uncordon" => format!("{cluster} is used again.\n"),
         "drain" => {
             format!("{cluster} is drained: {workloads} workloads go elsewhere. `switchyard status -A` shows where.\n")
+        }
+        "trust-copies" => {
+            format!("What has the hub's marks on {cluster} is signed within an hour. Nothing is stopped.\n")
         }
         _ => format!("{cluster} is declared lost: {workloads} workloads are queued again.\n"),
     }
@@ -167,6 +204,21 @@ mod tests {
     fn active(status: &str) -> Value {
         json!([{"type": "Active", "status": status, "reason": "X", "message": "",
             "lastTransitionTime": "2026-11-21T10:00:00Z"}])
+    }
+
+    #[test]
+    fn unproved_copies_are_trusted_on_purpose() {
+        let now = Timestamp::UNIX_EPOCH;
+        let with = |status: &str| {
+            let condition = json!([{"type": "CopiesUnproved", "status": status, "reason": "X", "message": "2 objects",
+                "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+            cluster(&condition)
+        };
+        assert_eq!(trusting(&with("True"), true, now).unwrap(), "1970-01-01T00:00:00Z");
+        assert!(trusting(&with("True"), false, now).unwrap_err().to_string().starts_with("2 objects"));
+        for nothing in [with("False"), cluster(&json!([]))] {
+            assert!(trusting(&nothing, true, now).unwrap_err().to_string().starts_with("nothing on cluster"));
+        }
     }
 
     #[test]
