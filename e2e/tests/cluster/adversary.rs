@@ -3,7 +3,9 @@
 //! Each attack runs beside a well-meaning tenant that submits a short job each second. Counts judge: sessions that ended,
 //! attempts and pods of each job, jobs that did not end.
 
+mod forged;
 mod marks;
+mod unproved;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
