@@ -1,6 +1,7 @@
 //! Jobs that may run and whose pods are not all ready, and when to examine each. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use switchyard_proto::v1::JobTrouble;
@@ -16,8 +17,10 @@ const YOUNG: Duration = Duration::from_secs(2);
 const TOLD: Duration = Duration::from_secs(8);
 /// A count alone is told this often.
 const COUNT: Duration = Duration::from_secs(60);
-/// More jobs are not examined.
-const MAX_SUSPECTS: usize = 20_000;
+/// More jobs of one namespace are not examined: anybody may make objects that look like a hub's jobs.
+const PER_NAMESPACE: usize = 2_000;
+/// More jobs of all namespaces together are not examined.
+const MAX_SUSPECTS: usize = 50_000;
 
 /// A job to be examined.
 #[derive(Debug, Clone)]
@@ -52,11 +55,50 @@ struct Suspect {
     told_at: Instant,
 }
 
+/// When jobs are due, by namespace. Namespaces take turns: who has many jobs in trouble delays their own.
+#[derive(Debug, Default)]
+struct Due {
+    namespaces: BTreeMap<String, BTreeSet<(Instant, String)>>,
+    /// Whose turn was last.
+    last: String,
+}
+
+impl Due {
+    fn insert(&mut self, namespace: &str, at: Instant, workload_uid: &str) {
+        self.namespaces.entry(namespace.to_owned()).or_default().insert((at, workload_uid.to_owned()));
+    }
+
+    fn remove(&mut self, namespace: &str, at: Instant, workload_uid: &str) {
+        let Some(due) = self.namespaces.get_mut(namespace) else { return };
+        due.remove(&(at, workload_uid.to_owned()));
+        if due.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.namespaces.values().filter_map(|due| due.first()).map(|(at, _)| *at).min()
+    }
+
+    fn take(&mut self, now: Instant) -> Option<String> {
+        let first = |due: &BTreeSet<(Instant, String)>| due.first().cloned().filter(|(at, _)| *at <= now);
+        let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
+        let mut turns = self.namespaces.range(after).chain(&self.namespaces);
+        let (namespace, (at, workload_uid)) =
+            turns.find_map(|(namespace, due)| Some((namespace.clone(), first(due)?)))?;
+        self.remove(&namespace, at, &workload_uid);
+        self.last = namespace;
+        Some(workload_uid)
+    }
+}
+
 /// All of them, by the hub's workload.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     jobs: BTreeMap<String, Suspect>,
-    due: BTreeSet<(Instant, String)>,
+    due: Due,
+    /// How many there are, by namespace.
+    counts: BTreeMap<String, usize>,
     /// Workloads and attempts of which trouble was told that is over.
     over: Vec<(String, u64)>,
 }
@@ -83,12 +125,15 @@ impl Suspects {
             job.unready.insert(meta.target.uid.clone());
             return;
         }
-        if self.jobs.len() >= MAX_SUSPECTS {
+        let namespace = &meta.target.namespace;
+        let count = self.counts.get(namespace).copied().unwrap_or_default();
+        if count >= PER_NAMESPACE || self.jobs.len() >= MAX_SUSPECTS {
             return;
         }
+        self.counts.insert(namespace.clone(), count + 1);
         let workload_uid = meta.workload_uid.clone();
         let due = now + delay(0);
-        self.due.insert((due, workload_uid.clone()));
+        self.due.insert(namespace, due, &workload_uid);
         let patient = Patient {
             workload_uid: workload_uid.clone(),
             attempt: meta.attempt,
@@ -117,8 +162,15 @@ impl Suspects {
 
     fn end(&mut self, workload_uid: &str) {
         let Some(job) = self.jobs.remove(workload_uid) else { return };
+        let namespace = &job.patient.target.namespace;
         if let Some(due) = job.due {
-            self.due.remove(&(due, workload_uid.to_owned()));
+            self.due.remove(namespace, due, workload_uid);
+        }
+        if let Some(count) = self.counts.get_mut(namespace) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.counts.remove(namespace);
+            }
         }
         if !job.told.is_empty() {
             self.over.push((job.patient.workload_uid, job.patient.attempt));
@@ -132,13 +184,12 @@ impl Suspects {
 
     /// When the next job is to be examined.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.next()
     }
 
     /// The next job to examine, if its time has come. It rests until [`Self::examined`].
     pub(super) fn take(&mut self, now: Instant) -> Option<Patient> {
-        let (at, workload_uid) = self.due.first().cloned().filter(|(at, _)| *at <= now)?;
-        self.due.remove(&(at, workload_uid.clone()));
+        let workload_uid = self.due.take(now)?;
         let job = self.jobs.get_mut(&workload_uid)?;
         job.due = None;
         Some(job.patient.clone())
@@ -164,7 +215,7 @@ impl Suspects {
         }
         let due = now + delay;
         job.due = Some(due);
-        self.due.insert((due, of.workload_uid.clone()));
+        self.due.insert(&of.target.namespace, due, &of.workload_uid);
         news
     }
 }
@@ -272,6 +323,24 @@ mod tests {
         assert_eq!(bench.suspects.examined(&patient, found("Volume", 1), bench.now), None);
         bench.note(1, "j", true);
         assert_eq!(bench.suspects.jobs["w"].patient.attempt, 2);
+    }
+
+    #[test]
+    fn flood_of_one_namespace_delays_its_own_jobs_alone() {
+        let (mut suspects, now) = (Suspects::default(), Instant::now());
+        let mut note = |namespace: &str, index: usize, waits: bool| {
+            let mut meta = meta(1, "j");
+            (meta.workload_uid, meta.target.namespace) = (format!("{namespace}-{index}"), namespace.to_owned());
+            suspects.note(("Job", "w"), &meta, waits, now);
+        };
+        (0..2 * PER_NAMESPACE).for_each(|index| note("loud", index, true));
+        note("quiet", 0, true);
+        (0..10).for_each(|index| note("gone", index, true));
+        (0..10).for_each(|index| note("gone", index, false));
+        assert_eq!(suspects.jobs.len(), PER_NAMESPACE + 1);
+        assert_eq!(suspects.counts.keys().collect::<Vec<_>>(), ["loud", "quiet"]);
+        let turns: Vec<String> = (0..3).map(|_| suspects.take(now + delay(0)).unwrap().workload_uid).collect();
+        assert_eq!(turns, ["loud-0", "quiet-0", "loud-1"]);
     }
 
     #[test]
