@@ -162,25 +162,24 @@ mod tests {
     use super::*;
     use crate::check::report::Outcome;
 
-    fn service(spec: serde_json::Value, status: serde_json::Value) -> Service {
+    fn service(spec: &serde_json::Value, status: &serde_json::Value) -> Service {
         serde_json::from_value(json!({"metadata": {"name": "switchyard-hub"}, "spec": spec, "status": status})).unwrap()
     }
 
     #[test]
     fn the_address_is_that_of_the_load_balancer() {
         let ports = json!({"ports": [{"port": 7443}]});
-        let with = |ingress: serde_json::Value| {
-            address_of(&service(ports.clone(), json!({"loadBalancer": {"ingress": [ingress]}})))
-        };
+        let with =
+            |ingress: serde_json::Value| address_of(&service(&ports, &json!({"loadBalancer": {"ingress": [ingress]}})));
         assert_eq!(with(json!({"ip": "192.0.2.1"})).as_deref(), Some("https://192.0.2.1:7443"));
         assert_eq!(
             with(json!({"hostname": "lb.example", "ip": "192.0.2.1"})).as_deref(),
             Some("https://lb.example:7443")
         );
         assert_eq!(with(json!({"ip": "2001:db8::1"})).as_deref(), Some("https://[2001:db8::1]:7443"));
-        assert_eq!(address_of(&service(ports.clone(), json!({}))), None);
+        assert_eq!(address_of(&service(&ports, &json!({}))), None);
         let external = json!({"ports": [{"port": 443}], "externalIPs": ["192.0.2.9"]});
-        assert_eq!(address_of(&service(external, json!({}))).as_deref(), Some("https://192.0.2.9:443"));
+        assert_eq!(address_of(&service(&external, &json!({}))).as_deref(), Some("https://192.0.2.9:443"));
     }
 
     #[test]
