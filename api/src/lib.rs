@@ -5,6 +5,7 @@
 //!
 //! No client and no runtime: everything here is data and pure functions.
 
+pub mod affinity;
 pub mod autoscaling;
 pub mod build;
 pub mod conditions;

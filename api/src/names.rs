@@ -207,6 +207,18 @@ pub const MEMORY_SINCE: &str = "switchyard.dev/memory-since";
 /// Annotation on a job, and on its Workload: what the loss of its worker cluster means for it. `Hold`, or `Fence` or
 /// `Duplicate`, where wanted with a time, such as `Fence/5m`.
 pub const ON_DISCONNECT: &str = "switchyard.dev/on-disconnect";
+/// Annotation on a job, and on its Workload: names of the only MultiKueueClusters that it may go to, separated by commas.
+pub const CLUSTERS: &str = "switchyard.dev/clusters";
+/// Likewise, a label selector as of `kubectl -l`: the MultiKueueClusters that it may go to.
+pub const CLUSTER_SELECTOR: &str = "switchyard.dev/cluster-selector";
+/// Likewise, names of the MultiKueueClusters that it prefers.
+pub const PREFERRED_CLUSTERS: &str = "switchyard.dev/preferred-clusters";
+/// Likewise, a label selector of the MultiKueueClusters that it prefers.
+pub const PREFERRED_CLUSTER_SELECTOR: &str = "switchyard.dev/preferred-cluster-selector";
+/// Likewise, names of MultiKueueClusters that it must not go to.
+pub const EXCLUDED_CLUSTERS: &str = "switchyard.dev/excluded-clusters";
+/// Likewise, a label selector of the MultiKueueClusters that it must not go to.
+pub const EXCLUDED_CLUSTER_SELECTOR: &str = "switchyard.dev/excluded-cluster-selector";
 /// Annotation on Kueue's objects: what was said in v1beta1 and cannot be in v1beta2. See [`crate::v1beta1`].
 pub const V1BETA1: &str = "switchyard.dev/v1beta1";
 /// Annotation on Kueue's objects: what of that was too long to be kept.

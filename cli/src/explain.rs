@@ -3,6 +3,7 @@
 //! The command lists the objects that decisions depend on and asks the same engine that decides, in this process. So it
 //! needs to list and nothing else, and works on any cluster with Kueue's API, whoever decides there.
 
+mod clusters;
 mod placed;
 mod quota;
 mod settings;
@@ -53,11 +54,15 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let given = args.config.as_deref().map(read).transpose()?;
     let stores = Stores::default();
     load::lists(&client, &stores).await.map_err(|error| refused(&error))?;
+    let fleet = load::fleet(&client, &stores).await;
     let now = Timestamp::now();
     let in_namespace = stores.workloads.in_namespace(namespace);
     let workload = find(&in_namespace, namespace, &args.workload)?;
     let settings = Settings::of(given, &stores);
-    let view = view(&stores, &settings, workload, now)?;
+    let mut view = view(&stores, &settings, workload, now)?;
+    view.unknown.extend(
+        fleet.err().map(|error| format!("which worker clusters its rules allow: {error} failed: {}", error.source)),
+    );
     args.output.render(&view, |view| text::text(view, now))
 }
 

@@ -62,6 +62,18 @@ pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
     Ok(())
 }
 
+/// Reads the worker clusters and their configurations into `stores`, for what is said of a hub's jobs.
+///
+/// # Errors
+/// When they cannot be listed: most often because the caller may not.
+pub async fn fleet(client: &Client, stores: &Stores) -> Result<(), LoadError> {
+    tokio::try_join!(
+        list(client, &stores.multi_kueue_clusters, false),
+        list(client, &stores.multi_kueue_configs, false),
+    )?;
+    Ok(())
+}
+
 async fn list<K>(client: &Client, store: &Store<K>, required: bool) -> Result<(), LoadError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::serving::Group;
 use super::{JobError, JobKind, Priority, TopologyGates, meta, owner_gvk, pod, workload_name};
-use crate::names;
 use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
+use crate::{affinity, names};
 
 /// What the configuration says about new workloads.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,7 +87,7 @@ pub fn build_workload(
     labels.retain(|key, _| options.label_keys_to_copy.contains(key));
     let mut annotations = meta::string_map(job, "/metadata/annotations");
     annotations.retain(|key, _| {
-        let always = key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || COPIED.contains(&key.as_str());
+        let always = key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || is_copied(key);
         always || options.annotation_keys_to_copy.contains(key)
     });
     let (name, owners) = if kind.is_composed(job) {
@@ -159,8 +159,12 @@ pub fn owner_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
     OwnerReference { controller: None, block_owner_deletion: None, ..controller_reference(kind, job) }
 }
 
-/// Annotations of a job that its workload has as well.
+/// Annotations of a job that its workload has as well, beside those of its clusters.
 const COPIED: [&str; 2] = [names::ADMISSION_GATED_BY, names::ON_DISCONNECT];
+
+fn is_copied(key: &str) -> bool {
+    COPIED.contains(&key) || affinity::ANNOTATIONS.contains(&key)
+}
 
 /// The reference that makes the job the controller of its workload.
 #[must_use]

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Held, JobKind, elastic, meta, number};
 use crate::{
+    affinity,
     field::{FieldError, Path},
     names,
     validate::{SUBDOMAIN_MESSAGE, admission_gated_by, admission_gated_by_update, is_subdomain, on_disconnect},
@@ -64,6 +65,7 @@ fn validate_common(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     let annotations = meta::string_map(job, "/metadata/annotations");
     errors.extend(admission_gated_by(&annotations));
     errors.extend(on_disconnect(&annotations));
+    errors.extend(affinity::check(&annotations));
     errors
 }
 

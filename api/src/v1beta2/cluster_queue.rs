@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AdmissionScope, ClusterQueuePreemption, FairSharing, FairSharingStatus, FlavorFungibility, FlavorUsage,
-    OnDisconnect, ResourceGroup,
+    AdmissionScope, ClusterAffinity, ClusterQueuePreemption, FairSharing, FairSharingStatus, FlavorFungibility,
+    FlavorUsage, OnDisconnect, ResourceGroup,
 };
 use crate::schema;
 
@@ -107,6 +107,10 @@ pub struct ClusterQueueSpec {
     /// a workload's own annotation. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
+    /// Which worker clusters the queue's jobs need, prefer or must not use, unless a job says otherwise by an annotation. Not part
+    /// of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_affinity: Option<ClusterAffinity>,
 }
 
 /// How workloads of equal priority are ordered within a queue.

@@ -19,6 +19,7 @@
 #![allow(clippy::duplicated_attributes)]
 
 mod admission_check;
+mod cluster_affinity;
 mod cluster_queue;
 mod cohort;
 mod fair_sharing;
@@ -39,6 +40,7 @@ mod workload_priority_class;
 mod workload_status;
 
 pub use admission_check::*;
+pub use cluster_affinity::*;
 pub use cluster_queue::*;
 pub use cohort::*;
 pub use fair_sharing::*;

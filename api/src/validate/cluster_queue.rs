@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Gates, IMMUTABLE, labels::label_selector, quota};
+use super::{
+    Gates, IMMUTABLE,
+    labels::{is_subdomain, label_selector},
+    quota,
+};
 use crate::{
     field::{FieldError, Path},
     v1beta2::{
@@ -42,6 +46,7 @@ fn spec(spec: &ClusterQueueSpec, gates: Gates) -> Vec<FieldError> {
     if let Some(selector) = &spec.namespace_selector {
         label_selector(selector, &path.child("namespaceSelector"), &mut errors);
     }
+    cluster_affinity(spec, &path.child("clusterAffinity"), &mut errors);
     preemption(spec, &path, &mut errors);
     quota::fair_sharing(spec.fair_sharing.as_ref(), &path.child("fairSharing"), &mut errors);
     totals(spec, &groups, &mut errors);
@@ -49,6 +54,22 @@ fn spec(spec: &ClusterQueueSpec, gates: Gates) -> Vec<FieldError> {
         concurrent_admission(spec, &path, &mut errors);
     }
     errors
+}
+
+fn cluster_affinity(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(affinity) = &spec.cluster_affinity else { return };
+    for (part, rule) in
+        [("required", &affinity.required), ("preferred", &affinity.preferred), ("excluded", &affinity.excluded)]
+    {
+        let (Some(rule), path) = (rule, path.child(part)) else { continue };
+        for (index, name) in rule.names.iter().enumerate().filter(|(_, name)| !is_subdomain(name)) {
+            let detail = "must be the name of a MultiKueueCluster";
+            errors.push(FieldError::invalid(&path.child("names").index(index), name, detail));
+        }
+        if let Some(selector) = &rule.selector {
+            label_selector(selector, &path.child("selector"), errors);
+        }
+    }
 }
 
 fn preemption(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<FieldError>) {

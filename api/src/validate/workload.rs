@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Gates, annotations, labels, quota, resource_flavor::tolerations};
 use crate::{
-    conditions,
+    affinity, conditions,
     field::{FieldError, Path},
     jobs::elastic::is_slice,
     names, quantity,
@@ -37,6 +37,9 @@ pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Ve
     };
     if told(names::ON_DISCONNECT) {
         errors.extend(on_disconnect(workload.annotations()));
+    }
+    if affinity::ANNOTATIONS.into_iter().any(&told) {
+        errors.extend(affinity::check(workload.annotations()));
     }
     if gates.priority_boost && told(names::PRIORITY_BOOST) {
         errors.extend(priority_boost(workload.annotations()));

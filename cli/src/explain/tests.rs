@@ -1,7 +1,10 @@
 //! What is said of each cause, to people and to programs, in files beside this one: a snapshot holds both.
 
 use serde_json::{Value, json};
-use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload};
+use switchyard_api::v1beta2::{
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor, Topology,
+    Workload,
+};
 
 use super::*;
 
@@ -110,6 +113,35 @@ impl World {
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": format!("job-{name}"), "uid": "u",
             "controller": true});
         workload.metadata.owner_references = Some(vec![serde_json::from_value(owner).unwrap()]);
+        self.stores.workloads.insert(workload);
+        self
+    }
+
+    /// AdmissionCheck `fleet` with these clusters: name, label `tier`, cost.
+    fn fleet(self, clusters: &[(&str, &str, i32)]) -> Self {
+        let parameters = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "fleet"});
+        let spec = json!({"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters});
+        let mut check: AdmissionCheck = made("AdmissionCheck", "fleet", None, spec);
+        check.status =
+            Some(serde_json::from_value(json!({"conditions": [condition("Active", "True", "Active", "")]})).unwrap());
+        self.stores.admission_checks.insert(check);
+        let names: Vec<&str> = clusters.iter().map(|(name, ..)| *name).collect();
+        let config = made::<MultiKueueConfig>("MultiKueueConfig", "fleet", None, json!({"clusters": names}));
+        self.stores.multi_kueue_configs.insert(config);
+        for (name, tier, cost) in clusters {
+            let spec = json!({"clusterSource": {"agent": {}}, "cost": cost});
+            let mut cluster: MultiKueueCluster = made("MultiKueueCluster", name, None, spec);
+            cluster.metadata.labels = Some([("tier".to_owned(), (*tier).to_owned())].into());
+            self.stores.multi_kueue_clusters.insert(cluster);
+        }
+        self
+    }
+
+    /// The workload with annotations of Switchyard's own.
+    fn annotated(self, name: &str, annotations: &[(&str, &str)]) -> Self {
+        let mut workload = Workload::clone(&self.stores.workloads.get("team", name).unwrap());
+        let all = workload.metadata.annotations.get_or_insert_default();
+        all.extend(annotations.iter().map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned())));
         self.stores.workloads.insert(workload);
         self
     }
@@ -375,6 +407,17 @@ fn cases() -> Vec<(&'static str, World)> {
                 status["nominatedClusterNames"] = json!(["east", "west"]);
                 status
             }),
+        ),
+        (
+            "rules about its clusters",
+            World::new()
+                .queue("cq", &five(), json!({
+                    "admissionChecksStrategy": {"admissionChecks": [{"name": "fleet"}]},
+                    "clusterAffinity": {"excluded": {"selector": {"matchLabels": {"tier": "spot"}}}},
+                }))
+                .fleet(&[("north", "reserved", 0), ("east", "spot", 1), ("west", "reserved", 30), ("south", "reserved", 10)])
+                .workload("a", "4", json!({}), json!({}))
+                .annotated("a", &[("preferred-clusters", "west"), ("cluster-selector", "tier"), ("clusters", "east,west,south")]),
         ),
         (
             "runs on a worker cluster",

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::clusters::ClusterView;
 use super::quota::{FlavorView, PodSetView, PreemptionView, ResourceView, VictimView};
 use super::view::{PlaceView, ReasonView, View};
 use crate::table;
@@ -43,6 +44,7 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
     let mut out = lines(&facts);
     out.push_str(&admission(view));
     out.push_str(&checks(view));
+    out.push_str(&clusters(view));
     if view.outlook == "NotTried" && !view.pod_sets.is_empty() {
         out.push_str("\nIf it were tried:\n");
     }
@@ -154,6 +156,19 @@ fn checks(view: &View) -> String {
         .map(|check| [check.name.clone(), check.state.clone(), check.message.clone()])
         .collect();
     format!("\n{}", table::render(["CHECK", "STATE", "MESSAGE"], &rows))
+}
+
+fn clusters(view: &View) -> String {
+    if view.clusters.is_empty() {
+        return String::new();
+    }
+    let row = |cluster: &ClusterView| {
+        let verdict =
+            cluster.excluded_by.as_ref().map_or_else(|| "may go there".to_owned(), |rule| format!("no: {rule}"));
+        [cluster.name.clone(), cluster.preferred_by.to_string(), cluster.cost.to_string(), verdict]
+    };
+    let rows: Vec<_> = view.clusters.iter().map(row).collect();
+    format!("\n{}", table::render(["CLUSTER", "PREFERRED BY", "COST", "RULES"], &rows))
 }
 
 fn pod_set(pod_set: &PodSetView) -> String {

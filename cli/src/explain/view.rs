@@ -9,6 +9,7 @@ use switchyard_controller::stores::Stores;
 use switchyard_controller::workload::admission_gates;
 use switchyard_scheduler::{Explanation, Place, Reason};
 
+use super::clusters::{self, ClusterView};
 use super::placed::{AdmissionView, CheckView, DispatchView};
 use super::quota::{PodSetView, VictimView};
 use super::settings::{Settings, Source};
@@ -82,6 +83,9 @@ pub struct View {
     /// Its way to a worker cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<DispatchView>,
+    /// The worker clusters of its ClusterQueue, where rules or costs make a difference between them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<ClusterView>,
     /// How the controller is taken to decide.
     pub settings: SettingsView,
     /// What could make it otherwise and cannot be seen from here.
@@ -230,7 +234,7 @@ impl View {
             priority: explanation.priority,
             local_queue: explanation.local_queue.name.to_string(),
             cluster_queue: explanation.cluster_queue.as_ref().map(ToString::to_string),
-            cohort: queue.and_then(|queue| queue.spec.cohort_name.clone()).filter(|name| !name.is_empty()),
+            cohort: queue.as_ref().and_then(|queue| queue.spec.cohort_name.clone()).filter(|name| !name.is_empty()),
             created,
             state,
             outlook: explanation.outlook.name(),
@@ -251,6 +255,7 @@ impl View {
             admission: AdmissionView::of(&status),
             admission_checks: CheckView::all(&status),
             dispatch: DispatchView::of(workload),
+            clusters: clusters::of(workload, queue.as_deref(), stores),
             settings: SettingsView {
                 source: settings.source,
                 fair_sharing: settings.config.fair_sharing.is_some(),

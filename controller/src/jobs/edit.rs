@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde_json::Value;
 use switchyard_api::{
+    affinity,
     conditions::{
         self,
         reasons::{pods_ready, quota_reserved},
@@ -105,6 +106,27 @@ pub(super) fn admission_gates(job: &Value, workload: &Arc<Workload>) -> Option<[
         }
     });
     let note = format!("Updated workload AdmissionGatedBy to {gates:?}");
+    Some([update, Action::normal(conditions::reasons::events::UPDATED_WORKLOAD, note)])
+}
+
+/// Hands the job's rules about clusters on to its workload.
+pub(super) fn cluster_rules(job: &Value, workload: &Arc<Workload>) -> Option<[Action; 2]> {
+    let has = |key: &str| workload.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let changed = |key: &&str| has(key) != meta::annotation(job, key);
+    let changed: Vec<&str> = affinity::ANNOTATIONS.into_iter().filter(changed).collect();
+    if changed.is_empty() {
+        return None;
+    }
+    let update = Action::edit(workload, |workload| {
+        let annotations = workload.metadata.annotations.get_or_insert_default();
+        for key in &changed {
+            match meta::annotation(job, key) {
+                Some(text) => annotations.insert((*key).to_owned(), text.to_owned()),
+                None => annotations.remove(*key),
+            };
+        }
+    });
+    let note = format!("Updated workload {}", changed.join(", "));
     Some([update, Action::normal(conditions::reasons::events::UPDATED_WORKLOAD, note)])
 }
 

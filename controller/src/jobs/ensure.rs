@@ -15,7 +15,7 @@ use super::{
     facts::Prebuilt,
     slices::{self, Slices},
 };
-use crate::workload::{has_reservation, is_evicted, is_finished};
+use crate::workload::{has_reservation, is_evicted, is_finished, maker_of};
 
 /// What the look for the workload of a job ended in.
 pub(super) enum Ensured {
@@ -188,11 +188,14 @@ fn delete_live(others: &[&Arc<Workload>]) -> Decision {
     Decision::act(live.flat_map(delete))
 }
 
-/// The gates and the priority class of the job apply to its workload, also later; of a hub's copies the hub keeps them.
+/// The gates, the rules about clusters and the priority class of the job apply to its workload, also later; of a hub's copies the hub keeps them.
 pub(super) fn keep_in_step(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
     let is_own = matches!(case.facts.prebuilt, Prebuilt::NotNamed);
     if is_own && is_live(workload) {
-        if let Some(actions) = edit::admission_gates(case.job, workload) {
+        // What makes pods has the rules, and they need not.
+        let rules = || edit::cluster_rules(case.job, workload).filter(|_| maker_of(workload).is_none());
+        let edits = edit::admission_gates(case.job, workload).or_else(rules);
+        if let Some(actions) = edits {
             return Ensured::Act(Decision::act(actions));
         }
         if let Some(decision) = create::priority_change(case, workload, pod_sets) {

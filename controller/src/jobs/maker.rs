@@ -184,7 +184,8 @@ impl Scene<'_> {
         }
         // What a hub has sent says what is to be known.
         if !is_copy(workload) {
-            if let Some(actions) = edit::admission_gates(self.case.job, workload) {
+            let edits = edit::admission_gates(self.case.job, workload);
+            if let Some(actions) = edits.or_else(|| edit::cluster_rules(self.case.job, workload)) {
                 return Ok(actions.into());
             }
             if let Some(decision) = create::priority_change(&self.case, workload, pod_sets) {

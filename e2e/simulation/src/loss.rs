@@ -36,6 +36,7 @@ impl World {
             cordoned: it.drained > 0,
             draining: it.drained > 0,
             release: self.released.map(|at| at.to_string().into()),
+            ..ClusterRules::default()
         }
     }
 

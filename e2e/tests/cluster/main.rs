@@ -25,6 +25,7 @@ mod budget;
 mod charges;
 mod chart;
 mod cluster_profile;
+mod cluster_rules;
 mod deploy;
 mod devices;
 mod dispatch;

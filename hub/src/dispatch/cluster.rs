@@ -60,6 +60,10 @@ pub struct ClusterRules {
     pub draining: bool,
     /// Changes when somebody releases the circuit breaker.
     pub release: Option<Name>,
+    /// What rules about clusters select by.
+    pub labels: BTreeMap<String, String>,
+    /// Of several that do, the one that costs least is taken.
+    pub cost: i32,
 }
 
 impl ClusterRules {

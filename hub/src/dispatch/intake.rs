@@ -8,16 +8,21 @@ use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
 use super::{Action, Facts, MAX_LEAD, Name, Observation, Outcome, Phase, State, Time, Uids, Written, terminal};
 
 impl Dispatcher {
-    pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>) {
-        if self.checks.get(&name) == Some(&clusters) {
+    pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>, now: Time, out: &mut Vec<Action>) {
+        let before = self.checks.get(&name).cloned().unwrap_or_default();
+        if before == clusters {
             return;
         }
+        let added: Vec<Name> = clusters.iter().filter(|cluster| !before.contains(cluster)).cloned().collect();
         if clusters.is_empty() {
             self.checks.remove(&name);
         } else {
             self.checks.insert(name, clusters);
         }
         self.touch_nominating();
+        for cluster in added {
+            self.wake_parked(&cluster, now, out);
+        }
     }
 
     pub(super) fn cluster(&mut self, name: &Name, rules: ClusterRules, now: Time, out: &mut Vec<Action>) {
@@ -136,7 +141,13 @@ impl Dispatcher {
             out.push(Action::Wake { uid: uid.clone() });
         }
         if let Some(parked) = self.parked.get_mut(&uid) {
+            let other_rules = parked.affinity != facts.affinity;
             *parked = facts.clone();
+            if other_rules {
+                // It may be allowed where it was not.
+                self.parked.remove(&uid);
+                out.push(Action::Wake { uid: uid.clone() });
+            }
         }
         match self.entries.get_mut(&uid) {
             Some(entry) => entry.take(facts),

@@ -88,7 +88,7 @@ impl Dispatcher {
         // One that was learned of since comes before what is said of it now.
         self.adopt(now, &mut out);
         match event {
-            Event::Check { name, clusters } => self.check(name, clusters),
+            Event::Check { name, clusters } => self.check(name, clusters, now, &mut out),
             Event::Cluster { name, rules } => self.cluster(&name, rules, now, &mut out),
             Event::ClusterGone { name } => self.cluster_gone(&name, now, &mut out),
             Event::ClusterIs { name, uid } => self.cluster_is(&name, uid, now),

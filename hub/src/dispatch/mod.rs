@@ -15,6 +15,7 @@
 //! Observations of one cluster come in the order in which it made them; they may be late and repeated.
 
 mod actions;
+mod affinity;
 mod breaker;
 pub mod capacity;
 mod cluster;
@@ -46,6 +47,7 @@ mod tries;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use switchyard_api::affinity::Affinity;
 use switchyard_scheduler::PodSet;
 
 pub use actions::{Action, Event, Left, Outcome, Written};
@@ -329,6 +331,8 @@ pub struct Facts {
     pub grace: i64,
     /// What the loss of its cluster means for it, by its own annotation or its queue; none: as the cluster has it.
     pub loss: Option<Loss>,
+    /// The rules about its clusters, by its own annotations and its queue; none: there are none.
+    pub affinity: Option<Arc<Affinity>>,
     /// Somebody wants this attempt to be moved to that cluster.
     pub moving: Option<(u64, Name)>,
     /// Its job; none where the hub has not forgotten anything, and needs not know it again.

@@ -38,7 +38,7 @@ impl Dispatcher {
             return;
         }
         self.retire(entry, now, out);
-        if self.commit(entry, now, out) {
+        if self.commit(entry, now, out) || self.has_nowhere_to_go(entry, now, out) {
             return;
         }
         match self.settings.mode {
@@ -71,7 +71,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes back offers to clusters that went away or said no. With Kueue's dispatchers a cluster that cannot run it now keeps its
+    /// Takes back offers to clusters that went away, said no, or are no longer allowed. With Kueue's dispatchers a cluster that cannot run it now keeps its
     /// copy, and so does one that is only out of reach: what keeps it there may pass.
     fn retire(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return };
@@ -92,12 +92,13 @@ impl Dispatcher {
             };
             let known = self.clusters.get(&cluster);
             let away = !known.is_some_and(|known| if keeps { known.wanted() } else { known.usable() });
+            let barred = self.ruled_out(&entry.facts, &cluster).is_some();
             // Something of an earlier attempt is no offer of ours.
             let stale = at != attempt;
             if said_no && !stale {
                 self.refused_by(entry, &cluster, now);
             }
-            if said_no || away || stale {
+            if said_no || away || stale || barred {
                 entry.want(&cluster, at, Phase::Absent, now, out);
                 if let Some(known) = self.clusters.get_mut(&cluster) {
                     known.capacity.unassume(&entry.facts.uid);
@@ -162,22 +163,24 @@ impl Dispatcher {
             .enumerate()
             .filter(|(_, (cluster, _))| !offers.contains(cluster))
             .filter_map(|(index, (cluster, standing))| match standing {
-                Standing::Fits(score) => Some((*score, index, cluster.clone())),
+                Standing::Fits(score) => Some((self.rank(&entry.facts, cluster), *score, index, cluster.clone())),
                 _ => None,
             })
             .min();
-        if let Some((_, _, cluster)) = best {
+        if let Some((.., cluster)) = best {
             self.offer(entry, &cluster, now, out);
         } else if offers.is_empty() {
             let shortest = standings
                 .iter()
                 .enumerate()
                 .filter_map(|(index, (cluster, standing))| match standing {
-                    Standing::Waits(_, pending) => Some((*pending, index, cluster.clone())),
+                    Standing::Waits(_, pending) => {
+                        Some((self.rank(&entry.facts, cluster), *pending, index, cluster.clone()))
+                    }
                     _ => None,
                 })
                 .min();
-            if let Some((_, _, cluster)) = shortest {
+            if let Some((.., cluster)) = shortest {
                 self.offer(entry, &cluster, now, out);
             } else if standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown(_))) {
                 entry.wake_at((self.started + self.settings.start_grace).max(now + 500));
@@ -383,18 +386,14 @@ impl Dispatcher {
 
     /// The clusters that may be asked, in the order of the configuration.
     pub(super) fn order(&self, entry: &Entry, now: Time) -> Vec<Name> {
-        let order = self.configured(entry);
-        // Where somebody wants it, unless that cluster has refused it since.
-        match &entry.facts.moving {
-            Some((attempt, to))
-                if *attempt == entry.facts.attempt
-                    && self.settings.mode != Mode::External
-                    && self.takes(entry, to, now) =>
-            {
-                vec![to.clone()]
-            }
-            _ => order,
-        }
+        self.moves_to(entry, now).map_or_else(|| self.allowed(entry), |to| vec![to])
+    }
+
+    /// Where somebody wants it, unless that cluster has refused it since.
+    fn moves_to(&self, entry: &Entry, now: Time) -> Option<Name> {
+        let (attempt, to) = entry.facts.moving.as_ref()?;
+        let counts = *attempt == entry.facts.attempt && self.settings.mode != Mode::External;
+        (counts && self.takes(entry, to, now)).then(|| to.clone())
     }
 
     /// The clusters of the workload's check, in the order of its configuration.
@@ -407,11 +406,11 @@ impl Dispatcher {
         check.and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
     }
 
-    /// Whether a cluster that somebody wants a workload on may be asked for it: it is one of the workload's, has not
+    /// Whether a cluster that somebody wants a workload on may be asked for it: it is one of those allowed, has not
     /// refused it lately, and does not say that it can never run it.
     pub(super) fn takes(&self, entry: &Entry, cluster: &Name, now: Time) -> bool {
         let facts = &entry.facts;
-        if !self.configured(entry).contains(cluster) || self.refusal(entry, cluster, now).is_some() {
+        if !self.allowed(entry).contains(cluster) || self.refusal(entry, cluster, now).is_some() {
             return false;
         }
         self.clusters.get(cluster).filter(|known| known.usable()).is_some_and(|known| {
@@ -427,8 +426,9 @@ impl Dispatcher {
         self.order(entry, now).into_iter().filter(|name| usable(name) || offers.contains(name)).collect()
     }
 
+    /// Of the clusters that may be asked, and of those that a rule excludes.
     fn standings(&self, entry: &Entry, now: Time) -> Vec<(Name, Standing)> {
-        let order = self.order(entry, now);
+        let order = self.moves_to(entry, now).map_or_else(|| self.configured(entry), |to| vec![to]);
         order.into_iter().map(|name| (name.clone(), self.standing(entry, &name, now))).collect()
     }
 
@@ -441,6 +441,9 @@ impl Dispatcher {
         let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.exists) else {
             return Standing::No(vec![Reason::new("ClusterNotFound", "there is no MultiKueueCluster of that name")]);
         };
+        if let Some(reason) = self.ruled_out(&entry.facts, name) {
+            return Standing::No(vec![reason]);
+        }
         if cluster.rules.cordoned {
             return Standing::No(vec![Reason::new("Cordoned", "cordoned")]);
         }
@@ -476,6 +479,13 @@ impl Dispatcher {
             Verdict::Waits { reasons, pending } => Standing::Waits(reasons, pending),
             Verdict::Never(reasons) => Standing::No(reasons),
         }
+    }
+}
+
+impl Dispatcher {
+    /// That no cluster is allowed, and by which rule each is not.
+    pub(super) fn none_allowed(&self, entry: &Entry, now: Time) -> String {
+        format!("No worker cluster is allowed: {}", each(&self.standings(entry, now)))
     }
 }
 

@@ -374,6 +374,7 @@ impl Dispatcher {
         let mut woken = Vec::new();
         for (uid, facts) in self.parked.iter().filter(|(_, facts)| !facts.is_behind()) {
             let refused = self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
+            let refused = refused || self.ruled_out(facts, name).is_some();
             let verdict = cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
             if !refused && !matches!(verdict, super::capacity::Verdict::Never(_)) {
                 woken.push(uid.clone());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
+use switchyard_api::affinity::Affinity;
 use switchyard_api::jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
@@ -18,7 +19,9 @@ use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> Facts {
     let sized = sized(workload, held);
     let pod_sets = placement::pod_sets(ctx, sized.as_ref().unwrap_or(workload)).into();
-    let loss = policy::of_workload(workload, queue_of(&ctx.stores, workload).as_deref());
+    let queue = queue_of(&ctx.stores, workload);
+    let loss = policy::of_workload(workload, queue.as_deref());
+    let affinity = affinity(workload, queue.as_deref()).map(Arc::new);
     let facts = from_parts(
         workload,
         pod_sets,
@@ -26,7 +29,7 @@ pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>
         &other_checks(&ctx.stores, workload),
     );
     let replaces = replaced(ctx, workload).and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
-    Facts { loss, replaces, ..facts }
+    Facts { loss, affinity, replaces, ..facts }
 }
 
 /// The workload with as many pods as it has quota for, where that may be fewer than it asks for. `held`: its quota, where that is
@@ -40,8 +43,14 @@ pub(super) fn sized(workload: &Workload, held: Option<&Admission>) -> Option<Wor
     Some(sized)
 }
 
+/// The rules about a workload's clusters: its own, or else its queue's.
+fn affinity(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<Affinity> {
+    let queue = queue.and_then(|it| Some((it.metadata.name.as_deref()?, it.spec.cluster_affinity.as_ref()?)));
+    Affinity::of(workload.metadata.annotations.as_ref(), queue)
+}
+
 /// The ClusterQueue that admitted a workload, or that it waits in.
-fn queue_of(stores: &Stores, workload: &Workload) -> Option<Arc<ClusterQueue>> {
+pub(super) fn queue_of(stores: &Stores, workload: &Workload) -> Option<Arc<ClusterQueue>> {
     if let Some(name) = state::admitted_by(workload) {
         return stores.cluster_queues.get("", name);
     }
@@ -107,6 +116,7 @@ fn from_parts(
         nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
         grace: grace(workload),
         loss: None,
+        affinity: None,
         moving: moving(workload),
         subject: None,
         known_as: known_as(workload),

@@ -27,7 +27,7 @@ pub struct Batch {
     pub gone: BTreeSet<String>,
     /// Clusters, configurations or checks changed.
     pub topology: bool,
-    /// ClusterQueues in which jobs are now to be treated otherwise when their cluster is lost.
+    /// ClusterQueues whose jobs are now to be treated otherwise when their cluster is lost, or have other rules about clusters.
     pub queues: BTreeSet<String>,
 }
 
@@ -80,7 +80,9 @@ impl Inbox {
         }
         let inbox = self.clone();
         stores.cluster_queues.subscribe(move |change| {
-            let rule = |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|it| it.spec.on_disconnect.clone());
+            let rule = |queue: &Option<Arc<ClusterQueue>>| {
+                queue.as_ref().map(|it| (it.spec.on_disconnect.clone(), it.spec.cluster_affinity.clone()))
+            };
             if rule(&change.old) != rule(&change.new) {
                 inbox.lock().batch.queues.insert(change.key.name.to_string());
                 inbox.bell.notify_one();

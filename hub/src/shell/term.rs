@@ -190,13 +190,18 @@ impl TermState {
         self.start_slots();
     }
 
-    /// What is said of the loss of a cluster has changed for all that these queues have sent.
+    /// These queues say something else of the loss of clusters, or of which clusters their jobs go to: that counts for all that
+    /// they have sent, and for what waits for a cluster.
     fn queues_changed(&mut self, queues: &BTreeSet<String>) {
+        let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {
             let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
-            sent && state::admitted_by(workload).is_some_and(|name| queues.contains(name))
+            let known = || workload.metadata.uid.as_deref().is_some_and(|uid| self.dispatcher.knows(uid));
+            let queue = || super::facts::queue_of(stores, workload);
+            (sent || known())
+                && queue().is_some_and(|it| queues.contains(it.metadata.name.as_deref().unwrap_or_default()))
         };
-        for workload in self.ctx.stores.workloads.filter(theirs) {
+        for workload in stores.workloads.filter(theirs) {
             self.workload(&workload);
         }
     }

@@ -94,6 +94,8 @@ fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
         cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
         draining: scheduling == Some(names::DRAIN),
         release: annotation(names::BREAKER_RELEASE).map(Name::from),
+        labels: cluster.labels().clone(),
+        cost: cluster.spec.cost.unwrap_or(0),
     }
 }
 
@@ -157,17 +159,19 @@ mod tests {
     #[test]
     fn only_what_changed_is_told() {
         let checks = [check("mk", "conf"), check("broken", "missing")];
-        let clusters = [
+        let mut clusters = [
             cluster("a", &serde_json::json!({"agent": {}})),
             cluster("b", &serde_json::json!({"kubeConfig": {"location": "s"}})),
         ];
+        clusters[1].metadata.labels = Some([("region".to_owned(), "eu".to_owned())].into());
+        clusters[1].spec.cost = Some(7);
         let first = Topology::of(&checks, &config, &clusters);
         let told: Vec<String> = first.events(&Topology::default()).iter().map(|event| format!("{event:?}")).collect();
         assert_eq!(
             told,
             [
-                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
-                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
+                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
+                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
                 r#"Check { name: "mk", clusters: ["b", "a"] }"#
             ]
         );

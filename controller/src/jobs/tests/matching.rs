@@ -137,6 +137,23 @@ fn a_class_that_cannot_change_keeps_no_job_from_ending(#[case] class: Option<&st
 }
 
 #[test]
+fn rules_about_clusters_come_and_go_on_the_workload() {
+    let bound = || {
+        let rules = json!({"switchyard.dev/clusters": "west", "switchyard.dev/excluded-cluster-selector": "spot"});
+        job().with(json!({"metadata": {"annotations": rules}}))
+    };
+    let told = world(job()).workload(bound().workload()).told();
+    assert!(told.contains(r#""switchyard.dev/clusters":null"#) && told.contains(r#"selector":null"#), "{told}");
+    let told = world(bound()).workload(job().workload()).told();
+    assert!(told.contains(r#""switchyard.dev/clusters":"west""#), "{told}");
+    assert!(
+        told.contains("Updated workload switchyard.dev/clusters, switchyard.dev/excluded-cluster-selector"),
+        "{told}"
+    );
+    assert_eq!(world(bound()).workload(bound().workload()).told(), "");
+}
+
+#[test]
 fn gates_of_the_job_come_and_go_on_its_workload() {
     let gated =
         || job().with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/x"}}}));

@@ -55,6 +55,7 @@ impl World {
             nominated: Vec::new(),
             grace: 5_000,
             loss: self.plan.workloads[index].loss,
+            affinity: None,
             moving: None,
             subject: Some(subject(index)),
             known_as: None,

@@ -7,6 +7,7 @@ use switchyard_scheduler::{Amount, PodSet};
 use super::capacity::{Flavor, Queue, Quota};
 use super::*;
 
+mod affinity;
 mod backups;
 mod copies;
 mod ends;
@@ -46,6 +47,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         nominated: Vec::new(),
         grace: 5_000,
         loss: None,
+        affinity: None,
         moving: None,
         subject: None,
         known_as: None,

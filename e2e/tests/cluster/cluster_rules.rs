@@ -1,0 +1,134 @@
+//! Jobs go to the clusters that their rules allow, in the order of preference and cost, and what the rules exclude is said.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
+use switchyard_e2e::fixture;
+use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::wait::{always, eventually};
+
+use crate::common::fleet;
+
+const SOON: Duration = Duration::from_secs(45);
+
+/// Gives a cluster a label `region` and a cost.
+async fn describe(fleet: &Fleet, cluster: &str, region: &str, cost: i32) {
+    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+    let patch = json!({"metadata": {"labels": {"region": region}}, "spec": {"cost": cost}});
+    clusters.patch(cluster, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+async fn default_of(fleet: &Fleet, tenant: &Tenant<'_>, affinity: Value) {
+    let queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
+    let patch = Patch::Merge(json!({"spec": {"clusterAffinity": affinity}}));
+    queues.patch(tenant.name(), &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn lands_on(tenant: &Tenant<'_>, job: &str, cluster: &str) {
+    let row = tenant.await_status(job, cluster, SOON, |row| row.cluster.is_some()).await.unwrap();
+    assert_eq!(row.cluster.as_deref(), Some(cluster), "{job}");
+}
+
+async fn explained(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
+    let args = switchyard::explain::Args {
+        workload: format!("job/{job}"),
+        namespace: None,
+        config: None,
+        output: switchyard::Output::default(),
+    };
+    switchyard::explain::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap()
+}
+
+#[test]
+fn jobs_go_where_rules_and_cost_say() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let quota = [("cpu", "16")];
+        let tenant =
+            fleet.tenant("rules").hub(&quota).worker("west", &quota).worker("east", &quota).make().await.unwrap();
+        describe(fleet, "west", "eu", 10).await;
+        describe(fleet, "east", "us", 0).await;
+        let annotations = [
+            ("cheap", None, "east"),
+            ("named", Some(("switchyard.dev/clusters", "west")), "west"),
+            ("selected", Some(("switchyard.dev/cluster-selector", "region in (us,asia)")), "east"),
+            ("excluding", Some(("switchyard.dev/excluded-cluster-selector", "region=us")), "west"),
+            ("preferring", Some(("switchyard.dev/preferred-clusters", "west")), "west"),
+        ];
+        for (name, annotation, _) in annotations {
+            let job = tenant.job(name).cpu("1").run_forever();
+            let job = annotation.into_iter().fold(job, |job, (key, text)| job.annotation(key, text));
+            tenant.submit(job).await.unwrap();
+        }
+        for (name, _, cluster) in annotations {
+            lands_on(&tenant, name, cluster).await;
+        }
+        let text = explained(fleet, &tenant, "named").await;
+        let east = text.lines().find(|line| line.starts_with("east")).unwrap_or_default();
+        assert!(east.ends_with("no: switchyard.dev/clusters requires west"), "{text}");
+
+        default_of(fleet, &tenant, json!({"required": {"names": ["west"]}})).await;
+        eventually(SOON, "a job to go by its queue's default", async || {
+            let name = fixture::unique("default");
+            tenant.submit(tenant.job(&name).cpu("1").run_forever()).await?;
+            let row = tenant.await_status(&name, "sent", SOON, |row| row.cluster.is_some()).await?;
+            ensure!(row.cluster.as_deref() == Some("west"), "{:?}", row.cluster);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let own = tenant.job("own").cpu("1").run_forever().annotation("switchyard.dev/clusters", "east");
+        tenant.submit(own).await.unwrap();
+        lands_on(&tenant, "own", "east").await;
+    });
+}
+
+#[test]
+fn job_without_an_allowed_cluster_waits_until_a_label_allows_one() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let quota = [("cpu", "4")];
+        let tenant =
+            fleet.tenant("nowhere").hub(&quota).worker("west", &quota).worker("east", &quota).make().await.unwrap();
+        let zone = |value: Option<&str>| json!({"metadata": {"labels": {"zone": value}}});
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        let job = tenant.job("zoned").cpu("1").run_forever().annotation("switchyard.dev/cluster-selector", "zone=z1");
+        tenant.submit(job).await.unwrap();
+        let says = "switchyard.dev/cluster-selector requires zone=z1";
+        let waits = format!("No worker cluster is allowed: west: {says}; east: {says}");
+        tenant.await_status("zoned", "waits", SOON, |row| row.reason.contains(&waits)).await.unwrap();
+        let text = explained(fleet, &tenant, "zoned").await;
+        assert_eq!(text.lines().filter(|line| line.ends_with(&format!("no: {says}"))).count(), 2, "{text}");
+
+        let label = |value| Patch::Merge(zone(value));
+        clusters.patch("east", &PatchParams::default(), &label(Some("z1"))).await.unwrap();
+        lands_on(&tenant, "zoned", "east").await;
+        fleet.await_pods("east", tenant.name(), 1).await.unwrap();
+
+        // It stays when the label goes, and when its own rule excludes the cluster.
+        clusters.patch("east", &PatchParams::default(), &label(None)).await.unwrap();
+        let rule = json!({"metadata": {"annotations": {"switchyard.dev/excluded-clusters": "east"}}});
+        tenant.hub_jobs().patch("zoned", &PatchParams::default(), &Patch::Merge(rule)).await.unwrap();
+        eventually(SOON, "the Workload to have the job's rule", async || {
+            let annotations = tenant.workload_of("zoned").await?.metadata.annotations.unwrap_or_default();
+            ensure!(annotations.contains_key("switchyard.dev/excluded-clusters"), "{annotations:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        always(Duration::from_secs(5), "the job stays", async || {
+            let row = tenant.status("zoned").await?;
+            ensure!(row.cluster.as_deref() == Some("east"), "{:?}", row.cluster);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let bad = tenant.job("bad").cpu("1").annotation("switchyard.dev/clusters", "region=eu");
+        let refused = format!("{:#}", tenant.submit(bad).await.unwrap_err());
+        assert!(refused.contains("is no name of a MultiKueueCluster: write names in lower case"), "{refused}");
+    });
+}

@@ -1,0 +1,161 @@
+//! Which clusters a workload is offered to by its rules, and in which order.
+
+use super::*;
+
+/// Facts with these annotations, by their short names.
+fn bound(uid: &str, rules: &[(&str, &str)]) -> Facts {
+    let annotations = rules.iter().map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned())).collect();
+    Facts { affinity: Affinity::of(Some(&annotations), None).map(Arc::new), ..facts(uid) }
+}
+
+impl Bench {
+    fn label(&mut self, cluster: &str, region: &str, cost: i32) {
+        let labels = BTreeMap::from([("region".to_owned(), region.to_owned())]);
+        let rules = ClusterRules { labels, cost, ..ClusterRules::default() };
+        self.apply(Event::Cluster { name: cluster.into(), rules });
+    }
+
+    /// `a` and `b` in `eu`, `c` in `us`; the fullest that has room is taken first: `a`, `b`, `c`.
+    fn labelled(mode: Mode) -> Self {
+        let mut bench = Self::new(mode, &[("a", 2000, 4000), ("b", 3000, 4000), ("c", 4000, 4000)]);
+        for (name, region) in [("a", "eu"), ("b", "eu"), ("c", "us")] {
+            bench.label(name, region, 0);
+        }
+        bench.take();
+        bench
+    }
+}
+
+#[test]
+fn best_fit_honours_rules_before_room() {
+    type Case = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+    let cases: [Case; 7] = [
+        ("no rule", &[], "a"),
+        ("required by name", &[("clusters", "c")], "c"),
+        ("required by label", &[("cluster-selector", "region=us")], "c"),
+        ("excluded by name", &[("excluded-clusters", "a")], "b"),
+        ("excluded by label", &[("excluded-cluster-selector", "region=eu")], "c"),
+        ("preferred by name", &[("preferred-clusters", "c")], "c"),
+        ("preferred twice before once", &[("preferred-clusters", "b"), ("preferred-cluster-selector", "region")], "b"),
+    ];
+    for (case, rules, to) in cases {
+        let mut bench = Bench::labelled(Mode::BestFit);
+        bench.reserve(bound("w", rules));
+        assert_eq!(bench.take(), [format!("Reserve w/1 on {to}")], "{case}");
+    }
+}
+
+#[test]
+fn cost_counts_after_preference_and_room_before_both() {
+    let mut bench = Bench::labelled(Mode::BestFit);
+    bench.label("a", "eu", 30);
+    bench.label("b", "eu", 20);
+    bench.label("c", "us", 10);
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["Reserve w/1 on c"], "the cheapest");
+    bench.reserve(bound("v", &[("preferred-cluster-selector", "region=eu")]));
+    assert_eq!(bench.take(), ["Reserve v/1 on b"], "the cheapest of those preferred");
+    bench.capacity("c", 0, 4000);
+    bench.reserve(bound("u", &[("preferred-clusters", "c")]));
+    assert_eq!(bench.take(), ["Reserve u/1 on b"], "the preferred one is full");
+}
+
+#[test]
+fn where_no_cluster_has_room_the_preferred_one_is_waited_for() {
+    let mut bench = Bench::labelled(Mode::BestFit);
+    for name in ["a", "b", "c"] {
+        bench.capacity(name, 0, 4000);
+    }
+    bench.reserve(bound("w", &[("preferred-clusters", "c")]));
+    assert_eq!(bench.take(), ["Reserve w/1 on c"]);
+}
+
+#[test]
+fn all_dispatchers_keep_to_required_and_excluded_clusters() {
+    let rules = [("cluster-selector", "region=eu"), ("excluded-clusters", "a")];
+    for (mode, nominated) in [
+        (Mode::AllAtOnce, Some("b")),
+        (Mode::Incremental { step: 3, round: 60_000 }, Some("b")),
+        (Mode::External, None),
+    ] {
+        let mut bench = Bench::labelled(mode);
+        bench.reserve(bound("w", &rules));
+        let log = bench.take();
+        assert_eq!(log.len(), 1, "{log:?}");
+        if let Some(nominated) = nominated {
+            assert!(log[0].ends_with(&format!("Some([{nominated:?}])")), "{log:?}");
+        }
+        let all = vec!["a".into(), "b".into(), "c".into()];
+        let nominated = nominated.map_or(all, |name| vec![Name::from(name)]);
+        bench.written(Outcome::Done, Facts { reserved: true, nominated, ..bound("w", &rules) });
+        assert_eq!(bench.take(), ["Reserve w/1 on b"], "{mode:?}");
+    }
+}
+
+#[test]
+fn where_no_cluster_is_allowed_quota_is_given_back_with_each_rule() {
+    for mode in [Mode::BestFit, Mode::AllAtOnce, Mode::Incremental { step: 3, round: 60_000 }, Mode::External] {
+        let mut bench = Bench::labelled(mode);
+        bench.reserve(bound("w", &[("cluster-selector", "region=asia"), ("excluded-clusters", "c")]));
+        let requires = "switchyard.dev/cluster-selector requires region=asia";
+        assert_eq!(
+            bench.take(),
+            [format!(
+                "give back w until {}: No worker cluster is allowed: a: {requires}; b: {requires}; c: {requires}",
+                bench.now + 10_000
+            )],
+            "{mode:?}"
+        );
+        bench.label("b", "asia", 0);
+        assert_eq!(bench.take(), ["wake w"], "{mode:?}: a label has changed");
+    }
+}
+
+#[test]
+fn changed_rules_wake_what_was_given_back() {
+    let mut bench = Bench::labelled(Mode::BestFit);
+    bench.reserve(bound("w", &[("clusters", "z")]));
+    bench.take();
+    bench.apply(Event::Workload(bound("w", &[("clusters", "z")])));
+    assert!(bench.take().is_empty(), "the same rule");
+    bench.apply(Event::Workload(bound("w", &[("clusters", "b")])));
+    assert_eq!(bench.take(), ["wake w"]);
+    bench.rules("z", Loss::Hold);
+    bench.connect("z", &[]);
+    bench.capacity("z", 4000, 4000);
+    bench.reserve(bound("v", &[("clusters", "z")]));
+    bench.take();
+    bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "z".into()] });
+    assert_eq!(bench.take(), ["wake v"], "its cluster is now one of the configuration's");
+}
+
+#[test]
+fn an_offer_to_a_cluster_that_a_rule_excludes_now_is_withdrawn() {
+    let mut bench = Bench::labelled(Mode::BestFit);
+    bench.reserve(bound("w", &[("excluded-cluster-selector", "region=us")]));
+    bench.take();
+    bench.label("a", "us", 0);
+    assert_eq!(bench.take(), ["Absent w/1 on a", "Reserve w/1 on b"], "its label has changed");
+    bench.apply(Event::Workload(bound("w", &[("clusters", "c")])));
+    assert_eq!(bench.take(), ["Absent w/1 on b", "Reserve w/1 on c"], "its rule has changed");
+    bench.observe("b", "w", 1, State::Reserved);
+    assert!(bench.take().is_empty(), "quota held where it is not allowed does not count");
+}
+
+#[test]
+fn what_runs_stays_when_rules_or_labels_change() {
+    let mut bench = Bench::running();
+    let excluded = bound("w", &[("excluded-clusters", "a"), ("cluster-selector", "region=us")]);
+    bench.apply(Event::Workload(Facts { affinity: excluded.affinity.clone(), ..committed("w", "a", 1) }));
+    bench.label("a", "us", 99);
+    bench.later(60_000);
+    assert!(bench.take().is_empty());
+    let moving = Some((1, "b".into()));
+    bench.apply(Event::Workload(Facts { affinity: excluded.affinity, moving, ..committed("w", "a", 1) }));
+    bench.later(60_000);
+    assert!(bench.take().is_empty(), "nor is it moved where a rule does not let it");
+    bench.label("b", "us", 0);
+    bench.later(60_000);
+    let log = bench.take();
+    assert!(log.first().is_some_and(|line| line.contains("Moved from worker cluster \"a\" to \"b\"")), "{log:?}");
+}
