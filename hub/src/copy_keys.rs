@@ -1,6 +1,6 @@
 //! The keys by which clusters know the hub's copies, and what is known of whether they are in force.
 //!
-//! `docs/decisions/0001-proof-of-copies.md` says why each cluster's key is derived from one of the hub.
+//! `docs/adr/0001-proof-of-copies.md` says why each cluster's key is derived from one of the hub.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

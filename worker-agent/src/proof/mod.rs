@@ -1,7 +1,7 @@
 //! Proofs: what tells a hub's copy from an object of others that carries the same marks.
 //!
 //! A proof is an HMAC-SHA-256 over hub id, workload uid, attempt, kind, namespace and name. Its key is the cluster's, and comes from
-//! the hub. `docs/decisions/0001-proof-of-copies.md` says why.
+//! the hub. `docs/adr/0001-proof-of-copies.md` says why.
 
 mod copies;
 mod key;
