@@ -22,7 +22,7 @@ const OF_CLUSTER: &str = "mutatingwebhookconfigurations,validatingwebhookconfigu
 
 /// The manifests of a package as a release has it.
 fn of_a_release() -> Vec<Manifest> {
-    let helm = Helm::new(None);
+    let helm = Helm::new(None, NAMESPACE);
     let images = ReleasedImages {
         registry: "registry.example/team".to_owned(),
         hub: IMAGE_DIGEST.to_owned(),

@@ -1,13 +1,13 @@
 //! Which image the chart's pods run, and how it is pulled.
 
-use super::{AGENT, HUB, Helm, chart};
+use super::{AGENT, HUB, Helm, NAMESPACE, chart};
 
 /// A digest as releases have them.
 pub(super) const IMAGE_DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 #[test]
 fn image_follows_registry_version_and_digest() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let image = |values: &[&str]| {
         let text = helm.ok(&[&["template", &chart, "--show-only=templates/deployment.yaml"], values].concat());
         text.lines().find_map(|line| line.trim().strip_prefix("image: ").map(str::to_owned)).unwrap()
@@ -34,7 +34,7 @@ fn image_follows_registry_version_and_digest() {
 
 #[test]
 fn pull_secrets_come_from_both_values_once() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let secrets = ["--set=global.imagePullSecrets={a,b}", "--set=controllerManager.imagePullSecrets[0].name=a"];
     let template = |values: &[&str]| helm.ok(&[&["template", &chart], values].concat());
     assert!(template(&secrets).contains("imagePullSecrets:\n        - name: a\n        - name: b\n      topology"));

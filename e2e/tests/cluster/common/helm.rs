@@ -7,9 +7,9 @@ use switchyard_e2e::{Cluster, Part, Parts, paths};
 
 /// Helm, with files of its own, for a cluster's administrator.
 pub(crate) struct Helm<'a> {
-    program: PathBuf,
+    pub(crate) program: PathBuf,
     namespace: &'static str,
-    home: tempfile::TempDir,
+    pub(crate) home: tempfile::TempDir,
     cluster: Option<&'a Cluster>,
 }
 
