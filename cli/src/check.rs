@@ -71,6 +71,10 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
         let worker = Facts::read_boxed(&client, &args.namespace).await;
         let mut section = whole(&worker).await;
         section.name = format!("{name}: {}", section.name);
+        if worker.mode().is_none() && worker.deployments.is_ok() {
+            section.lines.retain(|line| line.check != "deployment");
+            section.lines.push(Line::ok("deployment", "no Switchyard there, as on a worker with Kueue"));
+        }
         section.lines.extend(fleet::agree(&facts, &worker, name));
         sections.push(section);
     }

@@ -5,7 +5,7 @@ mod account;
 mod agent;
 mod kubeconfig;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -105,11 +105,11 @@ pub struct Added {
 ///
 /// # Errors
 /// Says which step failed and what to do. The steps before it stand, and a repetition passes over them.
-pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
+pub async fn run(client: Client, file: Option<&Path>, args: &Args) -> anyhow::Result<String> {
     let added = if args.with_kubeconfig.is_some() || args.from_context.is_some() {
-        kubeconfig::add(&client, args).await?
+        kubeconfig::add(&client, file, args).await?
     } else {
-        agent::add(&client, args).await?
+        agent::add(&client, file, args).await?
     };
     args.output.render(&added, text)
 }
@@ -172,8 +172,8 @@ async fn secret(client: &Client, namespace: &str, name: &str, data: &Value) -> a
     apply(&secrets, name, &object, &format!("patch secrets in {namespace}")).await.map(drop)
 }
 
-/// The hub's word on a cluster, after `before`: whether it is connected, and the message. Waits until it is connected or, with
-/// `any`, until there is a word at all.
+/// The hub's word on a cluster: whether it is connected, and the message. Waits until it is connected or, with `any`, until there
+/// is a word at all. Of a cluster that was connected before, that word may be older than a change of its Secret.
 async fn word(client: &Client, args: &Args, any: bool) -> anyhow::Result<Option<(bool, String)>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let end = tokio::time::Instant::now() + args.deadline();

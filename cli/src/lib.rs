@@ -136,6 +136,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
     }
     let mut verdict = Verdict::Fine;
     let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
+    let file = args.kubeconfig;
     let text = match args.command {
         Command::Clusters(args) => clusters::run(client, &args).await?,
         Command::Status(args) => status::run(client, &namespace, &args).await?,
@@ -164,7 +165,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
             args.output.render(&report, audit::Report::text)?
         }
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
-        Command::Cluster(ClusterCommand::Add(args)) => cluster_add::run(client, &args).await?,
+        Command::Cluster(ClusterCommand::Add(args)) => cluster_add::run(client, file.as_deref(), &args).await?,
     };
     print(&text, out).map(|()| verdict)
 }

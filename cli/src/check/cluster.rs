@@ -201,14 +201,19 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     let reason = waiting.reason.clone().unwrap_or_default();
     let detail = waiting.message.clone().unwrap_or_default();
     let said = status.last_state.as_ref().and_then(|last| last.terminated.as_ref()).and_then(|it| it.message.clone());
+    if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing") {
+        let message = format!("pod {} is being started", pod.name_any());
+        return Some(Line::warning(
+            "pods",
+            message,
+            "if that lasts, kubectl describe pod has the reason, such as a Secret that is missing",
+        ));
+    }
     let message = format!("pod {}: {reason}: {}", pod.name_any(), said.as_deref().unwrap_or(&detail).trim());
     let mend = match reason.as_str() {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" => {
             "load the image onto the nodes, or name the registry with global.imageRegistry and its credentials with \
              global.imagePullSecrets"
-        }
-        "CreateContainerConfigError" if mode == Mode::Agent => {
-            "the Secret to join with is missing: run `switchyard cluster add NAME` on the hub"
         }
         _ => "kubectl logs --previous has the reason",
     };

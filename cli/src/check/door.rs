@@ -140,7 +140,7 @@ async fn answers(check: &'static str, address: &str, pin: &str) -> Line {
 
 /// What an error of the connection means.
 fn unreachable(check: &'static str, address: &str, error: &str) -> Line {
-    let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake", "protocol"];
+    let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake"];
     if other.iter().any(|word| error.contains(word)) {
         return Line::failure(
             check,

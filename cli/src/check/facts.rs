@@ -153,9 +153,11 @@ impl Facts {
             all.iter().any(|it| it.metadata.name.as_deref() == Some(name))
         };
         let by_deployment = Mode::ALL.into_iter().find(|mode| has(mode.name()));
-        let leads = matches!(&self.lease, Ok(Some(_)));
+        let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty());
+        let leads =
+            matches!(&self.lease, Ok(Some(lease)) if holder(lease).is_some()) && !has("kueue-controller-manager");
         let is_there = |secret: &Read<Option<Secret>>| matches!(secret, Ok(Some(_)));
-        // A program that runs outside of a Deployment leaves a Lease.
+        // A program that runs outside of a Deployment holds a Lease. Kueue's has the same name.
         let by_traces = match (is_there(&self.authority), is_there(&self.identity)) {
             (true, _) => Mode::Hub,
             (false, true) => Mode::Agent,

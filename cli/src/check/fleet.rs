@@ -14,6 +14,9 @@ use super::report::Line;
 /// An agent that is this many minor versions away from its hub is not supported.
 const SKEW: u32 = 1;
 
+/// The schema's limit of `status.agent.capacity`: with so many rows, some may be missing.
+const MAX_ROWS: usize = 256;
+
 /// One line for each worker's link and version, from the hub's objects alone.
 pub(super) fn links(hub: &Facts, only: &[String]) -> Vec<Line> {
     let clusters = match &hub.clusters {
@@ -68,7 +71,7 @@ fn link(cluster: &MultiKueueCluster) -> Line {
             "on the worker: `switchyard check --context {name}`, and the agent's log. If the MultiKueueCluster was deleted and made again, \
              `switchyard cluster add {name}` gives the agent a new token"
         ),
-        _ => format!("`switchyard cluster add {name} --kubeconfig FILE` replaces its kubeconfig"),
+        _ => format!("`switchyard cluster add {name} --with-kubeconfig FILE` replaces its kubeconfig"),
     };
     Line::failure("clusters", format!("{name} is not connected: {}: {}", active.reason, active.message), mend)
 }
@@ -129,7 +132,7 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
         (Ok(clusters), Ok(cluster_queues), Ok(local_queues)) => (clusters, cluster_queues, local_queues),
         (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => return vec![Line::unread("queues", error)],
     };
-    let (mut lines, mut sending) = (Vec::new(), 0);
+    let (mut lines, mut untold, mut sending) = (Vec::new(), Vec::new(), 0);
     for queue in local_queues {
         let Some(cluster_queue) = cluster_queues.iter().find(|it| it.name_any() == behind(queue)) else {
             let message = format!("LocalQueue {}: there is no ClusterQueue {}", full(queue), behind(queue));
@@ -140,9 +143,12 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
         if to.is_empty() {
             continue;
         }
-        sending += 1;
         let reports: Vec<&MultiKueueCluster> =
             wanted(clusters, only).filter(|it| to.contains(&it.name_any()) && reports(it)).collect();
+        match reports.is_empty() {
+            true => untold.push(full(queue)),
+            false => sending += 1,
+        }
         let lacks: Vec<String> =
             reports.iter().filter(|it| !has_queue(it, &full(queue))).map(|it| it.name_any()).collect();
         let (namespace, name) = (queue.namespace().unwrap_or_default(), queue.name_any());
@@ -161,6 +167,14 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
             ),
             false => Line::warning("queues", format!("{message}: its jobs go to the others"), mend),
         });
+    }
+    if !untold.is_empty() {
+        let message = format!("not checked: no worker tells its queues that LocalQueue {} sends to", some(&untold));
+        lines.push(Line::warning(
+            "queues",
+            message,
+            "see `clusters`; `switchyard check --worker NAME=FILE` looks at the worker itself",
+        ));
     }
     if lines.is_empty() {
         lines.push(match sending {
@@ -184,10 +198,12 @@ fn behind(queue: &switchyard_api::v1beta2::LocalQueue) -> &str {
     queue.spec.cluster_queue.as_deref().unwrap_or_default()
 }
 
-/// Whether a connected worker tells its queues.
+/// Whether a connected worker tells all its queues. The hub writes so many rows at most.
 fn reports(cluster: &MultiKueueCluster) -> bool {
-    let status = cluster.status.as_ref();
-    status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE) && status.agent.is_some())
+    cluster.status.as_ref().is_some_and(|status| {
+        let agent = status.agent.as_ref().filter(|agent| agent.capacity.len() < MAX_ROWS);
+        conditions::is_true(&status.conditions, conditions::ACTIVE) && agent.is_some()
+    })
 }
 
 fn has_queue(cluster: &MultiKueueCluster, queue: &str) -> bool {

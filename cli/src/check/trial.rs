@@ -60,9 +60,8 @@ fn job(queue: &str) -> Job {
 
 fn refusal(error: &kube::Error) -> Refusal {
     match error {
-        kube::Error::Api(status) if status.is_forbidden() && !status.message.contains("admission webhook") => {
-            Refusal::Forbidden
-        }
+        // What admission refuses is forbidden, too.
+        kube::Error::Api(status) if status.is_forbidden() && status.message.contains("cannot ") => Refusal::Forbidden,
         kube::Error::Api(status) if status.message.contains("failed calling webhook") => {
             Refusal::Webhook(status.message.clone())
         }

@@ -1,5 +1,6 @@
 //! A worker with an agent: a token, the hub's address, and the Secret in which both reach the worker.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -20,7 +21,7 @@ const JOIN_SECRET: &str = "switchyard-agent-join";
 /// The agent's Deployment.
 const AGENT: &str = "switchyard-agent";
 
-pub(super) async fn add(client: &Client, args: &Args) -> anyhow::Result<Added> {
+pub(super) async fn add(client: &Client, file: Option<&Path>, args: &Args) -> anyhow::Result<Added> {
     cluster(client, &args.name, &json!({"agent": {}})).await?;
     if word(client, args, true).await?.is_none() {
         bail!(
@@ -51,7 +52,7 @@ pub(super) async fn add(client: &Client, args: &Args) -> anyhow::Result<Added> {
         added.commands = format!("{}{}", secret_command(args, &token), helm_command(args));
         return Ok(added);
     };
-    let (worker, _) = crate::connect(None, Some(context)).await.context("--worker-context")?;
+    let (worker, _) = crate::connect(file, Some(context)).await.context("--worker-context")?;
     prepare(&worker, args, &token).await?;
     if !has_agent(&worker, args).await? {
         added.commands = helm_command(args);
@@ -135,13 +136,13 @@ async fn has_agent(worker: &Client, args: &Args) -> anyhow::Result<bool> {
     Ok(all.items.iter().any(|it| it.name_any() == AGENT))
 }
 
-/// The Secret, which stays out of Helm's storage of releases.
+/// The Secret, which stays out of Helm's storage of releases. Not indented: the end of a here-document begins its line.
 fn secret_command(args: &Args, token: &JoinToken) -> String {
     let namespace = &args.worker_namespace;
     format!(
-        "  kubectl apply --server-side --filename - <<'EOF'\n  apiVersion: v1\n  kind: Namespace\n  metadata: {{name: {namespace}}}\n  \
-         ---\n  apiVersion: v1\n  kind: Secret\n  metadata: {{name: {JOIN_SECRET}, namespace: {namespace}}}\n  stringData:\n    \
-         hub: {hub}\n    hub-ca-sha256: \"{pin}\"\n    token: {token}\n  EOF\n",
+        "kubectl apply --server-side --filename - <<'EOF'\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n\
+         ---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {JOIN_SECRET}, namespace: {namespace}}}\nstringData:\n  \
+         hub: {hub}\n  hub-ca-sha256: \"{pin}\"\n  token: {token}\nEOF\n",
         hub = token.hub_address,
         pin = token.hub_ca_sha256,
         token = token.token,
@@ -150,7 +151,7 @@ fn secret_command(args: &Args, token: &JoinToken) -> String {
 
 fn helm_command(args: &Args) -> String {
     format!(
-        "  helm upgrade --install switchyard-agent {} --namespace {} \\\n    --set mode=agent,agent.existingSecret={JOIN_SECRET}\n",
+        "helm upgrade --install switchyard-agent {} --namespace {} \\\n  --set mode=agent,agent.existingSecret={JOIN_SECRET}\n",
         args.chart, args.worker_namespace
     )
 }

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use super::{Added, Args, account, cluster, secret, word};
 
-pub(super) async fn add(client: &Client, args: &Args) -> anyhow::Result<Added> {
+pub(super) async fn add(client: &Client, file: Option<&Path>, args: &Args) -> anyhow::Result<Added> {
     let (text, what) = match (&args.with_kubeconfig, &args.from_context) {
         (Some(path), _) => (of_file(path)?, format!("--with-kubeconfig {}", path.display())),
-        (None, Some(context)) => (of_context(args, context).await?, format!("--from-context {context}")),
+        (None, Some(context)) => (of_context(args, file, context).await?, format!("--from-context {context}")),
         (None, None) => bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context"),
     };
     works(&text).await.context(what)?;
@@ -45,13 +45,13 @@ fn of_file(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The cluster of a context, with an account that is made there.
-async fn of_context(args: &Args, context: &str) -> anyhow::Result<String> {
-    let kubeconfig = Kubeconfig::read().context("--from-context")?;
+async fn of_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow::Result<String> {
+    let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
     let (mut cluster, _) = current(&kubeconfig, Some(context))?;
     if let Some(server) = &args.server {
         cluster.server = Some(server.clone());
     }
-    let (worker, _) = crate::connect(None, Some(context)).await.context("--from-context")?;
+    let (worker, _) = crate::connect(file, Some(context)).await.context("--from-context")?;
     let token = account::token(&worker, &args.worker_namespace, args.rotate).await.context("on the worker")?;
     render(&cluster, &json!({"token": token}))
 }
@@ -140,7 +140,8 @@ fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
 /// Whether the worker answers, by what the hub needs first.
 async fn works(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.read_timeout = Some(crate::READ_TIME);
     let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
     let listed = namespaces.list(&ListParams::default().limit(1)).await;
     listed.map(drop).map_err(|error| match &error {

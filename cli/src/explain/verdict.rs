@@ -117,7 +117,7 @@ fn mend(reason: &str) -> &'static str {
         "ImagePull" => "the image can be pulled on the worker cluster",
         "ContainerConfig" | "Volume" => "what the pods refer to exists on the worker cluster",
         "CrashLoop" => "the container stays up; its logs say why it ends",
-        "ClusterUnreachable" => "the cluster is back, or it is declared lost (switchyard declare-lost)",
+        "ClusterUnreachable" => "the cluster is back, or it is declared lost (switchyard clusters declare-lost NAME)",
         "ClusterRemoved" => "the MultiKueueCluster is created again, or the job is deleted",
         _ => "what the worker cluster's message says",
     }

@@ -11,7 +11,8 @@ use super::row::{Ready, Row, State};
 
 /// Fills in what Jobs say. Whoever may not list them sees a dash.
 pub(super) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [Row]) {
-    let wanted = |row: &Row| row.kind == "Job" && matches!(row.state, State::Admitted | State::Running);
+    let runs = |row: &Row| matches!(row.state, State::Admitted | State::Running);
+    let wanted = |row: &Row| row.kind == "Job" && runs(row) && !row.is_stale;
     if !rows.iter().any(wanted) {
         return;
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
+use switchyard_api::conditions::reasons::worker_trouble;
 use switchyard_api::conditions::{self, find, is_true};
 use switchyard_api::jobs::named_job;
 use switchyard_api::v1beta2::{CheckState, Workload, WorkloadStatus};
@@ -84,6 +85,9 @@ pub struct Row {
     /// How many of its pods are ready, or have succeeded, of how many; absent where nothing says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
+    /// Nothing is heard of its cluster: what is known of the job is as of then.
+    #[serde(skip)]
+    pub is_stale: bool,
     /// Why it waits, what is wrong where it runs, or how it ended.
     pub reason: String,
     /// When it was queued.
@@ -107,6 +111,7 @@ pub fn row(workload: &Workload) -> Row {
         queue: workload.spec.queue_name.clone().unwrap_or_default(),
         priority: workload.spec.priority.unwrap_or_default(),
         ready: ready(workload, state, &status),
+        is_stale: is_stale(&status),
         state,
         reason: reason(state, &status),
         attempt: status.dispatch.map_or(0, |dispatch| dispatch.attempt),
@@ -136,6 +141,12 @@ fn ready(workload: &Workload, state: State, status: &WorkloadStatus) -> Option<R
     let all = workload.spec.pod_sets.iter().map(|pod_set| i64::from(pod_set.count)).sum();
     let is_fresh = !is_true(&status.conditions, conditions::WORKER_TROUBLE);
     (state == State::Running && is_fresh).then_some(Ready { ready: all, all })
+}
+
+fn is_stale(status: &WorkloadStatus) -> bool {
+    let trouble = find(&status.conditions, conditions::WORKER_TROUBLE).filter(|found| found.status == conditions::TRUE);
+    let silent = [worker_trouble::CLUSTER_UNREACHABLE, worker_trouble::CLUSTER_REMOVED];
+    trouble.is_some_and(|found| silent.contains(&&*found.reason))
 }
 
 /// The message that explains the state. Running needs none.

@@ -27,7 +27,9 @@ pub(super) fn warn(ctx: &Context, question: &Question<'_>) -> Answer {
     };
     let patience = ctx.config.multi_kueue.worker_lost_timeout.std();
     Answer::Warn(vec![format!(
-        "{count} on cluster \"{name}\": what runs there is not stopped, the hub hears nothing of it any more, and after {patience:?} \
-         or its fence it is queued again and may run twice; to keep the jobs, create the MultiKueueCluster again before that"
+        "{count} on cluster \"{name}\": what runs there is not stopped, the hub hears nothing of it any more, and after {} s or \
+         its fence it is queued again and may run twice; to keep the jobs, create the MultiKueueCluster again before that, and where \
+         the worker has an agent give it a new token (switchyard cluster add {name})",
+        patience.as_secs()
     )])
 }

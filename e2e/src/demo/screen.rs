@@ -107,6 +107,7 @@ mod tests {
             attempt: 1,
             reason: reason.into(),
             ready: None,
+            is_stale: false,
             created: None,
         }
     }
