@@ -82,12 +82,13 @@ async fn sessions(fleet: &Fleet) -> BTreeMap<&'static str, String> {
     sessions
 }
 
-/// The orphans of clusters in a namespace.
+/// The orphans of the clusters that the fleet has, in a namespace.
 async fn orphans(fleet: &Fleet, namespace: &str) -> Vec<String> {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     let mut found = Vec::new();
     for worker in WORKERS {
-        let status = clusters.get(worker).await.unwrap().status.unwrap_or_default();
+        let cluster = clusters.get_opt(worker).await.unwrap();
+        let status = cluster.and_then(|cluster| cluster.status).unwrap_or_default();
         let there = status.orphans.into_iter().filter(|orphan| orphan.namespace == namespace);
         found.extend(there.map(|orphan| format!("{worker}: {}", orphan.name)));
     }

@@ -156,7 +156,10 @@ async fn take_names(fleet: &Fleet, worker: &str) {
     for index in 0..LATER {
         let job = format!("later-{index}");
         ends(&forger, &job).await;
-        ran_once(&forger, &job).await;
+        // A name that is taken is a refusal, and nothing had run.
+        let status = forger.workload_of(&job).await.unwrap().status.unwrap_or_default();
+        let history = status.dispatch.unwrap_or_default().history;
+        assert!(history.iter().all(|past| past.reason == "RefusedByWorker"), "{job}: {history:?}");
     }
 }
 

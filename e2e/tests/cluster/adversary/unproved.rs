@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::conditions;
@@ -172,6 +173,11 @@ fn copies_are_known_whatever_leads_to_their_cluster() {
         let hosted = runs(&tenant, "west", "hosted-lasts").await;
 
         fleet.kill("west");
+        // As an uninstallation does: nobody answers there any more.
+        let west = &fleet.worker("west").admin;
+        let (all, params) = (ListParams::default(), DeleteParams::default());
+        Api::<MutatingWebhookConfiguration>::all(west.clone()).delete_collection(&params, &all).await.unwrap();
+        Api::<ValidatingWebhookConfiguration>::all(west.clone()).delete_collection(&params, &all).await.unwrap();
         patch_cluster(&fleet, "west", &json!({"spec": {"clusterSource": {"agent": {}, "kubeConfig": null}}})).await;
         fleet.restart_agent("west").unwrap();
         fleet.connected("west").await.unwrap();
