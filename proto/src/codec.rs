@@ -14,7 +14,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::v1::{
     AgentMessage, Capacity, Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, FlavorCapacity, Hello,
-    HubMessage, Observation, Observed, PreemptionQuote, QueueCapacity, Reason, RenewRequest, Taint,
+    HubMessage, JobTrouble, Observation, Observed, PreemptionQuote, QueueCapacity, Reason, RenewRequest, Taint,
 };
 
 /// What the parts of one message of an agent may take in memory beside their texts, in bytes. An agent's largest, a
@@ -72,7 +72,13 @@ const AGENT_MESSAGE: Part = part::<AgentMessage>(
     0,
     &[
         part::<Hello>(2, &[part::<String>(5, &[])]),
-        part::<Observed>(3, &[part::<Observation>(3, &[part::<Reason>(6, &[]), part::<PreemptionQuote>(9, &[])])]),
+        part::<Observed>(
+            3,
+            &[part::<Observation>(
+                3,
+                &[part::<Reason>(6, &[]), part::<PreemptionQuote>(9, &[]), part::<JobTrouble>(14, &[])],
+            )],
+        ),
         part::<Capacity>(
             4,
             &[part::<QueueCapacity>(

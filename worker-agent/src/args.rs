@@ -110,7 +110,7 @@ impl Args {
             }
             _ => None,
         };
-        let join = JoinSource { given, directory: self.join_directory.clone() };
+        let join = JoinSource::new(given, self.join_directory.clone());
         join.current()?;
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;

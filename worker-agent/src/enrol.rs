@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a refused token is tried again, within some seconds, before the agent gives up.
 const REFUSALS: u32 = 4;
+/// How long a new token is tried beside a good identity.
+const BESIDE_GOOD: Duration = Duration::from_secs(5);
 
 /// What a join command gives.
 #[derive(Clone)]
@@ -141,9 +143,21 @@ impl EnrolError {
 ///
 /// Says what to do next. Absence of the hub is waited for.
 pub async fn obtain(store: &Store, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
-    // One key for all tries: if an answer is lost, the hub gives it again to the same request alone.
-    let request = KeyRequest::generate()?;
-    let attempt = || async { obtain_once(store, hub, join, &request).await };
+    obtain_with(store, hub, join, &KeyRequest::generate()?).await
+}
+
+/// As [`obtain`], with the key of all tries of this token.
+///
+/// # Errors
+///
+/// As [`obtain`].
+pub(crate) async fn obtain_with(
+    store: &Store,
+    hub: &Route,
+    join: Option<&Join>,
+    request: &KeyRequest,
+) -> Result<Identity, EnrolError> {
+    let attempt = || async { obtain_once(store, hub, join, request).await };
     let backoff = ExponentialBuilder::default()
         .with_jitter()
         .with_min_delay(Duration::from_millis(500))
@@ -215,7 +229,12 @@ async fn try_new(
     request: &KeyRequest,
     stored: Identity,
 ) -> Result<Identity, IdentityError> {
-    match enrol_with(hub, join, request).await {
+    // Jobs that are to be stopped wait for the agent. A token that is not tried now is tried while there is no session.
+    let answer = match tokio::time::timeout(BESIDE_GOOD, enrol_with(hub, join, request)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(EnrolError::Unavailable(format!("no answer within {BESIDE_GOOD:?}"))),
+    };
+    match answer {
         Ok(identity) => {
             save(store, &identity).await?;
             tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled with a new join token");
@@ -224,7 +243,9 @@ async fn try_new(
         Err(EnrolError::Refused { cluster }) => {
             tracing::info!(cluster, "join token refused, as one that was used before; stored identity used");
             let stored = Identity { token_digest: Some(join.digest()), ..stored };
-            save(store, &stored).await?;
+            if let Err(error) = store.save(&stored).await {
+                tracing::warn!(%error, "it is not stored that the token was refused: it is tried again at the next start");
+            }
             Ok(stored)
         }
         Err(error) => {
@@ -244,12 +265,13 @@ pub(crate) async fn again(
     store: &Store,
     hub: &Route,
     join: &Join,
+    request: &KeyRequest,
     current: &Identity,
 ) -> Result<Option<Identity>, EnrolError> {
     if !is_new(join, current) || join.cluster() != Some(current.cluster.as_str()) {
         return Ok(None);
     }
-    let identity = enrol_with(hub, join, &KeyRequest::generate()?).await?;
+    let identity = enrol_with(hub, join, request).await?;
     save(store, &identity).await?;
     tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled with a new join token");
     Ok(Some(identity))

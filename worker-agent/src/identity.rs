@@ -69,6 +69,12 @@ pub struct KeyRequest {
     pub csr: Vec<u8>,
 }
 
+impl std::fmt::Debug for KeyRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyRequest").finish_non_exhaustive()
+    }
+}
+
 impl KeyRequest {
     /// An ECDSA P-256 key.
     ///

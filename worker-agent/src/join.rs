@@ -1,6 +1,7 @@
 //! Where join tokens come from: flags, or files of a mounted Secret, which change while the agent runs.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::enrol::{self, EnrolError, Join};
-use crate::identity::{Identity, Store};
+use crate::identity::{Identity, KeyRequest, Store};
 use crate::route::Route;
 use crate::session::SessionState;
 
@@ -26,9 +27,34 @@ pub struct JoinSource {
     pub given: Option<Join>,
     /// A directory with the files `token` and `hub-ca-sha256`, as a Secret is mounted.
     pub directory: Option<PathBuf>,
+    last: Arc<Mutex<Option<TokenRequest>>>,
+}
+
+/// What a token, by its digest, is sent with.
+#[derive(Debug)]
+struct TokenRequest {
+    digest: String,
+    request: Arc<KeyRequest>,
 }
 
 impl JoinSource {
+    /// One or both.
+    pub fn new(given: Option<Join>, directory: Option<PathBuf>) -> Self {
+        Self { given, directory, last: Arc::default() }
+    }
+
+    /// The key to ask for a certificate with. One for all tries of a token: if an answer is lost, the hub gives it again to the same
+    /// request alone.
+    pub(crate) fn request(&self, join: &Join) -> Result<Arc<KeyRequest>, EnrolError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = last.as_ref().filter(|known| known.digest == join.digest()) {
+            return Ok(known.request.clone());
+        }
+        let request = Arc::new(KeyRequest::generate()?);
+        *last = Some(TokenRequest { digest: join.digest(), request: request.clone() });
+        Ok(request)
+    }
+
     /// The token as it is now; none if there is none. The directory comes first, since it can be newer.
     ///
     /// # Errors
@@ -62,7 +88,7 @@ pub(crate) async fn renewed(
     source: JoinSource,
     store: Store,
     hub: Route,
-    current: impl Fn() -> std::sync::Arc<Identity>,
+    current: impl Fn() -> Arc<Identity>,
     state: watch::Receiver<SessionState>,
     stop: CancellationToken,
 ) {
@@ -83,7 +109,11 @@ pub(crate) async fn renewed(
                 continue;
             }
         };
-        match enrol::again(&store, &hub, &join, &current()).await {
+        let enrolled = match source.request(&join) {
+            Ok(request) => enrol::again(&store, &hub, &join, &request, &current()).await,
+            Err(error) => Err(error),
+        };
+        match enrolled {
             Ok(Some(_)) => return,
             Ok(None) => {}
             Err(error) => {
@@ -104,7 +134,7 @@ mod tests {
     fn a_mounted_token_comes_before_the_given_one() {
         let dir = tempfile::tempdir().unwrap();
         let given = Join::new("east.1.given", "0".repeat(64).parse().unwrap());
-        let source = JoinSource { given: Some(given.clone()), directory: Some(dir.path().to_owned()) };
+        let source = JoinSource::new(Some(given.clone()), Some(dir.path().to_owned()));
         let current = || source.current().map(|join| join.map(|join| join.digest())).map_err(|error| error.to_string());
         assert_eq!(current(), Ok(Some(given.digest())), "an empty directory counts as none");
         std::fs::write(dir.path().join(TOKEN), "east.2.mounted\n").unwrap();

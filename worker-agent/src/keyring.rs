@@ -55,8 +55,8 @@ impl Keyring {
         let key = self.first_key().await?;
         let found = self.copies(Keys::new(&key, true)).look().await;
         let enforced = found.is_ok_and(|unproved| unproved.count == 0);
-        let saved = self.save(&key, enforced).await;
-        saved.inspect_err(|error| tracing::warn!(%error, "the key of copies was not stored")).ok()?;
+        // Without an answer the key may be in force, and what is made without it would be an object of others.
+        self.insist("storing the key of copies", || self.save(&key, enforced)).await;
         Some(Keys::new(&key, enforced))
     }
 
@@ -87,7 +87,7 @@ impl Keyring {
         };
         settle(&self.copies(keys.clone()), self, Pace::default()).await;
         self.insist("storing the key of copies", || self.save(&key, true)).await;
-        tracing::info!("from now on only what has a proof is a copy of the hub's");
+        tracing::info!("the key of copies is in force: an object without a proof is no copy of the hub's");
     }
 
     async fn fetch(&self) -> Result<CopyKey, NotGiven> {

@@ -15,7 +15,7 @@ use crate::admissions::{Admissions, admissions};
 use crate::allow::Allowed;
 use crate::capacity::from_controller;
 use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
-use crate::enrol;
+use crate::enrol::{self, EnrolError, Join};
 use crate::executor::DryRunCounts;
 use crate::foreign::ForeignMarks;
 use crate::health;
@@ -179,11 +179,18 @@ impl Agent {
     async fn lead(&self, term: CancellationToken) -> anyhow::Result<()> {
         // A new token ends the session's parts: they begin again with the identity that it bought.
         while !term.is_cancelled() {
-            let join = self.join.current()?;
             let known = self.store.load().await;
+            let join = match self.join.current() {
+                // A wrong file stops no cluster that has its identity.
+                Err(error) if matches!(known, Ok(Some(_))) => {
+                    tracing::warn!(error = format!("{error:#}"), "join token not read; stored identity used");
+                    None
+                }
+                join => join?,
+            };
             let identity = tokio::select! {
                 () = term.cancelled() => return Ok(()),
-                identity = enrol::obtain(&self.store, &self.hub, join.as_ref()) => identity?,
+                identity = self.identity(join.as_ref()) => identity?,
             };
             let session = term.child_token();
             let _session = session.clone().drop_guard();
@@ -192,6 +199,13 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    async fn identity(&self, join: Option<&Join>) -> Result<Identity, EnrolError> {
+        match join {
+            Some(join) => enrol::obtain_with(&self.store, &self.hub, Some(join), &*self.join.request(join)?).await,
+            None => enrol::obtain(&self.store, &self.hub, None).await,
+        }
     }
 
     /// Core, session and renewal, until one of them ends. They begin anew with another key of the copies. `is_new`: this process has

@@ -162,10 +162,14 @@ pub fn orphans_found(cluster: &MultiKueueCluster, orphans: &[OrphanedWorkload]) 
 pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Condition> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let now = (!obstacle.is_empty()).then(|| {
-        let message = format!(
-            "{obstacle}. What has this hub's marks there counts as its copy, proved or not. If all of it is the hub's: \
-             `switchyard clusters trust-copies {name}`; else delete the other objects first"
-        );
+        let mend = match obstacle.contains("and no proof") {
+            true => format!(
+                ". If all of it is the hub's: `switchyard clusters trust-copies {name}`; else delete the other objects first"
+            ),
+            false => String::new(),
+        };
+        let message =
+            format!("{obstacle}. What has this hub's marks there counts as its copy, proved or not{mend}");
         (reasons::multi_kueue_cluster::NO_PROOF, message)
     });
     let over = (reasons::multi_kueue_cluster::PROVED, "nothing that counts as this hub's copy there lacks a proof");

@@ -218,6 +218,10 @@ impl Entry {
         if facts.version != 0 && facts.version < self.facts.version {
             return;
         }
+        if facts.queue != self.facts.queue || facts.pod_sets != self.facts.pod_sets {
+            // They refused something else.
+            self.refusals.forget_all();
+        }
         self.changed_policy |= facts.loss != self.facts.loss;
         let asks = facts.moving.as_ref().filter(|_| facts.moving != self.facts.moving);
         if let Some((_, to)) = asks.filter(|_| facts.cluster.is_none()) {

@@ -35,6 +35,11 @@ impl Refusals {
         self.0.insert(cluster.clone(), Refusal { reasons, until: now.saturating_add(delay), delay, event });
     }
 
+    /// Has all clusters asked again now.
+    pub(super) fn forget_all(&mut self) {
+        self.0.clear();
+    }
+
     /// Has a cluster asked again now.
     pub(super) fn forget(&mut self, cluster: &Name) {
         self.0.remove(cluster);

@@ -80,9 +80,6 @@ impl Executor {
                 if let Some(trouble) = self.unwelcome(payload, namespace) {
                     return Outcome::Refused(trouble);
                 }
-                if let Some(refusal) = self.try_pods(action.kind, payload, namespace).await {
-                    return refusal;
-                }
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 let stamp = Stamp { fence_after: *fence_after, gated: *gated, ..stamp };
                 match self.make(action.kind, payload, stamp) {
@@ -173,7 +170,7 @@ impl Executor {
     }
 
     /// Why nothing is made of a payload, be it the Workload alone: the hub is to know before it settles on this cluster.
-    fn unwelcome(&self, payload: &Payload, namespace: &str) -> Option<Trouble> {
+    pub(super) fn unwelcome(&self, payload: &Payload, namespace: &str) -> Option<Trouble> {
         let enabled = |kind: &dyn JobKind| self.kinds.iter().any(|it| it.enabled && it.kind.id() == kind.id());
         let disabled = job_kind(&payload.job).filter(|kind| !enabled(*kind));
         let disabled = disabled.map(|kind| bad_payload(&BadPayload::Disabled(kind.id().framework)));

@@ -28,8 +28,11 @@ use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::core::Settings;
-use crate::ledger::{Action, Kind, Outcome, Payload, Verb};
+use crate::ledger::{Action, Kind, Outcome, Verb};
 use crate::proof::Seal;
+
+/// Jobs whose pods are tried at the same time.
+const TRYING: usize = 8;
 
 /// A write that takes longer than this has failed, as far as is known.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -80,6 +83,7 @@ pub(crate) struct Executor {
     allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
     tidying: Arc<Semaphore>,
+    trying: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
     kinds: Arc<[Known]>,
     clock: Clock,
@@ -99,9 +103,9 @@ impl Executor {
         let origin = settings.origin.as_str().into();
         let kinds = known(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
-        let tidying = Arc::new(Semaphore::new(TIDYING));
+        let (tidying, trying) = (Arc::new(Semaphore::new(TIDYING)), Arc::new(Semaphore::new(TRYING)));
         let dry_runs = settings.dry_runs.clone().map(|counts| Arc::new(DryRuns::new(client.clone(), clock, counts)));
-        Self { client, seal, origin, allowed, permits, tidying, admissions, kinds, clock, dry_runs }
+        Self { client, seal, origin, allowed, permits, tidying, trying, admissions, kinds, clock, dry_runs }
     }
 
     /// Whether this process may write to the cluster, as far as it knows.
@@ -116,18 +120,25 @@ impl Executor {
         }
     }
 
-    /// Why the cluster would not run the payload's pods. The hub is to know before it settles on this cluster: they are tried with
-    /// the Workload.
-    async fn try_pods(&self, kind: Kind, payload: &Payload, namespace: &str) -> Option<Outcome> {
-        let dry_runs = self.dry_runs.as_ref().filter(|_| kind == Kind::Workload)?;
-        let trouble = dry_runs.trouble(&payload.job, namespace).await;
-        // That took a while.
-        let unsure = || Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned());
-        trouble.map(Outcome::Refused).or_else(|| (!self.may_write()).then(unsure))
+    /// Why the cluster would not run the pods of a job. The hub is to know before it settles on this cluster: they are tried before
+    /// the Workload is created.
+    async fn try_pods(&self, action: &Action) -> Option<Outcome> {
+        let (Kind::Workload, Verb::Create { namespace, payload, .. }) = (action.kind, &action.verb) else {
+            return None;
+        };
+        let dry_runs = self.dry_runs.as_ref().filter(|_| self.unwelcome(payload, namespace).is_none())?;
+        let _turn = self.trying.acquire().await.ok()?;
+        // A panic must not take the workload's slot with it.
+        let trouble = AssertUnwindSafe(dry_runs.trouble(&payload.job, namespace)).catch_unwind().await;
+        trouble.ok().flatten().map(Outcome::Refused)
     }
 
     /// Performs one action, when its turn comes. Always says how it went.
     pub(crate) async fn perform(self, action: Action) -> (Action, Outcome) {
+        // Without a permit: while webhooks of the cluster are slow, other jobs are stopped all the same.
+        if let Some(refusal) = self.try_pods(&action).await {
+            return (action, refusal);
+        }
         let _tidying = match action.tidies() {
             true => tokio::time::timeout(TIDIED_WITHIN, self.tidying.acquire()).await.ok(),
             false => None,

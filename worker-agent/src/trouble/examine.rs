@@ -15,7 +15,7 @@ use switchyard_api::names;
 use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::trouble;
 use switchyard_proto::v1::JobTrouble;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::lock;
 use super::pods::{Finding, of_pod};
@@ -38,6 +38,10 @@ const EVENT_PAGE: u32 = 500;
 /// Pauses of the watch of events: before each, after an error, and where it is not allowed.
 const PAUSE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
+/// All pages of events.
+const READ: Duration = Duration::from_secs(120);
+/// A watch of events. The API server ends it after 290 s.
+const WATCH: Duration = Duration::from_secs(330);
 const NOT_ALLOWED: Duration = Duration::from_secs(600);
 
 /// Selects warnings: the API server sends no others.
@@ -195,8 +199,13 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
     loop {
         sleep(PAUSE).await;
         let result = match &version {
-            None => read_newest(&api, &warnings, pages).await.map(Some),
-            Some(from) => watch(&api, &warnings, from).await,
+            None => timeout(READ, read_newest(&api, &warnings, pages)).await.map(|read| read.map(Some)),
+            Some(from) => timeout(WATCH, watch(&api, &warnings, from)).await,
+        };
+        // A connection that died in silence.
+        let Ok(result) = result else {
+            version = None;
+            continue;
         };
         // What happened while nobody watched is not read again: what goes on happens again.
         pages = 1;

@@ -214,7 +214,10 @@ impl Suspects {
             }
         }
         let due = now + delay;
-        job.due = Some(due);
+        // It may have become ready and unready again meanwhile.
+        if let Some(planned) = job.due.replace(due) {
+            self.due.remove(&of.target.namespace, planned, &of.workload_uid);
+        }
         self.due.insert(&of.target.namespace, due, &of.workload_uid);
         news
     }

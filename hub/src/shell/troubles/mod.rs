@@ -38,6 +38,8 @@ pub(super) enum Urgency {
 struct Slot {
     due: Option<Instant>,
     is_busy: bool,
+    /// The workload went while its write was under way.
+    is_gone: bool,
     written: Option<Instant>,
 }
 
@@ -53,6 +55,7 @@ impl TroubleQueue {
     /// The condition of a workload is to change.
     pub(super) fn plan(&mut self, uid: &Uid, urgency: Urgency, now: Instant) {
         let slot = self.slots.entry(uid.clone()).or_default();
+        slot.is_gone = false;
         let pause = match urgency {
             Urgency::Reason => REASON,
             Urgency::Words => WORDS,
@@ -92,6 +95,10 @@ impl TroubleQueue {
         let Some(slot) = self.slots.get_mut(uid).filter(|slot| slot.is_busy) else { return };
         slot.is_busy = false;
         self.busy -= 1;
+        if slot.is_gone {
+            self.slots.remove(uid);
+            return;
+        }
         match outcome {
             Wrote::Nothing if slot.written.is_none() => {
                 self.slots.remove(uid);
@@ -109,7 +116,7 @@ impl TroubleQueue {
             if let Some(due) = slot.due.take() {
                 self.due.remove(&(due, uid.clone()));
             }
-            slot.written = None;
+            slot.is_gone = true;
         }
         // The write that is under way says when it has ended.
         if !busy {
