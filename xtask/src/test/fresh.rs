@@ -15,7 +15,7 @@ use crate::report::{Counts, Failure, Report, Tier};
 const RANDOM: [(&str, &[&str]); 8] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
-    ("switchyard-agent", &["laws"]),
+    ("switchyard-agent", &["laws", "proof::tests"]),
     ("switchyard-audit", &["hostile"]),
     ("switchyard-controller", &["laws", "lease", "held"]),
     ("switchyard-hub", &["outbox"]),
