@@ -179,7 +179,9 @@ mod tests {
             hub_address: "https://hub.example:7443".into(),
             approved: true,
         };
-        insta::assert_snapshot!(secret_command(&args, &token) + &helm_command(&args), @r#"
+        let commands = secret_command(&args, &token) + &helm_command(&args);
+        assert!(commands.lines().any(|line| line == "EOF"), "the shell finds the end of the here-document");
+        insta::assert_snapshot!(commands, @r#"
           kubectl apply --server-side --filename - <<'EOF'
           apiVersion: v1
           kind: Namespace
