@@ -218,7 +218,8 @@ impl Dispatcher {
         let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
         if self.may_be_behind(entry, cluster, now) || self.others_are_left(entry, cluster, now) {
             entry.presume(cluster, attempt);
-        } else if !buried && observed != Some(State::Gone) {
+        } else if !buried && !matches!(observed, Some(State::Gone | State::Evicted)) {
+            // What was evicted there is queued again. Told to run it, a cluster where it is gone meanwhile would make it anew.
             entry.want(cluster, attempt, Phase::Run, now, out);
         }
         self.watch_running(entry, cluster, attempt, observed, now, out);

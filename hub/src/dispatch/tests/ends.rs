@@ -152,3 +152,15 @@ fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
     bench.apply(Event::Observed { cluster: "b".into(), observation: observation(1) });
     assert_eq!(bench.take(), ["Absent w/1 on b"]);
 }
+
+/// Its cluster may have said so before it deleted the copy: told to run the attempt, it would make it anew.
+#[test]
+fn attempt_that_was_evicted_is_not_told_to_run_by_a_new_hub() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.observe("a", "w", 1, State::Evicted);
+    bench.take();
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    let said = bench.take();
+    assert!(said.iter().any(|action| action.starts_with("retry w")), "{said:?}");
+    assert!(!said.iter().any(|action| action.starts_with("Run w")), "{said:?}");
+}
