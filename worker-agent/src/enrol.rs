@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a refused token is tried again, within some seconds, before the agent gives up.
 const REFUSALS: u32 = 4;
+/// The log line of an identity that replaces another one.
+const AGAIN: &str = "enrolled with a new join token";
 /// How long a new token is tried beside a good identity.
 const BESIDE_GOOD: Duration = Duration::from_secs(5);
 
@@ -207,9 +209,7 @@ async fn obtain_once(
         }
         (_, Some(join)) => {
             let identity = enrol_with(hub, join, request).await?;
-            save(store, &identity).await?;
-            tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled");
-            Ok(identity)
+            Ok(save_new(store, identity, "enrolled").await?)
         }
         (Some(stored), None) => Err(EnrolError::Expired { cluster: stored.cluster, not_after: stored.not_after }),
         (None, None) => Err(EnrolError::NoToken),
@@ -235,11 +235,7 @@ async fn try_new(
         Err(_) => Err(EnrolError::Unavailable(format!("no answer within {BESIDE_GOOD:?}"))),
     };
     match answer {
-        Ok(identity) => {
-            save(store, &identity).await?;
-            tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled with a new join token");
-            Ok(identity)
-        }
+        Ok(identity) => save_new(store, identity, AGAIN).await,
         Err(EnrolError::Refused { cluster }) => {
             tracing::info!(cluster, "join token refused, as one that was used before; stored identity used");
             let stored = Identity { token_digest: Some(join.digest()), ..stored };
@@ -272,12 +268,17 @@ pub(crate) async fn again(
         return Ok(None);
     }
     let identity = enrol_with(hub, join, request).await?;
-    save(store, &identity).await?;
-    tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled with a new join token");
-    Ok(Some(identity))
+    Ok(Some(save_new(store, identity, AGAIN).await?))
 }
 
-/// The token is used up: what it bought must not be lost to an API server that is busy.
+/// Stores a new identity and logs how it came.
+async fn save_new(store: &Store, identity: Identity, how: &str) -> Result<Identity, IdentityError> {
+    save(store, &identity).await?;
+    tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "{how}");
+    Ok(identity)
+}
+
+/// The token is used up: its identity must not be lost to an API server that is busy.
 async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
     let backoff = ExponentialBuilder::default()
         .with_jitter()

@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+pub mod messages;
 pub mod reasons;
 
 /// Workload: it holds quota in a ClusterQueue.
@@ -27,7 +28,7 @@ pub const FINISHED: &str = "Finished";
 pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
 /// Workload: pods of its group are missing.
 pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
-/// Workload: something is wrong on the worker cluster that it was sent to. Ours.
+/// Workload: its job has trouble on its worker cluster. A condition of Switchyard.
 pub const WORKER_TROUBLE: &str = "WorkerTrouble";
 /// ClusterQueue, LocalQueue, AdmissionCheck, MultiKueueCluster: it works.
 pub const ACTIVE: &str = "Active";
@@ -37,7 +38,7 @@ pub const EVICTIONS_STOPPED: &str = "EvictionsStopped";
 pub const FENCE_UNAVAILABLE: &str = "FenceUnavailable";
 /// MultiKueueCluster: it has workloads of this hub that the hub does not know. Ours.
 pub const ORPHANS_FOUND: &str = "OrphansFound";
-/// MultiKueueCluster: what has the hub's marks there counts as its copy without a proof. Ours.
+/// MultiKueueCluster: objects with the hub's marks count as its copies without a proof. A condition of Switchyard.
 pub const COPIES_UNPROVED: &str = "CopiesUnproved";
 /// ClusterQueue: its quota is kept as the sum of the worker clusters'.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";

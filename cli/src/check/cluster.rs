@@ -1,6 +1,6 @@
 //! Judges the API server, the CRDs and what runs.
 
-use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use kube::ResourceExt as _;
@@ -190,7 +190,7 @@ fn deployment(facts: &Facts, mode: Mode) -> Line {
     }
 }
 
-/// What keeps a pod from running, by the words of the kubelet.
+/// The fault that keeps a pod from running, in the words of the kubelet.
 fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     if !pod.name_any().starts_with(mode.name()) {
         return None;
@@ -221,24 +221,27 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
 }
 
 fn leader(facts: &Facts) -> Line {
-    let now = facts.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
     let mend = format!("kubectl --namespace {} get pods; then read the log of one that does not lead", facts.namespace);
     let lease = match &facts.lease {
         Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
         Ok(None) => return Line::failure("leader", "no replica has ever led", mend),
         Err(error) => return Line::unread("leader", error),
     };
-    let holder = lease.holder_identity.unwrap_or_default();
-    let duration = i64::from(lease.lease_duration_seconds.unwrap_or(15));
-    let Some(renewed) = lease.renew_time.filter(|_| !holder.is_empty()) else {
+    let holder = lease.holder_identity.clone().unwrap_or_default();
+    let Some(renewed) = lease.renew_time.as_ref().filter(|_| !holder.is_empty()) else {
         return Line::failure("leader", "no replica leads", mend);
     };
-    let age = now.as_second() - renewed.0.as_second();
-    // One more second, since the server's time is in whole ones.
-    if age > duration + 1 {
+    let age = facts.seconds_since(renewed);
+    if is_overdue(&lease, age) {
         return Line::failure("leader", format!("no replica leads: {holder} renewed its Lease {age} s ago"), mend);
     }
     Line::ok("leader", format!("{holder} leads"))
+}
+
+/// Whether a Lease that was renewed so many seconds ago has run out.
+pub(super) fn is_overdue(lease: &LeaseSpec, age: i64) -> bool {
+    // One more second, since the server's time is in whole ones.
+    age > i64::from(lease.lease_duration_seconds.unwrap_or(15)) + 1
 }
 
 #[cfg(test)]
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_of_another_version_is_known_by_the_fields_that_it_lacks() {
+    fn crd_of_another_version_is_known_by_missing_fields() {
         let wanted =
             switchyard_api::crds().into_iter().find(|crd| crd.name_any().starts_with("multikueueclusters")).unwrap();
         assert!(lacking(&wanted, &wanted).is_empty());

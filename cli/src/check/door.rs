@@ -15,10 +15,10 @@ use super::report::Line;
 
 const CHECK: &str = "agents-door";
 
-/// What an agent joins by.
-pub(super) const JOIN_SECRET: &str = "switchyard-agent-join";
+/// The Secret that an agent's pods mount, with its join token.
+pub(crate) const JOIN_SECRET: &str = "switchyard-agent-join";
 
-/// Who does not answer in this time cannot be reached.
+/// A hub that takes longer to answer counts as unreachable.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Whether agents reach the hub.
@@ -112,7 +112,7 @@ pub(crate) fn address_of(service: &Service) -> Option<String> {
     Some(if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") })
 }
 
-/// What the hub was told to advertise.
+/// The address that the hub is configured to advertise.
 pub(crate) fn advertised(secret: &Secret) -> Option<String> {
     let address = secret.data.as_ref()?.get(ADDRESS_KEY)?;
     Some(String::from_utf8_lossy(&address.0).into_owned()).filter(|address| !address.is_empty())
@@ -138,7 +138,7 @@ async fn answers(check: &'static str, address: &str, pin: &str) -> Line {
     }
 }
 
-/// What an error of the connection means.
+/// The line for an error of the connection.
 fn unreachable(check: &'static str, address: &str, error: &str) -> Line {
     let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake"];
     if other.iter().any(|word| error.contains(word)) {

@@ -1,4 +1,4 @@
-//! What is read of one cluster: plain objects, and answers of its API server. Nothing here needs Switchyard to run.
+//! The facts of one cluster: plain objects, and answers of its API server. Switchyard need not run.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -29,7 +30,7 @@ const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 /// The name of both webhook configurations.
 const WEBHOOKS: &str = "switchyard";
 
-/// What was read, or why it could not be.
+/// A value that was read, or why it could not be.
 pub(super) type Read<T> = Result<T, String>;
 
 /// The API server.
@@ -74,7 +75,7 @@ pub(super) struct Facts {
     pub(super) local_queues: Read<Vec<LocalQueue>>,
     /// Rights that the program lacks.
     pub(super) denied: Read<Vec<String>>,
-    /// What became of an object and a job that were created by dry run.
+    /// The answers to an object and a job that were created by dry run.
     pub(super) trial: trial::Trial,
 }
 
@@ -146,7 +147,7 @@ impl Facts {
         facts
     }
 
-    /// What is installed; none if nothing is.
+    /// The installed mode; none without Switchyard.
     pub(super) fn mode(&self) -> Option<Mode> {
         let has = |name: &str| {
             let all = self.deployments.as_deref().unwrap_or_default();
@@ -164,6 +165,12 @@ impl Facts {
             (false, false) => Mode::Single,
         };
         by_deployment.or_else(|| leads.then_some(by_traces))
+    }
+
+    /// The age of a time, by the clock of the API server.
+    pub(super) fn seconds_since(&self, time: &MicroTime) -> i64 {
+        let now = self.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
+        now.as_second() - time.0.as_second()
     }
 
     /// The Deployment of the mode.

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
 use switchyard_api::{conditions, names};
 
-use super::cluster::{skew, some};
+use super::cluster::{is_overdue, skew, some};
 use super::facts::Facts;
 use super::report::Line;
 
@@ -211,7 +210,7 @@ fn has_queue(cluster: &MultiKueueCluster, queue: &str) -> bool {
     agent.is_some_and(|agent| agent.capacity.iter().any(|room| room.local_queue == queue))
 }
 
-/// What takes a look at the worker itself: kinds of jobs, namespaces, clocks.
+/// Compares hub and worker by the worker's own objects: clocks, kinds of jobs, namespaces.
 pub(super) fn agree(hub: &Facts, worker: &Facts, name: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     if let (Ok(hub), Ok(worker)) = (&hub.server, &worker.server)
@@ -264,10 +263,8 @@ fn namespaces(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
 /// A hub that leads writes the status of its clusters; one that is down leaves it as it was.
 pub(super) fn freshness(hub: &Facts) -> Option<Line> {
     let lease = hub.lease.as_ref().ok()?.as_ref()?.spec.as_ref()?;
-    let now = hub.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
-    let renewed = lease.renew_time.as_ref()?.0;
-    let age = now.as_second() - renewed.as_second();
-    (age > i64::from(lease.lease_duration_seconds.unwrap_or(15)) + 1).then(|| {
+    let age = hub.seconds_since(lease.renew_time.as_ref()?);
+    is_overdue(lease, age).then(|| {
         let message = format!("no hub leads: what follows is as it was {age} s ago");
         Line::warning("freshness", message, "see `leader`")
     })

@@ -3,7 +3,7 @@
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec,
+    SubjectAccessReviewSpec, SubjectAccessReviewStatus,
 };
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
@@ -60,25 +60,20 @@ pub(super) async fn denied(client: &Client, mode: Mode, namespace: &str) -> Read
     let user = format!("system:serviceaccount:{namespace}:{}", mode.name());
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let asked = stream::iter(rights).map(|right| {
-        let (reviews, user, groups) = (reviews.clone(), user.clone(), groups.to_vec());
-        async move {
-            let spec = SubjectAccessReviewSpec {
-                user: Some(user),
-                groups: Some(groups),
-                resource_attributes: Some(right.attributes()),
-                ..SubjectAccessReviewSpec::default()
-            };
-            let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-            let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| crate::cause(&error))?;
-            Ok::<_, String>((!answer.status.is_some_and(|status| status.allowed)).then(|| right.text()))
-        }
-    });
-    let answers: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
-    Ok(answers.into_iter().flatten().collect())
+    refused(rights, async |attributes| {
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.clone()),
+            groups: Some(groups.to_vec()),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        Ok(reviews.create(&PostParams::default(), &review).await?.status)
+    })
+    .await
 }
 
-/// What the caller lacks to install a mode.
+/// The rights that the caller lacks to install a mode.
 pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read<Vec<String>> {
     let cluster = [
         ("", "namespaces"),
@@ -108,17 +103,24 @@ pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read
     };
     let rights = cluster.map(|it| right(it, None)).into_iter().chain(own.map(|it| right(it, Some(namespace))));
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let asked = stream::iter(rights).map(|right| {
-        let reviews = reviews.clone();
-        async move {
-            let spec = SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(right.attributes()),
-                ..SelfSubjectAccessReviewSpec::default()
-            };
-            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| crate::cause(&error))?;
-            Ok::<_, String>((!answer.status.is_some_and(|status| status.allowed)).then(|| right.text()))
-        }
+    refused(rights, async |attributes| {
+        let resource_attributes = Some(attributes);
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        Ok(reviews.create(&PostParams::default(), &review).await?.status)
+    })
+    .await
+}
+
+/// The rights that the API server refuses. `ask` sends it one question.
+async fn refused(
+    rights: impl IntoIterator<Item = Right>,
+    ask: impl AsyncFn(ResourceAttributes) -> Result<Option<SubjectAccessReviewStatus>, kube::Error>,
+) -> Read<Vec<String>> {
+    let ask = &ask;
+    let asked = stream::iter(rights).map(|right| async move {
+        let answer = ask(right.attributes()).await.map_err(|error| crate::cause(&error))?;
+        Ok::<_, String>((!answer.is_some_and(|status| status.allowed)).then(|| right.text()))
     });
     let answers: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())

@@ -12,11 +12,8 @@ use serde_json::json;
 use switchyard_hub::pki::store::CA_SECRET;
 
 use super::{Added, Args, LOOK, account, apply, cluster, secret, word};
-use crate::check::door;
+use crate::check::door::{self, JOIN_SECRET};
 use crate::join_token::{self, JoinToken};
-
-/// The Secret that the agent's pods mount.
-const JOIN_SECRET: &str = "switchyard-agent-join";
 
 /// The agent's Deployment.
 const AGENT: &str = "switchyard-agent";

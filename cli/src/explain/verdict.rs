@@ -1,26 +1,25 @@
 //! The first line and the last: what becomes of the workload, and what would have to change.
 
+use switchyard_api::conditions::messages;
+
 use super::quota::ResourceView;
 use super::view::View;
 use crate::status::State;
 
-/// How a hub begins to say that none of its clusters can run a workload, and what each of them said.
-const NONE: &str = "No worker cluster can run it: ";
-/// How a hub begins to say what each cluster that may run a workload said.
-const WAITS: &str = "Waiting for a worker cluster: ";
-
-/// What clusters said of a workload that has none.
+/// The answers of clusters to a workload that has no cluster.
 fn clusters(view: &View) -> Option<String> {
     let recorded = view.recorded.iter().map(|recorded| recorded.message.as_str());
     let checks = view.admission_checks.iter().filter(|check| check.state == "Pending" || check.state == "Retry");
     let said = recorded.chain(checks.map(|check| check.message.as_str()));
     said.into_iter().find_map(|message| {
-        let none = message.strip_prefix(NONE).map(|said| format!("no cluster can run it now: {said}"));
-        none.or_else(|| message.strip_prefix(WAITS).map(|said| format!("it waits for a cluster: {said}")))
+        let none = message.strip_prefix(messages::NO_CLUSTER).map(|said| format!("no cluster can run it now: {said}"));
+        none.or_else(|| {
+            message.strip_prefix(messages::WAITS_FOR_CLUSTER).map(|said| format!("it waits for a cluster: {said}"))
+        })
     })
 }
 
-/// What becomes of the workload as things are.
+/// The outlook of the workload as things are.
 pub(super) fn verdict(view: &View) -> String {
     let state = view.state;
     if let Some(trouble) = view.trouble.as_ref().filter(|_| !state.is_final()) {
@@ -45,7 +44,7 @@ pub(super) fn verdict(view: &View) -> String {
     format!("{state}: {text}")
 }
 
-/// What would have to change for the job to start; none if nothing has to, or nobody can tell.
+/// The change that lets the job start; none if it needs none, or if the facts do not tell.
 pub(super) fn change(view: &View) -> Option<String> {
     if view.state.is_final() {
         return None;
@@ -77,7 +76,7 @@ pub(super) fn change(view: &View) -> Option<String> {
     }
 }
 
-/// What the reason names.
+/// The change that ends a reason.
 fn said(view: &View) -> Option<String> {
     view.reason.as_ref().map(|reason| format!("this is mended: {}", reason.message))
 }
@@ -106,7 +105,7 @@ fn one(resource: &ResourceView) -> String {
     }
 }
 
-/// What mends a trouble of this reason.
+/// The mend of a trouble of this reason.
 fn mend(reason: &str) -> &'static str {
     match reason {
         "CreationFailed" => "the worker cluster accepts the object; its agent tries again by itself",

@@ -1,5 +1,7 @@
 //! Choosing the clusters that a workload is offered to, and the one that gets it.
 
+use switchyard_api::conditions::messages;
+
 use super::capacity::{Score, Verdict};
 use super::entry::{Entry, Nomination, Writing};
 use super::machine::Dispatcher;
@@ -501,9 +503,9 @@ fn each(standings: &[(Name, Standing)]) -> String {
 }
 
 fn none_can(standings: &[(Name, Standing)]) -> String {
-    format!("No worker cluster can run it: {}", each(standings))
+    format!("{}{}", messages::NO_CLUSTER, each(standings))
 }
 
 fn waits_for(standings: &[(Name, Standing)]) -> String {
-    format!("Waiting for a worker cluster: {}", each(standings))
+    format!("{}{}", messages::WAITS_FOR_CLUSTER, each(standings))
 }
