@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::paths;
 
-/// What is fetched.
+/// The packages to fetch.
 const PACKAGES: [&str; 4] = ["busybox-static", "containerd", "containernetworking-plugins", "runc"];
 
 /// Folders of the machine that a node covers with empty ones of its own.
@@ -107,7 +107,7 @@ impl Containers {
         self.one_of(&["usr/bin/ctr"])
     }
 
-    /// What starts containers.
+    /// The program that starts containers.
     ///
     /// # Errors
     /// When the package does not hold it.

@@ -12,7 +12,7 @@ use switchyard_parts::containers::Containers;
 
 use crate::paths;
 
-/// What keeps a pod's namespaces.
+/// The container that keeps a pod's namespaces.
 pub(super) const PAUSE: &str = "docker.io/library/switchyard-pause:1";
 /// A shell and its tools, for jobs: `/bin/sh`.
 pub const BUSYBOX: &str = "docker.io/library/busybox:1";

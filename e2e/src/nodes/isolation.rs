@@ -15,7 +15,7 @@ const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 
 /// What clusters consist of. No Go module can be fetched from inside, so all is built before.
 const CLUSTER: [Part; 5] = [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
-/// What tests use beside them.
+/// Tools that tests use beside them.
 const TOOLS: [Part; 2] = [Part::Kubectl, Part::Helm];
 
 /// Whether this process may start real nodes.

@@ -7,9 +7,9 @@ use kube::Api;
 use kube::api::DeleteParams;
 use switchyard::operate::{self, Command, Named};
 use switchyard::{Output, move_job};
-use switchyard_api::v1beta2::LocalQueue;
+use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 use switchyard_e2e::fleet::{Fleet, Tenant};
-use switchyard_e2e::wait::always;
+use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -63,7 +63,14 @@ fn cluster_takes_a_job_as_soon_as_it_can() {
         let local: Api<LocalQueue> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
         let mut queue = local.list(&kube::api::ListParams::default()).await.unwrap().items.remove(0);
         local.delete(queue.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        eventually(SOON, "the hub to hear that the queue is gone", async || {
+            let agent = clusters.get("west").await?.status.and_then(|status| status.agent).unwrap_or_default();
+            ensure!(agent.capacity.is_empty(), "{:?}", agent.capacity);
+            Ok(())
+        })
+        .await
+        .unwrap();
         tenant.submit(tenant.job("early").run_forever()).await.unwrap();
         waits(&tenant, "early", "west: the cluster has no LocalQueue").await;
         // A user who asks for the cluster gets the same answer, and no other wait.

@@ -88,7 +88,7 @@ fn jobs_go_where_rules_and_cost_say() {
 }
 
 #[test]
-fn job_without_an_allowed_cluster_waits_until_a_label_allows_one() {
+fn job_without_allowed_cluster_waits_for_a_label() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "4")];

@@ -25,11 +25,7 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
         let fleet = fleet.start().await?;
         fleet.hub().apply(["west", "east"].map(queues::agent_cluster)).await?;
         fleet.connect().await?;
-        fleet.start_single("south").await?;
-        let (_, kubeconfig) = fleet.worker("south").service_account(NAMESPACE, "switchyard-remote-hub").await?;
-        let secret = queues::kubeconfig_secret(NAMESPACE, "south", &kubeconfig);
-        fleet.hub().apply([secret, queues::kubeconfig_cluster("south", "south")]).await?;
-        fleet.connected("south").await?;
+        fleet.add_single("south").await?;
         Ok(fleet)
     })
 });
@@ -81,7 +77,7 @@ fn job_goes_where_its_service_account_is() {
 }
 
 #[test]
-fn job_that_no_cluster_would_run_says_why_and_runs_once_one_does() {
+fn job_refused_by_all_clusters_runs_once_one_accepts() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = tenant(fleet, "class", &["west", "east"]).await;
@@ -108,7 +104,7 @@ fn job_that_no_cluster_would_run_says_why_and_runs_once_one_does() {
 }
 
 #[test]
-fn pod_security_and_quota_of_a_cluster_are_met_before_a_job_is_sent() {
+fn pod_security_and_quota_refuse_before_a_job_is_sent() {
     fixture::run(async {
         let fleet = fleet().await;
         let west = fleet.worker("west");

@@ -1,4 +1,4 @@
-//! What an administrator sees first: `switchyard check` of whole and of broken fleets, and `switchyard cluster add`.
+//! The first commands of an administrator: `switchyard check` of whole and of broken fleets, and `switchyard cluster add`.
 
 use std::path::Path;
 use std::process::Command;
@@ -162,7 +162,7 @@ fn check_finds_what_is_broken_in_a_cluster() {
         )
         .await;
 
-        // Who may nothing is told which rights it takes.
+        // A caller without rights reads which rights the checks need.
         let (_, kubeconfig) = cluster.service_account("default", "default").await.unwrap();
         let path = cluster.state_dir().join("nobody.kubeconfig");
         std::fs::write(&path, kubeconfig).unwrap();
@@ -203,7 +203,7 @@ fn an_agent_takes_a_new_token_without_a_restart() {
         fleet.start_agent_with("east", &first, &flags).await.unwrap();
         fleet.connected("east").await.unwrap();
 
-        // Made anew, it is another cluster for the hub.
+        // Deleted and created again, it is another cluster for the hub.
         let clusters: Api<MultiKueueCluster> = Api::all(hub.admin.clone());
         clusters.delete("east", &DeleteParams::default()).await.unwrap();
         eventually(SOON, "the MultiKueueCluster to be gone", async || {

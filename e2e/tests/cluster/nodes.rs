@@ -34,7 +34,7 @@ impl Kubectl {
         Self { program, kubeconfig: cluster.kubeconfig().to_owned() }
     }
 
-    /// What it prints; it must succeed.
+    /// The output of a command that must succeed.
     fn run(&self, words: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.program);
         let output = command.arg("--kubeconfig").arg(&self.kubeconfig).args(words).output()?;

@@ -1,4 +1,4 @@
-//! What stops a job on its worker cluster is said on the hub, in the words of what stops it, and no longer than it lasts.
+//! The hub shows the trouble of a job on its worker cluster, in the worker's words, and no longer than it lasts.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use switchyard_api::conditions::{FALSE, TRUE, WORKER_TROUBLE, find};
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
+use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
 
@@ -84,7 +84,7 @@ async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, reason: &str) -> V
     events.into_iter().filter(of).filter_map(|event| event.message).collect()
 }
 
-/// A job runs, its node is cordoned, and its pod is to be made anew.
+/// A job runs, its node is cordoned, and its pod needs a replacement.
 async fn unschedulable(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     tenant.submit(tenant.job("long").run_forever().backoff_limit(6)).await.unwrap();
     fleet.await_pods(cluster, tenant.name(), 1).await.unwrap();
@@ -132,7 +132,7 @@ async fn failed_create(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
 }
 
 /// A webhook of the worker that is away fails each creation of the tenant's objects of a kind.
-fn broken_webhook(tenant: &Tenant<'_>, group: &str, resource: &str) -> serde_json::Value {
+fn broken_webhook(tenant: &Tenant<'_>, group: &str, resource: &str) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": tenant.name()},
@@ -145,10 +145,34 @@ fn broken_webhook(tenant: &Tenant<'_>, group: &str, resource: &str) -> serde_jso
     })
 }
 
-async fn break_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str, group: &str, resource: &str) {
-    fleet.worker(cluster).apply([broken_webhook(tenant, group, resource)]).await.unwrap();
-    // A new webhook takes effect when the API server has seen it.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+/// Makes the creation of objects such as this one fail. Returns once the API server calls the broken webhook.
+async fn break_creation(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    cluster: &str,
+    (kind, resource): (&str, &str),
+    spec: Value,
+) {
+    let (group, version) = if kind == "Job" { ("batch", "v1") } else { ("kueue.x-k8s.io", "v1beta2") };
+    let worker = fleet.worker(cluster);
+    worker.apply([broken_webhook(tenant, group, resource)]).await.unwrap();
+    let api_version = format!("{group}/{version}");
+    let objects: Api<DynamicObject> = worker.dynamic(&api_version, kind, tenant.name()).await.unwrap();
+    let metadata = json!({"name": "probe", "namespace": tenant.name()});
+    let probe = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
+    let probe: DynamicObject = serde_json::from_value(probe).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(SOON, "the broken webhook to be called", async || {
+        let answer = objects.create(&dry_run, &probe).await.map(drop).map_err(|error| error.to_string());
+        ensure!(answer.as_ref().is_err_and(|error| error.contains("away.example.com")), "{answer:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+fn template() -> Value {
+    json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}})
 }
 
 async fn mend_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
@@ -159,7 +183,9 @@ async fn mend_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
 
 /// Not even the Workload can be created: no cluster has the job.
 async fn reservation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
-    break_creation(fleet, tenant, cluster, "kueue.x-k8s.io", "workloads").await;
+    let pod_set = json!({"name": "main", "count": 1, "template": template()});
+    let spec = json!({"queueName": "none", "podSets": [pod_set]});
+    break_creation(fleet, tenant, cluster, ("Workload", "workloads"), spec).await;
     let fault = Instant::now();
     tenant.submit(tenant.job("waits").run_forever()).await.unwrap();
     let explained = eventually(SOON, "the failed creation to be explained", async || {
@@ -176,7 +202,8 @@ async fn reservation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
 }
 
 async fn creation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
-    break_creation(fleet, tenant, cluster, "batch", "jobs").await;
+    let spec = json!({"suspend": true, "template": template()});
+    break_creation(fleet, tenant, cluster, ("Job", "jobs"), spec).await;
     let fault = Instant::now();
     tenant.submit(tenant.job("refused").run_forever()).await.unwrap();
     let message = is_said(tenant, "refused", "CreationFailed", fault).await;
@@ -205,11 +232,7 @@ fn trouble_on_an_agents_cluster_is_said_and_ends() {
 fn trouble_on_a_kubeconfig_cluster_is_said_and_ends() {
     fixture::run(async {
         let fleet = Fleet::builder("hosted-trouble").bare(worker("east")).start().await.unwrap();
-        fleet.start_single("east").await.unwrap();
-        let (_, kubeconfig) = fleet.worker("east").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
-        let secret = queues::kubeconfig_secret(NAMESPACE, "east", &kubeconfig);
-        fleet.hub().apply([secret, queues::kubeconfig_cluster("east", "east")]).await.unwrap();
-        fleet.connected("east").await.unwrap();
+        fleet.add_single("east").await.unwrap();
         let quota = [("cpu", "4")];
         let tenant = fleet.tenant("trouble").hub(&quota).worker("east", &quota).make().await.unwrap();
         unschedulable(&fleet, &tenant, "east").await;

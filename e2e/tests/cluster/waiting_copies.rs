@@ -10,7 +10,7 @@ use switchyard_api::conditions::{self, BLOCKED_ON_PREEMPTION_GATES, PREEMPTED, Q
 use switchyard_api::names::MULTIKUEUE_PREEMPTION_GATE;
 use switchyard_api::v1beta2::{ClusterQueue, PreemptionGatePosition, Workload};
 use switchyard_e2e::fixture::Shared;
-use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
+use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
@@ -33,11 +33,7 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
         let fleet = fleet.start().await?;
         fleet.hub().apply([queues::agent_cluster("agent")]).await?;
         fleet.connect().await?;
-        fleet.start_single("single").await?;
-        let (_, kubeconfig) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await?;
-        let secret = queues::kubeconfig_secret(NAMESPACE, "single", &kubeconfig);
-        fleet.hub().apply([secret, queues::kubeconfig_cluster("single", "single")]).await?;
-        fleet.connected("single").await?;
+        fleet.add_single("single").await?;
         Ok(fleet)
     })
 });

@@ -1,4 +1,4 @@
-//! What Kubernetes' own tools show of jobs that wait on a hub, and what it tells who writes to it.
+//! Jobs that wait on a hub as Kubernetes' own tools show them, and the warnings of the hub's webhooks.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn warnings(fleet: &Fleet, method: &str, path: &str, body: Option<Value>) 
     response.headers().get_all("warning").iter().map(text).collect()
 }
 
-/// What `kubectl get jobs` has in column STATUS.
+/// The column STATUS of `kubectl get jobs`.
 async fn shown(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> String {
     let path = format!("/apis/batch/v1/namespaces/{}/jobs/{job}", tenant.name());
     let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";

@@ -72,11 +72,15 @@ pub(super) async fn are_ignored(fleet: &Fleet, worker: &str, namespaces: &[&str]
     if let Err(error) = seen.await {
         eprintln!("{error:#}");
     }
-    tokio::time::sleep(SETTLED).await;
-    for namespace in namespaces {
-        let orphans = orphans(fleet, namespace).await;
-        assert_eq!(orphans.len(), 0, "reported as the hub's: {} of {namespace}: {orphans:?}", orphans.len());
-    }
+    always(SETTLED, "no forged object is reported as the hub's", async || {
+        for namespace in namespaces {
+            let orphans = orphans(fleet, namespace).await;
+            ensure!(orphans.is_empty(), "{} of {namespace}: {orphans:?}", orphans.len());
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
     let seen = ignored(fleet, worker).await;
     assert!(seen >= expected, "{seen} of {expected} were ignored");
 }
@@ -148,7 +152,14 @@ async fn take_names(fleet: &Fleet, worker: &str) {
         let job = forger.job(&format!("later-{index}")).cpu("100m").run_for(Duration::from_millis(200));
         forger.submit(job).await.unwrap();
     }
-    tokio::time::sleep(SETTLED).await;
+    always(SETTLED, "no job takes the place of a forged one", async || {
+        let jobs = forger.hub_jobs().list(&ListParams::default()).await?;
+        let begun = jobs.iter().find(|job| job.status.as_ref().is_some_and(|it| it.active.or(it.succeeded).is_some()));
+        ensure!(begun.is_none(), "{begun:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     let params = DeleteParams::background();
     for index in 0..LATER {
         forger.worker_jobs(worker).delete(&format!("later-{index}"), &params).await.unwrap();
@@ -250,9 +261,14 @@ async fn replay(fleet: &Fleet, worker: &str) {
     .await
     .unwrap();
     fleet.worker(worker).apply(stolen.replayed(owner.name(), None)).await.unwrap();
-    tokio::time::sleep(SETTLED).await;
     // It is a copy of an attempt that is over: nothing of the job changes.
-    ends(&owner, "brief").await;
+    always(SETTLED, "the job has succeeded", async || {
+        let status = owner.hub_jobs().get("brief").await?.status.unwrap_or_default();
+        ensure!(status.succeeded == Some(1), "{status:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     ran_once(&owner, "brief").await;
     goes_on(fleet, &owner, worker, "real", &copy).await;
 }

@@ -16,7 +16,7 @@ use super::{Helm, accepted_by};
 /// The namespace that the manifests make.
 const NAMESPACE: &str = "switchyard-system";
 
-/// What docs/install.md says for removal.
+/// The kinds that docs/install.md names for removal.
 const OF_CLUSTER: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
                           validatingadmissionpolicybindings,clusterrolebindings,clusterroles";
 
@@ -36,7 +36,7 @@ fn of_a_release() -> Vec<Manifest> {
     manifests(&helm.program, &file).unwrap()
 }
 
-/// What kubectl prints; it must succeed.
+/// The output of kubectl, which must succeed.
 fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(Parts::new().unwrap().binary(Part::Kubectl).unwrap());
     let output = command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output().unwrap();

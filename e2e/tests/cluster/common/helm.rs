@@ -34,14 +34,14 @@ impl<'a> Helm<'a> {
         command.args(words).output().unwrap()
     }
 
-    /// What it prints; it must succeed.
+    /// The output of a command that must succeed.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What it says when it refuses.
+    /// The errors of a command that must fail.
     pub(crate) fn refused(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(!output.status.success(), "helm {words:?} was accepted");

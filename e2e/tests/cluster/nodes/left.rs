@@ -1,4 +1,4 @@
-//! What a killed run leaves: nothing.
+//! A killed run leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs;
