@@ -1,4 +1,4 @@
-//! What a program says of its own build.
+//! Version, commit and date of a program's build.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ pub const DATE: &str = match option_env!("SWITCHYARD_BUILD_DATE") {
     None => "",
 };
 
-/// What `--version` prints after the program's name: the version, and the commit and date where they are known.
+/// The text of `--version` after the program's name: the version, and the commit and date where they are known.
 #[must_use]
 pub fn version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| describe(VERSION, COMMIT, DATE));

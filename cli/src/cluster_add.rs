@@ -22,7 +22,7 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 
 use crate::{Output, join_token};
 
-/// Who the API server says has written what this command writes.
+/// The field manager of this command's writes.
 const FIELD_MANAGER: &str = "switchyard-cli";
 
 /// How often the hub's status is read while it is waited for.
@@ -82,7 +82,7 @@ impl Args {
     }
 }
 
-/// What came of it.
+/// The result of the command.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Added {
@@ -94,7 +94,7 @@ pub struct Added {
     pub connected: bool,
     /// The hub's words on it.
     pub message: String,
-    /// What is still to be done, as commands for a shell; empty if nothing is.
+    /// The steps that are left, as commands for a shell; empty if none are.
     pub commands: String,
     /// When the token can no longer be used.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -128,7 +128,7 @@ impl From<Verdict> for std::process::ExitCode {
 /// # Errors
 /// A message for a person: what failed, and what to do.
 pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
-    // What needs no cluster.
+    // Commands that need no cluster.
     match &args.command {
         Command::Replay(args) => return print(&replay::run(args)?, out).map(|()| Verdict::Fine),
         Command::Completion(args) => return print(&completion::run(args), out).map(|()| Verdict::Fine),

@@ -74,7 +74,7 @@ impl CopyKeys {
         true
     }
 
-    /// What keeps the key of a cluster from being in force.
+    /// Records the obstacle that keeps the key of a cluster from being in force.
     pub fn note(&self, cluster: &str, obstacle: &str) {
         let obstacle: String = obstacle.chars().take(MAX_TEXT).collect();
         let mut obstacles = self.obstacles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl CopyKeys {
         }
     }
 
-    /// The same, as was last told to this process.
+    /// The obstacle that was last recorded in this process.
     pub fn obstacle(&self, cluster: &str) -> Option<String> {
         self.obstacles.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }

@@ -1,4 +1,4 @@
-//! What keeps a job from starting on its cluster: the closed set of reasons, and the bounds of what is said about them.
+//! Troubles that keep a job from starting on its cluster: the closed set of reasons, and the bounds of a report.
 //!
 //! Tenants can write events and pod statuses, so both ends bound the text: the agent before it sends, the hub as it
 //! receives.
@@ -74,7 +74,7 @@ pub fn plain(text: &str) -> String {
 /// Brings what was received within the bounds: known reasons, each once, in their order.
 pub fn bound(troubles: &mut Vec<JobTrouble>) {
     let mut bounded: Vec<JobTrouble> = Vec::new();
-    // Whoever sends more than there are reasons repeats itself.
+    // There are no more reasons than this: further entries repeat one.
     for trouble in troubles.drain(..).take(REASONS.len()) {
         let reason = known(&trouble.reason);
         if bounded.iter().all(|it| it.reason != reason) {

@@ -28,14 +28,14 @@ impl ForeignMarks {
         );
     }
 
-    /// Those of a cluster.
+    /// The counter of a cluster.
     pub fn of(&self, cluster: &str) -> Foreign {
         let counter = self.0.get_or_create_owned(&ClusterLabel { cluster: cluster.to_owned() });
         Foreign(Arc::new(Inner { counter, log: LogLimit::default() }))
     }
 }
 
-/// Those of one cluster.
+/// Foreign objects of one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Foreign(Arc<Inner>);
 

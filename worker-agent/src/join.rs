@@ -30,7 +30,7 @@ pub struct JoinSource {
     last: Arc<Mutex<Option<TokenRequest>>>,
 }
 
-/// What a token, by its digest, is sent with.
+/// The request that goes with a token, which its digest names.
 #[derive(Debug)]
 struct TokenRequest {
     digest: String,

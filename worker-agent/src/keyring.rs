@@ -35,7 +35,7 @@ pub(crate) struct Keyring {
     pub(crate) identity: Arc<ArcSwap<Identity>>,
     pub(crate) cluster_uid: String,
     pub(crate) frameworks: Vec<String>,
-    /// What operators were last told.
+    /// The obstacle that was last logged.
     pub(crate) told: Mutex<String>,
 }
 
@@ -104,7 +104,7 @@ impl Keyring {
         Copies::new(self.client.clone(), &self.identity.load().hub_id, keys, &self.frameworks)
     }
 
-    /// What is stored. What is no key, or another hub's, is none.
+    /// The stored key. A malformed key, or one of another hub, counts as none.
     async fn stored(&self) -> Result<Option<(CopyKey, bool)>, IdentityError> {
         Ok(read(&self.store.kept().await?, &self.identity.load().hub_id))
     }
@@ -159,7 +159,7 @@ impl Operators for Keyring {
 }
 
 fn not_given(error: &EnrolError) {
-    // Of what is written for a person's eyes, a log has one line.
+    // A log entry has one line.
     let error = error.to_string().replace('\n', " ");
     tracing::warn!(error, "the hub was not asked about copies");
 }

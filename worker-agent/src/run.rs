@@ -136,13 +136,13 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     result.and(controller.await)
 }
 
-/// What comes after the parts of a session.
+/// The step after the parts of a session.
 enum Next {
     /// Nothing.
     Over,
-    /// The same with another identity.
+    /// A session with another identity.
     Identity,
-    /// The same with other keys.
+    /// A session with other keys.
     Keys,
 }
 

@@ -108,7 +108,7 @@ impl Affinity {
 }
 
 impl Test {
-    /// What cannot be read matches nothing.
+    /// A rule that cannot be read matches no cluster.
     fn matches(&self, cluster: &str, labels: &Texts) -> bool {
         match self {
             Self::Names(names) => names.iter().any(|name| name == cluster),
@@ -176,7 +176,7 @@ fn parse_names(text: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What is wrong with the annotations, each with the mend.
+/// The faults of the annotations, each with its mend.
 #[must_use]
 pub fn check(annotations: &Texts) -> Vec<FieldError> {
     let mut errors = Vec::new();

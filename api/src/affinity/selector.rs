@@ -7,13 +7,13 @@ use crate::validate::{label_key_error, label_value_error};
 
 /// The longest text that is read.
 const MAX_LEN: usize = 4096;
-/// What a selector may look like.
+/// The syntax of a selector, for messages.
 const EXAMPLE: &str = "write requirements such as region=eu, tier!=spot, gpu in (a100,h100), zone notin (a,b), fast or !test with a comma between two";
 
 /// Why a text is no selector, and what would be one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SelectorError {
-    /// Nothing between two commas, or at an end.
+    /// Two commas follow each other, or one stands at an end.
     #[error("a requirement is empty: {EXAMPLE}")]
     Empty,
     /// A parenthesis that does not belong there, or is missing.

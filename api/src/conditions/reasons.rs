@@ -200,11 +200,11 @@ pub mod finished {
 
 /// Reasons of [`super::WORKER_TROUBLE`], beside those that clusters report (`switchyard_proto::trouble`).
 pub mod worker_trouble {
-    /// Nothing is heard of the cluster.
+    /// The cluster is silent.
     pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
     /// The MultiKueueCluster was deleted.
     pub const CLUSTER_REMOVED: &str = "ClusterRemoved";
-    /// It is over.
+    /// The trouble is over.
     pub const RESOLVED: &str = "Resolved";
 }
 
@@ -300,15 +300,15 @@ pub mod multi_kueue_cluster {
     pub const UNKNOWN_WORKLOADS: &str = "UnknownWorkloads";
     /// None is unknown any more. Ours.
     pub const ALL_KNOWN: &str = "AllKnown";
-    /// Objects have the hub's marks and no proof, or it is not known whether some have. Ours.
+    /// Objects have the hub's marks and no proof, or the hub does not know whether some have. A reason of Switchyard.
     pub const NO_PROOF: &str = "NoProof";
-    /// Copies have proofs. Ours.
+    /// Copies have proofs. A reason of Switchyard.
     pub const PROVED: &str = "Proved";
     /// They were released, or all are back. Ours.
     pub const RELEASED: &str = "Released";
     /// It is reached, and is another cluster than the one that has its jobs. Ours.
     pub const OTHER_CLUSTER: &str = "OtherCluster";
-    /// Its kubeconfig leads to the hub's own cluster, and no annotation allows that. Ours.
+    /// Its kubeconfig leads to the hub's own cluster, and no annotation allows that. A reason of Switchyard.
     pub const OWN_CLUSTER: &str = "OwnCluster";
     /// Another MultiKueueCluster names the same worker. Ours.
     pub const DUPLICATE_CLUSTER: &str = "DuplicateCluster";
@@ -368,7 +368,7 @@ pub mod events {
     pub const MULTIKUEUE: &str = "MultiKueue";
     /// Something is wrong on the worker cluster of a job.
     pub const WORKER_TROUBLE: &str = "WorkerTrouble";
-    /// Nothing is wrong any more on the worker cluster of a job.
+    /// The trouble of a job on its worker cluster is over.
     pub const WORKER_TROUBLE_RESOLVED: &str = "WorkerTroubleResolved";
 
     /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.

@@ -107,8 +107,7 @@ pub struct ClusterQueueSpec {
     /// a workload's own annotation. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
-    /// Which worker clusters the queue's jobs need, prefer or must not use, unless a job says otherwise by an annotation. Not part
-    /// of Kueue.
+    /// Worker clusters that the queue's jobs need, prefer or must not use. An annotation of a job goes before it. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
 }

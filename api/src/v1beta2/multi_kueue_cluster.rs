@@ -46,8 +46,8 @@ pub struct MultiKueueClusterSpec {
     /// What happens to the cluster's jobs when it is lost. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
-    /// What the cluster costs, in a unit of the administrator's choice; 0 when absent. Of clusters that have room now, BestFit
-    /// chooses the one that costs least. Not part of Kueue.
+    /// The cost of the cluster, in a unit of the administrator's choice; 0 when absent. BestFit chooses the cheapest of the clusters
+    /// that have room now. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub cost: Option<i32>,

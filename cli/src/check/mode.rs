@@ -1,4 +1,4 @@
-//! What is installed on a cluster.
+//! The modes in which Switchyard is installed.
 
 /// A mode of the chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Mode {
         }
     }
 
-    /// What it is called in a report.
+    /// Its name in a report.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Single => "one cluster",

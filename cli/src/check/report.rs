@@ -1,4 +1,4 @@
-//! What a check found, for people and for programs.
+//! The report of a check, as text and as JSON.
 
 use serde::Serialize;
 
@@ -22,9 +22,9 @@ pub struct Line {
     pub check: &'static str,
     /// How it ended.
     pub outcome: Outcome,
-    /// What was found.
+    /// The finding.
     pub message: String,
-    /// What to do.
+    /// The mend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
     /// Where to read on.
@@ -52,7 +52,7 @@ impl Line {
         Self { check, outcome, message, mend: Some(mend), link: Some(format!("docs/checks.md#{check}")) }
     }
 
-    /// What could not be read, and which right reading takes.
+    /// A check whose objects the caller may not read.
     pub fn unread(check: &'static str, why: &str) -> Self {
         Self::warning(check, format!("not checked: {why}"), "run this as an administrator of the cluster")
     }
@@ -62,7 +62,7 @@ impl Line {
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Section {
-    /// What was checked: a cluster, or what two clusters must agree on.
+    /// The subject: a cluster, or the agreement of two clusters.
     pub name: String,
     /// Its checks.
     pub lines: Vec<Line>,

@@ -10,7 +10,7 @@ use switchyard_api::v1beta2::{LocalQueue, ResourceFlavor};
 /// The name of what is created.
 const NAME: &str = "switchyard-check";
 
-/// What the API server said.
+/// Why the API server refused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trial {
     /// Of a ResourceFlavor; none if it was accepted.
@@ -60,7 +60,7 @@ fn job(queue: &str) -> Job {
 
 fn refusal(error: &kube::Error) -> Refusal {
     match error {
-        // What admission refuses is forbidden, too.
+        // Admission answers 403 as well: only RBAC says "cannot".
         kube::Error::Api(status) if status.is_forbidden() && status.message.contains("cannot ") => Refusal::Forbidden,
         kube::Error::Api(status) if status.message.contains("failed calling webhook") => {
             Refusal::Webhook(status.message.clone())

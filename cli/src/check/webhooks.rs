@@ -124,7 +124,7 @@ fn last_day(pem: &[u8]) -> Option<i64> {
     life(pem).map(|(_, to)| to)
 }
 
-/// What the API server says when it has to call them.
+/// The API server's answer when it has to call the webhooks.
 fn reachable(facts: &Facts) -> Vec<Line> {
     let check = "webhooks-reachable";
     let mend = "see whether pods are ready, and whether the API server reaches them: NetworkPolicies, firewalls between control \

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_that_the_hub_cannot_use_is_refused_with_the_mend() {
+    fn unusable_kubeconfig_is_refused_with_the_mend() {
         let good = "{server: 'https://w:6443', certificate-authority-data: YQ==}";
         for (cluster, user, said) in [
             ("{server: 'http://w'}", "{token: t}", "is not https://"),

@@ -6,7 +6,7 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{ClusterQueue, MultiKueueConfig, Workload};
 use switchyard_controller::stores::Stores;
 
-/// What the rules say of one cluster.
+/// One cluster, judged by the rules.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {

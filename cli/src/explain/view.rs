@@ -20,12 +20,12 @@ use crate::status::{Row, State, row};
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
-    /// What becomes of it as things are, in a sentence.
+    /// Its outlook as things are, in a sentence.
     pub verdict: String,
-    /// What would have to change for its job to start.
+    /// The change that lets its job start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
-    /// What is wrong on the cluster that it was sent to.
+    /// Its trouble on the cluster that it was sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<TroubleView>,
     /// Its namespace.
@@ -113,7 +113,7 @@ pub struct ReasonView {
     pub message: String,
 }
 
-/// What is wrong on a worker cluster.
+/// The trouble of a job on its worker cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TroubleView {
@@ -294,7 +294,7 @@ fn recorded(workload: &Workload) -> Option<RecordedView> {
     })
 }
 
-/// What the Workload says is wrong on its cluster.
+/// The trouble that the Workload's condition shows.
 fn trouble(workload: &Workload) -> Option<TroubleView> {
     let all = &workload.status.as_ref()?.conditions;
     let found = find(all, conditions::WORKER_TROUBLE).filter(|found| found.status == conditions::TRUE)?;

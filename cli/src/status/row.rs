@@ -48,7 +48,7 @@ impl State {
 /// How many pods are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ready {
-    /// Those that are ready, or have succeeded.
+    /// Pods that are ready, or have succeeded.
     pub ready: i64,
     /// All that are to be.
     pub all: i64,
@@ -85,7 +85,7 @@ pub struct Row {
     /// How many of its pods are ready, or have succeeded, of how many; absent where nothing says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
-    /// Nothing is heard of its cluster: what is known of the job is as of then.
+    /// Its cluster is silent: the last state that the hub heard may be old.
     #[serde(skip)]
     pub is_stale: bool,
     /// Why it waits, what is wrong where it runs, or how it ended.

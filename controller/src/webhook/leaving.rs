@@ -11,7 +11,7 @@ use crate::workload;
 /// The kind's name in paths and webhooks.
 pub(super) const SINGULAR: &str = "multikueuecluster";
 
-/// What the API server tells who deletes a cluster.
+/// The warning that the API server prints to the user who deletes a cluster.
 pub(super) fn warn(ctx: &Context, question: &Question<'_>) -> Answer {
     let name = meta::name(question.object);
     let is_there = |workload: &Workload| {

@@ -60,7 +60,7 @@ pub struct ClusterRules {
     pub draining: bool,
     /// Changes when somebody releases the circuit breaker.
     pub release: Option<Name>,
-    /// What rules about clusters select by.
+    /// The labels by which rules about clusters select.
     pub labels: BTreeMap<String, String>,
     /// Of several that do, the one that costs least is taken.
     pub cost: i32,

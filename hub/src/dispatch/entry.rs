@@ -225,7 +225,7 @@ impl Entry {
         self.changed_policy |= facts.loss != self.facts.loss;
         let asks = facts.moving.as_ref().filter(|_| facts.moving != self.facts.moving);
         if let Some((_, to)) = asks.filter(|_| facts.cluster.is_none()) {
-            // Whoever asks for a cluster may have removed what it refused it for. One that runs is not stopped for a try.
+            // The user who asks for a cluster may have mended why it refused. A job that runs is not stopped for a try.
             self.refusals.forget(to);
         }
         self.top = self.top.max(facts.attempt);

@@ -8,9 +8,9 @@ use super::{Name, Time};
 /// How the hub stands with the cluster that a workload was sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contact {
-    /// What is known of it is fresh.
+    /// Its last state is fresh.
     Heard,
-    /// Nothing is heard.
+    /// It is silent.
     Silent {
         /// Since then.
         since: Time,
@@ -19,7 +19,7 @@ pub enum Contact {
     },
     /// The MultiKueueCluster is deleted.
     Removed {
-        /// As above.
+        /// When the workload is given up there; none: not as things are.
         given_up: Option<Time>,
     },
 }

@@ -1,4 +1,4 @@
-//! What clusters said no to, and when they are asked again.
+//! Workloads that clusters have refused, and when the hub asks again.
 //!
 //! A cluster that refused or evicted a workload is asked again at once when something has changed there that may matter: it is
 //! back, uncordoned, or its agent can act again; or the workload's queue was made, opened or given other quota. Without such a
@@ -46,7 +46,7 @@ impl Refusals {
     }
 }
 
-/// What a cluster said with a state, or what that state means where it gave no reasons.
+/// The reasons that a cluster gave with a state, or the meaning of that state where it gave none.
 fn words(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
     if !said.is_empty() {
         return said;

@@ -219,7 +219,7 @@ impl Dispatcher {
         if self.may_be_behind(entry, cluster, now) || self.others_are_left(entry, cluster, now) {
             entry.presume(cluster, attempt);
         } else if !buried && !matches!(observed, Some(State::Gone | State::Evicted)) {
-            // What was evicted there is queued again. Told to run it, a cluster where it is gone meanwhile would make it anew.
+            // An attempt that its cluster evicted is queued again. Its copy may be gone: a cluster that has to run it would create it.
             entry.want(cluster, attempt, Phase::Run, now, out);
         }
         self.watch_running(entry, cluster, attempt, observed, now, out);
@@ -288,7 +288,7 @@ impl Dispatcher {
         if !may {
             return;
         }
-        // Who is lost, drained or left on request has refused nothing. Kueue's dispatchers ask where it was evicted again at once.
+        // A cluster that is lost, drained or left on request has refused nothing. Kueue's dispatchers ask the cluster that evicted at once.
         let was_evicted = observed == Some(State::Evicted);
         let evicted_for = was_evicted.then(|| evicted::known(reasons.first().map_or("", |reason| &reason.code)));
         let said_no = matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));

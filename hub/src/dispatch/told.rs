@@ -60,7 +60,7 @@ pub struct Told {
     pub job_status: Option<Arc<Value>>,
     /// Why it ended as it did.
     pub reason: Option<Reason>,
-    /// What keeps its job from starting, within the bounds of the protocol.
+    /// Troubles that keep its job from starting, within the bounds of the protocol.
     pub troubles: Vec<proto::JobTrouble>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct TroubleGauge {
 }
 
 impl TroubleGauge {
-    /// What a workload has, by cluster and reason.
+    /// The trouble of each workload, by cluster and reason.
     pub(crate) fn set(&self, uid: &Uid, trouble: Option<(&str, &str)>) {
         let labels =
             |(cluster, reason): (&str, &str)| TroubleLabels { cluster: cluster.to_owned(), reason: known(reason) };

@@ -109,7 +109,7 @@ struct Identity {
     hub_id: String,
 }
 
-/// What the keys of copies are derived from; none in a Secret of a version that had none.
+/// The root of the keys of copies; none in a Secret of an earlier version.
 fn copy_key(secret: &Secret) -> anyhow::Result<Option<RootKey>> {
     let Some(text) = secret.data.as_ref().and_then(|data| data.get(COPY_KEY)) else { return Ok(None) };
     let key = RootKey::parse(&text.0);

@@ -103,7 +103,7 @@ impl EnrolmentService {
         Ok(certificate)
     }
 
-    /// Who calls, if it may.
+    /// The cluster of the caller, if it may call.
     async fn caller<T>(&self, request: &Request<T>) -> Result<Arc<ClusterIdentity>, Reason> {
         match request.extensions().get::<Peer>() {
             Some(caller) => Ok(self.gate.caller(caller).await?),
@@ -221,7 +221,7 @@ impl Enrolment for EnrolmentService {
                 return Err(refused());
             }
         };
-        // What keeps a key from being in force is told to the one that writes conditions.
+        // The task that writes conditions shows why a key is not in force.
         if term.borrow().is_none() {
             return Err(Status::unavailable("this replica does not lead"));
         }

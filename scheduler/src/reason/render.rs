@@ -3,7 +3,7 @@
 use super::{Cause, NoFitKind, PodSetReason, Reason};
 use crate::Taint;
 
-/// What is said of a workload that names no LocalQueue. Kueue says that a queue of no name does not exist.
+/// The message of a workload that names no LocalQueue. Kueue says that a queue of no name does not exist.
 pub const NO_QUEUE: &str = "LocalQueue is not named: the job has no label kueue.x-k8s.io/queue-name";
 
 impl Reason {

@@ -140,7 +140,7 @@ fn failed_by_deletion(object: &Value) -> bool {
     failed.min().is_none_or(|failed| failed >= deleted)
 }
 
-/// What the ledger knows of any copy; none if the object is none.
+/// The ledger's view of a copy; none if the object is no copy.
 pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<Meta> {
     meta_of(object, gvk, seal.read(object, gvk)?)
 }

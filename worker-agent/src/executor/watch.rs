@@ -171,7 +171,7 @@ pub(crate) fn is_others(access: &Access, object: &Value) -> bool {
     access.job_kind.is_some() && is_part(object) != controller_of(object).is_some()
 }
 
-/// What one watch knows of its kind.
+/// The state of one kind's watch.
 struct OfKind {
     access: Access,
     seal: Seal,
@@ -209,7 +209,7 @@ impl OfKind {
         let ObjectMeta { name, namespace, .. } = object.metadata.clone();
         let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
         self.foreign.note(&self.access.gvk, &namespace, &name);
-        // What was never told of is nothing to take back.
+        // The ledger knows only copies that this watch has reported.
         let target = Target { gvk: self.access.gvk.clone(), namespace, name, uid };
         self.copies.remove(&target.uid).then_some(Seen::Disowned { kind: self.access.kind(), target })
     }

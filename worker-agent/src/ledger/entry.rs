@@ -21,7 +21,7 @@ pub(super) struct Final {
     pub(super) settled: bool,
 }
 
-/// What the pods say that a job's own controller has made for it.
+/// The statuses of the pods that a job's own controller has made.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     /// For which attempt they were made.
@@ -63,7 +63,7 @@ pub(super) struct Entry {
     origin: Option<Origin>,
     /// Where its copies are, or were last.
     pub(super) namespace: Option<String>,
-    /// What the pods of its job say.
+    /// The statuses of its job's pods.
     pub(super) parts: Option<Parts>,
     pub(super) workload_slot: Slot,
     pub(super) job_slot: Slot,
@@ -71,7 +71,7 @@ pub(super) struct Entry {
     pub(super) trouble: Option<(u64, Kind, Trouble)>,
     /// Creations that fail one after the other.
     pub(super) failing: Option<Failing>,
-    /// What keeps the job of this attempt from starting.
+    /// Troubles that keep the job of this attempt from starting.
     pub(super) troubles: Option<(u64, Vec<JobTrouble>)>,
     /// The priority that this cluster has refused to give its Workload.
     pub(super) refused_priority: Option<Priority>,

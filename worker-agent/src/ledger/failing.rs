@@ -43,7 +43,7 @@ impl Entry {
         self.failing = Some(failing);
     }
 
-    /// What keeps the job of an attempt from starting.
+    /// The troubles that keep the job of an attempt from starting.
     pub(super) fn troubles_of(&self, attempt: u64) -> Vec<JobTrouble> {
         let told = |failing: &&Failing| failing.attempt == attempt && failing.count >= TOLD_FROM;
         let failing = self.failing.as_ref().filter(told).map(|failing| JobTrouble {

@@ -103,7 +103,7 @@ impl Copies {
         }
     }
 
-    /// What a controller makes of a template needs no proof: it counts for its copy alone.
+    /// Whether an object has the marks and no proof. A pod that a controller made of a template needs none.
     fn is_unproved(&self, access: &Access, object: &Value) -> bool {
         !is_others(access, object) && !is_part(object) && self.seal.is_unproved(object, &access.gvk)
     }
@@ -115,7 +115,7 @@ impl Copies {
         let patch = json!({"metadata": {"uid": object.pointer("/metadata/uid"), "annotations": {names::PROOF: proof}}});
         let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match within(api.patch_metadata(name, &params, &Patch::Merge(patch))).await {
-            // It is gone.
+            // The object was deleted meanwhile.
             Ok(_) | Err(Refused::Api(404, _)) => Ok(()),
             Err(refused) => Err(format!("signing {} {namespace}/{name}: {refused}", access.resource.kind)),
         }

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 
 /// Bytes of a key.
 const BYTES: usize = 32;
-/// What a cluster's key is derived for.
+/// The context of the derivation of a cluster's key.
 const CONTEXT: &[u8] = b"switchyard.dev/copy-key/1/";
 
 /// The hub's. It never leaves the hub.

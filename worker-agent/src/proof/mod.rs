@@ -21,10 +21,10 @@ pub use self::copies::{Copies, Unproved};
 pub use self::key::{CopyKey, RootKey};
 pub use self::settle::{Look, Marked, Operators, Pace, settle};
 
-/// What the digest is for. Another encoding needs another context.
+/// The context of the digest. Another encoding needs another context.
 const CONTEXT: &[u8] = b"switchyard.dev/proof/1";
 
-/// What a proof is about.
+/// The copy that a proof is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
     /// The hub's id.
@@ -98,7 +98,7 @@ impl Keys {
     }
 }
 
-/// Whose copy an object says that it is.
+/// The workload and attempt that an object names as its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The uid of the hub's Workload.

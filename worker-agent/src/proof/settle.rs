@@ -28,24 +28,24 @@ impl Default for Pace {
 
 /// The marked objects of a cluster.
 pub trait Marked: Send + Sync {
-    /// Those without a proof.
+    /// Lists the marked objects without a proof.
     fn look(&self) -> BoxFuture<'_, Result<Unproved, String>>;
 
     /// Signs them all.
     fn sign(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// What was found.
+/// The result of a look at the marked objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
     /// These objects have marks and no proof.
     Found(Unproved),
-    /// It is not known which have.
+    /// The look failed, and why.
     Failed(String),
 }
 
 impl Look {
-    /// What keeps the key from being in force, for people; empty: nothing.
+    /// Why the key is not in force, for a message; empty: nothing is in its way.
     pub fn obstacle(&self) -> String {
         match self {
             Self::Found(unproved) if unproved.count == 0 => String::new(),
@@ -55,7 +55,7 @@ impl Look {
     }
 }
 
-/// Those who look after the hub.
+/// The operators of the hub.
 pub trait Operators: Send + Sync {
     /// Tells them what was found. Whether they have said to trust what is there.
     fn tell<'a>(&'a self, look: &'a Look) -> BoxFuture<'a, bool>;
@@ -90,7 +90,7 @@ async fn round(marked: &dyn Marked, operators: &dyn Operators, pace: Pace) -> Re
         marked.sign().await?;
     }
     tokio::time::sleep(pace.late).await;
-    // What an earlier process had under way is there by now. This process signs what it makes.
+    // Late creations of an earlier process have happened by now. This process signs each copy that it creates.
     let late = marked.look().await?;
     if late.count == 0 {
         return Ok(true);
@@ -114,7 +114,7 @@ mod tests {
         unproved: Mutex<usize>,
         /// Made by an earlier process, between the first look and the second.
         late: Mutex<Vec<usize>>,
-        /// What signing answers, in turn; then it works.
+        /// The answers of signing, in turn; then signing works.
         refusals: Mutex<Vec<&'static str>>,
         done: Mutex<Vec<String>>,
     }
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// What comes between the two passes is signed by the second.
+    /// The second pass signs objects that come after the first.
     #[tokio::test(start_paused = true)]
     async fn late_creations_are_signed_by_second_pass() {
         struct Late(Cluster);

@@ -70,7 +70,7 @@ struct Script {
     renewed: usize,
     /// The key of copies that it gives, and whether operators trust what is there.
     key: Option<(CopyKey, bool)>,
-    /// What it was told of copies.
+    /// Requests for the key of copies.
     obstacles: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ impl FakeHub {
         self.script.lock().unwrap().key = None;
     }
 
-    /// What it was told that keeps a key from being in force.
+    /// The obstacles that agents reported.
     pub(crate) fn obstacles(&self) -> Vec<String> {
         self.script.lock().unwrap().obstacles.clone()
     }

@@ -26,7 +26,7 @@ use super::warnings::{Warning, Warnings};
 const PAGE: u32 = 100;
 /// Answers that are read. Where a job cannot be told by a label, the pods of all jobs of the namespace are listed.
 const PAGES: usize = 5;
-/// What is younger may pass in a moment, and is not told.
+/// Younger troubles may pass in a moment, and are not reported.
 const STAYS: SignedDuration = SignedDuration::from_secs(2);
 /// Objects below the job whose owner is looked up.
 const CHILDREN: usize = 4;
@@ -77,7 +77,7 @@ impl Examiner {
         for uid in self.children(patient).await? {
             warnings.extend(self.warnings_of(&patient.target.namespace, &uid));
         }
-        // What could not be made could be since.
+        // A pod was created since the warning, so that creation works again.
         warnings.retain(|warning| warning.last.max(warning.finding.since) >= made);
         let mut found: Vec<Finding> = warnings.into_iter().map(|warning| warning.finding).collect();
         found.extend(pods.iter().filter_map(of_pod));
@@ -207,7 +207,7 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
             version = None;
             continue;
         };
-        // What happened while nobody watched is not read again: what goes on happens again.
+        // Events that the watch missed are not read again: a trouble that goes on repeats its event.
         pages = 1;
         match result {
             Ok(reached) => version = reached,

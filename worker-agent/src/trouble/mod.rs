@@ -1,4 +1,4 @@
-//! What keeps the hub's jobs from starting on this cluster, as the hub is told.
+//! Reports to the hub of troubles that keep its jobs from starting on this cluster.
 //!
 //! Only jobs that may run and whose pods are not all ready are examined, some seconds after they should have started: a job
 //! without trouble costs nothing. An examination reads the job's pods, one job at a time. Warning events come from one watch

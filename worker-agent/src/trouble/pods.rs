@@ -33,7 +33,7 @@ pub(super) struct Finding {
     pub(super) since: Option<Timestamp>,
 }
 
-/// What keeps a pod from being ready. Nothing of one that has ended or goes.
+/// The trouble that keeps a pod from being ready. A pod that has ended or is being deleted has none.
 pub(super) fn of_pod(pod: &Pod) -> Option<Finding> {
     let status = pod.status.as_ref()?;
     if pod.metadata.deletion_timestamp.is_some() || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {

@@ -34,7 +34,7 @@ pub(super) struct Patient {
     pub(super) workload: String,
 }
 
-/// What an examination has found.
+/// The result of an examination.
 #[derive(Debug, PartialEq)]
 pub(super) enum Examined {
     /// The API server did not say.
@@ -59,7 +59,7 @@ struct Suspect {
 #[derive(Debug, Default)]
 struct Due {
     namespaces: BTreeMap<String, BTreeSet<(Instant, String)>>,
-    /// Whose turn was last.
+    /// The namespace that had the last turn.
     last: String,
 }
 
@@ -195,7 +195,7 @@ impl Suspects {
         Some(job.patient.clone())
     }
 
-    /// What came of an examination. Returns what is to be told, if that is news.
+    /// Records an examination. Returns the troubles to report, if they are news.
     pub(super) fn examined(&mut self, of: &Patient, found: Examined, now: Instant) -> Option<Vec<JobTrouble>> {
         let job = self.jobs.get_mut(&of.workload_uid).filter(|job| job.patient.attempt == of.attempt)?;
         job.looks += 1;

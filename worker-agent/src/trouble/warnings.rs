@@ -33,7 +33,7 @@ struct Warned {
     warnings: Vec<Warning>,
 }
 
-/// What is remembered. By namespace, the object with the newest warning last.
+/// The remembered warnings by namespace, the object with the newest warning last.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     namespaces: BTreeMap<String, VecDeque<Warned>>,

@@ -24,7 +24,7 @@ const MODES: [(&str, &str, &[&str]); 3] = [
     ("worker.yaml", "a worker with an agent", &["mode=agent", "agent.existingSecret=switchyard-agent-join"]),
 ];
 
-/// What only Helm's releases say of themselves.
+/// Labels that only Helm's releases carry.
 const OF_RELEASES: [&str; 3] = ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ", "helm.sh/resource-policy: "];
 
 /// The manifest of each mode, rendered by the program `helm`. `chart` is a directory or a package.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use switchyard_images::packed::{self, Entry};
 
-/// What `helm package` leaves out, too.
+/// Files that `helm package` leaves out, too.
 const IGNORE: &str = ".helmignore";
 
 /// The images that a package names.

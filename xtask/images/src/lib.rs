@@ -32,7 +32,7 @@ pub struct Image {
     pub compression: Compression,
 }
 
-/// What an image holds on one architecture.
+/// The content of an image for one architecture.
 pub struct Platform {
     /// The architecture by its Go name, such as `amd64`.
     pub architecture: String,

@@ -18,7 +18,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What a media type or a file name ends with.
+    /// The ending of a media type or a file name.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -41,7 +41,7 @@ pub struct Entry {
     pub path: String,
     /// Its mode.
     pub mode: u32,
-    /// What it holds.
+    /// Its content.
     pub content: Vec<u8>,
 }
 

@@ -32,7 +32,7 @@ impl Unpacked {
         serde_json::from_slice(&self.0[path]).unwrap()
     }
 
-    /// What a descriptor leads to. Its digest and size must be those of the content.
+    /// The content behind a descriptor. Its digest and size must be those of the descriptor.
     fn follow(&self, descriptor: &Value) -> &[u8] {
         let bytes = &self.0[&path(descriptor)];
         assert_eq!(descriptor["digest"], digest(bytes));

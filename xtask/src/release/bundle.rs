@@ -1,4 +1,4 @@
-//! What all files of a release are made from.
+//! The inputs of all files of a release.
 
 use std::fs;
 

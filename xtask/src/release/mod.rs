@@ -110,7 +110,7 @@ fn fill(bundle: &Bundle, download_url: &str, files: &mut Files) -> anyhow::Resul
     Ok(())
 }
 
-/// What the chart's values say of the images.
+/// The images in the chart's values.
 fn released(bundle: &Bundle, images: &[images::ReleasedImage]) -> ReleasedImages {
     let digest = |program: &str| {
         let image = images.iter().find(|image| image.program == program);

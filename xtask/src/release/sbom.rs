@@ -13,7 +13,7 @@ use super::programs;
 use crate::run;
 use tree::{Crate, Tree};
 
-/// What a program is made of.
+/// The crates of a program.
 pub(crate) fn of_program(bundle: &Bundle, program: &Program) -> anyhow::Result<Vec<u8>> {
     let tree = tree(program.name, &program.architecture)?;
     let mut component = component("application", program.name, &bundle.source.version, program.name);
@@ -29,7 +29,7 @@ pub(crate) fn of_program(bundle: &Bundle, program: &Program) -> anyhow::Result<V
     document(bundle, &component, &tree.crates().map(library).collect(), &dependencies)
 }
 
-/// What an image holds: its program, for each architecture, and the list of authorities.
+/// The content of an image: its program, for each architecture, and the list of authorities.
 pub(crate) fn of_image(bundle: &Bundle, image: &ReleasedImage) -> anyhow::Result<Vec<u8>> {
     let mut container = component("container", &image.reference, &bundle.source.version, &image.reference);
     container["hashes"] = json!([{"alg": "SHA-256", "content": image.archive.digest.trim_start_matches("sha256:")}]);

@@ -1,4 +1,4 @@
-//! What a release is made of: its version, commit and date.
+//! The source of a release: its version, commit and date.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::run;
 /// The variables that programs are built with. `api/src/build.rs` reads them.
 pub(crate) const STAMPS: [&str; 2] = ["SWITCHYARD_GIT_COMMIT", "SWITCHYARD_BUILD_DATE"];
 
-/// What is built.
+/// The source that is built.
 #[derive(Clone)]
 pub(crate) struct Source {
     /// The version of the workspace.

@@ -32,7 +32,7 @@ pub(super) fn can_run(report: &Report) -> bool {
 pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>) {
     let listed = report.part(Tier::Nodes, "list the tests on real nodes", || cluster::list(program, filter));
     let Some(file) = listed.into_iter().flatten().find(|file| file.name == FILE) else { return };
-    // What the harness looks for, in switchyard_e2e::nodes.
+    // switchyard_e2e::nodes looks for this variable.
     let mut command = Command::new("unshare");
     command.arg("--net").arg(&program.path).env("SWITCHYARD_OWN_NETWORK", "yes");
     cluster::one(report, Tier::Nodes, TITLE, command, &file);

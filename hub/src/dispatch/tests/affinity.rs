@@ -93,7 +93,7 @@ fn all_dispatchers_keep_to_required_and_excluded_clusters() {
 }
 
 #[test]
-fn where_no_cluster_is_allowed_quota_is_given_back_with_each_rule() {
+fn workload_without_allowed_cluster_gives_quota_back_with_rules() {
     for mode in [Mode::BestFit, Mode::AllAtOnce, Mode::Incremental { step: 3, round: 60_000 }, Mode::External] {
         let mut bench = Bench::labelled(mode);
         bench.reserve(bound("w", &[("cluster-selector", "region=asia"), ("excluded-clusters", "c")]));

@@ -153,7 +153,7 @@ fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
     assert_eq!(bench.take(), ["Absent w/1 on b"]);
 }
 
-/// Its cluster may have said so before it deleted the copy: told to run the attempt, it would make it anew.
+/// The copy may be deleted since: a cluster that has to run the attempt would create it again.
 #[test]
 fn attempt_that_was_evicted_is_not_told_to_run_by_a_new_hub() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);

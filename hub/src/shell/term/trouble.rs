@@ -1,4 +1,4 @@
-//! What is wrong on the clusters of workloads: when it is reviewed, and written.
+//! The trouble of workloads on their clusters: when the hub reviews it, and when it writes the condition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Sent {
     workload: Arc<Workload>,
     /// Its cluster, and its attempt there.
     to: (Name, u64),
-    /// What is wrong there.
+    /// Its trouble there.
     word: Option<Word>,
 }
 
@@ -87,7 +87,7 @@ impl TermState {
         self.quiet.get(cluster).is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Nothing is heard of a cluster from now on, or it is removed.
+    /// A cluster is silent from now on, or was removed.
     pub(super) fn fell_quiet(&mut self, cluster: &Name) {
         let now = Instant::now();
         self.quiet.entry(cluster.clone()).or_insert(now);
@@ -146,7 +146,7 @@ impl TermState {
         self.review_trouble(uid);
     }
 
-    /// What the API says is wrong with a workload counts in the metrics.
+    /// Counts the trouble that the API shows of a workload.
     pub(super) fn count_trouble(&mut self, workload: &Workload, uid: &Uid) {
         let cluster = workload.status.as_ref().and_then(|status| status.cluster_name.as_deref());
         let shown = recorded(workload).filter(|_| !state::is_finished(workload)).zip(cluster);

@@ -1,4 +1,4 @@
-//! What is wrong on the worker cluster of a workload, shown as one condition of it.
+//! The trouble of a workload on its worker cluster, shown as one condition.
 //!
 //! Per workload one write at a time. What is new is written at once, and what changes soon after waits: a trouble that
 //! comes and goes, or whose words change, costs a write now and then. A workload without trouble costs none.
@@ -132,7 +132,7 @@ pub(super) enum Wrote {
     Written,
     /// There was nothing to write.
     Nothing,
-    /// It is to be tried again.
+    /// The write failed, and is tried again.
     Failed,
 }
 

@@ -1,4 +1,4 @@
-//! What the condition says. Pure.
+//! The reason and the message of the condition. Pure.
 
 use jiff::Timestamp;
 use switchyard_api::conditions::reasons::worker_trouble as reasons;
@@ -8,15 +8,15 @@ use switchyard_proto::v1::JobTrouble;
 /// How the hub stands with the cluster, in wall time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::shell) enum Connection {
-    /// What is known of it is fresh.
+    /// Its last state is fresh.
     Heard,
-    /// Nothing is heard.
+    /// It is silent.
     Silent { since: Timestamp, given_up: Option<Timestamp> },
     /// The MultiKueueCluster is deleted.
     Removed { given_up: Option<Timestamp> },
 }
 
-/// What is wrong.
+/// Reason and message of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::shell) struct Word {
     /// Of a closed set.
@@ -24,7 +24,7 @@ pub(in crate::shell) struct Word {
     pub(in crate::shell) message: String,
 }
 
-/// What is wrong on a cluster, as it is known; none if nothing is.
+/// The condition for a job on a cluster; none without trouble.
 pub(in crate::shell) fn word(cluster: &str, connection: &Connection, troubles: &[JobTrouble]) -> Option<Word> {
     let known = || troubles.iter().map(one).collect::<Vec<_>>().join("; ");
     match connection {

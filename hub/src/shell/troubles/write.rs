@@ -15,7 +15,7 @@ use crate::dispatch::{Name, Uid};
 use crate::shell::facts::attempt;
 use crate::shell::writes::owners;
 
-/// How often it is written anew when somebody wrote first.
+/// Tries after a conflict with another writer.
 const CONFLICTS: u32 = 5;
 
 /// One write of one workload's condition.
@@ -81,7 +81,7 @@ impl TroubleWrite {
             && attempt(workload) == self.sent.1
     }
 
-    /// Reads the object anew. Whether it could be.
+    /// Reads the object again. Whether the read succeeded.
     async fn refresh(&self, ctx: &Context) -> bool {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
         match tokio::time::timeout(crate::dispatch::Tries::CALL, api.get_opt(&self.key.name)).await {

@@ -1,4 +1,4 @@
-//! What an API server's answer to a dry run says of the job. Pure.
+//! The verdict on a job by the API server's answer to a dry run. Pure.
 //!
 //! A refusal counts if the pods that the cluster's own controllers will create would meet it as well. Errors that are no
 //! verdict (an overloaded server, a webhook that cannot be reached) refuse nothing.
@@ -11,7 +11,7 @@ use crate::ledger::Trouble;
 /// The longest message that is passed on, in characters.
 const MAX_WORDS: usize = 1_000;
 
-/// What a dry run has shown.
+/// The result of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The cluster takes such pods.
@@ -23,7 +23,7 @@ pub(super) enum Answer {
         /// For what may be anywhere in the template: another template of the same shape may be taken.
         own: bool,
     },
-    /// Nothing of use.
+    /// No verdict, and why.
     Unknown(String),
     /// This account may not create pods there.
     MayNot,

@@ -11,7 +11,7 @@ use crate::ledger::Time;
 /// Shapes of pods of which answers are remembered.
 const MAX_SHAPES: usize = 1_024;
 
-/// What was answered for one shape of pods.
+/// The answer for one shape of pods.
 #[derive(Clone, Debug)]
 pub(super) struct Remembered {
     template: [u8; 32],
@@ -30,7 +30,7 @@ impl Remembered {
         Self { template: trial.template, answer, until: now + lasts }
     }
 
-    /// What it says of a pod, if it says something.
+    /// The answer for a pod, while it counts.
     pub(super) fn of(&self, trial: &Trial, now: Time) -> Option<&Answer> {
         let own = matches!(&self.answer, Answer::Refused { own: true, .. });
         let counts = now < self.until && (!own || self.template == trial.template);

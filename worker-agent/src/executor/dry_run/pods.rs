@@ -11,7 +11,7 @@ const NO_UID: &str = "00000000-0000-4000-8000-000000000000";
 /// Pod templates of a job that are tried. A Workload has 18 pod sets at most.
 const MAX_TEMPLATES: usize = 18;
 
-/// What the cluster's controllers make of a pod template.
+/// How close the pods of a job are to its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fidelity {
     /// Pods that are as it says.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_of_the_hub_has_no_owner_and_what_cannot_be_read_is_not_tried() {
+    fn pod_of_the_hub_has_no_owner_and_bad_jobs_are_not_tried() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"},
             "spec": {"containers": [{"name": "main", "image": "i"}]},

@@ -1,4 +1,4 @@
-//! What pods refer to that admission does not look for. Pure.
+//! Objects that pods refer to and admission does not look up. Pure.
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 
-/// What `cargo tree` prints of a crate, after its depth.
+/// The format of a crate in `cargo tree`, after its depth.
 pub(super) const FORMAT: &str = " {p}|{l}";
 
 /// A crate, by name and version.
@@ -64,12 +64,12 @@ impl Tree {
         self.crates.values()
     }
 
-    /// What a crate depends on.
+    /// The dependencies of a crate.
     pub(super) fn of<T>(&self, it: &Crate, show: impl Fn(&Crate) -> T) -> Vec<T> {
         self.after(&(it.name.clone(), it.version.clone()), show)
     }
 
-    /// What the program itself depends on.
+    /// The dependencies of the program itself.
     pub(super) fn of_root<T>(&self, show: impl Fn(&Crate) -> T) -> Vec<T> {
         self.after(&self.root, show)
     }
