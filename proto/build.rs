@@ -3,6 +3,8 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/agent.proto"], ["proto"])?;
-    tonic_prost_build::configure().codec_path("crate::codec::WeighingCodec").compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .codec_path("crate::codec::WeighingCodec")
+        .compile_fds(descriptors)?;
     Ok(())
 }

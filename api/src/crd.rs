@@ -10,7 +10,8 @@ use crate::{v1beta1, v1beta2};
 
 /// Kinds that mean something without a `spec`. It is filled in as `{}`, also for objects that were stored without one,
 /// so that every object has the shape of its Rust type.
-const SPEC_OPTIONAL: [&str; 5] = ["Workload", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor"];
+const SPEC_OPTIONAL: [&str; 5] =
+    ["Workload", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor"];
 
 /// The CustomResourceDefinitions of all kinds, by name.
 #[must_use]
@@ -32,7 +33,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
         let spec_optional = SPEC_OPTIONAL.contains(&crd.spec.names.kind.as_str());
         for version in &mut crd.spec.versions {
-            let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) else {
+            let Some(root) =
+                version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
+            else {
                 continue;
             };
             as_kueue(root);
@@ -40,8 +43,12 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
                 default_spec(root);
             }
         }
-        let older: Vec<_> =
-            crd.spec.versions.iter().map(|version| v1beta1::version(&crd.spec.names.kind, version)).collect();
+        let older: Vec<_> = crd
+            .spec
+            .versions
+            .iter()
+            .map(|version| v1beta1::version(&crd.spec.names.kind, version))
+            .collect();
         crd.spec.versions.extend(older);
     }
     all
@@ -58,7 +65,8 @@ fn file_name(crd: &CustomResourceDefinition) -> String {
 }
 
 fn text(crd: &CustomResourceDefinition) -> String {
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
+    let options =
+        serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
     let yaml = serde_saphyr::to_string_with_options(crd, options).unwrap_or_default();
     format!(
         "# Generated from api/src/v1beta2 and v1beta1. Do not edit: cargo run -p switchyard-api --example crdgen -- deploy/crds\n{yaml}"
@@ -114,7 +122,10 @@ mod tests {
         }
         for entry in fs::read_dir(directory).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            assert!(expected.contains(&name), "deploy/crds/{name} is not generated any more; remove it");
+            assert!(
+                expected.contains(&name),
+                "deploy/crds/{name} is not generated any more; remove it"
+            );
         }
     }
 

@@ -98,7 +98,10 @@ impl FieldError {
     /// The value is none of those that are known.
     pub fn not_supported(path: &Path, value: impl Shown, supported: &[&str]) -> Self {
         let known: Vec<String> = supported.iter().map(|name| name.shown()).collect();
-        Self::new(path, format!("Unsupported value: {}: supported values: {}", value.shown(), known.join(", ")))
+        Self::new(
+            path,
+            format!("Unsupported value: {}: supported values: {}", value.shown(), known.join(", ")),
+        )
     }
 
     /// The list or text is too long.
@@ -164,8 +167,10 @@ impl<T: Shown + ?Sized> Shown for &T {
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
-    let (distance, best) =
-        known.into_iter().map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate)).min()?;
+    let (distance, best) = known
+        .into_iter()
+        .map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate))
+        .min()?;
     (distance * 3 <= wanted.chars().count().max(3)).then_some(best)
 }
 

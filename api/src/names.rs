@@ -14,7 +14,8 @@ pub const PREBUILT_WORKLOAD_NAME: &str = "kueue.x-k8s.io/prebuilt-workload-name"
 /// Annotation on a `batch/v1` Job: how few pods in parallel will do.
 pub const JOB_MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
 /// Annotation on a `batch/v1` Job: `true` keeps completions equal to parallelism.
-pub const JOB_COMPLETIONS_EQUAL_PARALLELISM: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
+pub const JOB_COMPLETIONS_EQUAL_PARALLELISM: &str =
+    "kueue.x-k8s.io/job-completions-equal-parallelism";
 /// Annotation on a job, `true`: its size may change while it runs.
 pub const ELASTIC_JOB: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on a job: a comma list of gates that hold it back.
@@ -43,7 +44,8 @@ pub const IS_GROUP_WORKLOAD: &str = "kueue.x-k8s.io/is-group-workload";
 /// Annotation: an integer that is added to the priority.
 pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation: the only flavors that may be used.
-pub const WORKLOAD_ALLOWED_RESOURCE_FLAVORS: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
+pub const WORKLOAD_ALLOWED_RESOURCE_FLAVORS: &str =
+    "kueue.x-k8s.io/workload-allowed-resource-flavors";
 /// Label, `true`: the workload stands for a job and is admitted with one of its variants.
 pub const CONCURRENT_ADMISSION_PARENT: &str = "kueue.x-k8s.io/concurrent-admission-parent";
 /// Annotation: the first workload in a chain of slices.
@@ -121,7 +123,8 @@ pub const POD_INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
 /// Annotation: the generation of the RayCluster.
 pub const RAY_CLUSTER_GENERATION: &str = "kueue.x-k8s.io/raycluster-generation";
 /// Annotation: replicas of each pod set of the RayCluster.
-pub const RAY_CLUSTER_POD_SET_REPLICA_SIZES: &str = "kueue.x-k8s.io/raycluster-podset-replica-sizes";
+pub const RAY_CLUSTER_POD_SET_REPLICA_SIZES: &str =
+    "kueue.x-k8s.io/raycluster-podset-replica-sizes";
 
 // --- Gates and finalizers.
 

@@ -41,7 +41,8 @@ impl<V> SmallMap<V> {
 }
 
 /// See [`SmallMap::iter`].
-pub type Iter<'a, V> = std::iter::Map<std::slice::Iter<'a, (String, V)>, fn(&(String, V)) -> (&String, &V)>;
+pub type Iter<'a, V> =
+    std::iter::Map<std::slice::Iter<'a, (String, V)>, fn(&(String, V)) -> (&String, &V)>;
 
 impl<'a, V> IntoIterator for &'a SmallMap<V> {
     type IntoIter = Iter<'a, V>;

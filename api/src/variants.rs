@@ -18,8 +18,12 @@ const API_GROUP: &str = "kueue.x-k8s.io/";
 const KIND: &str = "Workload";
 
 /// Annotations of a parent that make it what a variant is not.
-const OWN: [&str; 4] =
-    [names::IS_GROUP_WORKLOAD, names::ELASTIC_JOB, names::WORKLOAD_SLICE_NAME, names::WORKLOAD_SLICE_REPLACEMENT_FOR];
+const OWN: [&str; 4] = [
+    names::IS_GROUP_WORKLOAD,
+    names::ELASTIC_JOB,
+    names::WORKLOAD_SLICE_NAME,
+    names::WORKLOAD_SLICE_REPLACEMENT_FOR,
+];
 
 /// Annotations that a variant has as its parent has them now.
 pub const FOLLOWED: [&str; 2] = [names::ADMISSION_GATED_BY, names::PRIORITY_BOOST];
@@ -27,7 +31,11 @@ pub const FOLLOWED: [&str; 2] = [names::ADMISSION_GATED_BY, names::PRIORITY_BOOS
 /// Whether its label says that it has variants.
 #[must_use]
 pub fn is_parent(workload: &Workload) -> bool {
-    let label = workload.metadata.labels.as_ref().and_then(|labels| labels.get(names::CONCURRENT_ADMISSION_PARENT));
+    let label = workload
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(names::CONCURRENT_ADMISSION_PARENT));
     label.is_some_and(|value| value == "true")
 }
 
@@ -41,7 +49,8 @@ pub fn parent_of(workload: &Workload) -> Option<&OwnerReference> {
 /// The only flavors that it may be given; none restricts nothing.
 #[must_use]
 pub fn allowed_flavors(workload: &Workload) -> Option<Vec<&str>> {
-    let text = workload.metadata.annotations.as_ref()?.get(names::WORKLOAD_ALLOWED_RESOURCE_FLAVORS)?;
+    let text =
+        workload.metadata.annotations.as_ref()?.get(names::WORKLOAD_ALLOWED_RESOURCE_FLAVORS)?;
     Some(text.split(',').map(str::trim).filter(|flavor| !flavor.is_empty()).collect())
 }
 
@@ -54,8 +63,10 @@ pub fn flavor_of(variant: &Workload) -> Option<&str> {
 /// The variant of a workload for a flavor.
 #[must_use]
 pub fn make(parent: &Workload, flavor: &str) -> Workload {
-    let (name, uid) =
-        (parent.metadata.name.clone().unwrap_or_default(), parent.metadata.uid.clone().unwrap_or_default());
+    let (name, uid) = (
+        parent.metadata.name.clone().unwrap_or_default(),
+        parent.metadata.uid.clone().unwrap_or_default(),
+    );
     let mut labels = parent.metadata.labels.clone().unwrap_or_default();
     labels.remove(names::CONCURRENT_ADMISSION_PARENT);
     let mut annotations = parent.metadata.annotations.clone().unwrap_or_default();
@@ -110,8 +121,12 @@ mod tests {
         assert!(is_parent(&parent) && parent_of(&parent).is_none() && flavor_of(&parent).is_none());
         assert!(!is_parent(&variant));
         assert_eq!(parent_of(&variant).map(|owner| owner.uid.as_str()), Some("1234"));
-        assert_eq!((flavor_of(&variant), variant.spec.queue_name.as_deref()), (Some("spot"), Some("lq")));
-        let gates: Vec<_> = variant.spec.preemption_gates.iter().map(|gate| gate.name.as_str()).collect();
+        assert_eq!(
+            (flavor_of(&variant), variant.spec.queue_name.as_deref()),
+            (Some("spot"), Some("lq"))
+        );
+        let gates: Vec<_> =
+            variant.spec.preemption_gates.iter().map(|gate| gate.name.as_str()).collect();
         assert_eq!(gates, ["theirs", PREEMPTION_GATE]);
         let annotations: Vec<_> = variant.metadata.annotations.unwrap().into_keys().collect();
         assert_eq!(annotations, [names::WORKLOAD_ALLOWED_RESOURCE_FLAVORS, "note"]);

@@ -33,7 +33,8 @@ static SCHEMAS: LazyLock<BTreeMap<(String, String), Value>> = LazyLock::new(|| {
     all
 });
 
-static KINDS: LazyLock<Vec<String>> = LazyLock::new(|| crds().into_iter().map(|crd| crd.spec.names.kind).collect());
+static KINDS: LazyLock<Vec<String>> =
+    LazyLock::new(|| crds().into_iter().map(|crd| crd.spec.names.kind).collect());
 
 fn schema_of(version: &str, kind: &str) -> &'static Value {
     &SCHEMAS[&(version.to_owned(), kind.to_owned())]
@@ -45,17 +46,22 @@ fn object(version: &str, kind: &str, seed: u64) -> Value {
     let mut object = random.value(schema_of(version, kind));
     object["apiVersion"] = format!("kueue.x-k8s.io/{version}").into();
     object["kind"] = kind.into();
-    object["metadata"] = json!({"name": format!("of-seed-{seed}"), "namespace": "ns", "uid": "u", "generation": 3});
+    object["metadata"] =
+        json!({"name": format!("of-seed-{seed}"), "namespace": "ns", "uid": "u", "generation": 3});
     if random.below(2) == 0 {
         object["metadata"]["annotations"] = json!({"example.com/a": "b"});
     }
-    let assignments = object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
-    for assignment in assignments.into_iter().flatten().filter(|it| it.get("topologyAssignment").is_some()) {
+    let assignments =
+        object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
+    for assignment in
+        assignments.into_iter().flatten().filter(|it| it.get("topologyAssignment").is_some())
+    {
         assignment["topologyAssignment"] = topology(version, &mut random);
     }
     if let Some(class) = object.pointer_mut("/spec/priorityClassRef") {
-        let (group, kind) = [("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass")]
-            [random.below(2) as usize];
+        let (group, kind) =
+            [("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass")]
+                [random.below(2) as usize];
         *class = json!({"group": group, "kind": kind, "name": "high"});
     }
     if let Some(spec) = object.get_mut("spec").filter(|_| kind == "MultiKueueCluster") {
@@ -85,7 +91,9 @@ fn one_source(spec: &mut Value, random: &mut Random) {
 fn topology(version: &str, random: &mut Random) -> Value {
     let levels = 1 + random.below(3) as usize;
     let names: Vec<String> = (0..levels).map(|level| format!("level-{level}")).collect();
-    let value = |random: &mut Random| ["node-1.a", "node-22.a", "b", ""][random.below(4) as usize].to_owned();
+    let value = |random: &mut Random| {
+        ["node-1.a", "node-22.a", "b", ""][random.below(4) as usize].to_owned()
+    };
     if version == v1beta1::VERSION {
         let domains: Vec<Value> = (0..random.below(4))
             .map(|_| {
@@ -124,14 +132,17 @@ fn convert(object: &Value, version: &str) -> Value {
 /// The same object with its topology assignments as a conversion packs them.
 fn packed_anew(object: &Value) -> Value {
     let mut packed = object.clone();
-    let all = packed.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
+    let all =
+        packed.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
     for assignment in all.into_iter().flatten().filter_map(|it| it.get_mut("topologyAssignment")) {
-        let one = json!({"podSetAssignments": [{"name": "main", "topologyAssignment": assignment}]});
+        let one =
+            json!({"podSetAssignments": [{"name": "main", "topologyAssignment": assignment}]});
         let workload = json!({
             "apiVersion": v1beta2::API_VERSION, "kind": "Workload", "metadata": {"name": "w"}, "status": {"admission": one},
         });
         let again = convert(&convert(&workload, v1beta1::VERSION), v1beta2::VERSION);
-        *assignment = again["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"].clone();
+        *assignment =
+            again["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"].clone();
     }
     packed
 }
@@ -275,7 +286,8 @@ fn an_annotation_that_is_not_ours_is_left_alone() {
 
 #[test]
 fn what_cannot_be_converted_is_named() {
-    let error = |object: Value, desired: &str| v1beta1::convert(object, desired).unwrap_err().to_string();
+    let error =
+        |object: Value, desired: &str| v1beta1::convert(object, desired).unwrap_err().to_string();
     let queue = |version: &str| json!({"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "a"}});
     let assignment = json!({"levels": ["zone"], "domains": [{"values": [], "count": 1}]});
     let workload = json!({
@@ -306,7 +318,10 @@ fn the_schemas_of_both_versions_name_no_field_without_a_type() {
             }
         }
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            assert!(schema["properties"][name].is_object(), "{path}: {name} is required and not there");
+            assert!(
+                schema["properties"][name].is_object(),
+                "{path}: {name} is required and not there"
+            );
         }
     }
     for ((version, kind), schema) in SCHEMAS.iter() {
@@ -320,7 +335,8 @@ fn the_manifests_are_valid_in_v1beta1_too() {
     for manifest in table::accepted(api).iter().flat_map(|file| &file.documents) {
         let kind = manifest["kind"].as_str().unwrap();
         let schema = schema_of(v1beta1::VERSION, kind);
-        let older = convert(&apply_defaults(schema_of(v1beta2::VERSION, kind), manifest), v1beta1::VERSION);
+        let older =
+            convert(&apply_defaults(schema_of(v1beta2::VERSION, kind), manifest), v1beta1::VERSION);
         let mut refused = check::errors(&older, schema);
         if let Err(broken) = kube_cel::Validator::new().validate(schema, &older, None) {
             refused.extend(broken.into_vec().iter().map(ToString::to_string));

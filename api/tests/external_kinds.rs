@@ -19,12 +19,18 @@ fn a_built_in_kind_that_is_not_enabled_may_be_sent_by_its_name_alone() {
         enabled_kinds(&all).iter().map(|kind| kind.id().framework).collect()
     };
     // Kueue's manager does not send it by itself; ours does.
-    let (spark, by_name) = ("sparkoperator.k8s.io/sparkapplication", "SparkApplication.v1beta2.sparkoperator.k8s.io");
+    let (spark, by_name) =
+        ("sparkoperator.k8s.io/sparkapplication", "SparkApplication.v1beta2.sparkoperator.k8s.io");
     assert_eq!(names(spark, by_name), [spark]);
     assert!(kind_for("sparkoperator.k8s.io", "SparkApplication").unwrap().makes_workloads());
 
     let (pytorch, by_name) = ("kubeflow.org/pytorchjob", "PyTorchJob.v1.kubeflow.org");
-    assert!(config(pytorch, by_name).unwrap_err().to_string().contains("conflicts with a built-in MultiKueue adapter"));
+    assert!(
+        config(pytorch, by_name)
+            .unwrap_err()
+            .to_string()
+            .contains("conflicts with a built-in MultiKueue adapter")
+    );
     assert_eq!(names("batch/job", by_name), ["batch/job", by_name]);
     let kind = kind_for("kubeflow.org", "PyTorchJob").unwrap();
     assert!(!kind.makes_workloads(), "somebody else makes them");

@@ -68,7 +68,8 @@ fn name_errors(object: &Value) -> Vec<String> {
 }
 
 fn read<T: DeserializeOwned>(object: &Value) -> T {
-    serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{}: {error}", object["metadata"]["name"]))
+    serde_json::from_value(object.clone())
+        .unwrap_or_else(|error| panic!("{}: {error}", object["metadata"]["name"]))
 }
 
 /// What the webhook says of an object, or of a change to it.
@@ -76,9 +77,13 @@ fn by_webhook(object: &Value, before: Option<&Value>) -> Vec<FieldError> {
     let gates = Gates { priority_boost: true, concurrent_admission: true, ..Gates::default() };
     match (kind(object), before) {
         ("Workload", None) => validate::workload(&read(object), None, gates),
-        ("Workload", Some(before)) => validate::workload_update(&read(object), &read(before), gates),
+        ("Workload", Some(before)) => {
+            validate::workload_update(&read(object), &read(before), gates)
+        }
         ("ClusterQueue", None) => validate::cluster_queue(&read(object), gates),
-        ("ClusterQueue", Some(before)) => validate::cluster_queue_update(&read(object), &read(before), gates),
+        ("ClusterQueue", Some(before)) => {
+            validate::cluster_queue_update(&read(object), &read(before), gates)
+        }
         ("Cohort", _) => validate::cohort(&read(object)),
         ("ResourceFlavor", _) => validate::resource_flavor(&read(object)),
         _ => Vec::new(),
@@ -92,9 +97,19 @@ fn what_we_wrote_is_accepted() {
         for object in &file.documents {
             let schema = &schemas[kind(object)];
             let refused = by_schema(object, None, schema);
-            assert!(refused.is_empty(), "{} {}: {refused:#?}", file.name, object["metadata"]["name"]);
+            assert!(
+                refused.is_empty(),
+                "{} {}: {refused:#?}",
+                file.name,
+                object["metadata"]["name"]
+            );
             let refused = by_webhook(&apply_defaults(schema, object), None);
-            assert!(refused.is_empty(), "{} {}: {refused:#?}", file.name, object["metadata"]["name"]);
+            assert!(
+                refused.is_empty(),
+                "{} {}: {refused:#?}",
+                file.name,
+                object["metadata"]["name"]
+            );
         }
     }
 }
@@ -107,19 +122,31 @@ fn malformed_twins_are_refused() {
         let schema = &schemas[kind(&case.object)];
         if let Some(before) = &case.before {
             let refused = by_schema(before, None, schema);
-            assert!(refused.is_empty(), "{}: already what was there before: {refused:#?}", case.name);
+            assert!(
+                refused.is_empty(),
+                "{}: already what was there before: {refused:#?}",
+                case.name
+            );
         }
         let refused = by_schema(&case.object, case.before.as_ref(), schema);
         if !case.by_webhook {
             let named = refused.iter().any(|message| message.contains(&case.message));
-            assert!(named, "{} ({}): got {refused:#?}, expected {:?}", case.name, case.sentence, case.message);
+            assert!(
+                named,
+                "{} ({}): got {refused:#?}, expected {:?}",
+                case.name, case.sentence, case.message
+            );
             continue;
         }
         assert!(refused.is_empty(), "{}: the schema refuses it: {refused:#?}", case.name);
         let before = case.before.as_ref().map(|before| apply_defaults(schema, before));
         let refused = by_webhook(&apply_defaults(schema, &case.object), before.as_ref());
         let named = refused.iter().any(|error| error.to_string().contains(&case.message));
-        assert!(named, "{} ({}): got {refused:#?}, expected {:?}", case.name, case.sentence, case.message);
+        assert!(
+            named,
+            "{} ({}): got {refused:#?}, expected {:?}",
+            case.name, case.sentence, case.message
+        );
     }
 }
 
@@ -151,7 +178,9 @@ fn seen(value: &Value, path: &str, missing: &mut BTreeSet<String>) {
                 seen(value, &path, missing);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| seen(item, &format!("{path}[]"), missing)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| seen(item, &format!("{path}[]"), missing))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -162,7 +191,9 @@ fn every_field_is_covered() {
     for (kind_name, schema) in schemas() {
         let mut missing = BTreeSet::new();
         fields(&schema, "", &mut missing);
-        for object in files.iter().flat_map(|file| &file.documents).filter(|object| kind(object) == kind_name) {
+        for object in
+            files.iter().flat_map(|file| &file.documents).filter(|object| kind(object) == kind_name)
+        {
             seen(object, "", &mut missing);
         }
         assert!(missing.is_empty(), "no manifest of a {kind_name} has {missing:#?}");
@@ -188,8 +219,11 @@ fn survives(before: &Value, after: &Value, path: &str) {
                 survives(before, after, &format!("{path}[{index}]"));
             }
         }
-        (Value::Number(before), Value::String(after)) => assert_eq!(&before.to_string(), after, "{path}"),
-        _ if before != after && instant(before).is_some_and(|moment| instant(after) == Some(moment)) => {}
+        (Value::Number(before), Value::String(after)) => {
+            assert_eq!(&before.to_string(), after, "{path}")
+        }
+        _ if before != after
+            && instant(before).is_some_and(|moment| instant(after) == Some(moment)) => {}
         _ => assert_eq!(before, after, "{path}"),
     }
 }
@@ -235,7 +269,8 @@ fn the_types_lose_nothing() {
 fn the_types_read_whatever_the_schemas_let_through() {
     for (kind, schema) in schemas() {
         for seed in 0_u64..200 {
-            let mut object = random::Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)).value(&schema);
+            let mut object =
+                random::Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)).value(&schema);
             object["apiVersion"] = v1beta2::API_VERSION.into();
             object["kind"] = kind.as_str().into();
             object["metadata"] = serde_json::json!({"name": format!("{kind} of seed {seed}")});
@@ -246,7 +281,10 @@ fn the_types_read_whatever_the_schemas_let_through() {
 
 #[test]
 fn defaults_of_types_and_schemas_agree() {
-    fn agree<T: DeserializeOwned + Serialize + Default>(kind: &str, schemas: &BTreeMap<String, Value>) {
+    fn agree<T: DeserializeOwned + Serialize + Default>(
+        kind: &str,
+        schemas: &BTreeMap<String, Value>,
+    ) {
         let bare = serde_json::json!({
             "apiVersion": v1beta2::API_VERSION, "kind": kind, "metadata": {"name": "bare"}, "spec": {},
         });
@@ -256,7 +294,11 @@ fn defaults_of_types_and_schemas_agree() {
         for (name, value) in written["spec"].as_object().unwrap() {
             assert_eq!(value, &defaulted["spec"][name], "{kind}.spec.{name}");
         }
-        assert_eq!(written["spec"], serde_json::to_value(T::default()).unwrap()["spec"], "{kind}: Default differs");
+        assert_eq!(
+            written["spec"],
+            serde_json::to_value(T::default()).unwrap()["spec"],
+            "{kind}: Default differs"
+        );
     }
     let schemas = schemas();
     agree::<v1beta2::ClusterQueue>("ClusterQueue", &schemas);

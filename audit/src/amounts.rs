@@ -45,5 +45,9 @@ impl Amounts {
 /// An amount for a sentence, such as `8100m cpu of flavor default`.
 pub(crate) fn text((flavor, resource): &Pair, amount: i64) -> String {
     let amount = format_shortest(resource, amount);
-    if flavor.is_empty() { format!("{amount} {resource}") } else { format!("{amount} {resource} of flavor {flavor}") }
+    if flavor.is_empty() {
+        format!("{amount} {resource}")
+    } else {
+        format!("{amount} {resource} of flavor {flavor}")
+    }
 }

@@ -40,8 +40,10 @@ impl<'a> Chain<'a> {
 
     /// The highest object that names a queue or a prebuilt Workload; the pod itself if the webhook has marked it as managed.
     pub(crate) fn queued(&self) -> Option<Known<'a>> {
-        let is_queued =
-            |it: &&Known<'a>| mark(&it.metadata.labels, names::QUEUE_NAME).is_some() || prebuilt(it.metadata).is_some();
+        let is_queued = |it: &&Known<'a>| {
+            mark(&it.metadata.labels, names::QUEUE_NAME).is_some()
+                || prebuilt(it.metadata).is_some()
+        };
         let managed = || self.objects.first().filter(|pod| is_managed(pod.metadata));
         self.objects.iter().rev().find(is_queued).or_else(managed).copied()
     }
@@ -63,14 +65,20 @@ pub(crate) struct Owners<'a>(BTreeMap<&'a str, Known<'a>>);
 
 impl<'a> Owners<'a> {
     pub(crate) fn of(cluster: &'a Cluster) -> Self {
-        let owners = cluster.owners.iter().map(|owner| Known { kind: &owner.kind, metadata: &owner.metadata });
+        let owners = cluster
+            .owners
+            .iter()
+            .map(|owner| Known { kind: &owner.kind, metadata: &owner.metadata });
         // The leader of a LeaderWorkerSet's group is a pod that owns the StatefulSet of the workers.
         let known = owners.chain(cluster.pods.iter().map(pod));
         Self(known.filter_map(|it| Some((it.metadata.uid.as_deref()?, it))).collect())
     }
 
     pub(crate) fn chain(&self, of: &'a Pod) -> Chain<'a> {
-        let mut chain = Chain { objects: vec![pod(of)], uids: of.metadata.uid.as_deref().into_iter().collect() };
+        let mut chain = Chain {
+            objects: vec![pod(of)],
+            uids: of.metadata.uid.as_deref().into_iter().collect(),
+        };
         let mut at = &of.metadata;
         while let Some(owner) = controller(at)
             && chain.uids.len() < MAX_OWNERS
@@ -78,7 +86,9 @@ impl<'a> Owners<'a> {
         {
             chain.uids.push(&owner.uid);
             // The garbage collector takes an owner of another namespace as one that is gone.
-            let is_near = |it: &&Known<'_>| it.metadata.namespace.is_none() || it.metadata.namespace == at.namespace;
+            let is_near = |it: &&Known<'_>| {
+                it.metadata.namespace.is_none() || it.metadata.namespace == at.namespace
+            };
             let Some(known) = self.0.get(owner.uid.as_str()).filter(is_near) else { break };
             chain.objects.push(*known);
             at = known.metadata;

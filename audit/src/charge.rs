@@ -19,8 +19,9 @@ pub(crate) struct Charges(Vec<Option<Amounts>>);
 impl Charges {
     pub(crate) fn of(workloads: &[Workload]) -> Self {
         let replaced = replaced(workloads);
-        let charge =
-            |(index, workload)| if replaced.contains(&index) { Some(Amounts::default()) } else { charge(workload) };
+        let charge = |(index, workload)| {
+            if replaced.contains(&index) { Some(Amounts::default()) } else { charge(workload) }
+        };
         Self(workloads.iter().enumerate().map(charge).collect())
     }
 
@@ -42,13 +43,20 @@ impl Charges {
 /// What a Workload is charged by itself: what was admitted, less the part of the pods that are not needed any more.
 fn charge(workload: &Workload) -> Option<Amounts> {
     let mut charged = Amounts::default();
-    let assignments = reservation(workload).map(|admission| admission.pod_set_assignments.as_slice());
+    let assignments =
+        reservation(workload).map(|admission| admission.pod_set_assignments.as_slice());
     for assignment in assignments.unwrap_or_default() {
-        let (count, needed) = (i64::from(assignment.count.unwrap_or(0)), needed(workload, assignment));
+        let (count, needed) =
+            (i64::from(assignment.count.unwrap_or(0)), needed(workload, assignment));
         for (resource, flavor) in &assignment.flavors {
-            let total = assignment.resource_usage.get(resource).map(|total| try_amount_of(resource, total));
+            let total =
+                assignment.resource_usage.get(resource).map(|total| try_amount_of(resource, total));
             let total = total.transpose().ok()?.unwrap_or(0);
-            let part = if count > 0 && needed < count { (total / count).saturating_mul(needed) } else { total };
+            let part = if count > 0 && needed < count {
+                (total / count).saturating_mul(needed)
+            } else {
+                total
+            };
             charged.add(flavor, resource, part);
         }
     }
@@ -57,11 +65,14 @@ fn charge(workload: &Workload) -> Option<Amounts> {
 
 /// The pods of a pod set that are needed: its count without `status.reclaimablePods`.
 fn needed(workload: &Workload, assignment: &PodSetAssignment) -> i64 {
-    let Some(pod_set) = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == assignment.name) else {
+    let Some(pod_set) =
+        workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == assignment.name)
+    else {
         return i64::from(assignment.count.unwrap_or(0));
     };
     let reclaimable = workload.status.iter().flat_map(|status| &status.reclaimable_pods);
-    let mut of_set = reclaimable.filter(|pods| pods.name == pod_set.name && !elastic::is_outdated(workload, pods));
+    let mut of_set = reclaimable
+        .filter(|pods| pods.name == pod_set.name && !elastic::is_outdated(workload, pods));
     let gone = of_set.next_back().map_or(0, |pods| i64::from(pods.count));
     let count = i64::from(pod_set.count).max(0);
     count - gone.clamp(0, count)
@@ -69,21 +80,30 @@ fn needed(workload: &Workload, assignment: &PodSetAssignment) -> i64 {
 
 /// The slices of elastic jobs that charge nothing, because a newer slice holds quota of the same ClusterQueue in their place.
 fn replaced(workloads: &[Workload]) -> BTreeSet<usize> {
-    let by_key: BTreeMap<_, _> = workloads.iter().enumerate().map(|(index, it)| (key(&it.metadata), index)).collect();
+    let by_key: BTreeMap<_, _> =
+        workloads.iter().enumerate().map(|(index, it)| (key(&it.metadata), index)).collect();
     let old_of = |new: &Workload| {
         let queue = &reservation(new).filter(|_| elastic::is_slice(new))?.cluster_queue;
         let old_key = elastic::replacement_for(new)?.split_once('/')?;
         let old = *by_key.get(&old_key).filter(|_| old_key.0 == key(&new.metadata).0)?;
         (reservation(workloads.get(old)?)?.cluster_queue == *queue).then_some(old)
     };
-    let old_of: BTreeMap<usize, usize> =
-        workloads.iter().enumerate().filter_map(|(new, workload)| Some((new, old_of(workload)?))).collect();
-    old_of.iter().filter(|(new, old)| ends_without(&old_of, **old, **new)).map(|(_, old)| *old).collect()
+    let old_of: BTreeMap<usize, usize> = workloads
+        .iter()
+        .enumerate()
+        .filter_map(|(new, workload)| Some((new, old_of(workload)?)))
+        .collect();
+    old_of
+        .iter()
+        .filter(|(new, old)| ends_without(&old_of, **old, **new))
+        .map(|(_, old)| *old)
+        .collect()
 }
 
 /// Whether the chain of replaced slices that begins with `old` ends, and not at `new`.
 fn ends_without(old_of: &BTreeMap<usize, usize>, old: usize, new: usize) -> bool {
-    let mut chain = std::iter::successors(Some(old), |at| old_of.get(at).copied()).take(MAX_SLICES + 1);
+    let mut chain =
+        std::iter::successors(Some(old), |at| old_of.get(at).copied()).take(MAX_SLICES + 1);
     let mut length = 0;
     chain.all(|at| {
         length += 1;

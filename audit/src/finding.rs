@@ -125,7 +125,13 @@ pub struct Finding {
 
 impl Finding {
     /// A finding about the first of `objects`. `identity` stays the same as long as the fault does.
-    pub(crate) fn new(kind: Kind, cluster: &str, objects: Vec<Object>, identity: String, message: String) -> Self {
+    pub(crate) fn new(
+        kind: Kind,
+        cluster: &str,
+        objects: Vec<Object>,
+        identity: String,
+        message: String,
+    ) -> Self {
         let (cluster, amounts) = (cluster.to_owned(), Quantities::default());
         Self { kind, cluster, objects, flavor: None, resource: None, amounts, message, identity }
     }

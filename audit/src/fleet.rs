@@ -33,8 +33,10 @@ enum Origin<'a> {
 impl<'a> Origin<'a> {
     /// None if the Workload is no copy.
     fn of(workload: &'a Workload) -> Option<Self> {
-        let by_name =
-            || mark(&workload.metadata.labels, names::MULTIKUEUE_ORIGIN).map(|_| Self::Name(key(&workload.metadata)));
+        let by_name = || {
+            mark(&workload.metadata.labels, names::MULTIKUEUE_ORIGIN)
+                .map(|_| Self::Name(key(&workload.metadata)))
+        };
         original_uid(workload).map(Self::Uid).or_else(by_name)
     }
 }
@@ -60,8 +62,9 @@ impl<'a> Hub<'a> {
             }
         }
         let copies = workers.iter().flat_map(|worker| &worker.workloads);
-        let known =
-            copies.filter(|copy| original_uid(copy).is_some_and(|uid| by_origin.contains_key(&Origin::Uid(uid))));
+        let known = copies.filter(|copy| {
+            original_uid(copy).is_some_and(|uid| by_origin.contains_key(&Origin::Uid(uid)))
+        });
         let ids = known.filter_map(|copy| mark(&copy.metadata.labels, names::HUB_ID)).collect();
         Self { cluster, charges: Charges::of(&cluster.workloads), by_origin, ids }
     }
@@ -74,7 +77,10 @@ impl<'a> Hub<'a> {
                 copies.entry(origin).or_default().push(index);
             }
         }
-        copies.into_iter().flat_map(|(origin, copies)| self.compare_copies(worker, &charges, origin, &copies)).collect()
+        copies
+            .into_iter()
+            .flat_map(|(origin, copies)| self.compare_copies(worker, &charges, origin, &copies))
+            .collect()
     }
 
     /// The origin of a copy, unless another hub has sent it.
@@ -93,25 +99,36 @@ impl<'a> Hub<'a> {
         copies: &[usize],
     ) -> Vec<Finding> {
         let originals = self.by_origin.get(&origin).cloned().unwrap_or_default();
-        let counted = copies.iter().copied().filter(|index| worker.workloads.get(*index).is_some_and(is_counted));
+        let counted = copies
+            .iter()
+            .copied()
+            .filter(|index| worker.workloads.get(*index).is_some_and(is_counted));
         // What cannot be read cannot be judged.
         let sums = charges.sum(counted).zip(self.charges.sum(originals.iter().copied()));
-        let Some((there, here)) = sums.map(|(there, here)| (there.over_flavors(), here.over_flavors())) else {
+        let Some((there, here)) =
+            sums.map(|(there, here)| (there.over_flavors(), here.over_flavors()))
+        else {
             return Vec::new();
         };
         let originals: Vec<&Workload> =
             originals.iter().filter_map(|index| self.cluster.workloads.get(*index)).collect();
-        let copies: Vec<&Workload> = copies.iter().filter_map(|index| worker.workloads.get(*index)).collect();
+        let copies: Vec<&Workload> =
+            copies.iter().filter_map(|index| worker.workloads.get(*index)).collect();
         let may_run = copies.iter().any(|copy| is_admitted(copy));
         let is_charged = here.iter().next().is_some();
         if !may_run && (!is_charged || !is_committed(&originals, worker)) {
             return Vec::new();
         }
         let covered = self.covered(&originals);
-        let is_compared = |pair: &Pair| covered.as_ref().is_none_or(|covered| covered.contains(pair.1.as_str()));
-        let more = there.iter().filter(|(pair, amount)| *amount > here.get(pair) && is_compared(pair));
+        let is_compared =
+            |pair: &Pair| covered.as_ref().is_none_or(|covered| covered.contains(pair.1.as_str()));
+        let more =
+            there.iter().filter(|(pair, amount)| *amount > here.get(pair) && is_compared(pair));
         let on_hub = |pair| (!originals.is_empty()).then(|| here.get(pair));
-        more.map(|(pair, amount)| self.finding(worker, origin, &copies, pair, (amount, on_hub(pair)))).collect()
+        more.map(|(pair, amount)| {
+            self.finding(worker, origin, &copies, pair, (amount, on_hub(pair)))
+        })
+        .collect()
     }
 
     /// `on_hub` is none where the hub has no Workload.
@@ -123,25 +140,36 @@ impl<'a> Hub<'a> {
         pair: &Pair,
         (charged, on_hub): (i64, Option<i64>),
     ) -> Finding {
-        let objects: Vec<Object> = copies.iter().map(|copy| Object::new("Workload", &copy.metadata)).collect();
+        let objects: Vec<Object> =
+            copies.iter().map(|copy| Object::new("Workload", &copy.metadata)).collect();
         let names = objects.iter().map(Object::to_string).collect::<Vec<_>>().join(" and ");
         let (hub, charged_on_hub) = (&self.cluster.name, quantity(pair, on_hub.unwrap_or(0)));
         let but = match on_hub {
-            Some(_) => format!("its charge on {hub} is {}", charged_on_hub.clone().unwrap_or_default()),
+            Some(_) => {
+                format!("its charge on {hub} is {}", charged_on_hub.clone().unwrap_or_default())
+            }
             None => format!("{hub} has no Workload for it"),
         };
         let is = if copies.len() == 1 { "is" } else { "are" };
-        let message = format!("{names} on {} {is} charged {}, but {but}", worker.name, text(pair, charged));
-        let amounts = Quantities { charged: quantity(pair, charged), charged_on_hub, ..Quantities::default() };
-        Finding::new(Kind::HubChargedLess, &worker.name, objects, identity(origin), message).about(pair, amounts)
+        let message =
+            format!("{names} on {} {is} charged {}, but {but}", worker.name, text(pair, charged));
+        let amounts = Quantities {
+            charged: quantity(pair, charged),
+            charged_on_hub,
+            ..Quantities::default()
+        };
+        Finding::new(Kind::HubChargedLess, &worker.name, objects, identity(origin), message)
+            .about(pair, amounts)
     }
 
     /// The resources that the hub's ClusterQueues cover; none if no ClusterQueue is known. A worker may charge resources that the
     /// hub does not count.
     fn covered(&self, originals: &[&'a Workload]) -> Option<BTreeSet<&'a str>> {
-        let queues: Vec<&ClusterQueue> = originals.iter().filter_map(|workload| self.queue_of(workload)).collect();
+        let queues: Vec<&ClusterQueue> =
+            originals.iter().filter_map(|workload| self.queue_of(workload)).collect();
         let groups = queues.iter().flat_map(|queue| &queue.spec.resource_groups);
-        let covered = groups.flat_map(|group| &group.covered_resources).map(String::as_str).collect();
+        let covered =
+            groups.flat_map(|group| &group.covered_resources).map(String::as_str).collect();
         (!queues.is_empty()).then_some(covered)
     }
 
@@ -153,7 +181,11 @@ impl<'a> Hub<'a> {
                 let (namespace, _) = key(&workload.metadata);
                 let wanted = (namespace, workload.spec.queue_name.as_deref()?);
                 let mut queues = self.cluster.local_queues.iter();
-                queues.find(|queue| key(&queue.metadata) == wanted)?.spec.cluster_queue.as_deref()?
+                queues
+                    .find(|queue| key(&queue.metadata) == wanted)?
+                    .spec
+                    .cluster_queue
+                    .as_deref()?
             }
         };
         self.cluster.cluster_queues.iter().find(|it| name(&it.metadata) == queue)
@@ -163,7 +195,9 @@ impl<'a> Hub<'a> {
 /// Whether the hub has chosen this worker. An eviction leaves that with the last attempt alone, while pods still end there.
 fn is_committed(originals: &[&Workload], worker: &Cluster) -> bool {
     let statuses = originals.iter().filter_map(|workload| workload.status.as_ref());
-    let last = |status: &WorkloadStatus| status.dispatch.as_ref().and_then(|dispatch| dispatch.cluster_name.clone());
+    let last = |status: &WorkloadStatus| {
+        status.dispatch.as_ref().and_then(|dispatch| dispatch.cluster_name.clone())
+    };
     statuses
         .filter_map(|status| status.cluster_name.clone().or_else(|| last(status)))
         .any(|cluster| cluster == worker.name)

@@ -24,7 +24,8 @@ impl<'a> Holders<'a> {
                 by_owner.entry(owner.uid.as_str()).or_default().push(index);
             }
         }
-        let by_key = workloads.iter().enumerate().map(|(index, it)| (key(&it.metadata), index)).collect();
+        let by_key =
+            workloads.iter().enumerate().map(|(index, it)| (key(&it.metadata), index)).collect();
         Self { workloads, by_owner, by_key }
     }
 
@@ -35,12 +36,17 @@ impl<'a> Holders<'a> {
         let Some(pod) = chain.pod() else { return BTreeSet::new() };
         let group = group(pod).filter(|_| is_managed(pod));
         let (uids, names): (&[&str], Vec<&str>) = match group {
-            Some(group) => (chain.uids.get(..1).unwrap_or_default(), vec![prebuilt(pod).unwrap_or(group)]),
-            None => (&chain.uids, chain.objects.iter().filter_map(|it| prebuilt(it.metadata)).collect()),
+            Some(group) => {
+                (chain.uids.get(..1).unwrap_or_default(), vec![prebuilt(pod).unwrap_or(group)])
+            }
+            None => {
+                (&chain.uids, chain.objects.iter().filter_map(|it| prebuilt(it.metadata)).collect())
+            }
         };
         let owned = uids.iter().filter_map(|uid| self.by_owner.get(uid)).flatten().copied();
         let owned = owned.filter(|index| self.is_in(*index, key(pod).0));
-        let named = names.into_iter().filter_map(|name| self.by_key.get(&(key(pod).0, name)).copied());
+        let named =
+            names.into_iter().filter_map(|name| self.by_key.get(&(key(pod).0, name)).copied());
         owned.chain(named.filter(|index| self.is_free_for(*index, chain))).collect()
     }
 

@@ -16,9 +16,17 @@ use crate::workload::{lets_run, reservation};
 /// The resource that counts pods.
 const PODS: &str = "pods";
 
-pub(crate) fn findings(cluster: &Cluster, charges: &Charges, running: &[Running<'_>]) -> Vec<Finding> {
-    let queues = cluster.cluster_queues.iter().map(|queue| (name(&queue.metadata), queue)).collect();
-    sharing(cluster, running).into_iter().flat_map(|share| share.findings(cluster, charges, &queues)).collect()
+pub(crate) fn findings(
+    cluster: &Cluster,
+    charges: &Charges,
+    running: &[Running<'_>],
+) -> Vec<Finding> {
+    let queues =
+        cluster.cluster_queues.iter().map(|queue| (name(&queue.metadata), queue)).collect();
+    sharing(cluster, running)
+        .into_iter()
+        .flat_map(|share| share.findings(cluster, charges, &queues))
+        .collect()
 }
 
 type Queues<'a> = BTreeMap<&'a str, &'a ClusterQueue>;
@@ -36,8 +44,11 @@ fn sharing<'a, 'r>(cluster: &Cluster, running: &'r [Running<'a>]) -> Vec<Share<'
     let mut shares = BTreeMap::<usize, Share<'a, 'r>>::new();
     // The place in `shares` of the group that has a Workload.
     let mut places = BTreeMap::<usize, usize>::new();
-    for (place, pod) in running.iter().enumerate().filter(|(_, pod)| pod.holders.iter().any(may_run)) {
-        let joined: BTreeSet<usize> = pod.holders.iter().filter_map(|holder| places.get(holder).copied()).collect();
+    for (place, pod) in
+        running.iter().enumerate().filter(|(_, pod)| pod.holders.iter().any(may_run))
+    {
+        let joined: BTreeSet<usize> =
+            pod.holders.iter().filter_map(|holder| places.get(holder).copied()).collect();
         let place = joined.first().copied().unwrap_or(place);
         let mut share = shares.remove(&place).unwrap_or_default();
         for other in joined.iter().filter_map(|other| shares.remove(other)) {
@@ -54,20 +65,32 @@ fn sharing<'a, 'r>(cluster: &Cluster, running: &'r [Running<'a>]) -> Vec<Share<'
 }
 
 impl<'a> Share<'a, '_> {
-    fn findings(&self, cluster: &'a Cluster, charges: &Charges, queues: &Queues<'a>) -> Vec<Finding> {
+    fn findings(
+        &self,
+        cluster: &'a Cluster,
+        charges: &Charges,
+        queues: &Queues<'a>,
+    ) -> Vec<Finding> {
         // The slice that is charged, the newer one, comes before those that it replaces.
-        let is_uncharged = |index: &usize| charges.get(*index).is_none_or(|charge| charge.iter().next().is_none());
-        let holds_quota = |index: &usize| cluster.workloads.get(*index).and_then(reservation).is_some();
+        let is_uncharged =
+            |index: &usize| charges.get(*index).is_none_or(|charge| charge.iter().next().is_none());
+        let holds_quota =
+            |index: &usize| cluster.workloads.get(*index).and_then(reservation).is_some();
         let mut holders: Vec<usize> = self.holders.iter().copied().filter(holds_quota).collect();
         holders.sort_by_key(is_uncharged);
-        let workloads: Vec<&Workload> = holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
+        let workloads: Vec<&Workload> =
+            holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
         let Some(mut charged) = charges.sum(holders) else { return Vec::new() };
         let requests = Requests::of(&self.pods, &workloads, queues);
         if !requests.is_by_flavor {
             charged = charged.over_flavors();
         }
         let above = requests.amounts.iter().filter(|(pair, asked)| *asked > charged.get(pair));
-        above.map(|(pair, asked)| self.finding(cluster, &workloads, pair, (asked, charged.get(pair)))).collect()
+        above
+            .map(|(pair, asked)| {
+                self.finding(cluster, &workloads, pair, (asked, charged.get(pair)))
+            })
+            .collect()
     }
 
     fn finding(
@@ -79,18 +102,27 @@ impl<'a> Share<'a, '_> {
     ) -> Finding {
         let of = |workload: &&Workload| Object::new("Workload", &workload.metadata);
         let mut objects: Vec<Object> = workloads.iter().map(of).collect();
-        let pods =
-            if let [_] = self.pods.as_slice() { "1 pod asks".into() } else { format!("{} pods ask", self.pods.len()) };
+        let pods = if let [_] = self.pods.as_slice() {
+            "1 pod asks".into()
+        } else {
+            format!("{} pods ask", self.pods.len())
+        };
         let owner = objects.iter().map(Object::to_string).collect::<Vec<_>>().join(" and ");
         let (asks, holds) = (text(pair, asked), quantity(pair, charged));
         let is = if workloads.len() == 1 { "is" } else { "are" };
-        let message = format!("{pods} for {asks}, but {owner} {is} charged {}", holds.clone().unwrap_or_default());
-        let uids: Vec<&str> = workloads.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
+        let message = format!(
+            "{pods} for {asks}, but {owner} {is} charged {}",
+            holds.clone().unwrap_or_default()
+        );
+        let uids: Vec<&str> =
+            workloads.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
         let identity = format!("{owner} {}", uids.join(" "));
         objects.extend(self.owners());
         objects.extend(self.pods.iter().map(|running| Object::new("Pod", &running.pod.metadata)));
-        let amounts = Quantities { running: quantity(pair, asked), charged: holds, ..Quantities::default() };
-        Finding::new(Kind::RunsAboveCharge, &cluster.name, objects, identity, message).about(pair, amounts)
+        let amounts =
+            Quantities { running: quantity(pair, asked), charged: holds, ..Quantities::default() };
+        Finding::new(Kind::RunsAboveCharge, &cluster.name, objects, identity, message)
+            .about(pair, amounts)
     }
 
     /// The objects above the pods that are queued.
@@ -116,9 +148,12 @@ impl Requests {
             let assignment = assignment_of(running, &assignments);
             requests.is_by_flavor &= assignment.is_some();
             // The API server admits no pod with requests that cannot be read.
-            let mut asked = pod_requests(running.spec, &RequestDefaults::default()).unwrap_or_default();
+            let mut asked =
+                pod_requests(running.spec, &RequestDefaults::default()).unwrap_or_default();
             asked.insert(PODS.to_owned(), 1);
-            for (resource, amount) in asked.iter().filter(|(resource, _)| covered.contains(resource.as_str())) {
+            for (resource, amount) in
+                asked.iter().filter(|(resource, _)| covered.contains(resource.as_str()))
+            {
                 let flavor = assignment.and_then(|assignment| assignment.flavors.get(resource));
                 requests.amounts.add(flavor.map_or("", String::as_str), resource, *amount);
             }
@@ -131,15 +166,24 @@ impl Requests {
 }
 
 fn assignments<'a>(workloads: &[&'a Workload]) -> Vec<&'a PodSetAssignment> {
-    workloads.iter().filter_map(|workload| reservation(workload)).flat_map(|it| &it.pod_set_assignments).collect()
+    workloads
+        .iter()
+        .filter_map(|workload| reservation(workload))
+        .flat_map(|it| &it.pod_set_assignments)
+        .collect()
 }
 
 /// The assignment of a pod's pod set: the one that its label names, or the only one.
-fn assignment_of<'a>(running: &Running<'_>, assignments: &[&'a PodSetAssignment]) -> Option<&'a PodSetAssignment> {
+fn assignment_of<'a>(
+    running: &Running<'_>,
+    assignments: &[&'a PodSetAssignment],
+) -> Option<&'a PodSetAssignment> {
     let named = mark(&running.pod.metadata.labels, names::POD_SET);
-    let labelled = named.and_then(|named| assignments.iter().find(|assignment| assignment.name == named));
+    let labelled =
+        named.and_then(|named| assignments.iter().find(|assignment| assignment.name == named));
     let first = assignments.first();
-    let only = first.filter(|first| assignments.iter().all(|assignment| assignment.name == first.name));
+    let only =
+        first.filter(|first| assignments.iter().all(|assignment| assignment.name == first.name));
     labelled.or(only).copied()
 }
 
@@ -150,11 +194,13 @@ fn covered<'a>(workloads: &[&'a Workload], queues: &Queues<'a>) -> BTreeSet<&'a 
     for admission in workloads.iter().filter_map(|workload| reservation(workload)) {
         match queues.get(admission.cluster_queue.as_str()) {
             Some(queue) => {
-                let resources = queue.spec.resource_groups.iter().flat_map(|group| &group.covered_resources);
+                let resources =
+                    queue.spec.resource_groups.iter().flat_map(|group| &group.covered_resources);
                 covered.extend(resources.map(String::as_str));
             }
             None => {
-                let resources = admission.pod_set_assignments.iter().flat_map(|it| it.flavors.iter());
+                let resources =
+                    admission.pod_set_assignments.iter().flat_map(|it| it.flavors.iter());
                 covered.extend(resources.map(|(resource, _)| resource.as_str()));
             }
         }

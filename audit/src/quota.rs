@@ -45,7 +45,11 @@ struct Level {
 impl Level {
     /// The most that it may use; none if only the nodes above limit it.
     fn allowed(&self, has_parent: bool) -> Option<i128> {
-        if has_parent { self.borrowing_limit.map(|limit| self.quota + limit) } else { Some(self.quota) }
+        if has_parent {
+            self.borrowing_limit.map(|limit| self.quota + limit)
+        } else {
+            Some(self.quota)
+        }
     }
 }
 
@@ -59,8 +63,10 @@ pub(crate) fn findings(cluster: &Cluster, charges: &Charges) -> Vec<Finding> {
         let levels = levels(&nodes, &order, &pair);
         for id in &order {
             let (Some(node), Some(Some(level))) = (nodes.get(id), levels.get(id)) else { continue };
-            let allowed = level.allowed(node.parent.is_some()).filter(|allowed| level.used > *allowed);
-            found.extend(allowed.map(|allowed| finding(cluster, *id, &pair, (level.used, allowed))));
+            let allowed =
+                level.allowed(node.parent.is_some()).filter(|allowed| level.used > *allowed);
+            found
+                .extend(allowed.map(|allowed| finding(cluster, *id, &pair, (level.used, allowed))));
         }
     }
     found
@@ -70,13 +76,18 @@ fn nodes<'a>(cluster: &'a Cluster, charges: &Charges) -> BTreeMap<Id<'a>, Node<'
     let mut nodes = BTreeMap::new();
     let named = |name: &'a Option<String>| name.as_deref().filter(|name| !name.is_empty());
     for queue in &cluster.cluster_queues {
-        let (parent, groups) = (named(&queue.spec.cohort_name), queue.spec.resource_groups.as_slice());
+        let (parent, groups) =
+            (named(&queue.spec.cohort_name), queue.spec.resource_groups.as_slice());
         let node = Node { parent, groups, charged: Some(Amounts::default()) };
         nodes.insert(Id::ClusterQueue(name(&queue.metadata)), node);
     }
     for cohort in &cluster.cohorts {
-        let (parent, groups) = (named(&cohort.spec.parent_name), cohort.spec.resource_groups.as_slice());
-        nodes.insert(Id::Cohort(name(&cohort.metadata)), Node { parent, groups, charged: Some(Amounts::default()) });
+        let (parent, groups) =
+            (named(&cohort.spec.parent_name), cohort.spec.resource_groups.as_slice());
+        nodes.insert(
+            Id::Cohort(name(&cohort.metadata)),
+            Node { parent, groups, charged: Some(Amounts::default()) },
+        );
     }
     // A cohort may exist by its name alone.
     let parents: Vec<&str> = nodes.values().filter_map(|node| node.parent).collect();
@@ -84,8 +95,11 @@ fn nodes<'a>(cluster: &'a Cluster, charges: &Charges) -> BTreeMap<Id<'a>, Node<'
         let node = || Node { charged: Some(Amounts::default()), ..Node::default() };
         nodes.entry(Id::Cohort(parent)).or_insert_with(node);
     }
-    for (index, workload) in cluster.workloads.iter().enumerate().filter(|(_, workload)| is_counted(workload)) {
-        let queue = reservation(workload).map(|admission| Id::ClusterQueue(&admission.cluster_queue));
+    for (index, workload) in
+        cluster.workloads.iter().enumerate().filter(|(_, workload)| is_counted(workload))
+    {
+        let queue =
+            reservation(workload).map(|admission| Id::ClusterQueue(&admission.cluster_queue));
         if let Some(node) = queue.and_then(|queue| nodes.get_mut(&queue)) {
             node.charged = node.charged.take().zip(charges.get(index)).map(|(mut sum, charge)| {
                 sum.add_all(charge);
@@ -100,7 +114,8 @@ fn nodes<'a>(cluster: &'a Cluster, charges: &Charges) -> BTreeMap<Id<'a>, Node<'
 fn bottom_up<'a>(nodes: &BTreeMap<Id<'a>, Node<'a>>) -> Vec<Id<'a>> {
     let parent = |id: &Id<'a>| nodes.get(id).and_then(|node| node.parent).map(Id::Cohort);
     // No way up passes more nodes than there are.
-    let depth = |id: &Id<'a>| std::iter::successors(Some(*id), parent).take(nodes.len() + 1).count();
+    let depth =
+        |id: &Id<'a>| std::iter::successors(Some(*id), parent).take(nodes.len() + 1).count();
     let mut order: Vec<(usize, Id<'a>)> = nodes.keys().map(|id| (depth(id), *id)).collect();
     order.retain(|(depth, _)| *depth <= nodes.len());
     order.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
@@ -108,21 +123,28 @@ fn bottom_up<'a>(nodes: &BTreeMap<Id<'a>, Node<'a>>) -> Vec<Id<'a>> {
 }
 
 /// The levels of all nodes for one pair. A node has none if an amount of it, or below it, cannot be read.
-fn levels<'a>(nodes: &BTreeMap<Id<'a>, Node<'a>>, order: &[Id<'a>], pair: &Pair) -> BTreeMap<Id<'a>, Option<Level>> {
+fn levels<'a>(
+    nodes: &BTreeMap<Id<'a>, Node<'a>>,
+    order: &[Id<'a>],
+    pair: &Pair,
+) -> BTreeMap<Id<'a>, Option<Level>> {
     // What children bring to their parents: lent quota and usage.
     let mut brought = BTreeMap::<Id<'a>, Option<(i128, i128)>>::new();
     let mut levels = BTreeMap::new();
     for id in order {
         let Some(node) = nodes.get(id) else { continue };
-        let level = brought.remove(id).unwrap_or(Some((0, 0))).zip(own(node, pair)).map(|((lent, used), own)| {
-            let quota = own.level.quota + lent;
-            let kept = own.lending_limit.map_or(0, |limit| (quota - limit).max(0));
-            Level { quota, kept, used: own.level.used + used, ..own.level }
-        });
+        let level = brought.remove(id).unwrap_or(Some((0, 0))).zip(own(node, pair)).map(
+            |((lent, used), own)| {
+                let quota = own.level.quota + lent;
+                let kept = own.lending_limit.map_or(0, |limit| (quota - limit).max(0));
+                Level { quota, kept, used: own.level.used + used, ..own.level }
+            },
+        );
         if let Some(parent) = node.parent {
             let sum = brought.entry(Id::Cohort(parent)).or_insert(Some((0, 0)));
-            *sum =
-                sum.zip(level).map(|((lent, used), it)| (lent + it.quota - it.kept, used + (it.used - it.kept).max(0)));
+            *sum = sum.zip(level).map(|((lent, used), it)| {
+                (lent + it.quota - it.kept, used + (it.used - it.kept).max(0))
+            });
         }
         levels.insert(*id, level);
     }
@@ -139,7 +161,8 @@ fn own(node: &Node<'_>, pair: &Pair) -> Option<Own> {
     let used = i128::from(node.charged.as_ref()?.get(pair));
     let (flavor, resource) = pair;
     let amount = |quantity| try_amount_of(resource, quantity).ok().map(i128::from);
-    let flavors = node.groups.iter().flat_map(|group| &group.flavors).filter(|it| it.name == *flavor);
+    let flavors =
+        node.groups.iter().flat_map(|group| &group.flavors).filter(|it| it.name == *flavor);
     let Some(quota) = flavors.flat_map(|it| &it.resources).find(|it| it.name == *resource) else {
         return Some(Own { level: Level { used, ..Level::default() }, lending_limit: None });
     };
@@ -148,8 +171,12 @@ fn own(node: &Node<'_>, pair: &Pair) -> Option<Own> {
     if borrowing_limit == Some(None) || lending_limit == Some(None) {
         return None;
     }
-    let level =
-        Level { quota: amount(&quota.nominal_quota)?, used, borrowing_limit: borrowing_limit.flatten(), kept: 0 };
+    let level = Level {
+        quota: amount(&quota.nominal_quota)?,
+        used,
+        borrowing_limit: borrowing_limit.flatten(),
+        kept: 0,
+    };
     Some(Own { level, lending_limit: lending_limit.flatten() })
 }
 
@@ -167,5 +194,6 @@ fn finding(cluster: &Cluster, id: Id<'_>, pair: &Pair, (used, allowed): (i128, i
     let message = format!("{whose}{name} {are} charged {}, but may have {most}", text(pair, used));
     let amounts = Quantities { charged: quantity(pair, used), allowed, ..Quantities::default() };
     let identity = object.to_string();
-    Finding::new(Kind::ChargedAboveQuota, &cluster.name, vec![object], identity, message).about(pair, amounts)
+    Finding::new(Kind::ChargedAboveQuota, &cluster.name, vec![object], identity, message)
+        .about(pair, amounts)
 }

@@ -35,8 +35,10 @@ pub(crate) fn running(cluster: &Cluster) -> Vec<Running<'_>> {
 /// into its status.
 fn spec_of_running(pod: &Pod) -> Option<&PodSpec> {
     let spec = pod.spec.as_ref()?;
-    let has_ended =
-        matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"));
+    let has_ended = matches!(
+        pod.status.as_ref().and_then(|status| status.phase.as_deref()),
+        Some("Succeeded" | "Failed")
+    );
     let is_bound = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
     let is_gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     // The scheduler binds no pod that is being deleted.

@@ -14,7 +14,8 @@ pub(crate) fn findings(cluster: &Cluster, running: &[Running<'_>]) -> Vec<Findin
 
 fn finding(cluster: &Cluster, running: &Running<'_>) -> Option<Finding> {
     let queued = running.chain.queued()?;
-    let workloads: Vec<&Workload> = running.holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
+    let workloads: Vec<&Workload> =
+        running.holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
     if workloads.iter().any(|workload| lets_run(workload)) {
         return None;
     }

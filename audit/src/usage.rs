@@ -6,7 +6,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use switchyard_api::quantity::try_amount_of;
-use switchyard_api::v1beta2::{ClusterQueue, FlavorUsage, LocalQueue, LocalQueueFlavorUsage, ResourceGroup};
+use switchyard_api::v1beta2::{
+    ClusterQueue, FlavorUsage, LocalQueue, LocalQueueFlavorUsage, ResourceGroup,
+};
 
 use crate::amounts::{Amounts, Pair, text};
 use crate::charge::Charges;
@@ -21,7 +23,9 @@ pub(crate) fn findings(cluster: &Cluster, charges: &Charges) -> Vec<Finding> {
     let mut found = Vec::new();
     for queue in &cluster.cluster_queues {
         let sum = sums.cluster_queues.get(name(&queue.metadata));
-        found.extend(Stated::of_cluster_queue(queue).iter().flat_map(|it| it.findings(cluster, sum)));
+        found.extend(
+            Stated::of_cluster_queue(queue).iter().flat_map(|it| it.findings(cluster, sum)),
+        );
     }
     for queue in &cluster.local_queues {
         let sum = sums.local_queues.get(&key(&queue.metadata));
@@ -52,7 +56,9 @@ struct Sums<'a> {
 impl<'a> Sums<'a> {
     fn of(cluster: &'a Cluster, charges: &Charges) -> Self {
         let mut sums = Self::default();
-        for (index, workload) in cluster.workloads.iter().enumerate().filter(|(_, workload)| is_counted(workload)) {
+        for (index, workload) in
+            cluster.workloads.iter().enumerate().filter(|(_, workload)| is_counted(workload))
+        {
             let Some(admission) = reservation(workload) else { continue };
             let (namespace, _) = key(&workload.metadata);
             let local_queue = (namespace, workload.spec.queue_name.as_deref().unwrap_or_default());
@@ -93,24 +99,31 @@ struct Stated {
 
 impl Stated {
     fn of_cluster_queue(queue: &ClusterQueue) -> Vec<Self> {
-        let Some(status) = queue.status.as_ref().filter(|status| !status.conditions.is_empty()) else {
+        let Some(status) = queue.status.as_ref().filter(|status| !status.conditions.is_empty())
+        else {
             return Vec::new();
         };
         let amounts = |usage: &[FlavorUsage]| {
-            let flat = usage.iter().flat_map(|it| it.resources.iter().map(|used| (&it.name, &used.name, &used.total)));
+            let flat = usage
+                .iter()
+                .flat_map(|it| it.resources.iter().map(|used| (&it.name, &used.name, &used.total)));
             usage_of(&queue.spec.resource_groups, flat)
         };
-        let stated = |field, usage| Self::new("ClusterQueue", &queue.metadata, field, amounts(usage));
+        let stated =
+            |field, usage| Self::new("ClusterQueue", &queue.metadata, field, amounts(usage));
         let (reserved, admitted) = (&status.flavors_reservation, &status.flavors_usage);
         vec![stated("flavorsReservation", reserved), stated("flavorsUsage", admitted)]
     }
 
     fn of_local_queue(queue: &LocalQueue, above: &ClusterQueue) -> Vec<Self> {
-        let Some(status) = queue.status.as_ref().filter(|status| !status.conditions.is_empty()) else {
+        let Some(status) = queue.status.as_ref().filter(|status| !status.conditions.is_empty())
+        else {
             return Vec::new();
         };
         let amounts = |usage: &[LocalQueueFlavorUsage]| {
-            let flat = usage.iter().flat_map(|it| it.resources.iter().map(|used| (&it.name, &used.name, &used.total)));
+            let flat = usage
+                .iter()
+                .flat_map(|it| it.resources.iter().map(|used| (&it.name, &used.name, &used.total)));
             usage_of(&above.spec.resource_groups, flat)
         };
         let stated = |field, usage| Self::new("LocalQueue", &queue.metadata, field, amounts(usage));
@@ -118,7 +131,12 @@ impl Stated {
         vec![stated("flavorsReservation", reserved), stated("flavorsUsage", admitted)]
     }
 
-    fn new(kind: &str, queue: &ObjectMeta, field: &'static str, usage: BTreeMap<Pair, Option<i64>>) -> Self {
+    fn new(
+        kind: &str,
+        queue: &ObjectMeta,
+        field: &'static str,
+        usage: BTreeMap<Pair, Option<i64>>,
+    ) -> Self {
         let uid = queue.uid.clone().unwrap_or_default();
         Self { queue: Object::new(kind, queue), uid, field, usage }
     }
@@ -132,10 +150,18 @@ impl Stated {
         let charged = if self.field == "flavorsUsage" { &sum.admitted } else { &sum.reserved };
         let readable = self.usage.iter().filter_map(|(pair, stated)| Some((pair, (*stated)?)));
         let different = readable.filter(|(pair, stated)| *stated != charged.get(pair));
-        different.map(|(pair, stated)| self.finding(cluster, sum, pair, (stated, charged.get(pair)))).collect()
+        different
+            .map(|(pair, stated)| self.finding(cluster, sum, pair, (stated, charged.get(pair))))
+            .collect()
     }
 
-    fn finding(&self, cluster: &Cluster, sum: &Sum, pair: &Pair, (stated, charged): (i64, i64)) -> Finding {
+    fn finding(
+        &self,
+        cluster: &Cluster,
+        sum: &Sum,
+        pair: &Pair,
+        (stated, charged): (i64, i64),
+    ) -> Finding {
         let Self { queue, uid, field, .. } = self;
         let charge = quantity(pair, charged);
         let whose = if *field == "flavorsUsage" { "that are admitted" } else { "that hold quota" };
@@ -145,8 +171,13 @@ impl Stated {
             charge.clone().unwrap_or_default(),
         );
         let identity = format!("{queue} {uid} {field} {stated} {:x}", sum.digest.finish());
-        let amounts = Quantities { in_status: quantity(pair, stated), charged: charge, ..Quantities::default() };
-        Finding::new(Kind::UsageDiffers, &cluster.name, vec![queue.clone()], identity, message).about(pair, amounts)
+        let amounts = Quantities {
+            in_status: quantity(pair, stated),
+            charged: charge,
+            ..Quantities::default()
+        };
+        Finding::new(Kind::UsageDiffers, &cluster.name, vec![queue.clone()], identity, message)
+            .about(pair, amounts)
     }
 }
 
@@ -156,7 +187,8 @@ fn usage_of<'a>(
     stated: impl Iterator<Item = (&'a String, &'a String, &'a Quantity)>,
 ) -> BTreeMap<Pair, Option<i64>> {
     let quotas = groups.iter().flat_map(|group| &group.flavors);
-    let pairs = quotas.flat_map(|quota| quota.resources.iter().map(|it| (quota.name.clone(), it.name.clone())));
+    let pairs = quotas
+        .flat_map(|quota| quota.resources.iter().map(|it| (quota.name.clone(), it.name.clone())));
     let mut usage: BTreeMap<Pair, Option<i64>> = pairs.map(|pair| (pair, Some(0))).collect();
     for (flavor, resource, total) in stated {
         // Quota that was taken away meanwhile is on its way out of the status.

@@ -8,7 +8,10 @@ use switchyard_api::{names, variants};
 use crate::cluster::mark;
 
 fn holds(workload: &Workload, condition: &str) -> bool {
-    workload.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, condition))
+    workload
+        .status
+        .as_ref()
+        .is_some_and(|status| conditions::is_true(&status.conditions, condition))
 }
 
 pub(crate) fn is_finished(workload: &Workload) -> bool {
@@ -27,7 +30,8 @@ pub(crate) fn original_uid(workload: &Workload) -> Option<&str> {
 
 /// The quota that it holds. A deactivated Workload that no job and no hub has taken holds none: no controller would give it back.
 pub(crate) fn reservation(workload: &Workload) -> Option<&Admission> {
-    let is_owned = || workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    let is_owned =
+        || workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     let may_run = workload.spec.is_active() || is_owned() || original_uid(workload).is_some();
     let holds_quota = may_run && holds(workload, QUOTA_RESERVED) && !is_finished(workload);
     workload.status.as_ref()?.admission.as_ref().filter(|_| holds_quota)

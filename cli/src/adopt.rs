@@ -75,21 +75,31 @@ fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow
         bail!("{name} has finished");
     }
     if let Some(cluster) = status.cluster_name {
-        bail!("{name} is on cluster \"{cluster}\" already; delete the copy on its cluster, or the job here");
+        bail!(
+            "{name} is on cluster \"{cluster}\" already; delete the copy on its cluster, or the job here"
+        );
     }
-    let orphans = cluster.status.as_ref().map(|status| status.orphans.as_slice()).unwrap_or_default();
+    let orphans =
+        cluster.status.as_ref().map(|status| status.orphans.as_slice()).unwrap_or_default();
     let Some(copy) = orphans.iter().find(|orphan| orphan.workload_uid == args.uid) else {
-        bail!("cluster \"{}\" shows no copy with uid {}; see `switchyard orphans`", args.from, args.uid);
+        bail!(
+            "cluster \"{}\" shows no copy with uid {}; see `switchyard orphans`",
+            args.from,
+            args.uid
+        );
     };
     let namespace = workload.namespace().unwrap_or_default();
     if copy.namespace != namespace {
         bail!("the copy is in namespace {}, the job in {namespace}", copy.namespace);
     }
     if copy.note.is_none() {
-        bail!("the copy is not from before this hub's memory: its job was deleted, and it will be removed");
+        bail!(
+            "the copy is not from before this hub's memory: its job was deleted, and it will be removed"
+        );
     }
     let copy_name = format!("{}/{}", copy.namespace, copy.name);
-    let (cluster, uid, state, dry) = (args.from.clone(), args.uid.clone(), copy.state.clone(), !args.yes);
+    let (cluster, uid, state, dry) =
+        (args.from.clone(), args.uid.clone(), copy.state.clone(), !args.yes);
     Ok(Adoption { workload: name, cluster, uid, copy: copy_name, state, dry })
 }
 
@@ -101,7 +111,9 @@ fn text(plan: &Adoption) -> String {
              the two are the same job.\n"
         );
     }
-    format!("{workload} becomes the Workload of {copy} on {cluster} ({state}) as soon as it has quota.\n")
+    format!(
+        "{workload} becomes the Workload of {copy} on {cluster} ({state}) as soon as it has quota.\n"
+    )
 }
 
 #[cfg(test)]
@@ -133,7 +145,11 @@ mod tests {
             json!({"workloadUid": uid, "namespace": namespace, "name": "job-old", "attempt": 2, "state": "Running",
                 "since": "2026-11-21T10:00:00Z", "note": note})
         };
-        let orphans = [orphan("u1", "ns", Some("differs")), orphan("u2", "other", Some("x")), orphan("u3", "ns", None)];
+        let orphans = [
+            orphan("u1", "ns", Some("differs")),
+            orphan("u2", "other", Some("x")),
+            orphan("u3", "ns", None),
+        ];
         serde_json::from_value(json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
             "spec": {"clusterSource": {"agent": {}}}, "status": {"orphans": orphans},
@@ -149,8 +165,13 @@ mod tests {
         Add --yes if the two are the same job.
         ");
         insta::assert_snapshot!(text(&Adoption { dry: false, ..seen }), @"job-a becomes the Workload of ns/job-old on east (Running) as soon as it has quota.");
-        let no = |status: &Value, uid: &str| plan(&workload(status), &cluster(), &args(uid)).unwrap_err().to_string();
-        assert!(no(&json!({"clusterName": "west"}), "u1").contains("job-a is on cluster \"west\" already"));
+        let no = |status: &Value, uid: &str| {
+            plan(&workload(status), &cluster(), &args(uid)).unwrap_err().to_string()
+        };
+        assert!(
+            no(&json!({"clusterName": "west"}), "u1")
+                .contains("job-a is on cluster \"west\" already")
+        );
         assert!(no(&json!({}), "u9").contains("shows no copy with uid u9"));
         assert!(no(&json!({}), "u2").contains("the copy is in namespace other"));
         assert!(no(&json!({}), "u3").contains("will be removed"));

@@ -42,7 +42,9 @@ pub struct Args {
 
 pub(crate) fn worker(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), PathBuf::from(path))),
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_owned(), PathBuf::from(path)))
+        }
         _ => Err("it takes NAME=KUBECONFIG, such as west=west.kubeconfig".to_owned()),
     }
 }
@@ -71,14 +73,17 @@ struct Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     async fn connect(client: Client, args: &'a Args) -> anyhow::Result<Self> {
-        let paths: BTreeMap<&str, &PathBuf> = args.workers.iter().map(|(name, path)| (name.as_str(), path)).collect();
+        let paths: BTreeMap<&str, &PathBuf> =
+            args.workers.iter().map(|(name, path)| (name.as_str(), path)).collect();
         ensure!(paths.len() == args.workers.len(), "--worker gives two clusters the same name");
         let connect = |(name, path)| async move {
-            let (client, _) = connect(Some(path), None).await.with_context(|| format!("worker {name}"))?;
+            let (client, _) =
+                connect(Some(path), None).await.with_context(|| format!("worker {name}"))?;
             anyhow::Ok((name, client))
         };
         let workers: Vec<(&str, Client)> =
-            try_join_all(paths.into_iter().map(|(name, path)| connect((name, path.as_path())))).await?;
+            try_join_all(paths.into_iter().map(|(name, path)| connect((name, path.as_path()))))
+                .await?;
         let name = if workers.is_empty() { "cluster" } else { "hub" };
         Ok(Self { hub: (name, client), workers, namespace: args.namespace.as_deref() })
     }
@@ -90,7 +95,8 @@ impl<'a> Fleet<'a> {
             seen.with_context(|| format!("cluster {name}"))
         };
         let workers = try_join_all(self.workers.iter().map(|(name, client)| see(name, client)));
-        let (hub, workers): (Cluster, Vec<Cluster>) = try_join(see(self.hub.0, &self.hub.1), workers).await?;
+        let (hub, workers): (Cluster, Vec<Cluster>) =
+            try_join(see(self.hub.0, &self.hub.1), workers).await?;
         let mut findings = switchyard_audit::audit(&hub);
         findings.extend(workers.iter().flat_map(switchyard_audit::audit));
         findings.extend(compare(&hub, &workers));

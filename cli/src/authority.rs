@@ -95,8 +95,13 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     };
     let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
     let now = Timestamp::now();
-    let authority = if replace { store::replace(&secrets, now).await } else { store::look(&secrets, false, now).await };
-    let authority = authority.with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;
+    let authority = if replace {
+        store::replace(&secrets, now).await
+    } else {
+        store::look(&secrets, false, now).await
+    };
+    let authority = authority
+        .with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;
     args.output.render(&Shown::of(&authority), text)
 }
 
@@ -110,7 +115,8 @@ async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<Stri
 }
 
 fn recovered(it: &Recovered) -> String {
-    let authority = if it.new_authority { "Its authority is new: enrol each agent again.\n" } else { "" };
+    let authority =
+        if it.new_authority { "Its authority is new: enrol each agent again.\n" } else { "" };
     let Recovered { hub_id, memory_since, .. } = it;
     format!("Hub {hub_id} remembers nothing from before {memory_since}. Start it now.\n{authority}")
 }
@@ -120,14 +126,22 @@ fn text(shown: &Shown) -> String {
     let mut lines = vec![format!("signs    {}", shown.signs)];
     let beside = shown.trusted.iter().filter(|trusted| **trusted != shown.signs);
     lines.extend(beside.map(|trusted| {
-        let role = if shown.next.as_ref() == Some(trusted) { "will sign" } else { "has signed, and is trusted still" };
+        let role = if shown.next.as_ref() == Some(trusted) {
+            "will sign"
+        } else {
+            "has signed, and is trusted still"
+        };
         format!("beside   {trusted} ({role})")
     }));
     if shown.next.is_some() && shown.next_step.is_none() {
         lines.push("the hub has not seen the next one yet: it looks every half minute".to_owned());
     }
     if let Some(at) = shown.next_step {
-        let what = if shown.next.is_some() { "the next one signs" } else { "the old one is trusted no longer" };
+        let what = if shown.next.is_some() {
+            "the next one signs"
+        } else {
+            "the old one is trusted no longer"
+        };
         lines.push(format!("{}: {what}", at.round(jiff::Unit::Second).unwrap_or(at)));
     }
     lines.join("\n") + "\n"

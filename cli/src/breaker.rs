@@ -66,10 +66,16 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
 }
 
 fn breaker(clusters: &[MultiKueueCluster]) -> Breaker {
-    let mut breaker =
-        Breaker { open: false, since: None, message: String::new(), clusters: Vec::new(), released: false };
+    let mut breaker = Breaker {
+        open: false,
+        since: None,
+        message: String::new(),
+        clusters: Vec::new(),
+        released: false,
+    };
     for cluster in clusters {
-        let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let known =
+            cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let Some(held) = conditions::find(known, conditions::EVICTIONS_STOPPED) else { continue };
         if held.status == conditions::TRUE {
             breaker.open = true;
@@ -84,9 +90,14 @@ fn breaker(clusters: &[MultiKueueCluster]) -> Breaker {
 fn text(breaker: &Breaker) -> String {
     match (breaker.open, breaker.released) {
         (false, _) => "Closed: clusters that are lost are given up by their policy.\n".to_owned(),
-        (true, false) => format!("Open: {}. Clusters: {}.\n", breaker.message, breaker.clusters.join(", ")),
+        (true, false) => {
+            format!("Open: {}. Clusters: {}.\n", breaker.message, breaker.clusters.join(", "))
+        }
         (true, true) => {
-            format!("Released: what ran on {} goes elsewhere by their policy.\n", breaker.clusters.join(", "))
+            format!(
+                "Released: what ran on {} goes elsewhere by their policy.\n",
+                breaker.clusters.join(", ")
+            )
         }
     }
 }

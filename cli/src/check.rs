@@ -73,7 +73,9 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
         section.name = format!("{name}: {}", section.name);
         if worker.mode().is_none() && worker.deployments.is_ok() {
             section.lines.retain(|line| line.check != "deployment");
-            section.lines.push(Line::ok("deployment", "no Switchyard there, as on a worker with Kueue"));
+            section
+                .lines
+                .push(Line::ok("deployment", "no Switchyard there, as on a worker with Kueue"));
         }
         section.lines.extend(fleet::agree(&facts, &worker, name));
         sections.push(section);
@@ -136,7 +138,9 @@ fn kueue_beside(facts: &Facts) -> Option<Line> {
     let kueue = crds.iter().any(|it| it.name_any() == "workloads.kueue.x-k8s.io");
     Some(match (kueue, facts.mode()) {
         (false, _) => Line::ok("kueue", "the cluster has no CRDs of kueue.x-k8s.io"),
-        (true, Some(_)) => Line::ok("kueue", "Switchyard is installed already: this would be an upgrade"),
+        (true, Some(_)) => {
+            Line::ok("kueue", "Switchyard is installed already: this would be an upgrade")
+        }
         (true, None) => Line::warning(
             "kueue",
             "the cluster has CRDs of kueue.x-k8s.io: Kueue may run here",

@@ -121,7 +121,9 @@ fn text(added: &Added) -> String {
         false if commands.is_empty() => {
             format!("{cluster} is not connected yet: {message}\n`switchyard check` says more.\n")
         }
-        false => format!("MultiKueueCluster \"{cluster}\" is there. On the worker cluster, run\n\n{commands}"),
+        false => format!(
+            "MultiKueueCluster \"{cluster}\" is there. On the worker cluster, run\n\n{commands}"
+        ),
     };
     if let Some(expires) = added.expires_at.filter(|_| !commands.is_empty()) {
         let expires = expires.round(jiff::Unit::Second).unwrap_or(expires);
@@ -137,18 +139,25 @@ async fn apply<K>(api: &Api<K>, name: &str, object: &Value, right: &str) -> anyh
 where
     K: Clone + DeserializeOwned + std::fmt::Debug + Resource,
 {
-    let applied = api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await;
+    let applied =
+        api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await;
     applied.map_err(|error| crate::may_not(&error, &format!("writing {name}"), right))
 }
 
 /// The MultiKueueCluster with this source. One that is reached otherwise is left alone.
 async fn cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<()> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
-    let found = clusters.get_opt(name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
+    let found = clusters
+        .get_opt(name)
+        .await
+        .map_err(|error| crate::explain(&error, "reading the cluster"))?;
     if let Some(found) = found {
-        let there = serde_json::to_value(&found.spec.cluster_source).context("its clusterSource")?;
+        let there =
+            serde_json::to_value(&found.spec.cluster_source).context("its clusterSource")?;
         let (wanted, has) = (source.as_object(), there.as_object());
-        let same = wanted.zip(has).is_some_and(|(wanted, has)| wanted.keys().all(|key| has.contains_key(key)));
+        let same = wanted
+            .zip(has)
+            .is_some_and(|(wanted, has)| wanted.keys().all(|key| has.contains_key(key)));
         if !same {
             bail!(
                 "MultiKueueCluster \"{name}\" is reached in another way: its spec.clusterSource is {there}. Change it with `kubectl edit` \
@@ -178,8 +187,10 @@ async fn word(client: &Client, args: &Args, any: bool) -> anyhow::Result<Option<
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let end = tokio::time::Instant::now() + args.deadline();
     loop {
-        let found =
-            clusters.get_opt(&args.name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
+        let found = clusters
+            .get_opt(&args.name)
+            .await
+            .map_err(|error| crate::explain(&error, "reading the cluster"))?;
         let status = found.and_then(|cluster| cluster.status).unwrap_or_default();
         let active = conditions::find(&status.conditions, conditions::ACTIVE);
         let word = active.map(|active| (active.status == conditions::TRUE, active.message.clone()));
@@ -209,7 +220,10 @@ mod tests {
     #[test]
     fn text_ends_with_what_is_to_be_done() {
         assert_eq!(text(&added(true, "")), "east is connected.\n");
-        assert!(text(&added(false, "")).contains("not connected yet: no agent has enrolled\n`switchyard check`"));
+        assert!(
+            text(&added(false, ""))
+                .contains("not connected yet: no agent has enrolled\n`switchyard check`")
+        );
         let commands = text(&added(false, "  helm install\n"));
         assert!(commands.contains("On the worker cluster, run\n\n  helm install\n\nThe token enrols one agent, once, until 2026-11-21T12:00:00Z."));
     }

@@ -79,7 +79,9 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
 }
 
 /// All MultiKueueClusters.
-pub(crate) async fn list(clusters: &Api<MultiKueueCluster>) -> anyhow::Result<Vec<MultiKueueCluster>> {
+pub(crate) async fn list(
+    clusters: &Api<MultiKueueCluster>,
+) -> anyhow::Result<Vec<MultiKueueCluster>> {
     let found = clusters.list(&ListParams::default()).await;
     Ok(found.map_err(|error| crate::explain(&error, "listing clusters"))?.items)
 }
@@ -128,15 +130,28 @@ pub fn text(clusters: &[Cluster], capacity: bool, now: Timestamp) -> String {
     let rows: Vec<[String; 5]> = clusters.iter().map(|cluster| row(cluster, now)).collect();
     let mut out = table::render(["CLUSTER", "LINK", "CONNECTED", "SINCE", "MESSAGE"], &rows);
     if capacity {
-        let rooms = clusters.iter().flat_map(|cluster| cluster.capacity.iter().map(|room| (&cluster.name, room)));
+        let rooms = clusters
+            .iter()
+            .flat_map(|cluster| cluster.capacity.iter().map(|room| (&cluster.name, room)));
         let rows: Vec<[String; 7]> = rooms
             .map(|(name, room)| {
-                [name, &room.local_queue, &room.flavor, &room.resource, &room.nominal, &room.used, &room.available]
-                    .map(Clone::clone)
+                [
+                    name,
+                    &room.local_queue,
+                    &room.flavor,
+                    &room.resource,
+                    &room.nominal,
+                    &room.used,
+                    &room.available,
+                ]
+                .map(Clone::clone)
             })
             .collect();
         out.push('\n');
-        out.push_str(&table::render(["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"], &rows));
+        out.push_str(&table::render(
+            ["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"],
+            &rows,
+        ));
     }
     out
 }

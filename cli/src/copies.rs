@@ -58,8 +58,11 @@ pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result
 /// When the cluster cannot be read, several hubs use it and none is named, or the job that is named is not there.
 pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::Result<Vec<Value>> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
-    let workloads: Api<Workload> =
-        if args.all_namespaces { Api::all(client.clone()) } else { Api::namespaced(client.clone(), namespace) };
+    let workloads: Api<Workload> = if args.all_namespaces {
+        Api::all(client.clone())
+    } else {
+        Api::namespaced(client.clone(), namespace)
+    };
     let copies = list(&workloads, args.hub_id.as_deref()).await?;
     one_hub(&copies)?;
     let mut manifests = Vec::new();
@@ -73,7 +76,8 @@ pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::
             continue;
         }
         let namespace = workload.namespace().unwrap_or_default();
-        let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind.id().api_resource());
+        let jobs: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), &namespace, &kind.id().api_resource());
         // One that was never made is sent anew when it is applied: it waits for quota, and nothing of it is to be kept.
         for job in objects(&jobs, kind, name, workload).await? {
             manifests.push(manifest(kind, &serde_json::to_value(&job)?, workload));
@@ -88,11 +92,13 @@ pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::
 }
 
 async fn list(api: &Api<Workload>, hub: Option<&str>) -> anyhow::Result<Vec<Workload>> {
-    let label = hub.map_or_else(|| names::HUB_ID.to_owned(), |hub| format!("{}={hub}", names::HUB_ID));
+    let label =
+        hub.map_or_else(|| names::HUB_ID.to_owned(), |hub| format!("{}={hub}", names::HUB_ID));
     let mut page = ListParams::default().labels(&label).limit(PAGE);
     let mut all = Vec::new();
     loop {
-        let list = api.list(&page).await.map_err(|error| crate::explain(&error, "reading Workloads"))?;
+        let list =
+            api.list(&page).await.map_err(|error| crate::explain(&error, "reading Workloads"))?;
         all.extend(list.items);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -102,11 +108,17 @@ async fn list(api: &Api<Workload>, hub: Option<&str>) -> anyhow::Result<Vec<Work
 }
 
 fn one_hub(copies: &[Workload]) -> anyhow::Result<()> {
-    let hubs: BTreeSet<&str> =
-        copies.iter().filter_map(|copy| copy.labels().get(names::HUB_ID)).map(String::as_str).collect();
+    let hubs: BTreeSet<&str> = copies
+        .iter()
+        .filter_map(|copy| copy.labels().get(names::HUB_ID))
+        .map(String::as_str)
+        .collect();
     if hubs.len() > 1 {
         let hubs: Vec<&str> = hubs.into_iter().collect();
-        bail!("several hubs have had jobs made here: {}; say whose are meant with --hub-id", hubs.join(", "));
+        bail!(
+            "several hubs have had jobs made here: {}; say whose are meant with --hub-id",
+            hubs.join(", ")
+        );
     }
     Ok(())
 }
@@ -126,9 +138,14 @@ async fn objects(
     }
     let marked = ListParams::default().labels(names::HUB_ID);
     let all = jobs.list(&marked).await.map_err(explained)?.items;
-    let of = |annotations: Option<&BTreeMap<String, String>>| annotations?.get(names::WORKLOAD_UID).cloned();
+    let of = |annotations: Option<&BTreeMap<String, String>>| {
+        annotations?.get(names::WORKLOAD_UID).cloned()
+    };
     let whose = of(workload.metadata.annotations.as_ref());
-    Ok(all.into_iter().filter(|pod| whose.is_some() && of(pod.metadata.annotations.as_ref()) == whose).collect())
+    Ok(all
+        .into_iter()
+        .filter(|pod| whose.is_some() && of(pod.metadata.annotations.as_ref()) == whose)
+        .collect())
 }
 
 /// The kind and name of the job that a copy stands for.
@@ -146,7 +163,9 @@ fn manifest(kind: &dyn JobKind, copy: &Value, workload: &Workload) -> Value {
     let mut manifest = kind.remote_copy(&job, RemoteMeta { workload: "", origin: "" });
     unmark(&mut manifest);
     let class = workload.spec.priority_class_ref.as_ref();
-    if let Some(class) = class.filter(|class| class.kind == PriorityClassKind::WorkloadPriorityClass) {
+    if let Some(class) =
+        class.filter(|class| class.kind == PriorityClassKind::WorkloadPriorityClass)
+    {
         meta::set_label(&mut manifest, names::PRIORITY_CLASS, &class.name);
     }
     manifest
@@ -157,7 +176,9 @@ fn unmark(value: &mut Value) {
     let Some(fields) = value.as_object_mut() else { return };
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["labels", "annotations"] {
-            let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
+            let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) else {
+                continue;
+            };
             OF_COPIES.iter().for_each(|key| drop(entries.remove(*key)));
             if entries.is_empty() {
                 metadata.remove(field);
@@ -242,7 +263,8 @@ mod tests {
         let Value::Object(fields) = value else { return value };
         let kept = fields.into_iter().map(|(key, value)| (key, without_empty(value)));
         Value::Object(
-            kept.filter(|(_, value)| value.as_object().is_none_or(|it| !it.is_empty())).collect::<Map<_, _>>(),
+            kept.filter(|(_, value)| value.as_object().is_none_or(|it| !it.is_empty()))
+                .collect::<Map<_, _>>(),
         )
     }
 
@@ -253,6 +275,9 @@ mod tests {
         theirs.labels_mut().insert(names::HUB_ID.to_owned(), "other".to_owned());
         assert!(one_hub(&[ours.clone(), ours.clone()]).is_ok());
         let said = one_hub(&[ours, theirs]).unwrap_err().to_string();
-        assert_eq!(said, "several hubs have had jobs made here: hub, other; say whose are meant with --hub-id");
+        assert_eq!(
+            said,
+            "several hubs have had jobs made here: hub, other; say whose are meant with --hub-id"
+        );
     }
 }

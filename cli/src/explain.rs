@@ -60,9 +60,9 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let workload = find(&in_namespace, namespace, &args.workload)?;
     let settings = Settings::of(given, &stores);
     let mut view = view(&stores, &settings, workload, now)?;
-    view.unknown.extend(
-        fleet.err().map(|error| format!("which worker clusters its rules allow: {error} failed: {}", error.source)),
-    );
+    view.unknown.extend(fleet.err().map(|error| {
+        format!("which worker clusters its rules allow: {error} failed: {}", error.source)
+    }));
     args.output.render(&view, |view| text::text(view, now))
 }
 
@@ -70,10 +70,18 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
 ///
 /// # Errors
 /// Never for a workload that is in the lists.
-pub fn view(stores: &Stores, settings: &Settings, workload: &Workload, now: Timestamp) -> anyhow::Result<View> {
+pub fn view(
+    stores: &Stores,
+    settings: &Settings,
+    workload: &Workload,
+    now: Timestamp,
+) -> anyhow::Result<View> {
     let engine = load::engine(stores, &settings.config, now);
     let part = |value: &Option<String>| Name::from(value.as_deref().unwrap_or_default());
-    let key = WorkloadKey { namespace: part(&workload.metadata.namespace), name: part(&workload.metadata.name) };
+    let key = WorkloadKey {
+        namespace: part(&workload.metadata.namespace),
+        name: part(&workload.metadata.name),
+    };
     let explanation = engine
         .explain(&key, switchyard_controller::clock::engine_time(now))
         .with_context(|| format!("workload {key} is not in the lists"))?;
@@ -81,7 +89,8 @@ pub fn view(stores: &Stores, settings: &Settings, workload: &Workload, now: Time
 }
 
 fn read(path: &std::path::Path) -> anyhow::Result<Configuration> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?;
     switchyard_api::config::load(&text).with_context(|| format!("--config {}", path.display()))
 }
 

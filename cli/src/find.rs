@@ -25,7 +25,9 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
 ) -> anyhow::Result<&'a W> {
     let (kind, name) = match wanted.split_once('/') {
         None => (None, wanted),
-        Some((kind, name)) if kind.eq_ignore_ascii_case("workload") || kind.eq_ignore_ascii_case("wl") => {
+        Some((kind, name))
+            if kind.eq_ignore_ascii_case("workload") || kind.eq_ignore_ascii_case("wl") =>
+        {
             (Some(""), name)
         }
         Some((kind, name)) => (Some(kind), name),
@@ -56,7 +58,10 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
              what it lacks."
         ),
         near => {
-            bail!("no workload or queued job \"{wanted}\" in namespace {namespace}; did you mean {}?", near.join(", "))
+            bail!(
+                "no workload or queued job \"{wanted}\" in namespace {namespace}; did you mean {}?",
+                near.join(", ")
+            )
         }
     }
 }
@@ -64,7 +69,8 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
 /// `job`, `jobs`, `Job` and `job.batch` are all the kind Job.
 fn is_kind(given: &str, kind: &str) -> bool {
     let given = given.split('.').next().unwrap_or(given);
-    given.eq_ignore_ascii_case(kind) || given.strip_suffix('s').is_some_and(|one| one.eq_ignore_ascii_case(kind))
+    given.eq_ignore_ascii_case(kind)
+        || given.strip_suffix('s').is_some_and(|one| one.eq_ignore_ascii_case(kind))
 }
 
 #[cfg(test)]
@@ -86,17 +92,26 @@ mod tests {
     #[test]
     fn a_workload_is_found_by_its_name_and_by_its_jobs() {
         let all = [workload("job-train-1a2b3", "train", "2026-11-21T10:00:00Z")];
-        for wanted in
-            ["train", "job-train-1a2b3", "job/train", "jobs/train", "Job.batch/train", "workload/job-train-1a2b3"]
-        {
+        for wanted in [
+            "train",
+            "job-train-1a2b3",
+            "job/train",
+            "jobs/train",
+            "Job.batch/train",
+            "workload/job-train-1a2b3",
+        ] {
             assert!(find(&all, "team", wanted).is_ok(), "{wanted}");
         }
     }
 
     #[test]
     fn of_several_workloads_of_a_job_the_newest_counts() {
-        let all = [("a", "2026-11-21T10:00:00Z"), ("b", "2026-11-21T12:00:00Z"), ("c", "2026-11-21T11:00:00Z")]
-            .map(|(name, created)| workload(name, "train", created));
+        let all = [
+            ("a", "2026-11-21T10:00:00Z"),
+            ("b", "2026-11-21T12:00:00Z"),
+            ("c", "2026-11-21T11:00:00Z"),
+        ]
+        .map(|(name, created)| workload(name, "train", created));
         assert_eq!(find(&all, "team", "train").unwrap().name_any(), "b");
         assert_eq!(find(&all, "team", "a").unwrap().name_any(), "a");
     }
@@ -117,7 +132,10 @@ mod tests {
     fn what_is_not_there_is_answered_with_close_names_or_with_what_may_be_wrong() {
         let all = [workload("job-train-1a2b3", "train", "2026-11-21T10:00:00Z")];
         let refused = |wanted| find(&all, "team", wanted).unwrap_err().to_string();
-        assert_eq!(refused("trail"), "no workload or queued job \"trail\" in namespace team; did you mean train?");
+        assert_eq!(
+            refused("trail"),
+            "no workload or queued job \"trail\" in namespace team; did you mean train?"
+        );
         assert!(refused("jobset/train").contains("did you mean train?"));
         assert_eq!(
             refused("zzz"),

@@ -72,10 +72,14 @@ pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
     let mut done = HandedBack { workloads: 0, changed: 0 };
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let list = all.list_metadata(&page).await.map_err(|error| crate::explain(&error, "reading Workloads"))?;
+        let list = all
+            .list_metadata(&page)
+            .await
+            .map_err(|error| crate::explain(&error, "reading Workloads"))?;
         for workload in list.items {
             done.workloads += 1;
-            let api: Api<Workload> = Api::namespaced(client.clone(), &workload.namespace().unwrap_or_default());
+            let api: Api<Workload> =
+                Api::namespaced(client.clone(), &workload.namespace().unwrap_or_default());
             done.changed += usize::from(hand_back_one(&api, workload).await?);
         }
         match list.metadata.continue_ {
@@ -85,18 +89,24 @@ pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
     }
 }
 
-async fn hand_back_one(api: &Api<Workload>, mut workload: PartialObjectMeta<Workload>) -> anyhow::Result<bool> {
+async fn hand_back_one(
+    api: &Api<Workload>,
+    mut workload: PartialObjectMeta<Workload>,
+) -> anyhow::Result<bool> {
     let name = workload.name_any();
     for _ in 0..TRIES {
         let Some(entries) = handed_back(workload.managed_fields()) else { return Ok(false) };
         let ObjectMeta { uid, resource_version, .. } = &workload.metadata;
-        let metadata = json!({"uid": uid, "resourceVersion": resource_version, "managedFields": entries});
+        let metadata =
+            json!({"uid": uid, "resourceVersion": resource_version, "managedFields": entries});
         let patch = Patch::Merge(json!({"metadata": metadata}));
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(true),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
-            Err(error) => return Err(error).with_context(|| format!("handing back Workload {name}")),
+            Err(error) => {
+                return Err(error).with_context(|| format!("handing back Workload {name}"));
+            }
         }
         let Some(current) = api.get_metadata_opt(&name).await? else { return Ok(false) };
         workload = current;
@@ -122,11 +132,17 @@ pub fn handed_back(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEn
     }
     let from = from.filter(|_| !moved.is_empty())?;
     let moved = json!({"f:status": moved});
-    match kept.iter_mut().find(|entry| is_ours(entry, "Apply") && entry.api_version == from.api_version) {
+    match kept
+        .iter_mut()
+        .find(|entry| is_ours(entry, "Apply") && entry.api_version == from.api_version)
+    {
         Some(ManagedFieldsEntry { fields_v1: Some(FieldsV1(known)), .. }) => unite(known, &moved),
         _ => {
-            let entry =
-                ManagedFieldsEntry { operation: Some("Apply".into()), fields_v1: Some(FieldsV1(moved)), ..from };
+            let entry = ManagedFieldsEntry {
+                operation: Some("Apply".into()),
+                fields_v1: Some(FieldsV1(moved)),
+                ..from
+            };
             kept.push(entry);
         }
     }
@@ -143,7 +159,8 @@ fn take(entry: &mut ManagedFieldsEntry, moved: &mut Map<String, Value>) {
     let Some(FieldsV1(fields)) = &mut entry.fields_v1 else { return };
     let Some(status) = fields.get_mut("f:status").and_then(Value::as_object_mut) else { return };
     let wanted: BTreeSet<&str> = FIELDS.into();
-    let names: Vec<String> = status.keys().filter(|name| wanted.contains(name.as_str())).cloned().collect();
+    let names: Vec<String> =
+        status.keys().filter(|name| wanted.contains(name.as_str())).cloned().collect();
     for name in names {
         if let Some(field) = status.remove(&name) {
             moved.insert(name, field);
@@ -176,7 +193,12 @@ mod tests {
 
     use super::*;
 
-    fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: Value) -> ManagedFieldsEntry {
+    fn entry(
+        manager: &str,
+        operation: &str,
+        subresource: Option<&str>,
+        fields: Value,
+    ) -> ManagedFieldsEntry {
         ManagedFieldsEntry {
             api_version: Some("kueue.x-k8s.io/v1beta2".into()),
             fields_type: Some("FieldsV1".into()),
@@ -188,7 +210,10 @@ mod tests {
         }
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "the table below reads better without references")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the table below reads better without references"
+    )]
     fn ours(operation: &str, fields: Value) -> ManagedFieldsEntry {
         entry("kueue-admission", operation, Some("status"), json!({"f:status": fields}))
     }

@@ -49,7 +49,8 @@ impl Args {
 }
 
 pub(crate) fn ttl(text: &str) -> Result<SignedDuration, String> {
-    let ttl: SignedDuration = text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))?;
+    let ttl: SignedDuration =
+        text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))?;
     if (1..=MAX_TTL_SECONDS).contains(&ttl.as_secs()) {
         return Ok(ttl);
     }
@@ -93,13 +94,20 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
 pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let (hub_ca_sha256, advertised) = hub(&secrets, &args.hub_namespace).await?;
-    let Some(hub_address) = args.hub_address.as_ref().map(ToString::to_string).or(advertised) else {
+    let Some(hub_address) = args.hub_address.as_ref().map(ToString::to_string).or(advertised)
+    else {
         bail!("where will the agent reach the hub? Pass --hub-address https://HOST:PORT");
     };
     let clusters: Api<MultiKueueCluster> = Api::all(client);
-    let found = clusters.get_opt(&args.name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
+    let found = clusters
+        .get_opt(&args.name)
+        .await
+        .map_err(|error| crate::explain(&error, "reading the cluster"))?;
     if found.as_ref().is_some_and(|cluster| cluster.spec.cluster_source.agent.is_none()) {
-        bail!("MultiKueueCluster \"{}\" is not reached by an agent: its spec.clusterSource has no `agent`", args.name);
+        bail!(
+            "MultiKueueCluster \"{}\" is not reached by an agent: its spec.clusterSource has no `agent`",
+            args.name
+        );
     }
     let now = Timestamp::now();
     let token = Token::from_random(&args.name, rand::random(), rand::random());
@@ -118,14 +126,20 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
 async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, Option<String>)> {
     let secret = secrets.get_opt(CA_SECRET).await;
     let secret = secret.map_err(|error| {
-        anyhow!("reading the hub's CA, as an administrator of the hub may: {}", crate::cause(&error))
+        anyhow!(
+            "reading the hub's CA, as an administrator of the hub may: {}",
+            crate::cause(&error)
+        )
     })?;
     let secret = secret.with_context(|| {
         format!("no Secret {CA_SECRET} in namespace {namespace}: start the hub once, or pass --hub-namespace")
     })?;
     let data = secret.data.unwrap_or_default();
-    let certificate = data.get("tls.crt").with_context(|| format!("the Secret {CA_SECRET} has no key \"tls.crt\""))?;
-    let pin = ca::pin_of_pem(&certificate.0).with_context(|| format!("the Secret {CA_SECRET}: tls.crt"))?;
+    let certificate = data
+        .get("tls.crt")
+        .with_context(|| format!("the Secret {CA_SECRET} has no key \"tls.crt\""))?;
+    let pin = ca::pin_of_pem(&certificate.0)
+        .with_context(|| format!("the Secret {CA_SECRET}: tls.crt"))?;
     let address = data.get(ADDRESS_KEY).map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
     Ok((pin, address))
 }
@@ -196,7 +210,11 @@ mod tests {
         assert_eq!(ttl("soon").unwrap_err(), "\"soon\" is no duration; write it as 30m or 1h");
         assert_eq!(ttl("1h30m").unwrap().as_secs(), 5400);
         for out_of_bounds in ["0s", "-5m", "200h", "9999999999h"] {
-            assert_eq!(ttl(out_of_bounds).unwrap_err(), "must be from 1s to 168h", "{out_of_bounds}");
+            assert_eq!(
+                ttl(out_of_bounds).unwrap_err(),
+                "must be from 1s to 168h",
+                "{out_of_bounds}"
+            );
         }
     }
 

@@ -131,7 +131,9 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
     // Commands that need no cluster.
     match &args.command {
         Command::Replay(args) => return print(&replay::run(args)?, out).map(|()| Verdict::Fine),
-        Command::Completion(args) => return print(&completion::run(args), out).map(|()| Verdict::Fine),
+        Command::Completion(args) => {
+            return print(&completion::run(args), out).map(|()| Verdict::Fine);
+        }
         _ => {}
     }
     let mut verdict = Verdict::Fine;
@@ -165,7 +167,9 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
             args.output.render(&report, audit::Report::text)?
         }
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
-        Command::Cluster(ClusterCommand::Add(args)) => cluster_add::run(client, file.as_deref(), &args).await?,
+        Command::Cluster(ClusterCommand::Add(args)) => {
+            cluster_add::run(client, file.as_deref(), &args).await?
+        }
     };
     print(&text, out).map(|()| verdict)
 }
@@ -179,19 +183,24 @@ fn print(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 /// A client for the hub's API, and the namespace that the kubeconfig chooses.
-async fn connect(path: Option<&Path>, context: Option<&str>) -> anyhow::Result<(kube::Client, String)> {
+async fn connect(
+    path: Option<&Path>,
+    context: Option<&str>,
+) -> anyhow::Result<(kube::Client, String)> {
     const MEND: &str = "name the hub's kubeconfig with --kubeconfig or $KUBECONFIG";
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let options =
+        KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match path {
         Some(path) => {
             let flag = format!("--kubeconfig {}", path.display());
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| anyhow!("{flag}: {error}"))?;
+            let kubeconfig =
+                Kubeconfig::read_from(path).map_err(|error| anyhow!("{flag}: {error}"))?;
             let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
             config.map_err(|error| anyhow!("{flag}: {error}"))?
         }
-        None if context.is_some() => {
-            kube::Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("{error}; {MEND}"))?
-        }
+        None if context.is_some() => kube::Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| anyhow!("{error}; {MEND}"))?,
         None => kube::Config::infer().await.map_err(|error| anyhow!("{error}; {MEND}"))?,
     };
     config.read_timeout = Some(READ_TIME);
@@ -205,7 +214,9 @@ fn explain(error: &kube::Error, doing: &str) -> anyhow::Error {
         kube::Error::Api(status) if status.is_not_found() => {
             "; is this the hub, and are its CRDs installed (kubectl apply -f deploy/crds)?"
         }
-        kube::Error::Api(status) if status.is_forbidden() => "; the role switchyard-viewer of deploy/rbac allows it",
+        kube::Error::Api(status) if status.is_forbidden() => {
+            "; the role switchyard-viewer of deploy/rbac allows it"
+        }
         kube::Error::Api(_) => "",
         _ => "; can the cluster be reached with kubectl?",
     };
@@ -255,12 +266,16 @@ mod tests {
     async fn a_cluster_that_nobody_serves_is_told_from_one_that_refuses() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         // A port that was free a moment ago.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let address = format!("http://127.0.0.1:{port}").parse().unwrap();
         let client = kube::Client::try_from(kube::Config::new(address)).unwrap();
-        let error = clusters::run(client, &clusters::Args { command: None, capacity: false, output: Output::Table })
-            .await
-            .unwrap_err();
+        let error = clusters::run(
+            client,
+            &clusters::Args { command: None, capacity: false, output: Output::Table },
+        )
+        .await
+        .unwrap_err();
         assert_eq!(
             format!("{error:#}"),
             "listing clusters: Connection refused (os error 111); can the cluster be reached with kubectl?"

@@ -23,5 +23,9 @@ async fn main() -> std::process::ExitCode {
 fn usage(error: &clap::Error) -> std::process::ExitCode {
     // Nobody reads a message that cannot be written.
     let _ = error.print();
-    if error.use_stderr() { std::process::ExitCode::FAILURE } else { std::process::ExitCode::SUCCESS }
+    if error.use_stderr() {
+        std::process::ExitCode::FAILURE
+    } else {
+        std::process::ExitCode::SUCCESS
+    }
 }

@@ -68,9 +68,12 @@ fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move>
         bail!("{name} is on cluster \"{to}\" already");
     }
     if let Some(how) = target.annotations().get(names::SCHEDULING) {
-        bail!("cluster \"{to}\" takes nothing new ({how}); `switchyard clusters uncordon {to}` ends that");
+        bail!(
+            "cluster \"{to}\" takes nothing new ({how}); `switchyard clusters uncordon {to}` ends that"
+        );
     }
-    let known = target.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let known =
+        target.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if !conditions::is_true(known, conditions::ACTIVE) {
         bail!("cluster \"{to}\" is not connected; `switchyard clusters` says why");
     }
@@ -116,9 +119,13 @@ mod tests {
         let moved = plan(&workload(&running), &east).unwrap();
         assert_eq!((moved.attempt, moved.from.as_deref(), &*moved.to), (3, Some("west"), "east"));
         assert_eq!(plan(&workload(&json!({})), &east).unwrap().attempt, 0);
-        let no =
-            |status: &Value, cluster: &MultiKueueCluster| plan(&workload(status), cluster).unwrap_err().to_string();
-        assert_eq!(no(&json!({"clusterName": "east"}), &east), "job-a is on cluster \"east\" already");
+        let no = |status: &Value, cluster: &MultiKueueCluster| {
+            plan(&workload(status), cluster).unwrap_err().to_string()
+        };
+        assert_eq!(
+            no(&json!({"clusterName": "east"}), &east),
+            "job-a is on cluster \"east\" already"
+        );
         assert!(no(&running, &cluster(&json!({}), "False")).contains("is not connected"));
         let cordoned = cluster(&json!({"switchyard.dev/scheduling": "cordon"}), "True");
         assert!(no(&running, &cordoned).contains("takes nothing new (cordon)"));

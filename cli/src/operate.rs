@@ -73,10 +73,17 @@ pub struct Done {
 }
 
 /// Says something of a workload to the hub, by an annotation.
-pub(crate) async fn tell(workloads: &Api<Workload>, name: &str, annotation: &str, value: &str) -> anyhow::Result<()> {
+pub(crate) async fn tell(
+    workloads: &Api<Workload>,
+    name: &str,
+    annotation: &str,
+    value: &str,
+) -> anyhow::Result<()> {
     let patch = json!({"metadata": {"annotations": {annotation: value}}});
     let patched = workloads.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.map(drop).map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))
+    patched
+        .map(drop)
+        .map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))
 }
 
 /// Does it.
@@ -98,8 +105,12 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
         Command::Cordon(_) => json!({names::SCHEDULING: names::CORDON}),
         Command::Uncordon(_) => json!({names::SCHEDULING: Value::Null}),
         Command::Drain(_) => json!({names::SCHEDULING: names::DRAIN}),
-        Command::DeclareLost(lost) => json!({names::DECLARED_LOST: declaration(&cluster, workloads, lost.yes)?}),
-        Command::TrustCopies(trust) => json!({names::TRUST_COPIES: trusting(&cluster, trust.yes, Timestamp::now())?}),
+        Command::DeclareLost(lost) => {
+            json!({names::DECLARED_LOST: declaration(&cluster, workloads, lost.yes)?})
+        }
+        Command::TrustCopies(trust) => {
+            json!({names::TRUST_COPIES: trusting(&cluster, trust.yes, Timestamp::now())?})
+        }
     };
     annotate(&clusters, &named.name, &annotations).await?;
     let done = Done { cluster: named.name.clone(), action, workloads };
@@ -107,9 +118,17 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
 }
 
 /// A cluster by its name.
-pub(crate) async fn get(clusters: &Api<MultiKueueCluster>, name: &str) -> anyhow::Result<MultiKueueCluster> {
-    let found = clusters.get_opt(name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
-    found.ok_or_else(|| anyhow::anyhow!("no MultiKueueCluster \"{name}\"; `switchyard clusters` lists them"))
+pub(crate) async fn get(
+    clusters: &Api<MultiKueueCluster>,
+    name: &str,
+) -> anyhow::Result<MultiKueueCluster> {
+    let found = clusters
+        .get_opt(name)
+        .await
+        .map_err(|error| crate::explain(&error, "reading the cluster"))?;
+    found.ok_or_else(|| {
+        anyhow::anyhow!("no MultiKueueCluster \"{name}\"; `switchyard clusters` lists them")
+    })
 }
 
 /// Changes annotations of a cluster.
@@ -120,7 +139,8 @@ pub(crate) async fn annotate(
 ) -> anyhow::Result<MultiKueueCluster> {
     let patch = json!({"metadata": {"annotations": annotations}});
     let patched = clusters.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.map_err(|error| crate::may_not(&error, "changing the cluster", "patch multikueueclusters"))
+    patched
+        .map_err(|error| crate::may_not(&error, "changing the cluster", "patch multikueueclusters"))
 }
 
 async fn on_cluster(client: kube::Client, name: &str) -> anyhow::Result<usize> {
@@ -130,7 +150,8 @@ async fn on_cluster(client: kube::Client, name: &str) -> anyhow::Result<usize> {
     let there = |workload: &&Workload| {
         let status = workload.status.as_ref();
         let cluster = status.and_then(|status| status.cluster_name.as_deref());
-        let finished = status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::FINISHED));
+        let finished = status
+            .is_some_and(|status| conditions::is_true(&status.conditions, conditions::FINISHED));
         cluster == Some(name) && !finished
     };
     Ok(all.iter().filter(there).count())
@@ -144,9 +165,13 @@ fn declaration(cluster: &MultiKueueCluster, workloads: usize, yes: bool) -> anyh
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
     let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
-    let Some(active) = active else { bail!("the hub has not looked at cluster \"{name}\" yet: does it run?") };
+    let Some(active) = active else {
+        bail!("the hub has not looked at cluster \"{name}\" yet: does it run?")
+    };
     if active.status == conditions::TRUE {
-        bail!("cluster \"{name}\" is connected; `switchyard clusters drain {name}` takes away what runs there");
+        bail!(
+            "cluster \"{name}\" is connected; `switchyard clusters drain {name}` takes away what runs there"
+        );
     }
     if !yes {
         bail!(
@@ -164,7 +189,8 @@ fn declaration(cluster: &MultiKueueCluster, workloads: usize, yes: bool) -> anyh
 fn trusting(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::Result<String> {
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
-    let unproved = status.and_then(|status| conditions::find(&status.conditions, conditions::COPIES_UNPROVED));
+    let unproved =
+        status.and_then(|status| conditions::find(&status.conditions, conditions::COPIES_UNPROVED));
     let Some(unproved) = unproved.filter(|unproved| unproved.status == conditions::TRUE) else {
         bail!("nothing on cluster \"{name}\" that counts as the hub's copy lacks a proof");
     };
@@ -177,13 +203,19 @@ fn trusting(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::R
 fn text(done: &Done) -> String {
     let Done { cluster, workloads, .. } = done;
     match done.action {
-        "cordon" => format!("Nothing new is sent to {cluster}. {workloads} workloads stay there.\n"),
+        "cordon" => {
+            format!("Nothing new is sent to {cluster}. {workloads} workloads stay there.\n")
+        }
         "uncordon" => format!("{cluster} is used again.\n"),
         "drain" => {
-            format!("{cluster} is drained: {workloads} workloads go elsewhere. `switchyard status -A` shows where.\n")
+            format!(
+                "{cluster} is drained: {workloads} workloads go elsewhere. `switchyard status -A` shows where.\n"
+            )
         }
         "trust-copies" => {
-            format!("What has the hub's marks on {cluster} is signed within an hour. Nothing is stopped.\n")
+            format!(
+                "What has the hub's marks on {cluster} is signed within an hour. Nothing is stopped.\n"
+            )
         }
         _ => format!("{cluster} is declared lost: {workloads} workloads are queued again.\n"),
     }
@@ -215,17 +247,30 @@ mod tests {
             cluster(&condition)
         };
         assert_eq!(trusting(&with("True"), true, now).unwrap(), "1970-01-01T00:00:00Z");
-        assert!(trusting(&with("True"), false, now).unwrap_err().to_string().starts_with("2 objects"));
+        assert!(
+            trusting(&with("True"), false, now).unwrap_err().to_string().starts_with("2 objects")
+        );
         for nothing in [with("False"), cluster(&json!([]))] {
-            assert!(trusting(&nothing, true, now).unwrap_err().to_string().starts_with("nothing on cluster"));
+            assert!(
+                trusting(&nothing, true, now)
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with("nothing on cluster")
+            );
         }
     }
 
     #[test]
     fn only_a_loss_that_is_can_be_declared_and_only_on_purpose() {
-        let say = |status: &str, yes| declaration(&cluster(&active(status)), 3, yes).map_err(|error| error.to_string());
+        let say = |status: &str, yes| {
+            declaration(&cluster(&active(status)), 3, yes).map_err(|error| error.to_string())
+        };
         assert_eq!(say("False", true), Ok("2026-11-21T10:00:00Z".to_owned()));
-        assert!(say("False", false).unwrap_err().starts_with("3 workloads of cluster \"east\" would be queued again"));
+        assert!(
+            say("False", false)
+                .unwrap_err()
+                .starts_with("3 workloads of cluster \"east\" would be queued again")
+        );
         assert!(say("True", true).unwrap_err().contains("is connected"));
         assert!(declaration(&cluster(&json!([])), 0, true).is_err());
     }

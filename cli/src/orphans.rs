@@ -49,7 +49,8 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
 fn orphans(clusters: &[MultiKueueCluster]) -> Vec<Orphan> {
     let of = |cluster: &MultiKueueCluster| {
         let name = cluster.name_any();
-        let listed = cluster.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
+        let listed =
+            cluster.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
         listed.into_iter().map(move |orphan| Orphan {
             cluster: name.clone(),
             workload: format!("{}/{}", orphan.namespace, orphan.name),
@@ -73,10 +74,21 @@ fn text(orphans: &[Orphan], now: Timestamp) -> String {
             let age = table::age(now.as_second() - it.since.as_second());
             let attempt = it.attempt.to_string();
             let note = it.note.clone().unwrap_or_else(|| "will be removed".to_owned());
-            [it.cluster.clone(), it.workload.clone(), attempt, it.state.clone(), age, it.workload_uid.clone(), note]
+            [
+                it.cluster.clone(),
+                it.workload.clone(),
+                attempt,
+                it.state.clone(),
+                age,
+                it.workload_uid.clone(),
+                note,
+            ]
         })
         .collect();
-    table::render(["CLUSTER", "WORKLOAD", "ATTEMPT", "STATE", "KNOWN FOR", "UID", "WHAT NEXT"], &rows)
+    table::render(
+        ["CLUSTER", "WORKLOAD", "ATTEMPT", "STATE", "KNOWN FOR", "UID", "WHAT NEXT"],
+        &rows,
+    )
 }
 
 #[cfg(test)]

@@ -20,7 +20,11 @@ impl Output {
     ///
     /// # Errors
     /// Never for the types used here.
-    pub fn render<T: Serialize>(self, value: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<String> {
+    pub fn render<T: Serialize>(
+        self,
+        value: &T,
+        table: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<String> {
         match self {
             Self::Table => Ok(table(value)),
             Self::Json => {

@@ -133,7 +133,9 @@ mod tests {
         insta::assert_snapshot!(said("{}\n"), @"engine.jsonl: line 1 is not the header of a recording: missing field `recording` at line 1 column 2");
         insta::assert_snapshot!(said("apiVersion: v1\n"), @"engine.jsonl: line 1 is not the header of a recording: expected value at line 1 column 1");
         let header = &recorded[..recorded.find('\n').unwrap() / 2];
-        assert!(said(header).starts_with("engine.jsonl: line 1 is not the header of a recording: EOF while parsing"));
+        assert!(said(header).starts_with(
+            "engine.jsonl: line 1 is not the header of a recording: EOF while parsing"
+        ));
         insta::assert_snapshot!(said(&recorded.replacen(r#"{"recording":1,"#, r#"{"recording":7,"#, 1)), @"engine.jsonl: has version 7 of the format; this program replays version 1");
         let garbage = recorded.replacen("\n", "\nno step\n", 1);
         insta::assert_snapshot!(said(&garbage), @"engine.jsonl: line 2 is not a recorded step: expected value at line 1 column 1");
@@ -144,7 +146,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let missing = Args { file: dir.path().join("missing.jsonl") };
         let said = format!("{:#}", run(&missing).unwrap_err());
-        assert!(said.ends_with("missing.jsonl: cannot be read: No such file or directory (os error 2)"), "{said}");
+        assert!(
+            said.ends_with("missing.jsonl: cannot be read: No such file or directory (os error 2)"),
+            "{said}"
+        );
         let said = format!("{:#}", run(&Args { file: dir.path().into() }).unwrap_err());
         assert!(said.ends_with(": cannot be read: Is a directory (os error 21)"), "{said}");
     }

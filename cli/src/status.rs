@@ -40,9 +40,13 @@ const PAGE: u32 = 500;
 /// When the API cannot be read, or there is no such job; then close names are given.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
-    let workloads: Api<Workload> =
-        if args.all_namespaces { Api::all(client.clone()) } else { Api::namespaced(client.clone(), namespace) };
-    let found = list(&workloads).await.map_err(|error| crate::explain(&error, "listing workloads"))?;
+    let workloads: Api<Workload> = if args.all_namespaces {
+        Api::all(client.clone())
+    } else {
+        Api::namespaced(client.clone(), namespace)
+    };
+    let found =
+        list(&workloads).await.map_err(|error| crate::explain(&error, "listing workloads"))?;
     let now = Timestamp::now();
     match &args.job {
         None => {
@@ -76,7 +80,8 @@ pub(crate) async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kub
 #[must_use]
 pub fn text(rows: &[Row], namespaces: bool, now: Timestamp) -> String {
     if rows.is_empty() {
-        return "No queued jobs. A job is queued by its label kueue.x-k8s.io/queue-name.\n".to_owned();
+        return "No queued jobs. A job is queued by its label kueue.x-k8s.io/queue-name.\n"
+            .to_owned();
     }
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
@@ -88,10 +93,16 @@ pub fn text(rows: &[Row], namespaces: bool, now: Timestamp) -> String {
                 [row.namespace.clone(), job, queue, priority, state, ready, cluster, age, reason]
             })
             .collect();
-        table::render(["NAMESPACE", "JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"], &cells)
+        table::render(
+            ["NAMESPACE", "JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"],
+            &cells,
+        )
     } else {
         let cells: Vec<[String; 8]> = rows.iter().map(|row| cells(row, now)).collect();
-        table::render(["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"], &cells)
+        table::render(
+            ["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"],
+            &cells,
+        )
     }
 }
 

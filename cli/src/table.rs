@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["train-größe".to_owned(), "Running".to_owned()], ["a".to_owned(), String::new()]];
+        let rows =
+            [["train-größe".to_owned(), "Running".to_owned()], ["a".to_owned(), String::new()]];
         insta::assert_snapshot!(render(["JOB", "STATE"], &rows), @r"
         JOB           STATE
         train-größe   Running

@@ -51,8 +51,10 @@ where
 /// Bytes that are in memory, as the kernel counts them.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")).unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))
+        .unwrap_or_default();
     line.parse::<usize>().unwrap_or_default() * 1024
 }
 
@@ -64,7 +66,8 @@ fn uid(number: usize) -> String {
 
 /// As an API server has it of one that was written with a few lines.
 fn template(number: usize) -> Value {
-    let resources = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
+    let resources =
+        json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
     let container = json!({
         "name": "main", "image": "registry.example.org/team/job:1", "command": ["python", "-m", "train"],
         "args": ["--seed", number.to_string(), "--epochs", "20"], "imagePullPolicy": "IfNotPresent",
@@ -81,7 +84,8 @@ fn template(number: usize) -> Value {
 }
 
 fn managed_fields() -> Value {
-    let fields = json!({"f:spec": {"f:suspend": {}, "f:template": {"f:spec": {"f:containers": {}}}}});
+    let fields =
+        json!({"f:spec": {"f:suspend": {}, "f:template": {"f:spec": {"f:containers": {}}}}});
     json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields, "manager": "m", "operation": "Update", "time": WHEN}])
 }
 

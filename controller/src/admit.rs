@@ -28,7 +28,9 @@ pub use build::{
 use jiff::Timestamp;
 pub use replaced::end_replaced;
 use switchyard_api::{conditions::reasons::events, names, v1beta2};
-use switchyard_scheduler::{Admission, Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
+use switchyard_scheduler::{
+    Admission, Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey,
+};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 pub(crate) use told::admitted_note;
@@ -147,7 +149,11 @@ pub(crate) struct Admitter {
 }
 
 impl Admitter {
-    pub(crate) fn new(ctx: Arc<Context>, inbox: Arc<Inbox>, placement: Option<Arc<dyn Placement>>) -> Arc<Self> {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        inbox: Arc<Inbox>,
+        placement: Option<Arc<dyn Placement>>,
+    ) -> Arc<Self> {
         let admitter = Arc::new(Self {
             ctx,
             inbox,
@@ -163,7 +169,8 @@ impl Admitter {
         let forget = Arc::downgrade(&admitter);
         admitter.ctx.stores.workloads.subscribe(move |change| {
             // No gate is added to what has been told something.
-            let waits = change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
+            let waits =
+                change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
             if let (false, Some(admitter)) = (waits, forget.upgrade()) {
                 admitter.told().remove(&change.key);
             }
@@ -179,7 +186,8 @@ impl Admitter {
                     let admission = self.written(&admission);
                     let checks = checks.iter().map(ToString::to_string).collect();
                     let replaces = replaces.map(|(key, uid)| (object_key(&key), uid));
-                    let reserve = Reserve { uid, generation: None, admission, checks, note, replaces };
+                    let reserve =
+                        Reserve { uid, generation: None, admission, checks, note, replaces };
                     self.reserve(&key, reserve, wall_time(waited_since));
                 }
                 Decision::Pending { key, uid, reason, requests } => {
@@ -192,12 +200,29 @@ impl Admitter {
                 Decision::SecondPassFailed { key, uid, reason } => {
                     self.tell_second_pass(&object_key(&key), &uid, &reason)
                 }
-                Decision::Evict { key, uid, nodes } => self.add(object_key(&key), Job::Evict { uid, nodes }),
-                Decision::Migrate { key, uid, to_uid } => self.add(object_key(&key), Job::Migrate { uid, to_uid }),
-                Decision::Preempt { key, uid, reason, preemptor, preemptor_uid, preemptor_path, preemptee_path } => {
+                Decision::Evict { key, uid, nodes } => {
+                    self.add(object_key(&key), Job::Evict { uid, nodes })
+                }
+                Decision::Migrate { key, uid, to_uid } => {
+                    self.add(object_key(&key), Job::Migrate { uid, to_uid })
+                }
+                Decision::Preempt {
+                    key,
+                    uid,
+                    reason,
+                    preemptor,
+                    preemptor_uid,
+                    preemptor_path,
+                    preemptee_path,
+                } => {
                     let preemptor = self.preemptor(&preemptor, &preemptor_uid);
-                    let message = build::preemption_message(reason, &preemptor, [&preemptor_path, &preemptee_path]);
-                    let preempt = Preempt { uid, reason, message, preemptor, overtook_reservation: false };
+                    let message = build::preemption_message(
+                        reason,
+                        &preemptor,
+                        [&preemptor_path, &preemptee_path],
+                    );
+                    let preempt =
+                        Preempt { uid, reason, message, preemptor, overtook_reservation: false };
                     self.add(object_key(&key), Job::Preempt(Box::new(preempt)));
                 }
             }
@@ -205,12 +230,17 @@ impl Admitter {
     }
 
     fn written(&self, admission: &Admission) -> v1beta2::Admission {
-        build::admission(admission, self.ctx.config.enabled("TASAssignmentsEncodingByHostnamePrefix"))
+        build::admission(
+            admission,
+            self.ctx.config.enabled("TASAssignmentsEncodingByHostnamePrefix"),
+        )
     }
 
     fn tell_second_pass(&self, key: &Key, uid: &str, reason: &Reason) {
         let workload = self.ctx.stores.workloads.by_key(key);
-        if let Some(workload) = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid)) {
+        if let Some(workload) =
+            workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
+        {
             self.ctx.events.warning(&*workload, events::SECOND_PASS_FAILED, reason.message());
         }
     }
@@ -218,13 +248,18 @@ impl Admitter {
     fn reserve(&self, key: &WorkloadKey, mut reserve: Reserve, waited_since: Timestamp) {
         let object = object_key(key);
         let workload = self.ctx.stores.workloads.by_key(&object);
-        let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*reserve.uid));
+        let workload =
+            workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*reserve.uid));
         let Some(workload) = workload else {
             return self.refuse(key.clone(), reserve.uid, "the workload is gone");
         };
         // A change that the engine has not seen yet may be one of the spec.
         if self.inbox.holds_workload(&object) {
-            return self.refuse(key.clone(), reserve.uid, "the workload changed while it was looked at");
+            return self.refuse(
+                key.clone(),
+                reserve.uid,
+                "the workload changed while it was looked at",
+            );
         }
         reserve.generation = workload.metadata.generation;
         if let Some(placement) = &self.placement
@@ -260,15 +295,19 @@ impl Admitter {
     fn preemptor(&self, key: &WorkloadKey, uid: &str) -> Preemptor {
         let stores = &self.ctx.stores;
         let workload = stores.workloads.by_key(&object_key(key));
-        let label =
-            workload.as_ref().and_then(|workload| workload.metadata.labels.as_ref()?.get(names::JOB_UID).cloned());
-        let queue =
-            workload.as_ref().and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
+        let label = workload
+            .as_ref()
+            .and_then(|workload| workload.metadata.labels.as_ref()?.get(names::JOB_UID).cloned());
+        let queue = workload
+            .as_ref()
+            .and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
         Preemptor {
             key: object_key(key),
             uid: uid.to_owned(),
             job_uid: label.unwrap_or_default(),
-            cluster_queue: queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default(),
+            cluster_queue: queue
+                .and_then(|queue| queue.spec.cluster_queue.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -300,9 +339,11 @@ impl Admitter {
     /// Writes until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let this = &self;
-        let write =
-            work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move { this.write(key).await });
-        let pass = work::run(self.reasons.clone(), 1, shutdown, |key| async move { this.pass(key).await });
+        let write = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move {
+            this.write(key).await
+        });
+        let pass =
+            work::run(self.reasons.clone(), 1, shutdown, |key| async move { this.pass(key).await });
         tokio::join!(write, pass);
     }
 
@@ -352,8 +393,13 @@ mod tests {
 
     fn preempt() -> Job {
         let (message, preemptor) = (String::new(), Preemptor::default());
-        let preempt =
-            Preempt { uid: "u".into(), reason: "InClusterQueue", message, preemptor, overtook_reservation: false };
+        let preempt = Preempt {
+            uid: "u".into(),
+            reason: "InClusterQueue",
+            message,
+            preemptor,
+            overtook_reservation: false,
+        };
         Job::Preempt(Box::new(preempt))
     }
 
@@ -370,7 +416,9 @@ mod tests {
             jobs.insert(key.clone(), number, job);
         }
         assert_eq!(jobs.reserves, 0);
-        let Some((_, Job::Preempt(last))) = jobs.by_key.get(&key) else { panic!("the last decision stays") };
+        let Some((_, Job::Preempt(last))) = jobs.by_key.get(&key) else {
+            panic!("the last decision stays")
+        };
         assert_eq!(last.overtook_reservation, expected);
     }
 }

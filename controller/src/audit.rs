@@ -33,8 +33,12 @@ const REST: u32 = 20;
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The kinds that one cluster by itself can show. A hub does not see the Workloads of its workers.
-const KINDS: [Kind; 4] =
-    [Kind::RunsWithoutAdmission, Kind::RunsAboveCharge, Kind::UsageDiffers, Kind::ChargedAboveQuota];
+const KINDS: [Kind; 4] = [
+    Kind::RunsWithoutAdmission,
+    Kind::RunsAboveCharge,
+    Kind::UsageDiffers,
+    Kind::ChargedAboveQuota,
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
@@ -59,7 +63,11 @@ impl Shown {
         let registered = shown.clone();
         ctx.metrics.register(|registry| {
             let ours = registry.sub_registry_with_prefix("switchyard");
-            ours.register("audit_findings", "Findings of the audit that last, by kind", registered.findings);
+            ours.register(
+                "audit_findings",
+                "Findings of the audit that last, by kind",
+                registered.findings,
+            );
             ours.register("audit_looks", "Looks of the audit at the cluster", registered.looks);
         });
         shown
@@ -72,7 +80,9 @@ impl Shown {
     fn show(&self, lasting: &[Lasting]) {
         for kind in KINDS {
             let count = lasting.iter().filter(|it| it.finding.kind == kind).count();
-            self.findings.get_or_create(&KindLabel { kind: kind.name() }).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.findings
+                .get_or_create(&KindLabel { kind: kind.name() })
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 }
@@ -135,7 +145,10 @@ pub(crate) async fn run(ctx: Arc<Context>, every: Duration, shutdown: Cancellati
             }
             Err(error) => {
                 shown.look("failed");
-                tracing::warn!(error = format!("{error:#}"), "the audit could not look at the cluster");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the audit could not look at the cluster"
+                );
             }
         }
         wait = every.max(began.elapsed().saturating_mul(REST));
@@ -151,7 +164,12 @@ async fn look(ctx: &Arc<Context>) -> anyhow::Result<Vec<Finding>> {
 
 fn tell(finding: &Finding, log: &LogLimit) {
     if let Some(left_out) = log.admit(Instant::now()) {
-        tracing::warn!(kind = finding.kind.name(), finding = finding.message, left_out, "found by the audit");
+        tracing::warn!(
+            kind = finding.kind.name(),
+            finding = finding.message,
+            left_out,
+            "found by the audit"
+        );
     }
 }
 

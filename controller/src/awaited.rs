@@ -17,9 +17,8 @@ pub const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 #[must_use]
 pub fn is_unknown_kind(error: &Error) -> bool {
     match error {
-        Error::InitialListFailed(kube::Error::Api(status)) | Error::WatchStartFailed(kube::Error::Api(status)) => {
-            status.code == 404
-        }
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
         _ => false,
     }
 }

@@ -77,7 +77,10 @@ mod tests {
     fn the_revision_grows_only_with_a_change() {
         let mut current = std::sync::Arc::new(Capacity::default());
         assert!(!Capacity::default().replaces(&mut current));
-        let next = || Capacity { local_queues: vec![LocalQueueCapacity::default()], ..Capacity::default() };
+        let next = || Capacity {
+            local_queues: vec![LocalQueueCapacity::default()],
+            ..Capacity::default()
+        };
         assert!(next().replaces(&mut current));
         assert!(!next().replaces(&mut current));
         assert_eq!(current.revision, 1);

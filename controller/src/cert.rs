@@ -12,7 +12,8 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use rustls::{
     crypto::aws_lc_rs,
@@ -93,9 +94,11 @@ impl Pair {
     /// # Errors
     /// When certificate or key cannot be used, or are not each other's.
     pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, CertError> {
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
+        let chain: Result<Vec<_>, _> =
+            CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
         let chain = chain.map_err(|e| unreadable("tls.crt")(&e))?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|e| unreadable("tls.key")(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
+            .map_err(|e| unreadable("tls.key")(&e))?;
         Ok(Arc::new(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?))
     }
 }
@@ -118,8 +121,11 @@ impl Bundle {
     #[must_use]
     pub fn trusted(&self) -> String {
         let next = self.next.iter().map(|pair| &pair.certificate);
-        let all: Vec<&str> =
-            std::iter::once(&self.ca.certificate).chain(next).chain(&self.former).map(|pem| pem.trim_end()).collect();
+        let all: Vec<&str> = std::iter::once(&self.ca.certificate)
+            .chain(next)
+            .chain(&self.former)
+            .map(|pem| pem.trim_end())
+            .collect();
         all.join("\n") + "\n"
     }
 
@@ -144,10 +150,19 @@ impl Facts {
     fn of(pem: &str, what: &'static str) -> Result<Self, CertError> {
         let der = der(pem, what)?;
         let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| unreadable(what)(&e))?;
-        let time = |at: ASN1Time| Timestamp::from_second(at.timestamp()).map_err(|e| unreadable(what)(&e));
+        let time =
+            |at: ASN1Time| Timestamp::from_second(at.timestamp()).map_err(|e| unreadable(what)(&e));
         let names = certificate.subject_alternative_name().map_err(|e| unreadable(what)(&e))?;
-        let names = names.iter().flat_map(|extension| &extension.value.general_names).filter_map(name).collect();
-        Ok(Self { from: time(certificate.validity().not_before)?, to: time(certificate.validity().not_after)?, names })
+        let names = names
+            .iter()
+            .flat_map(|extension| &extension.value.general_names)
+            .filter_map(name)
+            .collect();
+        Ok(Self {
+            from: time(certificate.validity().not_before)?,
+            to: time(certificate.validity().not_after)?,
+            names,
+        })
     }
 
     /// True in the last third of its life, and before it.
@@ -177,14 +192,22 @@ fn der(pem: &str, what: &'static str) -> Result<CertificateDer<'static>, CertErr
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn problem(pem: &str, names: &BTreeSet<String>, now: Timestamp) -> Result<Option<String>, CertError> {
+pub(crate) fn problem(
+    pem: &str,
+    names: &BTreeSet<String>,
+    now: Timestamp,
+) -> Result<Option<String>, CertError> {
     let facts = Facts::of(pem, "tls.crt")?;
     let missing: Vec<&str> = names.difference(&facts.names).map(String::as_str).collect();
     if !missing.is_empty() {
-        return Ok(Some(format!("it lacks the DNS names {}; have it issued with them", missing.join(", "))));
+        return Ok(Some(format!(
+            "it lacks the DNS names {}; have it issued with them",
+            missing.join(", ")
+        )));
     }
     let valid = facts.from <= now && now < facts.to;
-    let problem = || format!("it is valid from {} to {}; have it issued anew", facts.from, facts.to);
+    let problem =
+        || format!("it is valid from {} to {}; have it issued anew", facts.from, facts.to);
     Ok((!valid).then(problem))
 }
 
@@ -200,7 +223,10 @@ pub fn renewed(
     now: Timestamp,
 ) -> Result<Option<Bundle>, CertError> {
     let Some(current) = current else { return made(lives, names, now).map(Some) };
-    let facts = (Facts::of(&current.ca.certificate, "ca.crt"), Facts::of(&current.serving.certificate, "tls.crt"));
+    let facts = (
+        Facts::of(&current.ca.certificate, "ca.crt"),
+        Facts::of(&current.serving.certificate, "tls.crt"),
+    );
     let (Ok(ca), Ok(serving)) = facts else { return made(lives, names, now).map(Some) };
     if now >= ca.to || current.certified_key().is_err() {
         return made(lives, names, now).map(Some);
@@ -238,7 +264,11 @@ fn rotate_ca(lives: &Lives, bundle: &mut Bundle, now: Timestamp) -> Result<(), C
 ///
 /// # Errors
 /// When keys or certificates cannot be made.
-pub(crate) fn made(lives: &Lives, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, CertError> {
+pub(crate) fn made(
+    lives: &Lives,
+    names: &BTreeSet<String>,
+    now: Timestamp,
+) -> Result<Bundle, CertError> {
     let ca = authority(lives, now)?;
     let serving = serving_certificate(lives, &ca, names, now)?;
     Ok(Bundle { ca, next: None, former: Vec::new(), serving })
@@ -248,9 +278,15 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn validity(lives: &Lives, params: &mut CertificateParams, now: Timestamp, life: Duration) -> Result<(), CertError> {
+fn validity(
+    lives: &Lives,
+    params: &mut CertificateParams,
+    now: Timestamp,
+    life: Duration,
+) -> Result<(), CertError> {
     let time = |at: Timestamp| ASN1Time::from_timestamp(at.as_second()).map(|at| at.to_datetime());
-    params.not_before = time(now - signed(lives.backdate)).map_err(|e| unreadable("the clock")(&e))?;
+    params.not_before =
+        time(now - signed(lives.backdate)).map_err(|e| unreadable("the clock")(&e))?;
     params.not_after = time(now + signed(life)).map_err(|e| unreadable("the clock")(&e))?;
     Ok(())
 }
@@ -259,7 +295,9 @@ fn authority(lives: &Lives, now: Timestamp) -> Result<Pair, CertError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     // Two CAs of one name are told apart by their key identifiers, but not by all readers of logs.
-    params.distinguished_name.push(DnType::CommonName, format!("switchyard-webhook-ca@{}", now.as_second()));
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("switchyard-webhook-ca@{}", now.as_second()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     validity(lives, &mut params, now, lives.ca)?;
@@ -267,7 +305,12 @@ fn authority(lives: &Lives, now: Timestamp) -> Result<Pair, CertError> {
     Ok(Pair { certificate, key: key.serialize_pem() })
 }
 
-fn serving_certificate(lives: &Lives, ca: &Pair, names: &BTreeSet<String>, now: Timestamp) -> Result<Pair, CertError> {
+fn serving_certificate(
+    lives: &Lives,
+    ca: &Pair,
+    names: &BTreeSet<String>,
+    now: Timestamp,
+) -> Result<Pair, CertError> {
     let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.iter().cloned().collect::<Vec<_>>())?;
@@ -313,10 +356,20 @@ mod tests {
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier =
-            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
         let certificate = der(&bundle.serving.certificate, "test").unwrap();
-        verifier.verify_server_cert(&certificate, &[], &ServerName::try_from("a.ns.svc").unwrap(), &[], now).is_ok()
+        verifier
+            .verify_server_cert(
+                &certificate,
+                &[],
+                &ServerName::try_from("a.ns.svc").unwrap(),
+                &[],
+                now,
+            )
+            .is_ok()
     }
 
     #[test]
@@ -340,7 +393,10 @@ mod tests {
     fn another_name_is_added_to_those_of_other_replicas() {
         let first = renewed(None, &names(&["a.ns.svc"]), at(0)).unwrap().unwrap();
         let second = renewed(Some(&first), &names(&["10.0.0.1"]), at(0)).unwrap().unwrap();
-        assert_eq!(Facts::of(&second.serving.certificate, "tls.crt").unwrap().names, names(&["10.0.0.1", "a.ns.svc"]));
+        assert_eq!(
+            Facts::of(&second.serving.certificate, "tls.crt").unwrap().names,
+            names(&["10.0.0.1", "a.ns.svc"])
+        );
         assert_eq!(renewed(Some(&second), &names(&["a.ns.svc"]), at(0)).unwrap(), None);
     }
 
@@ -353,7 +409,10 @@ mod tests {
         // Past the life of the first CA, looking every half hour in the days around its change and daily otherwise.
         while now < at(760) {
             if let Some(next) = renewed(Some(&bundle), &names, now).unwrap() {
-                assert!(verifies(&trusted_before, &next, now), "a client with the bundle from before at {now}");
+                assert!(
+                    verifies(&trusted_before, &next, now),
+                    "a client with the bundle from before at {now}"
+                );
                 changes += 1;
                 bundle = next;
                 trusted_before = bundle.trusted();

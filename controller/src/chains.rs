@@ -55,7 +55,11 @@ impl Chains {
     }
 
     /// Follows a change of a pod; gives the chains to look at.
-    pub(crate) fn follow_pod<P>(&self, change: &Change<P>, chain: impl Fn(&P) -> Option<Key>) -> BTreeSet<Key> {
+    pub(crate) fn follow_pod<P>(
+        &self,
+        change: &Change<P>,
+        chain: impl Fn(&P) -> Option<Key>,
+    ) -> BTreeSet<Key> {
         self.follow(change, chain, |members| &mut members.pods)
     }
 
@@ -104,7 +108,8 @@ mod tests {
         assert_eq!(told(None, Some(&workload)), (1, 1));
         assert_eq!(told(Some(&workload), Some(&workload)), (1, 1));
         assert_eq!(told(Some(&workload), None), (1, 0));
-        let change = Change { key: Key::new("ns", "c"), old: Some(workload.clone()), new: Some(workload) };
+        let change =
+            Change { key: Key::new("ns", "c"), old: Some(workload.clone()), new: Some(workload) };
         assert!(chains.follow_workload(&change, |_| None).is_empty(), "of no chain");
     }
 }

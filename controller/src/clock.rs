@@ -87,9 +87,18 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_longest() {
-        let wait = |base, most, count| doubled(Duration::from_secs(base), Duration::from_secs(most), count).as_secs();
-        assert_eq!([1, 2, 3, 4, i32::MAX].map(|count| wait(60, 300, count)), [60, 120, 240, 300, 300]);
-        assert_eq!([i32::MIN, 0, 3].map(|count| wait(60, 0, count)), [60, 60, 240], "zero is no bound");
+        let wait = |base, most, count| {
+            doubled(Duration::from_secs(base), Duration::from_secs(most), count).as_secs()
+        };
+        assert_eq!(
+            [1, 2, 3, 4, i32::MAX].map(|count| wait(60, 300, count)),
+            [60, 120, 240, 300, 300]
+        );
+        assert_eq!(
+            [i32::MIN, 0, 3].map(|count| wait(60, 0, count)),
+            [60, 60, 240],
+            "zero is no bound"
+        );
     }
 
     #[test]

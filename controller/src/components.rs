@@ -18,6 +18,11 @@ impl Components {
     /// All parts by name.
     #[must_use]
     pub fn checks(&self) -> Vec<(&'static str, bool)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(name, ok)| (*name, *ok)).collect()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|(name, ok)| (*name, *ok))
+            .collect()
     }
 }

@@ -62,7 +62,8 @@ impl Context {
         let patience = self.config.multi_kueue.worker_lost_timeout.std();
         let cluster = self.stores.multi_kueue_clusters.get("", cluster);
         let status = cluster.as_ref().and_then(|cluster| cluster.status.as_ref());
-        let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
+        let active =
+            status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
         active.is_some_and(|active| {
             let lost_for = since(self.clock.now(), active.last_transition_time.0);
             active.status == conditions::TRUE || lost_for < patience
@@ -98,16 +99,33 @@ impl Context {
     }
 
     /// Counts an admission: how long since it queued, and since its quota was reserved (if it had checks).
-    pub fn count_admitted(&self, admitted: &Workload, cluster_queue: &str, waited: Duration, checks: Option<Duration>) {
+    pub fn count_admitted(
+        &self,
+        admitted: &Workload,
+        cluster_queue: &str,
+        waited: Duration,
+        checks: Option<Duration>,
+    ) {
         let cohorts = self.stores.cohorts_above(cluster_queue);
         self.metrics.admitted(admitted, cluster_queue, &cohorts, waited, checks);
     }
 
     /// Counts and tells an eviction that was written. `before` and `after`: the workload before and after it.
-    pub(crate) fn tell_evicted(&self, before: &Workload, after: &Workload, cluster_queue: &str, evicted: &Evicted) {
+    pub(crate) fn tell_evicted(
+        &self,
+        before: &Workload,
+        after: &Workload,
+        cluster_queue: &str,
+        evicted: &Evicted,
+    ) {
         let Evicted { eviction, event, first } = evicted;
         let ready = ready_for(before, self.clock.now());
-        let counted = CountedEviction { reason: eviction.reason, cause: &eviction.cause, first: *first, ready };
+        let counted = CountedEviction {
+            reason: eviction.reason,
+            cause: &eviction.cause,
+            first: *first,
+            ready,
+        };
         self.metrics.evicted(after, cluster_queue, &counted);
         self.events.normal(after, event, eviction.message.clone());
     }

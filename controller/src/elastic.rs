@@ -28,7 +28,10 @@ use crate::{
 
 /// Chains of workloads looked at in parallel.
 const WORKERS: usize = 8;
-const GATE: Gate = Gate { name: names::ELASTIC_JOB_SCHEDULING_GATE, failure: "a pod of an elastic job was not let go" };
+const GATE: Gate = Gate {
+    name: names::ELASTIC_JOB_SCHEDULING_GATE,
+    failure: "a pod of an elastic job was not let go",
+};
 
 /// Leaves of a pod what is looked at here.
 pub(crate) fn fit(pod: &mut Pod) {
@@ -46,12 +49,17 @@ fn chain_of_pod(pod: &Pod) -> Option<Key> {
 
 /// The chain that a workload belongs to.
 fn chain_of(workload: &Workload) -> Option<Key> {
-    let namespace = workload.metadata.namespace.as_deref().filter(|_| elastic::is_slice(workload))?;
+    let namespace =
+        workload.metadata.namespace.as_deref().filter(|_| elastic::is_slice(workload))?;
     Some(Key::new(namespace, elastic::slice_name(workload)))
 }
 
 fn pod_set_of(pod: &Pod) -> &str {
-    pod.metadata.labels.as_ref().and_then(|labels| labels.get(names::POD_SET)).map_or("", String::as_str)
+    pod.metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(names::POD_SET))
+        .map_or("", String::as_str)
 }
 
 fn is_gated(pod: &Pod) -> bool {
@@ -67,7 +75,8 @@ fn has_ended(pod: &Pod) -> bool {
 /// The pods of a pod set that the workload has quota for.
 fn room(workload: &Workload, pod_set: &PodSet) -> i32 {
     let reclaimable = workload.status.iter().flat_map(|status| &status.reclaimable_pods);
-    let of_it = reclaimable.filter(|pods| pods.name == pod_set.name && !elastic::is_outdated(workload, pods));
+    let of_it = reclaimable
+        .filter(|pods| pods.name == pod_set.name && !elastic::is_outdated(workload, pods));
     let gone: i32 = of_it.map(|pods| pods.count).sum();
     pod_set.count.saturating_sub(gone).max(0)
 }
@@ -97,7 +106,13 @@ fn to_let_go<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>>
 fn matters(change: &Change<Pod>) -> bool {
     let seen = |pod: &Arc<Pod>| {
         let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.clone());
-        (chain_of_pod(pod), pod_set_of(pod).to_owned(), gates, has_ended(pod), pod.metadata.uid.clone())
+        (
+            chain_of_pod(pod),
+            pod_set_of(pod).to_owned(),
+            gates,
+            has_ended(pod),
+            pod.metadata.uid.clone(),
+        )
     };
     change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
 }
@@ -129,16 +144,19 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
     }
     let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.elastic_pods);
     let Some(active) = active(workloads) else { return Outcome::Done };
-    let let_go = async |pod: &Arc<Pod>| GATE.outcome(ctx, &active, &Key::of(&**pod), ungate(ctx, pod).await);
+    let let_go =
+        async |pod: &Arc<Pod>| GATE.outcome(ctx, &active, &Key::of(&**pod), ungate(ctx, pod).await);
     release::all(to_let_go(&active, &pods).into_iter().map(let_go).collect()).await
 }
 
 async fn ungate(ctx: &Context, pod: &Pod) -> Result<(), WriteError> {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     let others: Vec<_> = gates.filter(|gate| gate.name != GATE.name).collect();
-    let api = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
+    let api =
+        Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
     let store = &ctx.stores.elastic_pods;
-    let target = Target { api, store, object: pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
+    let target =
+        Target { api, store, object: pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
     target.patch(ctx, json!({"spec": {"schedulingGates": others}})).await.map(drop)
 }
 
@@ -174,7 +192,10 @@ mod tests {
 
     /// Admitted with that many pods.
     fn slice(name: &str, count: i32) -> Workload {
-        let slice = fixtures::workload(name).reserved("cq").admitted().annotation(names::ELASTIC_JOB, "true");
+        let slice = fixtures::workload(name)
+            .reserved("cq")
+            .admitted()
+            .annotation(names::ELASTIC_JOB, "true");
         slice.annotation(names::WORKLOAD_SLICE_NAME, "first").edit(|slice| {
             slice.spec.pod_sets[0].name = "main".into();
             slice.spec.pod_sets[0].count = count;
@@ -191,7 +212,8 @@ mod tests {
     #[case::a_pod_that_has_no_gate_of_ours_stays(9, vec![pod("a", "Pending", &json!([{"name": "x.io/y"}]))], "")]
     fn which_pods_are_let_go(#[case] count: i32, #[case] pods: Vec<Arc<Pod>>, #[case] want: &str) {
         let slice = slice("a", count);
-        let names: Vec<_> = to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        let names: Vec<_> =
+            to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
         assert_eq!(names.join(" "), want);
     }
 
@@ -199,12 +221,17 @@ mod tests {
     #[case::those_that_it_does_not_need_any_more_have_no_quota("main", 2, "b")]
     #[case::those_of_another_pod_set_are_not_its("other", 2, "b c d")]
     #[case::more_than_it_has_were_said_before_it_shrank("main", 9, "b c d")]
-    fn what_is_reclaimable_is_no_room(#[case] pod_set: &str, #[case] count: i32, #[case] want: &str) {
+    fn what_is_reclaimable_is_no_room(
+        #[case] pod_set: &str,
+        #[case] count: i32,
+        #[case] want: &str,
+    ) {
         let mut slice = slice("a", 4);
         let pods = json!([{"name": pod_set, "count": count}]);
         slice.status.as_mut().unwrap().reclaimable_pods = serde_json::from_value(pods).unwrap();
         let pods = [running("a"), gated("b"), gated("c"), gated("d")];
-        let names: Vec<_> = to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        let names: Vec<_> =
+            to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
         assert_eq!(names.join(" "), want);
     }
 
@@ -215,7 +242,11 @@ mod tests {
     #[case::it_starts(Some(pod("a", "Pending", &json!([]))), Some(running("a")), false)]
     #[case::it_becomes_ready(Some(running("a")), Some(running("a")), false)]
     #[case::it_ends(Some(running("a")), Some(pod("a", "Failed", &json!([]))), true)]
-    fn changes_that_matter(#[case] old: Option<Arc<Pod>>, #[case] new: Option<Arc<Pod>>, #[case] want: bool) {
+    fn changes_that_matter(
+        #[case] old: Option<Arc<Pod>>,
+        #[case] new: Option<Arc<Pod>>,
+        #[case] want: bool,
+    ) {
         assert_eq!(matters(&Change { key: Key::new("ns", "a"), old, new }), want);
     }
 

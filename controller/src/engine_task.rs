@@ -19,16 +19,16 @@ use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
 use switchyard_scheduler::{
-    Changed, Cycle, Decision, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry, Reason, RefusedReason,
-    Time, WorkloadKey,
+    Changed, Cycle, Decision, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry,
+    Reason, RefusedReason, Time, WorkloadKey,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
 
 use crate::{
-    admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, recording::Recorded, store::Key,
-    topology, world,
+    admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, recording::Recorded,
+    store::Key, topology, world,
 };
 
 /// Kueue's pause after a cycle that admitted nothing: doubling between these.
@@ -94,12 +94,16 @@ pub struct Part {
 impl Part {
     /// Looks no further than the last workload of the part.
     fn of(&self, engine: &Engine) -> Vec<Pending> {
-        let there = self.local_queue.as_ref().map(|key| engine.local_queue(key).map_or(0, |queue| queue.pending));
-        let left = there.map_or(self.limit, |there| there.saturating_sub(self.offset).min(self.limit));
+        let there = self
+            .local_queue
+            .as_ref()
+            .map(|key| engine.local_queue(key).map_or(0, |queue| queue.pending));
+        let left =
+            there.map_or(self.limit, |there| there.saturating_sub(self.offset).min(self.limit));
         let asked = |entry: &PendingEntry<'_>| {
-            self.local_queue
-                .as_ref()
-                .is_none_or(|queue| entry.key.namespace == queue.namespace && *entry.local_queue == *queue.name)
+            self.local_queue.as_ref().is_none_or(|queue| {
+                entry.key.namespace == queue.namespace && *entry.local_queue == *queue.name
+            })
         };
         let owned = |entry: PendingEntry<'_>| Pending {
             key: entry.key.clone(),
@@ -108,7 +112,13 @@ impl Part {
             position_in_cluster_queue: entry.position_in_cluster_queue,
             position_in_local_queue: entry.position_in_local_queue,
         };
-        engine.pending(&self.cluster_queue).filter(asked).skip(self.offset).take(left).map(owned).collect()
+        engine
+            .pending(&self.cluster_queue)
+            .filter(asked)
+            .skip(self.offset)
+            .take(left)
+            .map(owned)
+            .collect()
     }
 }
 
@@ -146,7 +156,11 @@ impl EngineHandle {
     ///
     /// # Errors
     /// When the engine has ended or does not answer in time.
-    pub async fn explain(&self, key: WorkloadKey, now: Time) -> anyhow::Result<Option<Explanation>> {
+    pub async fn explain(
+        &self,
+        key: WorkloadKey,
+        now: Time,
+    ) -> anyhow::Result<Option<Explanation>> {
         self.ask(move |engine| engine.explain(&key, now)).await
     }
 
@@ -165,7 +179,10 @@ impl EngineHandle {
         &self.views
     }
 
-    async fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Engine) -> T + Send + 'static) -> anyhow::Result<T> {
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |engine| {
             // Whoever asked may have gone; then nobody misses the answer.
@@ -224,11 +241,23 @@ impl EngineTask {
     ) -> (Self, EngineHandle, watch::Receiver<Arc<Capacity>>) {
         let (question, questions) = mpsc::channel(QUESTIONS);
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
-        let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
+        let handle =
+            EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
         let (known, pace, publish) = Default::default();
         let awaits_nodes = ctx.stores.awaits_nodes();
-        let task =
-            Self { ctx, engine, inbox, questions, admitter, views, capacity, known, awaits_nodes, pace, publish };
+        let task = Self {
+            ctx,
+            engine,
+            inbox,
+            questions,
+            admitter,
+            views,
+            capacity,
+            known,
+            awaits_nodes,
+            pace,
+            publish,
+        };
         (task, handle, published)
     }
 
@@ -238,7 +267,12 @@ impl EngineTask {
         loop {
             if self.awaits_nodes && !self.ctx.stores.awaits_nodes() {
                 self.awaits_nodes = false;
-                self.ctx.stores.topologies.all().iter().for_each(|it| self.inbox.add(Kind::Topology, Key::of(&**it)));
+                self.ctx
+                    .stores
+                    .topologies
+                    .all()
+                    .iter()
+                    .for_each(|it| self.inbox.add(Kind::Topology, Key::of(&**it)));
             }
             let batch = self.inbox.take();
             if !batch.is_empty() {
@@ -325,7 +359,8 @@ impl EngineTask {
             self.pace = Pace::default();
             self.publish.unpublished = true;
         }
-        let held = self.pace.wait(Instant::now()) > Duration::ZERO || self.admitter.backlog() >= BACKLOG;
+        let held =
+            self.pace.wait(Instant::now()) > Duration::ZERO || self.admitter.backlog() >= BACKLOG;
         if held || !self.ctx.leading() || !self.engine.has_heads(now) {
             return;
         }
@@ -336,13 +371,19 @@ impl EngineTask {
         };
         let took = started.elapsed();
         // Who only makes room for others has admitted nothing.
-        let admits = cycle.decisions.iter().any(|decision| matches!(decision, Decision::Reserve { .. }));
+        let admits =
+            cycle.decisions.iter().any(|decision| matches!(decision, Decision::Reserve { .. }));
         self.ctx.metrics.attempt(admits, took);
         for (cluster_queue, count) in &cycle.preemption_skips {
             self.ctx.metrics.preemptions_skipped(cluster_queue, *count);
         }
         if !cycle.decisions.is_empty() {
-            tracing::debug!(cycle = cycle.number, decisions = cycle.decisions.len(), ?took, "cycle");
+            tracing::debug!(
+                cycle = cycle.number,
+                decisions = cycle.decisions.len(),
+                ?took,
+                "cycle"
+            );
         }
         self.admitter.submit(cycle.decisions.clone());
         self.pace.after(cycle, Instant::now());
@@ -351,7 +392,9 @@ impl EngineTask {
 
     fn publish_if_due(&mut self) {
         let now = Instant::now();
-        if self.publish.unpublished && self.publish.views_at.is_none_or(|last| now >= last + VIEWS_EVERY) {
+        if self.publish.unpublished
+            && self.publish.views_at.is_none_or(|last| now >= last + VIEWS_EVERY)
+        {
             self.publish.unpublished = false;
             let changed = self.engine.changed();
             if changed != Changed::default() {
@@ -383,7 +426,8 @@ impl EngineTask {
         {
             wait = wait.min(self.pace.wait(now));
         }
-        let due = |last: Option<Instant>, every| last.map_or(Duration::ZERO, |last| until(last + every));
+        let due =
+            |last: Option<Instant>, every| last.map_or(Duration::ZERO, |last| until(last + every));
         if self.publish.unpublished {
             wait = wait.min(due(self.publish.views_at, VIEWS_EVERY));
         }
@@ -423,8 +467,12 @@ mod tests {
 
     fn idle(reason: Option<Reason>) -> Cycle {
         let key = WorkloadKey::new("ns", "a");
-        let pending =
-            |reason| Decision::Pending { key: key.clone(), uid: Name::from("u"), reason, requests: Vec::new() };
+        let pending = |reason| Decision::Pending {
+            key: key.clone(),
+            uid: Name::from("u"),
+            reason,
+            requests: Vec::new(),
+        };
         let decisions = reason.map(pending).into_iter().collect();
         Cycle { number: 1, decisions, idle: true, ..Cycle::default() }
     }
@@ -434,7 +482,13 @@ mod tests {
         let (mut pace, now) = (Pace::default(), Instant::now());
         assert_eq!(pace.wait(now), Duration::ZERO);
         let mut waits = Vec::new();
-        for reason in [Some(Reason::Overtaken), None, Some(Reason::Overtaken), None, Some(Reason::ChecksFailed)] {
+        for reason in [
+            Some(Reason::Overtaken),
+            None,
+            Some(Reason::Overtaken),
+            None,
+            Some(Reason::ChecksFailed),
+        ] {
             pace.after(idle(reason), now);
             waits.push(pace.wait(now).as_millis());
         }

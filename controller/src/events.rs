@@ -43,12 +43,19 @@ impl Events {
     #[must_use]
     pub fn new(client: Client, identity: &str) -> (Self, Writer) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let writer = Writer { recorder: Recorder::new(client, identity), receiver: Mutex::new(receiver) };
+        let writer =
+            Writer { recorder: Recorder::new(client, identity), receiver: Mutex::new(receiver) };
         (Self { sender, dropped: Counter::default() }, writer)
     }
 
     /// Publishes an event about an object. Reason and note are Kueue's.
-    pub fn publish(&self, regarding: ObjectReference, type_: EventType, reason: &str, note: impl Into<String>) {
+    pub fn publish(
+        &self,
+        regarding: ObjectReference,
+        type_: EventType,
+        reason: &str,
+        note: impl Into<String>,
+    ) {
         let (at, reason, note) = (Timestamp::now(), reason.into(), truncated_event(note.into()));
         let event = Event { at, regarding, type_, reason, note };
         if self.sender.try_send(event).is_err() {
@@ -57,12 +64,22 @@ impl Events {
     }
 
     /// Publishes a Normal event.
-    pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: impl Into<String>) {
+    pub fn normal<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        reason: &str,
+        note: impl Into<String>,
+    ) {
         self.publish(object.object_ref(&()), EventType::Normal, reason, note);
     }
 
     /// Publishes a Warning event.
-    pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: impl Into<String>) {
+    pub fn warning<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        reason: &str,
+        note: impl Into<String>,
+    ) {
         self.publish(object.object_ref(&()), EventType::Warning, reason, note);
     }
 

@@ -40,7 +40,8 @@ const CONDITION: &str = "KueueFailureRecovery";
 
 /// Whether a pod is to end, and may be deleted by force.
 pub(crate) fn is_eligible<K: Resource>(pod: &K) -> bool {
-    let annotation = pod.meta().annotations.as_ref().and_then(|all| all.get(names::SAFE_TO_FORCEFULLY_DELETE));
+    let annotation =
+        pod.meta().annotations.as_ref().and_then(|all| all.get(names::SAFE_TO_FORCEFULLY_DELETE));
     pod.meta().deletion_timestamp.is_some() && annotation.is_some_and(|value| value == "true")
 }
 
@@ -59,7 +60,9 @@ fn is_unreachable(node: &Node) -> bool {
 /// What is said of a pod that is deleted by force.
 fn message(pod: &Pod, node: &str) -> String {
     let grace = i64::try_from(GRACE.as_secs()).unwrap_or(i64::MAX);
-    let waited = GoDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0).saturating_add(grace));
+    let waited = GoDuration::from_secs(
+        pod.metadata.deletion_grace_period_seconds.unwrap_or(0).saturating_add(grace),
+    );
     format!(
         "Pod forcefully terminated after {waited} grace period due to unreachable node `{node}` (triggered by `{}` annotation)",
         names::SAFE_TO_FORCEFULLY_DELETE
@@ -71,7 +74,8 @@ fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     let phase = phase.filter(|phase| ["Succeeded", "Failed"].contains(phase)).unwrap_or("Failed");
-    let mut conditions = json!(status.and_then(|status| status.conditions.as_ref()).cloned().unwrap_or_default());
+    let mut conditions =
+        json!(status.and_then(|status| status.conditions.as_ref()).cloned().unwrap_or_default());
     if let Some(conditions) = conditions.as_array_mut() {
         conditions.retain(|condition| condition["type"] != CONDITION);
         conditions.push(json!({
@@ -88,7 +92,9 @@ fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
 /// Whether all was done for it: it is still there for somebody's finalizer.
 fn was_given_up(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let said = conditions.into_iter().any(|condition| condition.type_ == CONDITION && condition.status == "True");
+    let said = conditions
+        .into_iter()
+        .any(|condition| condition.type_ == CONDITION && condition.status == "True");
     said && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
@@ -101,7 +107,8 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
             into.add(change.key.clone());
         }
     });
-    let everything = || ctx.stores.ending_pods.all().iter().for_each(|pod| queue.add(Key::of(&**pod)));
+    let everything =
+        || ctx.stores.ending_pods.all().iter().for_each(|pod| queue.add(Key::of(&**pod)));
     let again = ctx.each_term(&shutdown, everything);
     let ctx = &ctx;
     let look = |key| async move { look(ctx, key).await };
@@ -148,19 +155,26 @@ async fn give_up(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
     delete_by_force(ctx, &pods, &pod, &node).await
 }
 
-async fn delete_by_force(ctx: &Context, pods: &Api<Pod>, pod: &Pod, node: &str) -> Result<Outcome, WriteError> {
+async fn delete_by_force(
+    ctx: &Context,
+    pods: &Api<Pod>,
+    pod: &Pod,
+    node: &str,
+) -> Result<Outcome, WriteError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading);
     }
     let (name, message) = (pod.name_any(), message(pod, node));
-    let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+    let params =
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
     let patch = Patch::Merge(status_patch(pod, &message, ctx.clock.now()));
     let written = answered(pods.patch_status(&name, &params, &patch)).await;
     ctx.metrics.wrote("pod", written.is_ok());
     written?;
     ctx.events.publish(pod.object_ref(&()), EventType::Warning, FORCEFULLY_DELETED, message);
     let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }.grace_period(0);
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+        .grace_period(0);
     let deleted = answered(pods.delete(&name, &params)).await;
     ctx.metrics.wrote("delete", deleted.is_ok());
     deleted?;

@@ -8,8 +8,8 @@ use serde_json::json;
 use switchyard_api::{
     conditions,
     v1beta2::{
-        Admission, AdmissionCheckState, CheckState, ClusterQueue, LocalQueue, PodSet, PodSetAssignment, StopPolicy,
-        Workload, WorkloadStatus,
+        Admission, AdmissionCheckState, CheckState, ClusterQueue, LocalQueue, PodSet,
+        PodSetAssignment, StopPolicy, Workload, WorkloadStatus,
     },
 };
 
@@ -36,8 +36,10 @@ pub(crate) fn workload(name: &str) -> Workload {
         block_owner_deletion: None,
     }]);
     workload.spec.queue_name = Some("lq".into());
-    let template = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
-    workload.spec.pod_sets = vec![PodSet { template: template.into(), count: 3, ..PodSet::default() }];
+    let template =
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    workload.spec.pod_sets =
+        vec![PodSet { template: template.into(), count: 3, ..PodSet::default() }];
     workload
 }
 
@@ -54,7 +56,8 @@ pub(crate) fn local_queue(policy: StopPolicy) -> LocalQueue {
 /// ClusterQueue `cq` with cpu on flavors `default` and `gpu`, and these admission checks for all flavors.
 pub(crate) fn cluster_queue(policy: StopPolicy, checks: &[&str]) -> ClusterQueue {
     let checks: Vec<_> = checks.iter().map(|name| json!({"name": name})).collect();
-    let flavor = |name: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": "9"}]});
+    let flavor =
+        |name: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": "9"}]});
     let mut spec = json!({
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor("default"), flavor("gpu")]}],
         "stopPolicy": policy,
@@ -74,7 +77,14 @@ pub(crate) trait WorkloadExt: Sized {
         self.edit(|workload| edit(workload.status.get_or_insert_with(WorkloadStatus::default)))
     }
 
-    fn condition_at(self, second: i64, type_: &str, holds: bool, reason: &str, message: &str) -> Self {
+    fn condition_at(
+        self,
+        second: i64,
+        type_: &str,
+        holds: bool,
+        reason: &str,
+        message: &str,
+    ) -> Self {
         self.status(|status| {
             let condition = conditions::new(type_, holds, reason, message, Some(1));
             conditions::set(&mut status.conditions, condition, at(second));
@@ -88,8 +98,12 @@ pub(crate) trait WorkloadExt: Sized {
     fn reserved(self, cluster_queue: &str) -> Self {
         let message = format!("Quota reserved in ClusterQueue {cluster_queue}");
         let flavors = [("cpu".to_owned(), "default".to_owned())].into();
-        let assignment = PodSetAssignment { flavors, count: Some(3), ..PodSetAssignment::default() };
-        let admission = Admission { cluster_queue: cluster_queue.to_owned(), pod_set_assignments: vec![assignment] };
+        let assignment =
+            PodSetAssignment { flavors, count: Some(3), ..PodSetAssignment::default() };
+        let admission = Admission {
+            cluster_queue: cluster_queue.to_owned(),
+            pod_set_assignments: vec![assignment],
+        };
         self.condition_at(10, "QuotaReserved", true, "QuotaReserved", &message)
             .status(|status| status.admission = Some(admission))
     }
@@ -122,7 +136,11 @@ pub(crate) trait WorkloadExt: Sized {
 
     fn annotation(self, key: &str, value: &str) -> Self {
         self.edit(|workload| {
-            workload.metadata.annotations.get_or_insert_with(BTreeMap::new).insert(key.to_owned(), value.to_owned());
+            workload
+                .metadata
+                .annotations
+                .get_or_insert_with(BTreeMap::new)
+                .insert(key.to_owned(), value.to_owned());
         })
     }
 
@@ -142,7 +160,10 @@ impl WorkloadExt for Workload {
 pub(crate) fn conditions(status: &WorkloadStatus) -> String {
     let lines = status.conditions.iter().map(|condition| {
         let at = condition.last_transition_time.0.as_second();
-        format!("{at}s {}={} {}: {}", condition.type_, condition.status, condition.reason, condition.message)
+        format!(
+            "{at}s {}={} {}: {}",
+            condition.type_, condition.status, condition.reason, condition.message
+        )
     });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -40,7 +40,12 @@ pub struct WebhookFlags {
     /// How the API server reaches replicas that are not ready yet, for the conversions without which they cannot read
     /// objects that are stored in v1beta1: a Service of our namespace with publishNotReadyAddresses, NAME[:PORT]. Default:
     /// as it reaches the webhooks.
-    #[arg(long, env = "SWITCHYARD_CONVERSION_SERVICE", value_name = "SERVICE", requires = "webhook_listen")]
+    #[arg(
+        long,
+        env = "SWITCHYARD_CONVERSION_SERVICE",
+        value_name = "SERVICE",
+        requires = "webhook_listen"
+    )]
     pub conversion_service: Option<String>,
     /// What becomes of jobs that are created or changed while nobody answers the webhooks, on one cluster and on workers:
     /// "ignore" lets them, and new ones run until they are seen and suspended; "fail" refuses them where they have a queue, as
@@ -90,9 +95,9 @@ fn webhook_url(text: &str) -> Result<String, String> {
     let taken = text.parse::<Uri>().ok().filter(|uri| {
         uri.scheme_str() == Some("https")
             && uri.query().is_none()
-            && uri
-                .authority()
-                .is_some_and(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
+            && uri.authority().is_some_and(|authority| {
+                !authority.host().is_empty() && !authority.as_str().contains('@')
+            })
     });
     taken.map(|_| text.to_owned()).ok_or_else(|| "write it as https://HOST:PORT".to_owned())
 }
@@ -140,7 +145,9 @@ impl ClusterFlags {
         match &self.kubeconfig {
             Some(path) => anyhow!("--kubeconfig {}: {root}", path.display()),
             None => {
-                anyhow!("no cluster: {root}; name a kubeconfig in --kubeconfig or KUBECONFIG, or run in the cluster")
+                anyhow!(
+                    "no cluster: {root}; name a kubeconfig in --kubeconfig or KUBECONFIG, or run in the cluster"
+                )
             }
         }
     }
@@ -163,8 +170,9 @@ impl WebhookFlags {
                 let listener = listen("--webhook-listen", &address.to_string())?;
                 let configuration = self.webhook_configuration.clone();
                 let conversion = self.conversion_service.as_deref();
-                let conversion =
-                    conversion.map(|name| service_of("--conversion-service", name, namespace)).transpose()?;
+                let conversion = conversion
+                    .map(|name| service_of("--conversion-service", name, namespace))
+                    .transpose()?;
                 Ok(Some(WebhookOptions {
                     configuration,
                     conversion,
@@ -177,14 +185,18 @@ impl WebhookFlags {
             (Some(_), None) => bail!(
                 "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
             ),
-            (None, Some(_)) => bail!("--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"),
+            (None, Some(_)) => bail!(
+                "--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"
+            ),
         }
     }
 }
 
 fn service_of(flag: &str, text: &str, namespace: &str) -> anyhow::Result<Advertise> {
     let (name, port) = match text.split_once(':') {
-        Some((name, port)) => (name, port.parse().with_context(|| format!("{flag} {text}: not NAME[:PORT]"))?),
+        Some((name, port)) => {
+            (name, port.parse().with_context(|| format!("{flag} {text}: not NAME[:PORT]"))?)
+        }
         None => (text, 443),
     };
     Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
@@ -262,13 +274,18 @@ impl ServingFlags {
 
     fn metrics_listener(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.metrics_listen.as_str() {
-            NONE if config.metrics.bind_address != Configuration::default().metrics.bind_address => {
+            NONE if config.metrics.bind_address
+                != Configuration::default().metrics.bind_address =>
+            {
                 warn_idle("metrics.bindAddress", "--metrics-listen");
                 Ok(None)
             }
             CONFIG => {
                 let address = &config.metrics.bind_address;
-                listen_unless_none("metrics.bindAddress", if address == "0" { NONE } else { address })
+                listen_unless_none(
+                    "metrics.bindAddress",
+                    if address == "0" { NONE } else { address },
+                )
             }
             address => listen_unless_none("--metrics-listen", address),
         }
@@ -320,7 +337,13 @@ pub struct ConfigFlags {
     #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Feature gates by Kueue's names, such as PartialAdmission=false,PriorityBoost=true. The file must not have any then.
-    #[arg(long, env = "SWITCHYARD_FEATURE_GATES", value_name = "GATES", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        env = "SWITCHYARD_FEATURE_GATES",
+        value_name = "GATES",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub feature_gates: String,
 }
 
@@ -331,10 +354,14 @@ impl ConfigFlags {
     /// Names the file, the field and the mend.
     pub fn read(&self) -> anyhow::Result<Configuration> {
         let (text, named) = match &self.config {
-            None => (format!("apiVersion: {}\nkind: {}\n", config::API_VERSION, config::KIND), String::new()),
+            None => (
+                format!("apiVersion: {}\nkind: {}\n", config::API_VERSION, config::KIND),
+                String::new(),
+            ),
             Some(path) => {
                 let named = format!("--config {}", path.display());
-                let text = std::fs::read_to_string(path).with_context(|| format!("{named}: cannot be read"))?;
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("{named}: cannot be read"))?;
                 (text, named)
             }
         };
@@ -345,8 +372,16 @@ impl ConfigFlags {
         }
         for config::Later { path, is_honoured, reason } in config.later() {
             match is_honoured {
-                true => tracing::info!(field = path, reason, "this field of a later release of Kueue is honoured"),
-                false => tracing::warn!(field = path, reason, "this field of a later release of Kueue has no effect"),
+                true => tracing::info!(
+                    field = path,
+                    reason,
+                    "this field of a later release of Kueue is honoured"
+                ),
+                false => tracing::warn!(
+                    field = path,
+                    reason,
+                    "this field of a later release of Kueue has no effect"
+                ),
             }
         }
         Ok(config)
@@ -383,14 +418,23 @@ mod tests {
         for url in ["https://10.0.0.1:9443", "https://hub.example", "https://[::1]:9443/"] {
             assert_eq!(webhook_url(url).as_deref(), Ok(url));
         }
-        for url in ["http://hub:9443", "hub:9443", "https://", "https://a@hub", "https://hub?x=1", "", "größe"] {
+        for url in [
+            "http://hub:9443",
+            "hub:9443",
+            "https://",
+            "https://a@hub",
+            "https://hub?x=1",
+            "",
+            "größe",
+        ] {
             assert_eq!(webhook_url(url).unwrap_err(), "write it as https://HOST:PORT", "{url}");
         }
     }
 
     #[test]
     fn a_configuration_is_of_a_file_and_gates_or_of_either() {
-        let file = std::env::temp_dir().join(format!("switchyard-flags-{}.yaml", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("switchyard-flags-{}.yaml", std::process::id()));
         let write = |body: &str| {
             let head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
             std::fs::write(&file, format!("{head}{body}\n")).unwrap();
@@ -400,7 +444,12 @@ mod tests {
         };
         assert_eq!(read(None, "").unwrap(), Configuration::default());
         assert!(!read(None, "PartialAdmission=false").unwrap().enabled("PartialAdmission"));
-        assert!(read(None, "PartialAdmission").unwrap_err().to_string().starts_with("--feature-gates: "));
+        assert!(
+            read(None, "PartialAdmission")
+                .unwrap_err()
+                .to_string()
+                .starts_with("--feature-gates: ")
+        );
         write("manageJobsWithoutQueueName: true");
         let both = read(Some(&file), "PartialAdmission=false").unwrap();
         assert!(both.manage_jobs_without_queue_name && !both.enabled("PartialAdmission"));
@@ -436,10 +485,14 @@ mod tests {
         assert!(port(flags("127.0.0.1:0").metrics(&config(""))).is_some());
         assert!(port(flags("config").metrics(&config("metrics: {bindAddress: \":0\"}"))).is_some());
         assert_eq!(port(flags("config").metrics(&config("metrics: {bindAddress: \"0\"}"))), None);
-        assert_eq!(port(flags("config").visibility(&config("featureGates: {VisibilityOnDemand: false}"))), None);
+        assert_eq!(
+            port(flags("config").visibility(&config("featureGates: {VisibilityOnDemand: false}"))),
+            None
+        );
         let metrics = flags("127.0.0.1:0").metrics(&config("")).unwrap().unwrap();
         assert_eq!(metrics.certificates.as_deref(), Some(std::path::Path::new("/metrics")));
-        let error = flags("config").visibility(&config("visibilityServer: {bindAddress: 203.0.113.1, bindPort: 8082}"));
+        let error = flags("config")
+            .visibility(&config("visibilityServer: {bindAddress: 203.0.113.1, bindPort: 8082}"));
         assert!(error.unwrap_err().to_string().contains("visibilityServer 203.0.113.1:8082"));
     }
 }

@@ -90,7 +90,9 @@ impl Handle {
             }
             Ok(())
         };
-        tokio::time::timeout(deadline, ready).await.context("the controller is not ready in time")?
+        tokio::time::timeout(deadline, ready)
+            .await
+            .context("the controller is not ready in time")?
     }
 
     /// Begins the end: no new work, what was begun is finished, events are flushed, the Lease is released.
@@ -147,8 +149,13 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
     let engine = options::engine(&parts.context.config);
     let engine = Recorded::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
-    let (engine, handle, capacity) =
-        EngineTask::new(parts.context.clone(), engine, inbox.clone(), admitter.clone(), views.clone());
+    let (engine, handle, capacity) = EngineTask::new(
+        parts.context.clone(),
+        engine,
+        inbox.clone(),
+        admitter.clone(),
+        views.clone(),
+    );
     let context = parts.context.clone();
     context.metrics.show(Shown::new(&context.config, &context.stores.local_queues)?);
     let custom = Custom::new(&context.config, &context.stores).map(Arc::new);
@@ -167,7 +174,8 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
-    let (asked, webhook, visibility) = (handle.clone(), parts.webhook.take(), parts.visibility.take());
+    let (asked, webhook, visibility) =
+        (handle.clone(), parts.webhook.take(), parts.visibility.take());
     let audit = parts.audit;
     let work = Work { engine, asked, admitter, inbox, views, webhook, visibility, audit };
     let closed = CancellationToken::new();
@@ -232,7 +240,17 @@ impl Parts {
         context.components.set("engine", false);
         let (placement, health, webhook) = (options.placement, options.health, options.webhook);
         let (metrics, visibility, audit) = (options.metrics, options.visibility, options.audit);
-        Self { context, placement, events: writer, elector, health, metrics, webhook, visibility, audit }
+        Self {
+            context,
+            placement,
+            events: writer,
+            elector,
+            health,
+            metrics,
+            webhook,
+            visibility,
+            audit,
+        }
     }
 }
 
@@ -244,8 +262,15 @@ fn elect(options: &Options, floor: &EpochFloor) -> (Option<Elector>, watch::Rece
             let (name, namespace) = (&election.resource_name, &election.resource_namespace);
             let namespace = if namespace.is_empty() { &options.namespace } else { namespace };
             let clock: Arc<dyn Clock> = options.clock.clone();
-            let (elector, leadership) =
-                Elector::new(options.client.clone(), namespace, name, &options.identity, timing, clock, floor.clone());
+            let (elector, leadership) = Elector::new(
+                options.client.clone(),
+                namespace,
+                name,
+                &options.identity,
+                timing,
+                clock,
+                floor.clone(),
+            );
             (Some(elector), leadership)
         }
         // The sender is gone at once; what it said last stays readable.
@@ -261,7 +286,8 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     let mut base = Tasks::new();
     let mut workers = Tasks::new();
     if let Some(listener) = health {
-        let readers = metrics.as_ref().map_or(MetricsReaders::Everybody, |_| MetricsReaders::Authorized);
+        let readers =
+            metrics.as_ref().map_or(MetricsReaders::Everybody, |_| MetricsReaders::Authorized);
         spawn(&mut base, "http", http::serve(ctx.clone(), listener, readers, leave.clone()));
     }
     if let Some(endpoint) = metrics {
@@ -312,12 +338,17 @@ async fn begin(
     workers: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Work { engine, asked, admitter, inbox, views, webhook, visibility, audit: audit_every } = work;
+    let Work { engine, asked, admitter, inbox, views, webhook, visibility, audit: audit_every } =
+        work;
     let (filled, when_filled) = watch::channel(false);
     if let Some(webhook) = webhook {
         // Until it is registered we are not ready. The lists may need its conversions.
         ctx.components.set("webhook", false);
-        spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, when_filled, shutdown.clone()));
+        spawn(
+            workers,
+            "webhook",
+            webhook::run(ctx.clone(), webhook, when_filled, shutdown.clone()),
+        );
     }
     tokio::select! {
         filled = ctx.stores.ready(first_lists(&ctx.config)) => filled?,
@@ -343,7 +374,11 @@ async fn begin(
     }
     if let Some(endpoint) = visibility {
         ctx.components.set("visibility", false);
-        spawn(workers, "visibility", visibility::run(ctx.clone(), asked, endpoint, shutdown.clone()));
+        spawn(
+            workers,
+            "visibility",
+            visibility::run(ctx.clone(), asked, endpoint, shutdown.clone()),
+        );
     }
     ctx.components.set("engine", true);
     tracing::info!(role = ?ctx.role, workloads = ctx.stores.workloads.len(), "controller running");
@@ -380,7 +415,9 @@ fn unexpected(ended: Ended) -> anyhow::Result<()> {
     }
 }
 
-fn watch_ended(ended: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Result<()> {
+fn watch_ended(
+    ended: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>,
+) -> anyhow::Result<()> {
     match ended {
         Some(Ok(Err(error))) => Err(error),
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a watch panicked")),

@@ -53,9 +53,14 @@ pub(crate) async fn serve(
 ///
 /// # Errors
 /// When the listener does not work.
-pub async fn serve_bounded(listener: TcpListener, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve_bounded(
+    listener: TcpListener,
+    router: Router,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     listener.set_nonblocking(true)?;
-    https::serve_plain(tokio::net::TcpListener::from_std(listener)?, "probes", router, shutdown).await;
+    https::serve_plain(tokio::net::TcpListener::from_std(listener)?, "probes", router, shutdown)
+        .await;
     Ok(())
 }
 
@@ -117,7 +122,9 @@ fn render(checks: &[Check], ready: bool, verbose: bool) -> String {
     }
     let mut page: String = checks
         .iter()
-        .map(|check| format!("[{}]{} {}\n", if check.ok { '+' } else { '-' }, check.name, check.says))
+        .map(|check| {
+            format!("[{}]{} {}\n", if check.ok { '+' } else { '-' }, check.name, check.says)
+        })
         .collect();
     page.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
     page
@@ -164,12 +171,19 @@ mod tests {
             silent.push(connect().await.unwrap());
         }
         let mut probe = connect().await.unwrap();
-        probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        probe
+            .write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .await
+            .unwrap();
         let mut answer = String::new();
-        tokio::time::timeout(Duration::from_secs(10), probe.read_to_string(&mut answer)).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(10), probe.read_to_string(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
         // The first ones have lost their places: 64 of one address are kept.
-        let ended = tokio::time::timeout(Duration::from_secs(10), silent[0].read(&mut [0; 16])).await;
+        let ended =
+            tokio::time::timeout(Duration::from_secs(10), silent[0].read(&mut [0; 16])).await;
         assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
         stop.cancel();
         drop(silent);

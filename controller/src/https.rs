@@ -96,7 +96,10 @@ impl Site for Open {
 }
 
 /// TLS that asks for no certificate of clients.
-fn tls(certificate: Arc<Certificate>, allowed: Option<&Tls>) -> Result<ServerConfig, rustls::Error> {
+fn tls(
+    certificate: Arc<Certificate>,
+    allowed: Option<&Tls>,
+) -> Result<ServerConfig, rustls::Error> {
     let config = spoken::server(allowed)?.with_no_client_auth().with_cert_resolver(certificate);
     Ok(with_protocols(config))
 }
@@ -133,7 +136,11 @@ impl ResolvesServerCert for Certificate {
 }
 
 /// Serves until `shutdown`, then lets open requests finish for a while.
-pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    site: Arc<impl Site>,
+    shutdown: CancellationToken,
+) {
     let name = site.name();
     let connection = |stream: TcpStream, held: Held| {
         let site = site.clone();
@@ -246,7 +253,11 @@ async fn speak<S>(
     let router = noted(router, activity.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(HANDSHAKE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(HANDSHAKE);
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut serving = std::pin::pin!(serving);
     let served = tokio::select! {

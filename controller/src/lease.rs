@@ -108,7 +108,18 @@ impl Elector {
     ) -> (Self, watch::Receiver<Leadership>) {
         let (leadership, receiver) = watch::channel(Leadership::default());
         let api = Api::namespaced(client, namespace);
-        (Self { api, name: name.into(), identity: identity.into(), timing, clock, leadership, floor }, receiver)
+        (
+            Self {
+                api,
+                name: name.into(),
+                identity: identity.into(),
+                timing,
+                clock,
+                leadership,
+                floor,
+            },
+            receiver,
+        )
     }
 
     /// Runs until `shutdown`, then gives the Lease up so that another can lead at once.
@@ -136,12 +147,21 @@ impl Elector {
         match tried {
             Ok(Ok(holder)) => self.tell_standby(state, holder, standby),
             Ok(Err(error)) => {
-                tracing::warn!(error = with_root(&error), lease = self.name, "lease not read or written");
+                tracing::warn!(
+                    error = with_root(&error),
+                    lease = self.name,
+                    "lease not read or written"
+                );
             }
-            Err(_) => tracing::warn!(lease = self.name, ?patience, "no answer about the lease in time"),
+            Err(_) => {
+                tracing::warn!(lease = self.name, ?patience, "no answer about the lease in time")
+            }
         }
         if state.expire(self.timing, self.clock.monotonic()) {
-            tracing::error!(lease = self.name, "leadership lost: the lease could not be renewed in time");
+            tracing::error!(
+                lease = self.name,
+                "leadership lost: the lease could not be renewed in time"
+            );
         }
         self.publish(state.leadership());
         tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
@@ -160,7 +180,9 @@ impl Elector {
     async fn attempt(&self, state: &mut State) -> kube::Result<String> {
         let lease = self.api.get_opt(&self.name).await?;
         let mut observed = lease.as_ref().map(observed);
-        if let Some(observed) = observed.as_mut().filter(|observed| replica::has_ended(&observed.holder)) {
+        if let Some(observed) =
+            observed.as_mut().filter(|observed| replica::has_ended(&observed.holder))
+        {
             // Nobody is left who could believe to lead.
             observed.holder.clear();
         }
@@ -168,11 +190,15 @@ impl Elector {
         let sent = self.clock.monotonic();
         let holder = observed.as_ref().map(|observed| observed.holder.clone()).unwrap_or_default();
         let action = state.step(observed, &self.identity, self.timing, sent);
-        let transitions = action.transitions(observed_transitions(lease.as_ref()), self.floor.get());
+        let transitions =
+            action.transitions(observed_transitions(lease.as_ref()), self.floor.get());
         let tried = match action {
             Action::Wait => Ok(()),
             Action::Create => {
-                let written = self.api.create(&PostParams::default(), &self.record(None, transitions, true)).await;
+                let written = self
+                    .api
+                    .create(&PostParams::default(), &self.record(None, transitions, true))
+                    .await;
                 self.conclude(state, written, sent)
             }
             Action::Renew => {
@@ -187,18 +213,31 @@ impl Elector {
         tried.map(|()| holder)
     }
 
-    fn conclude(&self, state: &mut State, written: kube::Result<Lease>, sent: Instant) -> kube::Result<()> {
+    fn conclude(
+        &self,
+        state: &mut State,
+        written: kube::Result<Lease>,
+        sent: Instant,
+    ) -> kube::Result<()> {
         match written {
             Ok(lease) => {
                 if state.won(observed(&lease), sent) {
-                    tracing::info!(lease = self.name, identity = self.identity, epoch = state.epoch(), "leading");
+                    tracing::info!(
+                        lease = self.name,
+                        identity = self.identity,
+                        epoch = state.epoch(),
+                        "leading"
+                    );
                 }
                 Ok(())
             }
             // Somebody else wrote between our read and our write; another look will show who.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 if state.lost() {
-                    tracing::error!(lease = self.name, "leadership lost: another process wrote the lease");
+                    tracing::error!(
+                        lease = self.name,
+                        "leadership lost: another process wrote the lease"
+                    );
                 }
                 Ok(())
             }
@@ -206,7 +245,12 @@ impl Elector {
         }
     }
 
-    async fn replace(&self, lease: Option<Lease>, transitions: u64, acquired: bool) -> kube::Result<Lease> {
+    async fn replace(
+        &self,
+        lease: Option<Lease>,
+        transitions: u64,
+        acquired: bool,
+    ) -> kube::Result<Lease> {
         let next = self.record(lease, transitions, acquired);
         self.api.replace(&self.name, &PostParams::default(), &next).await
     }
@@ -242,7 +286,9 @@ impl Elector {
             self.api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
         };
         match tokio::time::timeout(self.timing.retry, released).await {
-            Ok(Ok(())) => tracing::info!(lease = self.name, epoch = state.epoch(), "lease released"),
+            Ok(Ok(())) => {
+                tracing::info!(lease = self.name, epoch = state.epoch(), "lease released")
+            }
             Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "lease not released"),
             Err(_) => tracing::warn!(lease = self.name, "lease not released in time"),
         }
@@ -264,11 +310,16 @@ fn observed_transitions(lease: Option<&Lease>) -> u64 {
 fn observed(lease: &Lease) -> Observed {
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-    let duration = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+    let duration = spec
+        .and_then(|spec| spec.lease_duration_seconds)
+        .and_then(|seconds| u64::try_from(seconds).ok());
     Observed {
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
         holder,
         duration: duration.map(Duration::from_secs),
-        transitions: spec.and_then(|spec| spec.lease_transitions).and_then(|n| u64::try_from(n).ok()).unwrap_or(0),
+        transitions: spec
+            .and_then(|spec| spec.lease_transitions)
+            .and_then(|n| u64::try_from(n).ok())
+            .unwrap_or(0),
     }
 }

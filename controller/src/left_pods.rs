@@ -29,7 +29,9 @@ use crate::{
     context::{Context, Role},
     store::Key,
     work::Outcome,
-    workload::{WriteError, has_reservation, is_evicted, is_finished, is_group_workload, was_dispatched},
+    workload::{
+        WriteError, has_reservation, is_evicted, is_finished, is_group_workload, was_dispatched,
+    },
     write::answered,
 };
 
@@ -130,9 +132,17 @@ fn targets(pods: impl Iterator<Item = PodMeta>, workload: &Workload) -> Vec<Targ
     targets
 }
 
-async fn delete<K>(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error>
+async fn delete<K>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), kube::Error>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
@@ -141,10 +151,18 @@ where
 }
 
 /// The pods of the Workload's job here that the field selector selects, until `enough` are found. The API server is asked only for a Workload with quota.
-async fn find(ctx: &Context, workload: &Workload, fields: &str, enough: usize) -> Result<Vec<PodMeta>, kube::Error> {
+async fn find(
+    ctx: &Context,
+    workload: &Workload,
+    fields: &str,
+    enough: usize,
+) -> Result<Vec<PodMeta>, kube::Error> {
     let mut found = Vec::new();
-    let Some(selector) = selector(workload).filter(|_| is_charged_here(ctx.role, workload)) else { return Ok(found) };
-    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    let Some(selector) = selector(workload).filter(|_| is_charged_here(ctx.role, workload)) else {
+        return Ok(found);
+    };
+    let api: Api<Pod> =
+        Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
     let mut params = ListParams::default().labels(&selector.labels).fields(fields).limit(PAGE);
     for _ in 0..PAGES {
         let page = answered(api.list_metadata(&params)).await?;
@@ -156,7 +174,10 @@ async fn find(ctx: &Context, workload: &Workload, fields: &str, enough: usize) -
     }
     if found.is_empty() {
         // There may be some among the pods that were not read.
-        let message = format!("none of the first {} pods is of the job, and there are more", PAGE as usize * PAGES);
+        let message = format!(
+            "none of the first {} pods is of the job, and there are more",
+            PAGE as usize * PAGES
+        );
         return Err(kube::Error::Service(message.into()));
     }
     Ok(found)
@@ -166,7 +187,8 @@ async fn find(ctx: &Context, workload: &Workload, fields: &str, enough: usize) -
 fn is_of(pod: &PodMeta, workload: &Workload, is_exact: bool) -> bool {
     let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
     let is_named = || {
-        let is_of_slice = is_slice(workload) && is(names::WORKLOAD_SLICE_NAME, slice_name(workload));
+        let is_of_slice =
+            is_slice(workload) && is(names::WORKLOAD_SLICE_NAME, slice_name(workload));
         is(names::WORKLOAD, &workload.name_any()) || is_of_slice
     };
     controller(pod.owner_references()).is_some() && (is_exact || is_named())
@@ -178,7 +200,10 @@ fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
 
 fn is_charged_here(role: Role, workload: &Workload) -> bool {
     let elsewhere = role == Role::Hub && was_dispatched(workload);
-    has_reservation(workload) && !is_finished(workload) && !is_group_workload(workload) && !elsewhere
+    has_reservation(workload)
+        && !is_finished(workload)
+        && !is_group_workload(workload)
+        && !elsewhere
 }
 
 /// Selects the pods of a Workload's job; `None` for a pod, which is a job of its own.
@@ -212,7 +237,11 @@ mod tests {
     #[case::that_is_over(Role::Single, holding().condition("Finished", true, "", ""), false)]
     #[case::that_a_hub_sent(Role::Hub, sent(), false)]
     #[case::that_a_hub_keeps(Role::Hub, holding(), true)]
-    fn pods_are_looked_for_of_a_workload(#[case] role: Role, #[case] workload: Workload, #[case] want: bool) {
+    fn pods_are_looked_for_of_a_workload(
+        #[case] role: Role,
+        #[case] workload: Workload,
+        #[case] want: bool,
+    ) {
         assert_eq!(is_charged_here(role, &workload), want);
     }
 
@@ -221,7 +250,8 @@ mod tests {
     }
 
     fn with(metadata: serde_json::Value) -> Workload {
-        fixtures::workload("w").edit(|workload| workload.metadata = serde_json::from_value(metadata).unwrap())
+        fixtures::workload("w")
+            .edit(|workload| workload.metadata = serde_json::from_value(metadata).unwrap())
     }
 
     const LONG: &str = "a-name-that-is-longer-than-the-value-of-a-label-may-be-by-one-63";
@@ -271,8 +301,7 @@ mod tests {
         #[case] is_exact: bool,
         #[case] want: bool,
     ) {
-        let annotations_of_slice =
-            json!({"kueue.x-k8s.io/workload-slice-name": "s", "kueue.x-k8s.io/elastic-job": "true"});
+        let annotations_of_slice = json!({"kueue.x-k8s.io/workload-slice-name": "s", "kueue.x-k8s.io/elastic-job": "true"});
         let marks = json!({"name": "w", "annotations": annotations_of_slice});
         assert_eq!(is_of(&pod("p", &annotations, &owner), &with(marks), is_exact), want);
     }
@@ -284,7 +313,11 @@ mod tests {
     #[case::whose_pods_are_orphaned(
         json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan"]}), true, false
     )]
-    fn pods_are_deleted_of_a_job(#[case] metadata: serde_json::Value, #[case] is_evicted: bool, #[case] want: bool) {
+    fn pods_are_deleted_of_a_job(
+        #[case] metadata: serde_json::Value,
+        #[case] is_evicted: bool,
+        #[case] want: bool,
+    ) {
         let workload = holding().condition("Evicted", is_evicted, "Deactivated", "");
         assert_eq!(must_end(&json!({"metadata": metadata}), &workload), want);
     }
@@ -294,7 +327,8 @@ mod tests {
         let pods = [pod("a", &json!({}), &by("Job", "j")), pod("b", &json!({}), &by("Job", "j"))];
         let of_set = targets(pods.into_iter(), &with(owned("JobSet", "s")));
         assert_eq!(of_set, [Target::Job { name: "n".into(), uid: "j".into() }]);
-        let of_job = targets([pod("a", &json!({}), &by("Job", "u"))].into_iter(), &with(owned("Job", "n")));
+        let of_job =
+            targets([pod("a", &json!({}), &by("Job", "u"))].into_iter(), &with(owned("Job", "n")));
         assert_eq!(of_job, [Target::Pod { name: "a".into(), uid: "a".into() }]);
     }
 }

@@ -30,7 +30,8 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     let queue = Queue::default();
     triggers::connect(&ctx, &queue);
     let again = triggers::on_leadership(ctx.clone(), queue.clone(), shutdown.clone());
-    let inactive = triggers::on_inactive_queues(ctx.clone(), views.clone(), queue.clone(), shutdown.clone());
+    let inactive =
+        triggers::on_inactive_queues(ctx.clone(), views.clone(), queue.clone(), shutdown.clone());
     let rules = Rules::of(&ctx.config);
     let (ctx, views, rules) = (&ctx, &views, &rules);
     let look = |key| async move { perform::look(ctx, views, rules, key).await };

@@ -121,7 +121,12 @@ pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine
     for key in keys(&stores.pods) {
         apply(topology::pods::event(stores, &key));
     }
-    stores.local_queues.all().iter().filter_map(|queue| world::past_use(queue)).for_each(&mut apply);
+    stores
+        .local_queues
+        .all()
+        .iter()
+        .filter_map(|queue| world::past_use(queue))
+        .for_each(&mut apply);
     for workload in stores.workloads.all() {
         apply(world::known_workload(stores, config, &workload));
     }

@@ -51,8 +51,9 @@ mod tests {
     #[test]
     fn flood_writes_ten_lines_a_window_and_counts_the_rest() {
         let (limit, begin) = (LogLimit::default(), Instant::now());
-        let lines =
-            |at: u64| -> Vec<u64> { (0..1_000).filter_map(|_| limit.admit(begin + Duration::from_secs(at))).collect() };
+        let lines = |at: u64| -> Vec<u64> {
+            (0..1_000).filter_map(|_| limit.admit(begin + Duration::from_secs(at))).collect()
+        };
         assert_eq!(lines(0), [0; 10]);
         assert!(lines(9).is_empty());
         let next = lines(10);

@@ -24,8 +24,9 @@ pub(crate) use custom::Custom;
 pub(crate) use gauges::{Gauges, LastShares};
 use jobs::OfJobs;
 use labels::{
-    BuildLabels, ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels,
-    LocalQueueLabels, PreemptedLabels, QueueLabels, ReadyToEvictedLabels, ResultLabels, WriteLabels,
+    BuildLabels, ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels,
+    LocalQueueEvictedLabels, LocalQueueLabels, PreemptedLabels, QueueLabels, ReadyToEvictedLabels,
+    ResultLabels, WriteLabels,
 };
 pub use life::Readiness;
 use life::{Life, long_waits, waits};
@@ -68,7 +69,9 @@ impl ReplicaRole {
 
 // Kueue keeps the Prometheus defaults for the attempt's duration; ours take well under a millisecond, so finer below.
 fn attempts() -> Histogram {
-    Histogram::new([0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
+    Histogram::new([
+        0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    ])
 }
 
 /// All metrics of one controller, and the registry that renders them.
@@ -139,7 +142,8 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut page = String::new();
         // Writing into a String cannot fail.
-        let _ = text::encode(&mut page, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ =
+            text::encode(&mut page, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
         match self.custom.get() {
             Some(custom) => custom.onto(&page),
             None => page,
@@ -213,7 +217,11 @@ impl Metrics {
         }
         for cohort in cohorts {
             let (cohort, priority_class) = (cohort.clone(), queue.priority_class.clone());
-            self.cohort_admitted.inc(&CohortLabels { cohort, priority_class, replica_role: queue.replica_role });
+            self.cohort_admitted.inc(&CohortLabels {
+                cohort,
+                priority_class,
+                replica_role: queue.replica_role,
+            });
         }
     }
 
@@ -246,7 +254,12 @@ impl Metrics {
     }
 
     /// A workload was evicted.
-    pub fn evicted(&self, workload: &Workload, cluster_queue: &str, eviction: &CountedEviction<'_>) {
+    pub fn evicted(
+        &self,
+        workload: &Workload,
+        cluster_queue: &str,
+        eviction: &CountedEviction<'_>,
+    ) {
         let CountedEviction { reason, cause, first, ready } = *eviction;
         let (queue, local) = self.labels(workload, cluster_queue);
         let labels = EvictedLabels::new(queue, reason, cause);
@@ -280,26 +293,37 @@ impl Metrics {
 
     /// A workload was preempted for one of this ClusterQueue.
     pub fn preempted(&self, by: &str, reason: &'static str) {
-        let labels =
-            PreemptedLabels { preempting_cluster_queue: by.into(), reason, replica_role: self.role().as_str() };
+        let labels = PreemptedLabels {
+            preempting_cluster_queue: by.into(),
+            reason,
+            replica_role: self.role().as_str(),
+        };
         self.preempted.inc(&labels);
     }
 
     /// A workload of this ClusterQueue was replaced by what its job grew to.
     pub fn slice_replaced(&self, cluster_queue: &str) {
-        let labels = ClusterQueueLabels { cluster_queue: cluster_queue.into(), replica_role: self.role().as_str() };
+        let labels = ClusterQueueLabels {
+            cluster_queue: cluster_queue.into(),
+            replica_role: self.role().as_str(),
+        };
         self.slices_replaced.inc(&labels);
     }
 
     /// So many workloads of a ClusterQueue would have preempted others in this cycle and were skipped.
     pub fn preemptions_skipped(&self, cluster_queue: &str, count: usize) {
-        let labels = ClusterQueueLabels { cluster_queue: cluster_queue.into(), replica_role: self.role().as_str() };
+        let labels = ClusterQueueLabels {
+            cluster_queue: cluster_queue.into(),
+            replica_role: self.role().as_str(),
+        };
         self.preemption_skips.set(&labels, count);
     }
 
     /// We wrote something to the API server.
     pub fn wrote(&self, what: &'static str, ok: bool) {
-        self.writes.get_or_create(&WriteLabels { what, result: if ok { "ok" } else { "failed" } }).inc();
+        self.writes
+            .get_or_create(&WriteLabels { what, result: if ok { "ok" } else { "failed" } })
+            .inc();
     }
 
     /// A ClusterQueue is gone, and its series with it.
@@ -328,11 +352,18 @@ impl Metrics {
     }
 
     fn labels(&self, workload: &Workload, cluster_queue: &str) -> (QueueLabels, LocalQueueLabels) {
-        let priority_class =
-            workload.spec.priority_class_ref.as_ref().map(|class| class.name.clone()).unwrap_or_default();
+        let priority_class = workload
+            .spec
+            .priority_class_ref
+            .as_ref()
+            .map(|class| class.name.clone())
+            .unwrap_or_default();
         let replica_role = self.role().as_str();
-        let queue =
-            QueueLabels { cluster_queue: cluster_queue.into(), priority_class: priority_class.clone(), replica_role };
+        let queue = QueueLabels {
+            cluster_queue: cluster_queue.into(),
+            priority_class: priority_class.clone(),
+            replica_role,
+        };
         let local = LocalQueueLabels {
             name: workload.spec.queue_name.clone().unwrap_or_default(),
             namespace: workload.metadata.namespace.clone().unwrap_or_default(),
@@ -345,7 +376,11 @@ impl Metrics {
     fn register_all(&self, registry: &mut Registry) {
         let kueue = registry.sub_registry_with_prefix("kueue");
         kueue.register("build_info", "Version of this program", build_info());
-        kueue.register("admission_attempts", "Scheduling cycles by result", self.admission_attempts.clone());
+        kueue.register(
+            "admission_attempts",
+            "Scheduling cycles by result",
+            self.admission_attempts.clone(),
+        );
         kueue.register(
             "admission_attempt_duration_seconds",
             "Time of a scheduling cycle",
@@ -353,8 +388,16 @@ impl Metrics {
         );
         self.cluster.register(kueue);
         self.jobs.register(kueue);
-        kueue.register("cohort_subtree_admitted_workloads", "Admissions below a Cohort", self.cohort_admitted.family());
-        kueue.register("evicted_workloads", "Evictions per ClusterQueue and reason", self.evicted.family());
+        kueue.register(
+            "cohort_subtree_admitted_workloads",
+            "Admissions below a Cohort",
+            self.cohort_admitted.family(),
+        );
+        kueue.register(
+            "evicted_workloads",
+            "Evictions per ClusterQueue and reason",
+            self.evicted.family(),
+        );
         kueue.register(
             "evicted_workloads_once",
             "Workloads evicted at least once per reason",
@@ -365,7 +408,11 @@ impl Metrics {
             "Workloads that would have preempted others in the last such cycle, had others not needed the same room",
             self.preemption_skips.family(),
         );
-        kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.family());
+        kueue.register(
+            "preempted_workloads",
+            "Preemptions per preempting ClusterQueue",
+            self.preempted.family(),
+        );
         kueue.register(
             "replaced_workload_slices",
             "Workloads that were replaced by what their jobs grew to, per ClusterQueue",
@@ -383,7 +430,11 @@ impl Metrics {
         );
         let local = kueue.sub_registry_with_prefix("local_queue");
         self.local.register(local);
-        local.register("evicted_workloads", "Evictions per LocalQueue and reason", self.local_evicted.family());
+        local.register(
+            "evicted_workloads",
+            "Evictions per LocalQueue and reason",
+            self.local_evicted.family(),
+        );
         registry.sub_registry_with_prefix("switchyard").register(
             "api_writes",
             "Writes to the API server by what they were for",
@@ -438,7 +489,12 @@ mod tests {
             metrics.quota_reserved(&workload, queue, second);
             metrics.admitted(&workload, queue, &[format!("above-{queue}")], second, Some(second));
             metrics.ready(&workload, queue, Readiness { queued: second, admitted: second });
-            let eviction = CountedEviction { reason: "Preempted", cause: "", first: true, ready: Some(second) };
+            let eviction = CountedEviction {
+                reason: "Preempted",
+                cause: "",
+                first: true,
+                ready: Some(second),
+            };
             metrics.evicted(&workload, queue, &eviction);
             metrics.ungated("gate", queue, true, second);
             metrics.preempted(queue, "InClusterQueue");
@@ -447,7 +503,8 @@ mod tests {
             metrics.eviction_completed(queue, "Preempted", second);
             metrics.finished(&workload, queue, Some(second));
         }
-        let series = |with: &str| metrics.render().lines().filter(|line| line.contains(with)).count();
+        let series =
+            |with: &str| metrics.render().lines().filter(|line| line.contains(with)).count();
         let (kept, of_gone) = (series("=\"kept\""), series("=\"gone\""));
         assert!(kept > 0 && kept == of_gone);
         metrics.forget_cluster_queue("gone");

@@ -34,8 +34,13 @@ impl Object {
             metadata.remove("managedFields");
         }
         let metadata = ObjectMeta::deserialize(value.get("metadata").unwrap_or(&Value::Null))?;
-        let metadata =
-            ObjectMeta { labels: None, annotations: None, owner_references: None, finalizers: None, ..metadata };
+        let metadata = ObjectMeta {
+            labels: None,
+            annotations: None,
+            owner_references: None,
+            finalizers: None,
+            ..metadata
+        };
         Ok(Self { metadata, held: Held::new(value) })
     }
 
@@ -131,8 +136,7 @@ mod tests {
 
     #[test]
     fn listed_objects_get_their_type_back_and_lose_managed_fields() {
-        let listed =
-            json!({"metadata": {"name": "a", "namespace": "ns", "managedFields": [{}], "uid": "1"}, "spec": {"x": 1}});
+        let listed = json!({"metadata": {"name": "a", "namespace": "ns", "managedFields": [{}], "uid": "1"}, "spec": {"x": 1}});
         let mut object: Object = serde_json::from_value(listed).unwrap();
         object.typed(&ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&()));
         assert_eq!(object.metadata.uid.as_deref(), Some("1"));

@@ -3,8 +3,12 @@
 use std::{net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::Client;
-use switchyard_api::config::{Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp};
-use switchyard_scheduler::{self as engine, AdmissionFairSharing, Engine, FairStrategy, Name, Preemption, Settings};
+use switchyard_api::config::{
+    Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp,
+};
+use switchyard_scheduler::{
+    self as engine, AdmissionFairSharing, Engine, FairStrategy, Name, Preemption, Settings,
+};
 
 use crate::{
     clock::{Clock, SystemClock},
@@ -119,7 +123,8 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
         equivalence_hashing: config.enabled("SchedulingEquivalenceHashing"),
         partial_admission: config.enabled("PartialAdmission"),
         fair_sharing: config.fair_sharing.is_some(),
-        block_admission: config.wait_for_pods_ready.block_admission && config.waits_for_pods_ready(),
+        block_admission: config.wait_for_pods_ready.block_admission
+            && config.waits_for_pods_ready(),
         requeue_window: REQUEUE_WINDOW,
         topology: topology::gates(config),
         gates: engine::Gates {
@@ -131,7 +136,8 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
             prioritize_preemptors: config.enabled("PrioritizePreemptorWorkloads"),
             timestamp_buffer: config.enabled("SchedulerTimestampPreemptionBuffer"),
             release_failed_preemptors: config.enabled("BestEffortFIFOReleaseFailedPreemptors"),
-            use_counts_from_reservation: config.enabled("AdmissionFairSharingAnchorAtQuotaReservation"),
+            use_counts_from_reservation: config
+                .enabled("AdmissionFairSharingAnchorAtQuotaReservation"),
         },
     }
 }
@@ -139,9 +145,13 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
 /// How the engine preempts. [`crate::admit`] performs it.
 pub(crate) fn preemption(config: &Configuration) -> Preemption {
     let recompute_overlaps = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap");
-    let Some(sharing) = &config.fair_sharing else { return Preemption { recompute_overlaps, ..Preemption::default() } };
+    let Some(sharing) = &config.fair_sharing else {
+        return Preemption { recompute_overlaps, ..Preemption::default() };
+    };
     let fair_strategies = sharing.preemption_strategies.iter().map(|strategy| match strategy {
-        PreemptionStrategy::LessThanOrEqualToFinalShare => FairStrategy::LessThanOrEqualToFinalShare,
+        PreemptionStrategy::LessThanOrEqualToFinalShare => {
+            FairStrategy::LessThanOrEqualToFinalShare
+        }
         PreemptionStrategy::LessThanInitialShare => FairStrategy::LessThanInitialShare,
     });
     Preemption { recompute_overlaps, fair_strategies: fair_strategies.collect() }
@@ -150,7 +160,8 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
 /// The engine of a controller with this configuration, knowing nothing yet.
 pub(crate) fn engine(config: &Configuration) -> Engine {
     let engine = Engine::preempting(engine_settings(config), preemption(config));
-    let sharing = config.admission_fair_sharing.as_ref().filter(|_| config.enabled("AdmissionFairSharing"));
+    let sharing =
+        config.admission_fair_sharing.as_ref().filter(|_| config.enabled("AdmissionFairSharing"));
     let Some(sharing) = sharing else { return engine };
     engine.sharing_admission(AdmissionFairSharing {
         half_life: sharing.usage_half_life_time.std(),

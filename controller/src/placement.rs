@@ -43,6 +43,9 @@ pub struct Reservation {
 
 /// What a workload asks for, as the engine counts it.
 #[must_use]
-pub fn pod_sets(ctx: &crate::context::Context, workload: &v1beta2::Workload) -> Vec<switchyard_scheduler::PodSet> {
+pub fn pod_sets(
+    ctx: &crate::context::Context,
+    workload: &v1beta2::Workload,
+) -> Vec<switchyard_scheduler::PodSet> {
     crate::world::pod_sets(ctx, workload)
 }

@@ -51,7 +51,8 @@ fn value_of(class: &switchyard_api::v1beta2::WorkloadPriorityClass) -> i32 {
 }
 
 async fn look(ctx: &Context, key: Key) -> Outcome {
-    let Some(class) = ctx.stores.workload_priority_classes.by_key(&key).filter(|_| ctx.leading()) else {
+    let Some(class) = ctx.stores.workload_priority_classes.by_key(&key).filter(|_| ctx.leading())
+    else {
         return Outcome::Done;
     };
     let value = value_of(&class);
@@ -73,10 +74,9 @@ async fn look(ctx: &Context, key: Key) -> Outcome {
 }
 
 fn is_stale(workload: &Workload, class: &str, value: i32) -> bool {
-    let names =
-        workload.spec.priority_class_ref.as_ref().is_some_and(|reference| {
-            reference.kind == PriorityClassKind::WorkloadPriorityClass && reference.name == class
-        });
+    let names = workload.spec.priority_class_ref.as_ref().is_some_and(|reference| {
+        reference.kind == PriorityClassKind::WorkloadPriorityClass && reference.name == class
+    });
     let followed = workload::is_sent(workload) || variants::parent_of(workload).is_some();
     names && !followed && workload.spec.priority != Some(value) && !workload::is_finished(workload)
 }
@@ -91,7 +91,8 @@ mod tests {
     fn of_class(kind: PriorityClassKind, name: &str) -> Workload {
         fixtures::workload("a").edit(|workload| {
             let group = PriorityClassGroup::Kueue;
-            workload.spec.priority_class_ref = Some(PriorityClassRef { group, kind, name: name.into() });
+            workload.spec.priority_class_ref =
+                Some(PriorityClassRef { group, kind, name: name.into() });
             workload.spec.priority = Some(10);
         })
     }
@@ -107,7 +108,10 @@ mod tests {
     #[case::admitted(of_class(PriorityClassKind::WorkloadPriorityClass, "high").reserved("cq").admitted(), true)]
     #[case::finished(of_class(PriorityClassKind::WorkloadPriorityClass, "high").condition("Finished", true, "", ""), false)]
     #[case::of_another_class(of_class(PriorityClassKind::WorkloadPriorityClass, "low"), false)]
-    #[case::of_kubernetes_class_of_that_name(of_class(PriorityClassKind::PriorityClass, "high"), false)]
+    #[case::of_kubernetes_class_of_that_name(
+        of_class(PriorityClassKind::PriorityClass, "high"),
+        false
+    )]
     #[case::of_no_class(fixtures::workload("a"), false)]
     #[case::a_copy(copied(json!({"annotations": {"switchyard.dev/workload-uid": "u"}})), false)]
     #[case::a_copy_of_kueues_hub(copied(json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}})), false)]

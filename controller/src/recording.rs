@@ -87,7 +87,8 @@ impl Recorded {
 
     fn send(&mut self, text: serde_json::Result<String>, piece: fn(String) -> Piece) {
         let Some(recording) = &mut self.recording else { return };
-        let result = text.map_err(|error| error.to_string()).and_then(|text| recording.send(piece(text)));
+        let result =
+            text.map_err(|error| error.to_string()).and_then(|text| recording.send(piece(text)));
         if let Err(error) = result {
             tracing::warn!(file = %recording.file.display(), error, "recording ends; admission goes on");
             self.recording = None;
@@ -138,7 +139,9 @@ impl Recording {
         match &piece {
             Piece::Begin(header) if header.len() as u64 > self.each => {
                 let (size, each) = (header.len(), self.each);
-                return Err(format!("the state alone takes {size} bytes of the {each} that a file may; allow more"));
+                return Err(format!(
+                    "the state alone takes {size} bytes of the {each} that a file may; allow more"
+                ));
             }
             Piece::Begin(header) => self.written = header.len() as u64,
             Piece::Line(line) => self.written += line.len() as u64,
@@ -180,7 +183,9 @@ fn try_write_all(file: &Path, pieces: &Receiver<Piece>) -> std::io::Result<()> {
                 new.write_all(header.as_bytes())?;
                 out = Some(new);
             }
-            Piece::Line(line) => out.as_mut().map_or(Ok(()), |out| out.write_all(line.as_bytes()))?,
+            Piece::Line(line) => {
+                out.as_mut().map_or(Ok(()), |out| out.write_all(line.as_bytes()))?
+            }
         }
     }
     out.map_or(Ok(()), |mut out| out.flush())
@@ -201,17 +206,21 @@ mod tests {
     use super::*;
     use switchyard_scheduler::record::{Summary, replay};
     use switchyard_scheduler::{
-        Amount, ClusterQueue, FlavorQuotas, LocalQueue, LocalQueueKey, PodSet, Quota, ResourceFlavor, ResourceGroup,
-        Settings, Workload, WorkloadKey,
+        Amount, ClusterQueue, FlavorQuotas, LocalQueue, LocalQueueKey, PodSet, Quota,
+        ResourceFlavor, ResourceGroup, Settings, Workload, WorkloadKey,
     };
 
     const NOW: Time = Time::from_secs(1000);
 
     fn recorded(file: PathBuf, max_bytes: u64) -> Recorded {
-        let mut engine =
-            Recorded::new(Engine::new(Settings::default()), Some(&RecordingOptions { file, max_bytes }), NOW);
+        let mut engine = Recorded::new(
+            Engine::new(Settings::default()),
+            Some(&RecordingOptions { file, max_bytes }),
+            NOW,
+        );
         let quota = Quota { nominal: Amount::new(2), ..Quota::default() };
-        let flavors = vec![FlavorQuotas { name: "f".into(), resources: vec![("gpu".into(), quota)] }];
+        let flavors =
+            vec![FlavorQuotas { name: "f".into(), resources: vec![("gpu".into(), quota)] }];
         let group = ResourceGroup { covered_resources: vec!["gpu".into()], flavors };
         for event in [
             Event::Namespace { name: "n".into(), labels: Default::default() },
@@ -222,7 +231,10 @@ mod tests {
                 tolerations: Vec::new(),
                 topology_name: None,
             }),
-            Event::ClusterQueue(ClusterQueue { resource_groups: vec![group], ..ClusterQueue::new("q") }),
+            Event::ClusterQueue(ClusterQueue {
+                resource_groups: vec![group],
+                ..ClusterQueue::new("q")
+            }),
             Event::LocalQueue(LocalQueue::new(LocalQueueKey::new("n", "l"), "q")),
         ] {
             engine.apply(event, NOW);
@@ -234,9 +246,14 @@ mod tests {
     fn run(engine: &mut Recorded, jobs: usize) {
         for number in 0..jobs {
             let key = WorkloadKey::new("n", format!("w{number}"));
-            let pod_set = PodSet { requests: [("gpu".into(), Amount::new(1))].into(), ..PodSet::new("main", 1) };
-            let workload =
-                Workload { pod_sets: vec![pod_set], ..Workload::new(key.clone(), format!("u{number}"), "l", NOW) };
+            let pod_set = PodSet {
+                requests: [("gpu".into(), Amount::new(1))].into(),
+                ..PodSet::new("main", 1)
+            };
+            let workload = Workload {
+                pod_sets: vec![pod_set],
+                ..Workload::new(key.clone(), format!("u{number}"), "l", NOW)
+            };
             engine.apply(Event::Workload(Box::new(workload)), NOW);
             engine.cycle(NOW);
             if number % 3 == 0 {
@@ -282,7 +299,8 @@ mod tests {
         assert!(newest.cycles < 400, "{newest:?}");
         let old = replayed(&before(&file), |summary| summary.cycles > 0);
         assert!(!old.truncated);
-        let mut names: Vec<_> = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            dir.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["engine.jsonl", "engine.jsonl.1"]);
     }
@@ -299,7 +317,8 @@ mod tests {
         assert!(engine.recording.is_none());
         run(&mut engine, 5);
         assert_eq!(
-            engine.cluster_queue("q").unwrap().pending_active + engine.cluster_queue("q").unwrap().pending_inadmissible,
+            engine.cluster_queue("q").unwrap().pending_active
+                + engine.cluster_queue("q").unwrap().pending_inadmissible,
             1
         );
     }

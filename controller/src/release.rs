@@ -61,7 +61,8 @@ impl Gate {
 
     /// Measures how long after the admission of its workload a pod lost the gate.
     fn measure(&self, ctx: &Context, workload: &Workload) {
-        let admitted = condition(workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
+        let admitted = condition(workload, conditions::ADMITTED)
+            .map(|admitted| admitted.last_transition_time.0);
         if let (Some(cluster_queue), Some(admitted)) = (admitted_by(workload), admitted) {
             let waited = since(ctx.clock.now(), admitted);
             ctx.metrics.ungated(self.name, cluster_queue, is_group_workload(workload), waited);

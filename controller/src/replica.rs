@@ -20,7 +20,8 @@ struct Place {
 
 impl Place {
     fn own() -> Option<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().replace('-', "");
+        let boot =
+            fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().replace('-', "");
         let link = fs::read_link("/proc/self/ns/pid").ok()?;
         let namespace = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.to_owned();
         let pid = i32::try_from(std::process::id()).ok()?;
@@ -33,7 +34,8 @@ impl Place {
         let [boot, namespace, pid, began] = parts.as_slice() else { return None };
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
         let whole = boot.len() == 32 && digits(namespace) && digits(began);
-        let (boot, namespace, began) = ((*boot).to_owned(), (*namespace).to_owned(), (*began).to_owned());
+        let (boot, namespace, began) =
+            ((*boot).to_owned(), (*namespace).to_owned(), (*began).to_owned());
         Some(Self { boot, namespace, pid: pid.parse().ok()?, began }).filter(|_| whole)
     }
 }
@@ -55,7 +57,9 @@ pub fn name(otherwise: &str, random: u64) -> String {
         host => host,
     };
     match Place::own() {
-        Some(Place { boot, namespace, pid, began }) => format!("{host}_{boot}-{namespace}-{pid}-{began}"),
+        Some(Place { boot, namespace, pid, began }) => {
+            format!("{host}_{boot}-{namespace}-{pid}-{began}")
+        }
         None => format!("{host}_{random:016x}"),
     }
 }
@@ -70,7 +74,8 @@ pub fn has_ended(name: &str) -> bool {
     match began(their.pid) {
         Some(began) => began != their.began,
         // Perhaps it only cannot be seen.
-        None => Pid::from_raw(their.pid).is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH)),
+        None => Pid::from_raw(their.pid)
+            .is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH)),
     }
 }
 

@@ -58,29 +58,45 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     let run = |queue: &Queue<Key>| (queue.clone(), shutdown.clone());
     let cluster_queues = async {
         let (queue, shutdown) = run(&cluster_queues);
-        work::run(queue, WORKERS, shutdown, async |key| cluster_queue::look(ctx, views, memory, key).await).await;
+        work::run(queue, WORKERS, shutdown, async |key| {
+            cluster_queue::look(ctx, views, memory, key).await
+        })
+        .await;
     };
     let local_queues = async {
         let (queue, shutdown) = run(&local_queues);
-        work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, &memory.local_queues, key).await)
-            .await;
+        work::run(queue, WORKERS, shutdown, async |key| {
+            local_queue::look(ctx, views, &memory.local_queues, key).await
+        })
+        .await;
     };
     let cohorts = async {
         let (queue, shutdown) = run(&cohorts);
-        work::run(queue, WORKERS, shutdown, async |key| cohort::look(ctx, views, &memory.cohorts, key).await).await;
+        work::run(queue, WORKERS, shutdown, async |key| {
+            cohort::look(ctx, views, &memory.cohorts, key).await
+        })
+        .await;
     };
     let flavors = async {
         let (queue, shutdown) = run(&flavors);
-        work::run(queue, 1, shutdown, async |key| finalizers::flavor(ctx, &memory.flavor_deletions, key).await).await;
+        work::run(queue, 1, shutdown, async |key| {
+            finalizers::flavor(ctx, &memory.flavor_deletions, key).await
+        })
+        .await;
     };
     let checks = async {
         let (queue, shutdown) = run(&checks);
-        work::run(queue, 1, shutdown, async |key| finalizers::check(ctx, &memory.check_deletions, key).await).await;
+        work::run(queue, 1, shutdown, async |key| {
+            finalizers::check(ctx, &memory.check_deletions, key).await
+        })
+        .await;
     };
     let topologies = async {
         let (queue, shutdown) = run(&topologies);
-        work::run(queue, 1, shutdown, async |key| finalizers::topology(ctx, &memory.topology_deletions, key).await)
-            .await;
+        work::run(queue, 1, shutdown, async |key| {
+            finalizers::topology(ctx, &memory.topology_deletions, key).await
+        })
+        .await;
     };
     tokio::join!(cluster_queues, local_queues, cohorts, flavors, checks, topologies, everything);
 }
@@ -108,12 +124,20 @@ fn follow<K: Resource + 'static>(store: &Store<K>, queue: Queue<Key>) -> Queue<K
 async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 6], shutdown: CancellationToken) {
     let [cluster_queues, local_queues, cohorts, flavors, checks, topologies] = queues;
     let all = || {
-        ctx.stores.cluster_queues.all().iter().for_each(|queue| cluster_queues.add(Key::of(&**queue)));
+        ctx.stores
+            .cluster_queues
+            .all()
+            .iter()
+            .for_each(|queue| cluster_queues.add(Key::of(&**queue)));
         ctx.stores.local_queues.all().iter().for_each(|queue| local_queues.add(Key::of(&**queue)));
         ctx.stores.cohorts.all().iter().for_each(|cohort| cohorts.add(Key::of(&**cohort)));
         ctx.stores.resource_flavors.all().iter().for_each(|flavor| flavors.add(Key::of(&**flavor)));
         ctx.stores.admission_checks.all().iter().for_each(|check| checks.add(Key::of(&**check)));
-        ctx.stores.topologies.all().iter().for_each(|topology| topologies.add(Key::of(&**topology)));
+        ctx.stores
+            .topologies
+            .all()
+            .iter()
+            .for_each(|topology| topologies.add(Key::of(&**topology)));
     };
     ctx.each_term(&shutdown, all).await;
 }

@@ -47,7 +47,11 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
     }
 }
 
@@ -230,7 +234,9 @@ impl<K: Resource + 'static> Store<K> {
     /// Takes an object out as a watch would.
     pub fn remove(&self, key: &Key) {
         self.change(|objects| {
-            objects.remove(key).map(|old| vec![Change { key: key.clone(), old: Some(old), new: None }])
+            objects
+                .remove(key)
+                .map(|old| vec![Change { key: key.clone(), old: Some(old), new: None }])
         });
     }
 
@@ -248,7 +254,8 @@ impl<K: Resource + 'static> Store<K> {
 
     fn change(&self, edit: impl FnOnce(&mut Map<K>) -> Option<Vec<Change<K>>>) -> bool {
         let handlers = self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = edit(&mut self.0.objects.write().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default();
+        let changes = edit(&mut self.0.objects.write().unwrap_or_else(PoisonError::into_inner))
+            .unwrap_or_default();
         for change in &changes {
             for handler in &*handlers {
                 handler(change);
@@ -311,7 +318,8 @@ impl<K: Resource + 'static> Feed<K> {
         let key = Key::of(&object);
         self.store.change(|objects| {
             // What we wrote ourselves comes back as we observed it: that is told once.
-            let known = |current: &Arc<K>| !supersedes(&object, current) || same_version(&object, current);
+            let known =
+                |current: &Arc<K>| !supersedes(&object, current) || same_version(&object, current);
             let known = objects.get(&key).is_some_and(known);
             (!known).then(|| vec![put(objects, object)])
         });
@@ -332,16 +340,17 @@ impl<K: Resource + 'static> Feed<K> {
     fn replace(&mut self) {
         let listed = self.listing.take().unwrap_or_default();
         self.store.change(|objects| {
-            let gone: Vec<Key> = objects.keys().filter(|key| !listed.contains_key(*key)).cloned().collect();
+            let gone: Vec<Key> =
+                objects.keys().filter(|key| !listed.contains_key(*key)).cloned().collect();
             let mut changes = Vec::new();
             for key in gone {
                 let old = objects.remove(&key);
                 changes.push(Change { key, old, new: None });
             }
             for (key, object) in listed {
-                let fresh = objects
-                    .get(&key)
-                    .is_none_or(|current| supersedes(&*object, current) && !same_version(&*object, current));
+                let fresh = objects.get(&key).is_none_or(|current| {
+                    supersedes(&*object, current) && !same_version(&*object, current)
+                });
                 if fresh {
                     let old = objects.insert(key.clone(), object.clone());
                     changes.push(Change { key, old, new: Some(object) });
@@ -370,7 +379,9 @@ fn supersedes<K: Resource>(new: &K, current: &K) -> bool {
 }
 
 fn same_version<K: Resource>(a: &K, b: &K) -> bool {
-    a.uid() == b.uid() && a.meta().resource_version.is_some() && a.meta().resource_version == b.meta().resource_version
+    a.uid() == b.uid()
+        && a.meta().resource_version.is_some()
+        && a.meta().resource_version == b.meta().resource_version
 }
 
 fn version<K: Resource>(object: &K) -> Option<u64> {

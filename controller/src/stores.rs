@@ -128,7 +128,8 @@ impl Stores {
         enabled.retain(|kind| kind.is_watched());
         let dependencies = enabled.iter().flat_map(|kind| kind.dependencies());
         // One watch for each kind.
-        let dependencies = dependencies.filter(|needed| enabled.iter().all(|kind| kind.id() != **needed));
+        let dependencies =
+            dependencies.filter(|needed| enabled.iter().all(|kind| kind.id() != **needed));
         let mut distinct: Vec<KindId> = Vec::new();
         for needed in dependencies {
             if !distinct.contains(needed) {
@@ -170,7 +171,9 @@ impl Stores {
         let value = job.value();
         let Some(needed) = kind.depends_on(&value) else { return job };
         let watched = self.watched(needed.kind.group, needed.kind.kind);
-        let Some(found) = watched.and_then(|watched| watched.store.get(&needed.namespace, &needed.name)) else {
+        let Some(found) =
+            watched.and_then(|watched| watched.store.get(&needed.namespace, &needed.name))
+        else {
             return job;
         };
         let mut attached = Arc::unwrap_or_clone(value);
@@ -189,7 +192,10 @@ impl Stores {
             if above.contains(&name) {
                 return Vec::new();
             }
-            next = self.cohorts.get("", &name).and_then(|cohort| named(cohort.spec.parent_name.clone()));
+            next = self
+                .cohorts
+                .get("", &name)
+                .and_then(|cohort| named(cohort.spec.parent_name.clone()));
             above.push(name);
         }
         above
@@ -210,7 +216,13 @@ impl Stores {
             tasks: &mut JoinSet<anyhow::Result<()>>,
             shutdown: &CancellationToken,
         ) where
-            K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+            K: Resource<DynamicType = ()>
+                + Clone
+                + DeserializeOwned
+                + Debug
+                + Send
+                + Sync
+                + 'static,
         {
             let (api, kind) = (Api::all(client.clone()), K::plural(&()).into_owned());
             let watch = watcher(api, watcher::Config::default()).default_backoff();
@@ -245,7 +257,8 @@ impl Stores {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
-            let gated = kind_for(&jobs.resource.group, &jobs.resource.kind).is_some_and(|it| it.held() == Held::Gated);
+            let gated = kind_for(&jobs.resource.group, &jobs.resource.kind)
+                .is_some_and(|it| it.held() == Held::Gated);
             // Of all pods of a cluster only those that are queued.
             let config = if gated { managed() } else { watcher::Config::default() };
             let watch = watcher(api, config).backoff(Patience::default());
@@ -263,17 +276,38 @@ impl Stores {
         shutdown: &CancellationToken,
     ) {
         if config.enabled("FailureRecoveryPolicy") {
-            let pods = watcher(Api::<PartialObjectMeta<Pod>>::all(client.clone()), watcher::Config::default())
-                .default_backoff();
-            let pods = pods.try_filter_map(|event| std::future::ready(Ok(only(event, failure_recovery::is_eligible))));
-            tasks.spawn(feed(pods, "pods".to_owned(), false, self.ending_pods.clone(), |_| (), shutdown.clone()));
+            let pods = watcher(
+                Api::<PartialObjectMeta<Pod>>::all(client.clone()),
+                watcher::Config::default(),
+            )
+            .default_backoff();
+            let pods = pods.try_filter_map(|event| {
+                std::future::ready(Ok(only(event, failure_recovery::is_eligible)))
+            });
+            tasks.spawn(feed(
+                pods,
+                "pods".to_owned(),
+                false,
+                self.ending_pods.clone(),
+                |_| (),
+                shutdown.clone(),
+            ));
         } else {
             self.ending_pods.set_ready();
         }
         // There are few or none in most clusters: the API server finds them in its cache, without reading all pods from etcd.
-        let elastic = watcher::Config::default().labels(&format!("{}=true", names::ELASTIC_POD)).any_semantic();
+        let elastic = watcher::Config::default()
+            .labels(&format!("{}=true", names::ELASTIC_POD))
+            .any_semantic();
         let pods = watcher(Api::<Pod>::all(client.clone()), elastic).default_backoff();
-        tasks.spawn(feed(pods, "pods".to_owned(), false, self.elastic_pods.clone(), |_| (), shutdown.clone()));
+        tasks.spawn(feed(
+            pods,
+            "pods".to_owned(),
+            false,
+            self.elastic_pods.clone(),
+            |_| (),
+            shutdown.clone(),
+        ));
     }
 
     fn watch_provisioning(
@@ -282,11 +316,14 @@ impl Stores {
         tasks: &mut JoinSet<anyhow::Result<()>>,
         shutdown: &CancellationToken,
     ) {
-        let requests = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
-        let (kind, store) = (ProvisioningRequest::plural(&()).into_owned(), self.provisioning_requests.clone());
+        let requests = watcher(Api::all(client.clone()), watcher::Config::default())
+            .backoff(Patience::default());
+        let (kind, store) =
+            (ProvisioningRequest::plural(&()).into_owned(), self.provisioning_requests.clone());
         tasks.spawn(feed(requests, kind, true, store, |_| (), shutdown.clone()));
         let templates =
-            watcher(Api::<PartialObjectMeta<PodTemplate>>::all(client.clone()), managed()).default_backoff();
+            watcher(Api::<PartialObjectMeta<PodTemplate>>::all(client.clone()), managed())
+                .default_backoff();
         let (kind, store) = (PodTemplate::plural(&()).into_owned(), self.pod_templates.clone());
         tasks.spawn(feed(templates, kind, false, store, |_| (), shutdown.clone()));
     }
@@ -305,14 +342,17 @@ impl Stores {
             self.device_classes.set_ready();
             return;
         }
-        let templates = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
-        let (kind, store) = (ResourceClaimTemplate::plural(&()).into_owned(), self.claim_templates.clone());
+        let templates = watcher(Api::all(client.clone()), watcher::Config::default())
+            .backoff(Patience::default());
+        let (kind, store) =
+            (ResourceClaimTemplate::plural(&()).into_owned(), self.claim_templates.clone());
         tasks.spawn(feed(templates, kind, true, store, |_| (), shutdown.clone()));
         if !rules.extended_resources {
             self.device_classes.set_ready();
             return;
         }
-        let classes = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
+        let classes = watcher(Api::all(client.clone()), watcher::Config::default())
+            .backoff(Patience::default());
         let (kind, store) = (DeviceClass::plural(&()).into_owned(), self.device_classes.clone());
         tasks.spawn(feed(classes, kind, true, store, |_| (), shutdown.clone()));
     }
@@ -344,8 +384,12 @@ impl Stores {
             }
         };
         if tokio::time::timeout(deadline, all).await.is_err() {
-            let mut missing: Vec<_> =
-                self.watches().into_iter().filter(|watch| !watch.ready).map(|watch| watch.kind).collect();
+            let mut missing: Vec<_> = self
+                .watches()
+                .into_iter()
+                .filter(|watch| !watch.ready)
+                .map(|watch| watch.kind)
+                .collect();
             if missing.is_empty() {
                 missing.push("nodes or pods".to_owned());
             }
@@ -362,7 +406,11 @@ impl Stores {
     #[must_use]
     pub fn watches(&self) -> Vec<WatchState> {
         fn state<K: Resource<DynamicType = ()> + 'static>(store: &Store<K>) -> WatchState {
-            WatchState { kind: K::plural(&()).into_owned(), ready: store.is_ready(), broken_for: store.broken_for() }
+            WatchState {
+                kind: K::plural(&()).into_owned(),
+                ready: store.is_ready(),
+                broken_for: store.broken_for(),
+            }
         }
         let mut states = vec![
             state(&self.workloads),
@@ -388,7 +436,9 @@ impl Stores {
             state(&self.device_classes),
         ];
         // They may be read late, when the first Topology comes: nobody but the engine waits for them then.
-        states.extend([state(&self.nodes), state(&self.pods)].into_iter().filter(|state| state.ready));
+        states.extend(
+            [state(&self.nodes), state(&self.pods)].into_iter().filter(|state| state.ready),
+        );
         states.extend(self.jobs.iter().chain(&self.dependencies).map(|jobs| WatchState {
             kind: jobs.resource.plural.clone(),
             ready: jobs.store.is_ready(),
@@ -449,7 +499,11 @@ where
     let mut events = std::pin::pin!(events);
     let (mut broken, mut absent) = (false, false);
     loop {
-        let next = if broken { tokio::time::timeout(QUIET, events.next()).await } else { Ok(events.next().await) };
+        let next = if broken {
+            tokio::time::timeout(QUIET, events.next()).await
+        } else {
+            Ok(events.next().await)
+        };
         let recovered = match next {
             Ok(Some(Ok(event))) => {
                 if absent && matches!(event, Event::InitDone) {
@@ -461,7 +515,10 @@ where
             Ok(Some(Err(error))) if is_absent(&error) => {
                 if !absent {
                     absent = true;
-                    tracing::info!(kind, "the cluster does not know this kind, waiting for its CRD");
+                    tracing::info!(
+                        kind,
+                        "the cluster does not know this kind, waiting for its CRD"
+                    );
                 }
                 feed.absent()
             }
@@ -500,7 +557,8 @@ mod tests {
     async fn a_quiet_watch_that_was_broken_runs_again_when_no_error_comes() {
         let store: Store<ConfigMap> = Store::default();
         let error = || Err(std::io::Error::other("connection refused"));
-        let said = stream::iter([Ok(Event::Init), Ok(Event::InitDone), error(), error()]).chain(stream::pending());
+        let said = stream::iter([Ok(Event::Init), Ok(Event::InitDone), error(), error()])
+            .chain(stream::pending());
         let watch = follow(said, "configmaps", Feed::new(store.clone()), |_| false);
         let mut watch = std::pin::pin!(watch);
         assert!(tokio::time::timeout(QUIET / 2, watch.as_mut()).await.is_err());
@@ -529,7 +587,8 @@ mod tests {
         let mut config = Configuration::default();
         config.integrations.frameworks = vec!["trainer.kubeflow.org/trainjob".to_owned()];
         let stores = Stores::new(&config);
-        let kinds: Vec<&str> = stores.dependencies.iter().map(|it| it.resource.kind.as_str()).collect();
+        let kinds: Vec<&str> =
+            stores.dependencies.iter().map(|it| it.resource.kind.as_str()).collect();
         assert_eq!(kinds, ["ClusterTrainingRuntime", "TrainingRuntime"]);
 
         let kind = kind_for("trainer.kubeflow.org", "TrainJob").unwrap();
@@ -586,17 +645,28 @@ mod tests {
     async fn of_devices_that_are_not_charged_nothing_is_watched() {
         for (sentence, off, ready) in [
             ("all are charged", &[][..], [false, false]),
-            ("those of extended resources are not", &["KueueDRAIntegrationExtendedResource"], [false, true]),
+            (
+                "those of extended resources are not",
+                &["KueueDRAIntegrationExtendedResource"],
+                [false, true],
+            ),
             ("none is", &["KueueDRAIntegration"], [true, true]),
         ] {
             let mut config = Configuration::default();
             config.feature_gates = off.iter().map(|gate| ((*gate).to_owned(), false)).collect();
             let silent = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
-                std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
+                std::future::pending::<
+                    Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>,
+                >()
             });
-            let (stores, shutdown, mut tasks) = (Stores::new(&config), CancellationToken::new(), JoinSet::new());
+            let (stores, shutdown, mut tasks) =
+                (Stores::new(&config), CancellationToken::new(), JoinSet::new());
             stores.watch_devices(&Client::new(silent, "default"), &config, &mut tasks, &shutdown);
-            assert_eq!([stores.claim_templates.is_ready(), stores.device_classes.is_ready()], ready, "{sentence}");
+            assert_eq!(
+                [stores.claim_templates.is_ready(), stores.device_classes.is_ready()],
+                ready,
+                "{sentence}"
+            );
             assert_eq!(tasks.len(), ready.iter().filter(|ready| !**ready).count(), "{sentence}");
             shutdown.cancel();
         }

@@ -10,7 +10,8 @@ use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter, Layer, fmt::MakeWriter, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt,
+    EnvFilter, Layer, fmt::MakeWriter, layer::SubscriberExt, registry::LookupSpan,
+    util::SubscriberInitExt,
 };
 
 /// The target of the audit stream. It is written at every level of the log, unless the filter names it.
@@ -49,7 +50,9 @@ pub fn traces_configured() -> bool {
 pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::Result<Telemetry> {
     let filter = self::filter(filter)?;
     let provider = traces_configured().then(|| exporter(service, None)).transpose()?;
-    let traces = provider.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(service)));
+    let traces = provider
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(service)));
     tracing_subscriber::registry()
         .with(filter)
         .with(traces)
@@ -159,7 +162,11 @@ mod tests {
         for (case, event, expected) in [
             ("an ordinary one", "INFO a: b=1\n", "INFO a: b=1\n"),
             ("other scripts", "INFO grün 日本\n", "INFO grün 日本\n"),
-            ("a forged line", "WARN x=a\nINFO agent enrolled\n", "WARN x=a\\nINFO agent enrolled\n"),
+            (
+                "a forged line",
+                "WARN x=a\nINFO agent enrolled\n",
+                "WARN x=a\\nINFO agent enrolled\n",
+            ),
             ("a carriage return", "WARN a\r\nb\n", "WARN a\\r\\nb\n"),
             ("colours", "WARN \u{1b}[31ma\n", "WARN \\u{1b}[31ma\n"),
             ("separators of Unicode", "WARN a\u{2028}b\u{85}c\n", "WARN a\\u{2028}b\\u{85}c\n"),
@@ -190,7 +197,8 @@ mod tests {
         for format in [LogFormat::Plain, LogFormat::Json] {
             let log = Written::default();
             let to = log.clone();
-            let subscriber = tracing_subscriber::registry().with(logs(format, move || OneLine(to.clone())));
+            let subscriber =
+                tracing_subscriber::registry().with(logs(format, move || OneLine(to.clone())));
             tracing::subscriber::with_default(subscriber, || {
                 let span = tracing::info_span!("span", name = %forged);
                 let _entered = span.enter();
@@ -204,7 +212,9 @@ mod tests {
 
     #[test]
     fn audit_stream_is_written_unless_the_filter_names_it() {
-        for (given, written) in [("info", true), ("error", true), ("off", true), ("switchyard::audit=off", false)] {
+        for (given, written) in
+            [("info", true), ("error", true), ("off", true), ("switchyard::audit=off", false)]
+        {
             let filter = filter(given).unwrap();
             let subscriber = tracing_subscriber::registry().with(filter);
             let enabled = tracing::subscriber::with_default(
@@ -221,7 +231,8 @@ mod tests {
         let endpoint = format!("http://{}", collector.local_addr().unwrap());
         let provider = exporter("test", Some(&endpoint)).unwrap();
         provider.tracer("test").in_span("work", |_| ());
-        let flushed = tokio::task::spawn_blocking(move || Telemetry { provider: Some(provider) }.shutdown());
+        let flushed =
+            tokio::task::spawn_blocking(move || Telemetry { provider: Some(provider) }.shutdown());
         let said = async {
             let (mut stream, _) = collector.accept().await.unwrap();
             let mut preface = [0; 14];

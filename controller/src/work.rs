@@ -223,8 +223,12 @@ impl<K: Ord + Clone> State<K> {
 
 /// Runs `look` over the queue's keys, at most `concurrency` at a time, until `shutdown`. Looks that have begun are
 /// finished first.
-pub async fn run<K, F, Fut>(queue: Queue<K>, concurrency: usize, shutdown: CancellationToken, look: F)
-where
+pub async fn run<K, F, Fut>(
+    queue: Queue<K>,
+    concurrency: usize,
+    shutdown: CancellationToken,
+    look: F,
+) where
     K: Ord + Clone + Send + 'static,
     F: Fn(K) -> Fut,
     Fut: Future<Output = Outcome> + Send,
@@ -304,7 +308,9 @@ mod tests {
             }
             Outcome::Done
         };
-        tokio::time::timeout(Duration::from_secs(5), run(queue, 4, shutdown.clone(), look)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), run(queue, 4, shutdown.clone(), look))
+            .await
+            .unwrap();
         assert_eq!((most.into_inner(), done.into_inner()), (4, 20));
     }
 }

@@ -59,7 +59,8 @@ pub enum Phase {
 /// Whether it is the workload of a group of pods.
 #[must_use]
 pub fn is_group_workload(workload: &Workload) -> bool {
-    let annotation = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::IS_GROUP_WORKLOAD));
+    let annotation =
+        workload.metadata.annotations.as_ref().and_then(|all| all.get(names::IS_GROUP_WORKLOAD));
     annotation.is_some_and(|value| value == "true")
 }
 
@@ -85,7 +86,10 @@ pub(crate) const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
 pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bool) -> bool {
     let sent_to = status(workload).and_then(|status| {
         let dispatch = status.dispatch.as_ref();
-        status.cluster_name.as_deref().or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()))
+        status
+            .cluster_name
+            .as_deref()
+            .or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()))
     });
     !is_group_workload(workload) && is_left_on_cluster(workload) && sent_to.is_some_and(awaited)
 }
@@ -93,7 +97,8 @@ pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bo
 /// What makes the pods of a group and owns its workload.
 #[must_use]
 pub fn maker_of(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
-    let mut owners = workload.metadata.owner_references.iter().flatten().filter(|_| is_group_workload(workload));
+    let mut owners =
+        workload.metadata.owner_references.iter().flatten().filter(|_| is_group_workload(workload));
     owners.find_map(|owner| {
         let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
         kind.serving().map(|_| (kind, owner))
@@ -164,7 +169,8 @@ pub fn is_admitted(workload: &Workload) -> bool {
 /// How long all its pods have been ready, if they are.
 #[must_use]
 pub fn ready_for(workload: &Workload, now: Timestamp) -> Option<Duration> {
-    let ready = condition(workload, conditions::PODS_READY).filter(|ready| ready.status == conditions::TRUE)?;
+    let ready = condition(workload, conditions::PODS_READY)
+        .filter(|ready| ready.status == conditions::TRUE)?;
     Some(since(now, ready.last_transition_time.0))
 }
 
@@ -204,7 +210,8 @@ pub fn is_evicted(workload: &Workload) -> bool {
 #[must_use]
 pub fn is_on_hold(workload: &Workload) -> bool {
     condition(workload, conditions::QUOTA_RESERVED).is_some_and(|condition| {
-        condition.status == conditions::FALSE && condition.reason == reasons::quota_reserved::ON_HOLD
+        condition.status == conditions::FALSE
+            && condition.reason == reasons::quota_reserved::ON_HOLD
     })
 }
 
@@ -238,7 +245,10 @@ pub fn is_admissible_but_for_gates(workload: &Workload) -> bool {
 /// cannot take out of the status what another manager wrote.
 #[must_use]
 pub fn admission(status: &WorkloadStatus) -> Option<&Admission> {
-    status.admission.as_ref().filter(|_| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED))
+    status
+        .admission
+        .as_ref()
+        .filter(|_| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED))
 }
 
 /// The ClusterQueue that it has quota in.
@@ -263,7 +273,8 @@ pub fn created(workload: &Workload) -> Timestamp {
 /// priorities do not order the heads of queues, neither may what was preempted come before who got its quota by that.
 #[must_use]
 pub fn queue_time(workload: &Workload, by_eviction: bool, by_priority: bool) -> Timestamp {
-    let holding = |type_| condition(workload, type_).filter(|condition| condition.status == conditions::TRUE);
+    let holding =
+        |type_| condition(workload, type_).filter(|condition| condition.status == conditions::TRUE);
     let evicted = holding(conditions::EVICTED).filter(|evicted| match evicted.reason.as_str() {
         reasons::evicted::PODS_READY_TIMEOUT => by_eviction,
         reasons::evicted::ADMISSION_CHECK => true,
@@ -272,8 +283,9 @@ pub fn queue_time(workload: &Workload, by_eviction: bool, by_priority: bool) -> 
     if let Some(evicted) = evicted {
         return evicted.last_transition_time.0;
     }
-    let reclaimed = holding(conditions::PREEMPTED)
-        .filter(|preempted| !by_priority && preempted.reason == reasons::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING);
+    let reclaimed = holding(conditions::PREEMPTED).filter(|preempted| {
+        !by_priority && preempted.reason == reasons::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING
+    });
     let Some(preempted) = reclaimed else { return created(workload) };
     let at = preempted.last_transition_time.0;
     // Later than the preemptor, whose time may be the same.
@@ -303,12 +315,16 @@ mod tests {
 
     #[test]
     fn what_was_reclaimed_comes_after_its_preemptor_where_priorities_do_not_order_heads() {
-        let preempted =
-            |reason: &str| fixtures::workload("a").created(100).condition_at(150, "Preempted", true, reason, "");
+        let preempted = |reason: &str| {
+            fixtures::workload("a").created(100).condition_at(150, "Preempted", true, reason, "")
+        };
         let reclaimed = preempted("InCohortReclaimWhileBorrowing");
         assert_eq!(queue_time(&reclaimed, true, true).as_millisecond(), 100_000);
         assert_eq!(queue_time(&reclaimed, true, false).as_millisecond(), 150_001);
-        assert_eq!(queue_time(&preempted("InCohortReclamation"), true, false).as_millisecond(), 100_000);
+        assert_eq!(
+            queue_time(&preempted("InCohortReclamation"), true, false).as_millisecond(),
+            100_000
+        );
     }
 
     #[rstest::rstest]
@@ -335,10 +351,14 @@ mod tests {
 
     #[test]
     fn held_and_gated_workloads_are_not_queued() {
-        let by = |gates| fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", gates);
+        let by =
+            |gates| fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", gates);
         assert!(is_admissible(&fixtures::workload("a"), true));
         assert!(!is_admissible(&fixtures::workload("a").inactive(), true));
-        assert!(!is_admissible(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", ""), true));
+        assert!(!is_admissible(
+            &fixtures::workload("a").condition("QuotaReserved", false, "OnHold", ""),
+            true
+        ));
         assert!(!is_admissible(&by("x.io/y"), true));
         assert!(is_admissible(&by("x.io/y"), false), "the gate is off");
         assert!(is_admissible(&by(""), true));

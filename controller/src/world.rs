@@ -18,7 +18,10 @@ use switchyard_api::{
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 
-use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores, topology, variants::family};
+use crate::{
+    context::Context, engine_task::Kind, options, store::Key, stores::Stores, topology,
+    variants::family,
+};
 
 /// The event that tells the engine how this object stands now, or that it is gone.
 pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
@@ -31,10 +34,12 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
                 labels: namespace.metadata.labels.clone().unwrap_or_default(),
             },
         ),
-        Kind::Topology => stores.topologies.by_key(key).filter(|_| !stores.awaits_nodes()).map_or_else(
-            || Event::TopologyDeleted { name: name() },
-            |topology| Event::Topology { name: name(), levels: queue::levels(&topology) },
-        ),
+        Kind::Topology => {
+            stores.topologies.by_key(key).filter(|_| !stores.awaits_nodes()).map_or_else(
+                || Event::TopologyDeleted { name: name() },
+                |topology| Event::Topology { name: name(), levels: queue::levels(&topology) },
+            )
+        }
         Kind::Node => topology::nodes::event(stores, key),
         Kind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
             || Event::ResourceFlavorDeleted { name: name() },
@@ -44,10 +49,10 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
             || Event::AdmissionCheckDeleted { name: name() },
             |check| Event::AdmissionCheck(admission_check(&check)),
         ),
-        Kind::Cohort => stores
-            .cohorts
-            .by_key(key)
-            .map_or_else(|| Event::CohortDeleted { name: name() }, |cohort| Event::Cohort(queue::cohort(&cohort))),
+        Kind::Cohort => stores.cohorts.by_key(key).map_or_else(
+            || Event::CohortDeleted { name: name() },
+            |cohort| Event::Cohort(queue::cohort(&cohort)),
+        ),
         Kind::ClusterQueue => stores.cluster_queues.by_key(key).map_or_else(
             || Event::ClusterQueueDeleted { name: name() },
             |cluster_queue| Event::ClusterQueue(queue::cluster_queue(&cluster_queue)),
@@ -69,7 +74,10 @@ pub(crate) fn past_use(queue: &v1beta2::LocalQueue) -> Option<Event> {
     let nanos = |text: &str| parse(text).map_or(0, Exact::nanos);
     Some(Event::PastUse {
         queue: queue::local_queue(queue).key,
-        consumed: consumed.iter().map(|(name, used)| (Name::from(name.as_str()), nanos(&used.0))).collect(),
+        consumed: consumed
+            .iter()
+            .map(|(name, used)| (Name::from(name.as_str()), nanos(&used.0)))
+            .collect(),
     })
 }
 
@@ -82,8 +90,13 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
 }
 
 /// The event that tells the engine of a workload that is there.
-pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v1beta2::Workload) -> Event {
-    let rules = RequestRules::of(stores, config, object.metadata.namespace.as_deref().unwrap_or_default());
+pub(crate) fn known_workload(
+    stores: &Stores,
+    config: &Configuration,
+    object: &v1beta2::Workload,
+) -> Event {
+    let rules =
+        RequestRules::of(stores, config, object.metadata.namespace.as_deref().unwrap_or_default());
     let mut known = workload::workload(object, &rules, ordering(config));
     if config.enabled(variants::FEATURE_GATE) {
         family::tell(stores, object, &mut known);
@@ -135,7 +148,10 @@ fn above_charge(
         let pod_set = pod_sets.iter().find(|pod_set| *pod_set.name == *assigned.name)?;
         let count = i64::from(assigned.count.unwrap_or(pod_set.count));
         let exceeds = |resource: &&str| {
-            let charged = assigned.resource_usage.get(resource).map_or(0, |charged| amount_of(resource, charged));
+            let charged = assigned
+                .resource_usage
+                .get(resource)
+                .map_or(0, |charged| amount_of(resource, charged));
             let asked = pod_set.requests.get(*resource).map_or(0, |amount| amount.get());
             asked.saturating_mul(count) > charged
         };
@@ -169,7 +185,8 @@ fn admission_check(check: &v1beta2::AdmissionCheck) -> engine::AdmissionCheck {
     engine::AdmissionCheck {
         name: name_of(check),
         controller: check.spec.controller_name.clone(),
-        active: status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE)),
+        active: status
+            .is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE)),
     }
 }
 
@@ -194,9 +211,16 @@ mod tests {
 
     fn told(assignment: &Value, requests: &[(&str, i64)]) -> Option<(String, String)> {
         let admission = json!({"clusterQueue": "all", "podSetAssignments": [assignment]});
-        let requests = requests.iter().map(|(resource, amount)| (Name::from(*resource), engine::Amount::new(*amount)));
-        let pod_set = engine::PodSet { requests: requests.collect(), ..engine::PodSet::new("main", 3) };
-        above_charge(&serde_json::from_value(admission).unwrap(), &[pod_set], &BTreeSet::from(["cpu", "memory"]))
+        let requests = requests
+            .iter()
+            .map(|(resource, amount)| (Name::from(*resource), engine::Amount::new(*amount)));
+        let pod_set =
+            engine::PodSet { requests: requests.collect(), ..engine::PodSet::new("main", 3) };
+        above_charge(
+            &serde_json::from_value(admission).unwrap(),
+            &[pod_set],
+            &BTreeSet::from(["cpu", "memory"]),
+        )
     }
 
     #[rstest]

@@ -21,7 +21,8 @@ pub(crate) async fn answered<T>(request: impl Future<Output = kube::Result<T>>) 
     match tokio::time::timeout(ANSWER_DEADLINE, request).await {
         Ok(answer) => answer,
         Err(_) => {
-            let message = format!("no answer from the API server within {} s", ANSWER_DEADLINE.as_secs());
+            let message =
+                format!("no answer from the API server within {} s", ANSWER_DEADLINE.as_secs());
             Err(kube::Error::Service(message.into()))
         }
     }
@@ -80,7 +81,12 @@ where
     ///
     /// # Errors
     /// [`WriteError`]. Conflicts are ordinary: look again when the newer version arrives.
-    pub async fn status(&self, ctx: &Context, before: &Value, after: &Value) -> Result<Option<K>, WriteError> {
+    pub async fn status(
+        &self,
+        ctx: &Context,
+        before: &Value,
+        after: &Value,
+    ) -> Result<Option<K>, WriteError> {
         let Some(difference) = merge_diff(before, after) else { return Ok(None) };
         if !ctx.leading() {
             return Err(WriteError::NotLeading);
@@ -99,8 +105,11 @@ where
         if !ctx.leading() {
             return Err(WriteError::NotLeading);
         }
-        let metadata = patch.as_object_mut().map(|patch| patch.entry("metadata").or_insert_with(|| json!({})));
-        if let (Some(Value::Object(metadata)), Value::Object(precondition)) = (metadata, self.precondition()) {
+        let metadata =
+            patch.as_object_mut().map(|patch| patch.entry("metadata").or_insert_with(|| json!({})));
+        if let (Some(Value::Object(metadata)), Value::Object(precondition)) =
+            (metadata, self.precondition())
+        {
             metadata.extend(precondition);
         }
         let (name, params, patch) = (self.object.name_any(), self.params(), Patch::Merge(&patch));
@@ -112,7 +121,12 @@ where
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn finalizer(&self, ctx: &Context, name: &str, present: bool) -> Result<bool, WriteError> {
+    pub async fn finalizer(
+        &self,
+        ctx: &Context,
+        name: &str,
+        present: bool,
+    ) -> Result<bool, WriteError> {
         let finalizers = self.object.finalizers();
         if finalizers.iter().any(|finalizer| finalizer == name) == present {
             return Ok(false);
@@ -148,6 +162,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_dead_connection_is_an_error_and_not_a_wait_for_ever() {
         let error = answered(std::future::pending::<kube::Result<()>>()).await.unwrap_err();
-        assert_eq!(WriteError::from(error).to_string(), "ServiceError: no answer from the API server within 70 s");
+        assert_eq!(
+            WriteError::from(error).to_string(),
+            "ServiceError: no answer from the API server within 70 s"
+        );
     }
 }

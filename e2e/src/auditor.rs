@@ -83,12 +83,17 @@ pub(crate) struct Memory(BTreeMap<String, Instant>);
 
 impl Memory {
     /// What has been found in every look for so long, by its key, in words.
-    pub(crate) fn lasting(&mut self, found: BTreeMap<String, Finding>, grace: Duration) -> Vec<(String, String)> {
+    pub(crate) fn lasting(
+        &mut self,
+        found: BTreeMap<String, Finding>,
+        grace: Duration,
+    ) -> Vec<(String, String)> {
         let now = Instant::now();
         self.0.retain(|key, _| found.contains_key(key));
         let lasts = |(key, it): (String, Finding)| {
             let lasted = now.duration_since(*self.0.entry(key.clone()).or_insert(now));
-            let told = format!("{} on {} for {lasted:.0?}: {}", it.kind.name(), it.cluster, it.message);
+            let told =
+                format!("{} on {} for {lasted:.0?}: {}", it.kind.name(), it.cluster, it.message);
             (lasted >= grace).then_some((key, told))
         };
         found.into_iter().filter_map(lasts).collect()
@@ -107,7 +112,8 @@ pub struct Looks {
 /// Audits these clusters every second while `work` goes on.
 pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = T>) -> (T, Looks) {
     const EVERY: Duration = Duration::from_secs(1);
-    let clusters: Vec<(String, Client)> = clusters.iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
+    let clusters: Vec<(String, Client)> =
+        clusters.iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
     let (mut memory, mut looks) = (Memory::default(), Looks::default());
     let mut work = std::pin::pin!(work);
     loop {
@@ -127,14 +133,17 @@ pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = 
 
 /// How many of the clusters could be listed, and what is found there.
 pub(crate) async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
-    let list =
-        |(name, client): (String, Client)| async move { timeout(LISTS, see(&client, &name, None)).await.ok()?.ok() };
-    let seen: Vec<Cluster> = join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect();
+    let list = |(name, client): (String, Client)| async move {
+        timeout(LISTS, see(&client, &name, None)).await.ok()?.ok()
+    };
+    let seen: Vec<Cluster> =
+        join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect();
     (seen.len(), findings(&seen))
 }
 
 fn findings(seen: &[Cluster]) -> BTreeMap<String, Finding> {
-    let (hubs, workers): (Vec<&Cluster>, Vec<&Cluster>) = seen.iter().partition(|cluster| cluster.name == HUB);
+    let (hubs, workers): (Vec<&Cluster>, Vec<&Cluster>) =
+        seen.iter().partition(|cluster| cluster.name == HUB);
     let mut found: Vec<Finding> = seen.iter().flat_map(audit).collect();
     // Of two fleets in one process nobody can tell which workers belong to which hub.
     if let [hub] = hubs.as_slice() {

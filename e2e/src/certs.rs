@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 
 /// A certificate and its key, both PEM.
@@ -33,7 +33,8 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?).context("make a CA")?;
+        let issuer =
+            CertifiedIssuer::self_signed(params, KeyPair::generate()?).context("make a CA")?;
         Ok(Self { issuer })
     }
 
@@ -44,8 +45,11 @@ impl Authority {
 
     /// A serving certificate for these host names and addresses.
     pub fn server(&self, names: &[&str]) -> anyhow::Result<Pair> {
-        let mut params = CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
-        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("server"));
+        let mut params =
+            CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, names.first().copied().unwrap_or("server"));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue(params)
     }

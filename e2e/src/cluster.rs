@@ -45,7 +45,10 @@ pub struct Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("name", &self.spec.name).field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Cluster")
+            .field("name", &self.spec.name)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,9 +112,15 @@ impl Cluster {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, part: Part, act: impl FnOnce(&Process) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    fn with<T>(
+        &self,
+        part: Part,
+        act: impl FnOnce(&Process) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let processes = self.processes();
-        let process = processes.get(&part).with_context(|| format!("{} has no {}", self.spec.name, part.name()))?;
+        let process = processes
+            .get(&part)
+            .with_context(|| format!("{} has no {}", self.spec.name, part.name()))?;
         act(process)
     }
 

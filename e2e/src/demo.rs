@@ -36,17 +36,24 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     println!("Starting a hub and {} worker clusters on real control planes{nodes}.", WORKERS.len());
     let mut builder = Fleet::builder("demo");
     for worker in WORKERS {
-        builder = builder.agent(if args.real_nodes { worker.real_cluster() } else { worker.cluster() });
+        builder =
+            builder.agent(if args.real_nodes { worker.real_cluster() } else { worker.cluster() });
     }
     let fleet = builder.start().await?;
-    println!("Control planes and hub are up after {:.1} s. Enrolling the agents.", start.elapsed().as_secs_f64());
+    println!(
+        "Control planes and hub are up after {:.1} s. Enrolling the agents.",
+        start.elapsed().as_secs_f64()
+    );
     if args.real_nodes {
         for worker in WORKERS {
             worker.equip(fleet.worker(worker.name)).await?;
         }
     }
     prepare(&fleet).await?;
-    println!("The fleet is up after {:.1} s. Submitting the sample jobs to the hub.\n", start.elapsed().as_secs_f64());
+    println!(
+        "The fleet is up after {:.1} s. Submitting the sample jobs to the hub.\n",
+        start.elapsed().as_secs_f64()
+    );
 
     let mut samples = sample::jobs();
     if args.real_nodes {
@@ -54,10 +61,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let begun = Instant::now();
     for sample in &samples {
-        sample.job.clone().create(&fleet.hub().admin).await.with_context(|| format!("job {}", sample.name))?;
+        sample
+            .job
+            .clone()
+            .create(&fleet.hub().admin)
+            .await
+            .with_context(|| format!("job {}", sample.name))?;
     }
-    let clusters: Vec<&Cluster> =
-        std::iter::once(fleet.hub()).chain(WORKERS.iter().map(|worker| fleet.worker(worker.name))).collect();
+    let clusters: Vec<&Cluster> = std::iter::once(fleet.hub())
+        .chain(WORKERS.iter().map(|worker| fleet.worker(worker.name)))
+        .collect();
     let (rows, looks) = auditor::beside(&clusters, follow(&fleet, &samples, begun)).await;
     summary(&samples, &rows?, begun.elapsed(), start.elapsed())?;
     audited(&looks)?;
@@ -71,7 +84,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 /// Queues on the hub and on the workers.
 async fn prepare(fleet: &Fleet) -> anyhow::Result<()> {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": sample::NAMESPACE}});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": sample::NAMESPACE}});
     for worker in WORKERS {
         let cluster = fleet.worker(worker.name);
         cluster.apply(vec![namespace.clone()]).await?;
@@ -91,12 +105,19 @@ async fn follow(fleet: &Fleet, samples: &[Sample], begun: Instant) -> anyhow::Re
         let mut rows: Vec<Row> = found.items.iter().map(row).collect();
         rows.sort_by(|a, b| (a.created, &a.job).cmp(&(b.created, &b.job)));
         screen.show(&mut std::io::stdout().lock(), &rows, begun.elapsed())?;
-        let open: Vec<&str> =
-            samples.iter().filter(|sample| !settled(sample, &rows)).map(|sample| sample.name.as_str()).collect();
+        let open: Vec<&str> = samples
+            .iter()
+            .filter(|sample| !settled(sample, &rows))
+            .map(|sample| sample.name.as_str())
+            .collect();
         if open.is_empty() {
             return Ok(rows);
         }
-        ensure!(begun.elapsed() < TIME, "after {TIME:?} these jobs have not ended: {}", open.join(", "));
+        ensure!(
+            begun.elapsed() < TIME,
+            "after {TIME:?} these jobs have not ended: {}",
+            open.join(", ")
+        );
         tokio::time::sleep(PERIOD).await;
     }
 }
@@ -105,7 +126,9 @@ fn settled(sample: &Sample, rows: &[Row]) -> bool {
     let Some(row) = rows.iter().find(|row| row.job == sample.name) else { return false };
     match sample.expect {
         Expect::Succeeds | Expect::Fails => row.state.is_final(),
-        Expect::FitsNowhere => row.state == State::Pending && row.reason.contains("maximum capacity"),
+        Expect::FitsNowhere => {
+            row.state == State::Pending && row.reason.contains("maximum capacity")
+        }
     }
 }
 
@@ -140,7 +163,13 @@ fn summary(samples: &[Sample], rows: &[Row], jobs: Duration, all: Duration) -> a
     }
     let count = |expect| samples.iter().filter(|sample| sample.expect == expect).count();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{} jobs in {:.1} s, the demo in {:.1} s.", samples.len(), jobs.as_secs_f64(), all.as_secs_f64())?;
+    writeln!(
+        out,
+        "\n{} jobs in {:.1} s, the demo in {:.1} s.",
+        samples.len(),
+        jobs.as_secs_f64(),
+        all.as_secs_f64()
+    )?;
     for (cluster, jobs) in &clusters {
         writeln!(out, "  {cluster}: {jobs} job{}", if *jobs == 1 { "" } else { "s" })?;
     }

@@ -56,7 +56,13 @@ impl EnvironmentBuilder {
         match result {
             Ok((ground, clusters)) => {
                 let started = start.elapsed() - built;
-                tracing::debug!(environment = self.name, clusters = clusters.len(), ?built, ?started, "started");
+                tracing::debug!(
+                    environment = self.name,
+                    clusters = clusters.len(),
+                    ?built,
+                    ?started,
+                    "started"
+                );
                 Ok(Environment { clusters, ground, dir })
             }
             Err(error) => {
@@ -66,10 +72,17 @@ impl EnvironmentBuilder {
         }
     }
 
-    async fn start_parts(&self, binaries: Binaries, dir: &WorkDir) -> anyhow::Result<(Arc<Ground>, Vec<Cluster>)> {
+    async fn start_parts(
+        &self,
+        binaries: Binaries,
+        dir: &WorkDir,
+    ) -> anyhow::Result<(Arc<Ground>, Vec<Cluster>)> {
         let real = self.clusters.iter().filter_map(|cluster| cluster.real_node.as_ref());
-        let ground = Arc::new(Ground::start(&self.name, binaries, dir, real.map(RealNode::api_address)).await?);
-        let start = self.clusters.iter().map(|spec| Cluster::start(spec.clone(), Arc::clone(&ground), dir));
+        let ground = Arc::new(
+            Ground::start(&self.name, binaries, dir, real.map(RealNode::api_address)).await?,
+        );
+        let start =
+            self.clusters.iter().map(|spec| Cluster::start(spec.clone(), Arc::clone(&ground), dir));
         let clusters = try_join_all(start).await?;
         Ok((ground, clusters))
     }
@@ -119,7 +132,8 @@ impl Ground {
         addresses: impl Iterator<Item = String>,
     ) -> anyhow::Result<Self> {
         let authority = Authority::new(&format!("switchyard-e2e-{name}"))?;
-        let names: Vec<String> = ["127.0.0.1", "localhost"].map(str::to_owned).into_iter().chain(addresses).collect();
+        let names: Vec<String> =
+            ["127.0.0.1", "localhost"].map(str::to_owned).into_iter().chain(addresses).collect();
         let (token_private, token_public) = token_keys()?;
         let binary = binaries.get(&Part::Etcd).context("etcd not built")?;
         let (etcd, etcd_url) = start_etcd(binary, dir.path(), &dir.state()).await?;
@@ -137,15 +151,23 @@ impl Ground {
     }
 
     pub(crate) fn binary(&self, part: Part) -> anyhow::Result<&std::path::Path> {
-        self.binaries.get(&part).map(std::path::PathBuf::as_path).with_context(|| format!("{} not built", part.name()))
+        self.binaries
+            .get(&part)
+            .map(std::path::PathBuf::as_path)
+            .with_context(|| format!("{} not built", part.name()))
     }
 }
 
 /// Starts an etcd whose log and data go to these directories, again on other ports when somebody took one in between.
-pub(crate) async fn start_etcd(binary: &Path, logs: &Path, state: &Path) -> anyhow::Result<(Process, String)> {
+pub(crate) async fn start_etcd(
+    binary: &Path,
+    logs: &Path,
+    state: &Path,
+) -> anyhow::Result<(Process, String)> {
     for _ in 0..process::PORT_TRIES {
         let (port, peer_port) = (ports::free()?, ports::free()?);
-        let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+        let (url, peer) =
+            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
         let etcd = Program::new("etcd", binary, logs.join("etcd.log"))
             .arg("--data-dir")
             .arg(state.join("etcd"))
@@ -162,7 +184,9 @@ pub(crate) async fn start_etcd(binary: &Path, logs: &Path, state: &Path) -> anyh
         });
         match up.await {
             Ok(()) => return Ok((etcd, url)),
-            Err(_) if process::lost_port(&etcd) => tracing::debug!("a port of etcd was taken, again"),
+            Err(_) if process::lost_port(&etcd) => {
+                tracing::debug!("a port of etcd was taken, again")
+            }
             Err(error) => return Err(error),
         }
     }
@@ -188,7 +212,10 @@ impl Environment {
     ///
     /// # Panics
     /// When there is none: the test is wrong.
-    #[expect(clippy::panic, reason = "a test that asks for a cluster it has not described cannot go on")]
+    #[expect(
+        clippy::panic,
+        reason = "a test that asks for a cluster it has not described cannot go on"
+    )]
     pub fn cluster(&self, name: &str) -> &Cluster {
         let found = self.clusters.iter().find(|cluster| cluster.name() == name);
         found.unwrap_or_else(|| panic!("no cluster {name} in this environment"))

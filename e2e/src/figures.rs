@@ -60,7 +60,11 @@ pub async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> anyhow::Result<Tenant<'
 ///
 /// # Errors
 /// When a job does not run.
-pub async fn latencies(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyhow::Result<Vec<Duration>> {
+pub async fn latencies(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    count: usize,
+) -> anyhow::Result<Vec<Duration>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker(WORKER).admin.clone(), tenant.name());
     let mut times = Vec::with_capacity(count);
     let mut progress = Progress::new("jobs, one at a time", count);
@@ -89,7 +93,9 @@ pub async fn writes(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyhow:
     let mut progress = Progress::new("jobs created", count);
     for i in 0..count {
         progress.at(i);
-        tenant.submit(tenant.job(&format!("counted-{i}")).cpu("1").run_for(Duration::from_secs(1))).await?;
+        tenant
+            .submit(tenant.job(&format!("counted-{i}")).cpu("1").run_for(Duration::from_secs(1)))
+            .await?;
     }
     let within = SOON + Duration::from_millis(200) * u32::try_from(count).unwrap_or(u32::MAX);
     let mut progress = Progress::new("jobs complete", count);
@@ -108,7 +114,10 @@ pub async fn writes(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyhow:
 
 /// Deletes the tenant's jobs, and waits until letting go of them costs no more writes.
 async fn clear(tenant: &Tenant<'_>) -> anyhow::Result<()> {
-    tenant.hub_jobs().delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    tenant
+        .hub_jobs()
+        .delete_collection(&DeleteParams::background(), &ListParams::default())
+        .await?;
     eventually(SOON, "the Workloads to go", async || {
         let left = tenant.hub_workloads().list_metadata(&ListParams::default()).await?.items.len();
         ensure!(left == 0, "{left} left");
@@ -139,14 +148,16 @@ pub fn without_events(requests: &Requests) -> Requests {
 /// When something does not run.
 pub async fn run(jobs: usize, burst: usize) -> anyhow::Result<()> {
     let hub = crate::paths::binary("switchyard-hub")?;
-    let build = if cfg!(debug_assertions) { "debug build: its times say little" } else { "release build" };
+    let build =
+        if cfg!(debug_assertions) { "debug build: its times say little" } else { "release build" };
     println!("measured: {} and the programs beside it ({build})", hub.display());
     let fleet = fleet("figures").await?;
     let tenant = tenant(&fleet, "figures").await?;
     println!("memory, idle: {}", memory(&fleet)?);
     let times = latencies(&fleet, &tenant, jobs).await?;
     let times = Quantiles::of(times);
-    let [p50, p90, p99, max] = [times.p50, times.p90, times.p99, times.max].map(|seconds| seconds * 1000.0);
+    let [p50, p90, p99, max] =
+        [times.p50, times.p90, times.p99, times.max].map(|seconds| seconds * 1000.0);
     println!("job on the hub to pod on the worker, {jobs} jobs, one at a time:");
     println!("  p50 {p50:.0} ms, p90 {p90:.0} ms, p99 {p99:.0} ms, max {max:.0} ms");
     clear(&tenant).await?;
@@ -178,6 +189,12 @@ fn print_writes(cluster: &str, requests: &Requests, jobs: usize) {
 }
 
 fn memory(fleet: &Fleet) -> anyhow::Result<String> {
-    let rss = |name: &str| -> anyhow::Result<f64> { Ok(fleet.with(name, crate::Process::rss)?? as f64 / 1e6) };
-    Ok(format!("hub {:.0} MB, agent {:.0} MB", rss(HUB).context("hub")?, rss(WORKER).context("agent")?))
+    let rss = |name: &str| -> anyhow::Result<f64> {
+        Ok(fleet.with(name, crate::Process::rss)?? as f64 / 1e6)
+    };
+    Ok(format!(
+        "hub {:.0} MB, agent {:.0} MB",
+        rss(HUB).context("hub")?,
+        rss(WORKER).context("agent")?
+    ))
 }

@@ -34,7 +34,9 @@ pub fn run<F: Future>(test: F) -> F::Output {
     init_logs();
     short_panics();
     one_file();
-    let build = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime");
+    let build = || {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime")
+    };
     let _keep_logs = KeepLogs;
     let runtime = RUNTIME.get_or_init(build);
     auditor::start(runtime);
@@ -70,7 +72,9 @@ pub fn init_logs_of(filter: &str) {
     ONCE.call_once(|| {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(filter));
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stdout().is_terminal());
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(std::io::stdout().is_terminal());
         let _ = log.with_test_writer().try_init();
     });
 }
@@ -88,14 +92,20 @@ fn short_panics() {
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let said = message(panic.payload());
             // The test harness captures what is printed so.
-            eprintln!("thread '{}' panicked at {place}:\n{said}", thread.name().unwrap_or_default());
+            eprintln!(
+                "thread '{}' panicked at {place}:\n{said}",
+                thread.name().unwrap_or_default()
+            );
         }));
     });
 }
 
 /// What a panic says, without the backtrace of an error that was unwrapped.
 fn message(payload: &(dyn std::any::Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("(not a text)");
     text.split_once("\n\nStack backtrace:").map_or(text, |(said, _)| said)
 }
@@ -158,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_panic_says_what_the_error_said() {
-        let unwrapped = "called `Result::unwrap()`: waited 1s\n\nStack backtrace:\n   0: anyhow".to_owned();
+        let unwrapped =
+            "called `Result::unwrap()`: waited 1s\n\nStack backtrace:\n   0: anyhow".to_owned();
         for (case, payload, said) in [
             (
                 "an error's backtrace",

@@ -80,7 +80,10 @@ impl FleetBuilder {
 
     /// Runs more controllers of kube-controller-manager on the hub's cluster.
     #[must_use]
-    pub fn hub_controllers<Name: Into<String>>(mut self, names: impl IntoIterator<Item = Name>) -> Self {
+    pub fn hub_controllers<Name: Into<String>>(
+        mut self,
+        names: impl IntoIterator<Item = Name>,
+    ) -> Self {
         self.hub = names.into_iter().fold(self.hub, ClusterSpec::controller);
         self
     }
@@ -141,14 +144,19 @@ impl FleetBuilder {
         }
         let environment = environment.start().await?;
         for name in agents.iter().map(String::as_str).chain([HUB]) {
-            environment.cluster(name).install().await.with_context(|| format!("deploy/ on {name}"))?;
+            environment
+                .cluster(name)
+                .install()
+                .await
+                .with_context(|| format!("deploy/ on {name}"))?;
             environment.cluster(name).apply(self.manifests.iter().cloned()).await?;
         }
         let hub = environment.cluster(HUB);
         let (mut programs, mut services) = (BTreeMap::new(), Vec::new());
         let mut ways = vec![(HUB, Ways::direct()?)];
         if self.two {
-            let (sessions, webhooks) = ([ports::free()?, ports::free()?], [ports::free()?, ports::free()?]);
+            let (sessions, webhooks) =
+                ([ports::free()?, ports::free()?], [ports::free()?, ports::free()?]);
             services = vec![Forward::local(&sessions).await?, Forward::local(&webhooks).await?];
             let at = (services[0].port(), services[1].port());
             let way = |replica, sessions, webhooks| Ways {
@@ -275,8 +283,14 @@ impl Fleet {
     ///
     /// # Errors
     /// When it does not come up.
-    pub async fn start_agent_with(&self, name: &str, token: &JoinToken, flags: &[&str]) -> anyhow::Result<()> {
-        let mut program = agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
+    pub async fn start_agent_with(
+        &self,
+        name: &str,
+        token: &JoinToken,
+        flags: &[&str],
+    ) -> anyhow::Result<()> {
+        let mut program =
+            agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
         if self.agent_webhooks {
             program = program.with_webhooks()?;
         }
@@ -290,7 +304,11 @@ impl Fleet {
     /// # Errors
     /// When it was never started.
     pub fn restart_agent(&self, name: &str) -> anyhow::Result<()> {
-        let program = self.agent_programs().get(name).cloned().with_context(|| format!("{name} had no agent"))?;
+        let program = self
+            .agent_programs()
+            .get(name)
+            .cloned()
+            .with_context(|| format!("{name} had no agent"))?;
         self.start(name, &program)
     }
 
@@ -324,7 +342,8 @@ impl Fleet {
     /// # Errors
     /// What its log ends with.
     pub async fn start_replica(&self, name: &str) -> anyhow::Result<()> {
-        let program = self.hub_programs.get(name).with_context(|| format!("this fleet has no {name}"))?;
+        let program =
+            self.hub_programs.get(name).with_context(|| format!("this fleet has no {name}"))?;
         self.start(name, program)?;
         self.ready(name, program.health).await
     }
@@ -347,7 +366,8 @@ impl Fleet {
     /// What its log ends with, or what the hub says of it.
     pub async fn add_single(&self, name: &str) -> anyhow::Result<()> {
         self.start_single(name).await?;
-        let (_, kubeconfig) = self.worker(name).service_account(NAMESPACE, "switchyard-remote-hub").await?;
+        let (_, kubeconfig) =
+            self.worker(name).service_account(NAMESPACE, "switchyard-remote-hub").await?;
         let secret = queues::kubeconfig_secret(NAMESPACE, name, &kubeconfig);
         self.hub().apply([secret, queues::kubeconfig_cluster(name, name)]).await?;
         self.connected(name).await
@@ -381,7 +401,10 @@ impl Fleet {
             let status = clusters.get(name).await?.status.unwrap_or_default();
             let active = conditions::find(&status.conditions, conditions::ACTIVE);
             let says = active.map(|active| format!("{}: {}", active.reason, active.message));
-            ensure!(active.is_some_and(|active| active.status == conditions::TRUE), "the hub says {says:?}");
+            ensure!(
+                active.is_some_and(|active| active.status == conditions::TRUE),
+                "the hub says {says:?}"
+            );
             Ok(())
         })
         .await
@@ -392,7 +415,10 @@ impl Fleet {
     /// # Errors
     /// What it says instead.
     pub async fn says(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
-        eventually(READY, format!("{name} to be {reason}"), async || self.says_now(name, reason, words).await).await
+        eventually(READY, format!("{name} to be {reason}"), async || {
+            self.says_now(name, reason, words).await
+        })
+        .await
     }
 
     /// The same at one look.
@@ -403,7 +429,9 @@ impl Fleet {
         let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
         let status = clusters.get(name).await?.status.unwrap_or_default();
         let active = conditions::find(&status.conditions, conditions::ACTIVE);
-        let (is, text) = active.map(|active| (active.reason.as_str(), active.message.as_str())).unwrap_or_default();
+        let (is, text) = active
+            .map(|active| (active.reason.as_str(), active.message.as_str()))
+            .unwrap_or_default();
         ensure!(is == reason && text.contains(words), "{is}: {text}");
         Ok(())
     }
@@ -431,7 +459,12 @@ impl Fleet {
     ///
     /// # Errors
     /// How many it has instead.
-    pub async fn await_pods(&self, cluster: &str, namespace: &str, count: usize) -> anyhow::Result<()> {
+    pub async fn await_pods(
+        &self,
+        cluster: &str,
+        namespace: &str,
+        count: usize,
+    ) -> anyhow::Result<()> {
         eventually(READY, format!("{count} pods of {namespace} on {cluster}"), async || {
             let found = self.pods(cluster, namespace).await?;
             ensure!(found == count, "{found} pods");
@@ -442,7 +475,8 @@ impl Fleet {
 
     /// Where the programs serve `/metrics`, on loopback: the hub's replicas and the agents, by name.
     pub fn metrics_ports(&self) -> BTreeMap<String, u16> {
-        let hub = self.hub_programs.iter().map(|(name, program)| ((*name).to_owned(), program.health));
+        let hub =
+            self.hub_programs.iter().map(|(name, program)| ((*name).to_owned(), program.health));
         let agents = self.agent_programs();
         hub.chain(agents.iter().map(|(name, program)| (name.clone(), program.health))).collect()
     }
@@ -459,8 +493,11 @@ impl Fleet {
             );
         }
         let hub = self.hub().kubeconfig().display();
-        text += &format!("and see the fleet with:\n  {inside}target/debug/switchyard --kubeconfig {hub} status -A\n");
-        text += &format!("  {inside}target/debug/switchyard --kubeconfig {hub} clusters --capacity");
+        text += &format!(
+            "and see the fleet with:\n  {inside}target/debug/switchyard --kubeconfig {hub} status -A\n"
+        );
+        text +=
+            &format!("  {inside}target/debug/switchyard --kubeconfig {hub} clusters --capacity");
         text
     }
 

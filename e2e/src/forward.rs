@@ -20,8 +20,14 @@ type Backends = Arc<Mutex<Vec<SocketAddr>>>;
 
 impl Forward {
     /// A connection is passed to the first of `tries` backends that accepts it.
-    pub(crate) async fn open(address: SocketAddr, backends: Vec<SocketAddr>, tries: usize) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    pub(crate) async fn open(
+        address: SocketAddr,
+        backends: Vec<SocketAddr>,
+        tries: usize,
+    ) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         let backends: Backends = Arc::new(Mutex::new(backends));
         let serving = tokio::spawn(serve(listener, Arc::clone(&backends), tries));

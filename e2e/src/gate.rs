@@ -95,7 +95,11 @@ async fn pass(caller: TcpStream, address: String, muted: watch::Receiver<bool>) 
 }
 
 /// Carries one direction until either end closes it.
-async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut muted: watch::Receiver<bool>) {
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut muted: watch::Receiver<bool>,
+) {
     let mut buffer = vec![0; BUFFER];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
@@ -141,7 +145,11 @@ mod tests {
 
     async fn heard(stream: &mut TcpStream) -> Option<u8> {
         let mut back = [0];
-        tokio::time::timeout(WAIT, stream.read_exact(&mut back)).await.unwrap().ok().map(|_| back[0])
+        tokio::time::timeout(WAIT, stream.read_exact(&mut back))
+            .await
+            .unwrap()
+            .ok()
+            .map(|_| back[0])
     }
 
     #[tokio::test]

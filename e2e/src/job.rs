@@ -124,7 +124,10 @@ impl JobBuilder {
     /// How long each pod runs, as [`JobBuilder::run_for`] said.
     pub(crate) fn runs_for(&self) -> Duration {
         let annotations = &self.object["spec"]["template"]["metadata"]["annotations"];
-        let said = annotations[RUN_FOR].as_str().and_then(|it| it.strip_suffix("ms")).and_then(|it| it.parse().ok());
+        let said = annotations[RUN_FOR]
+            .as_str()
+            .and_then(|it| it.strip_suffix("ms"))
+            .and_then(|it| it.parse().ok());
         Duration::from_millis(said.unwrap_or(1000))
     }
 
@@ -162,7 +165,11 @@ impl JobBuilder {
     #[must_use]
     pub fn script(self, script: &str) -> Self {
         let container = "/spec/template/spec/containers/0";
-        self.set(container, "image", crate::nodes::BUSYBOX).set(container, "command", json!(["/bin/sh", "-c", script]))
+        self.set(container, "image", crate::nodes::BUSYBOX).set(
+            container,
+            "command",
+            json!(["/bin/sh", "-c", script]),
+        )
     }
 
     /// The nodes it can run on.
@@ -206,7 +213,8 @@ impl JobBuilder {
 
     /// Creates it, as a user does.
     pub async fn create(self, client: &Client) -> anyhow::Result<batch::Job> {
-        let namespace = self.object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        let namespace =
+            self.object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
         let job: batch::Job = serde_json::from_value(self.object)?;
         Ok(Api::namespaced(client.clone(), &namespace).create(&PostParams::default(), &job).await?)
     }
@@ -236,12 +244,22 @@ pub async fn suspended(
 }
 
 /// Waits until a Job is Complete. Gives up at once when it has failed.
-pub async fn complete(client: &Client, namespace: &str, name: &str, within: Duration) -> anyhow::Result<batch::Job> {
+pub async fn complete(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+) -> anyhow::Result<batch::Job> {
     finished(client, namespace, name, within, "Complete", "Failed").await
 }
 
 /// Waits until a Job is Failed. Gives up at once when it is complete.
-pub async fn failed(client: &Client, namespace: &str, name: &str, within: Duration) -> anyhow::Result<batch::Job> {
+pub async fn failed(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+) -> anyhow::Result<batch::Job> {
     finished(client, namespace, name, within, "Failed", "Complete").await
 }
 

@@ -18,7 +18,12 @@ pub enum Credential {
 }
 
 /// A kubeconfig that carries all it needs. An empty `ca_pem` leaves the CA out.
-pub fn render(name: &str, url: &str, ca_pem: &str, credential: &Credential) -> anyhow::Result<String> {
+pub fn render(
+    name: &str,
+    url: &str,
+    ca_pem: &str,
+    credential: &Credential,
+) -> anyhow::Result<String> {
     let user = match credential {
         Credential::Certificate(pair) => json!({
             "client-certificate-data": STANDARD.encode(&pair.certificate),
@@ -44,6 +49,7 @@ pub fn render(name: &str, url: &str, ca_pem: &str, credential: &Credential) -> a
 /// A client for a kubeconfig.
 pub async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("read a kubeconfig")?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
 }

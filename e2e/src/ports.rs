@@ -38,7 +38,11 @@ pub fn free() -> anyhow::Result<u16> {
             return Ok(port);
         }
     }
-    bail!("no free loopback port between {} and {}", FIRST + block * SIZE, FIRST + (block + 1) * SIZE)
+    bail!(
+        "no free loopback port between {} and {}",
+        FIRST + block * SIZE,
+        FIRST + (block + 1) * SIZE
+    )
 }
 
 /// A block that no other process has, and the lock that keeps it. None when all are taken, or the directory is not ours.

@@ -144,7 +144,9 @@ impl Process {
     pub fn check(&self) -> anyhow::Result<()> {
         match self.exit_code() {
             None => Ok(()),
-            Some(code) => bail!("{} ended with exit code {code}:\n{}", self.program.name, self.log_tail(30)),
+            Some(code) => {
+                bail!("{} ended with exit code {code}:\n{}", self.program.name, self.log_tail(30))
+            }
         }
     }
 
@@ -155,7 +157,11 @@ impl Process {
         let start = Instant::now();
         while let Ok(None) = supervisor.try_wait() {
             if start.elapsed() > KILL_TIME {
-                tracing::warn!(program = self.program.name, pid = self.pid, "does not end when killed");
+                tracing::warn!(
+                    program = self.program.name,
+                    pid = self.pid,
+                    "does not end when killed"
+                );
                 let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
                 let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
                 let _ = supervisor.kill();
@@ -180,7 +186,11 @@ impl Process {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         if self.is_running() {
-            tracing::warn!(program = self.program.name, ?within, "did not end when asked to, killed");
+            tracing::warn!(
+                program = self.program.name,
+                ?within,
+                "did not end when asked to, killed"
+            );
         }
         self.kill();
         self.exit_code()
@@ -199,7 +209,8 @@ impl Process {
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         self.check()?;
         let pid = Pid::from_raw(i32::try_from(self.pid)?).context("a process id is not 0")?;
-        kill_process(pid, signal).with_context(|| format!("signal {signal:?} to {}", self.program.name))
+        kill_process(pid, signal)
+            .with_context(|| format!("signal {signal:?} to {}", self.program.name))
     }
 
     /// Resident memory in bytes.
@@ -226,7 +237,9 @@ impl Process {
         // The second field is the name in parentheses and may hold spaces; utime and stime are fields 14 and 15.
         let rest = stat.rsplit_once(')').context("no name in stat")?.1;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).context("short stat");
+        let ticks = |index: usize| {
+            fields.get(index).and_then(|field| field.parse::<u64>().ok()).context("short stat")
+        };
         Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
     }
 
@@ -237,7 +250,9 @@ impl Process {
 
     /// Everything it printed, in all its starts.
     pub fn log(&self) -> String {
-        std::fs::read(&self.program.log).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+        std::fs::read(&self.program.log)
+            .map(|log| String::from_utf8_lossy(&log).into_owned())
+            .unwrap_or_default()
     }
 
     fn supervisor(&self) -> MutexGuard<'_, Child> {

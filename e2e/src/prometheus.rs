@@ -67,7 +67,8 @@ impl Programs {
             fs::create_dir_all(&unfinished)?;
             let mut fetch = Command::new("apt-get");
             run(fetch.args(["download", "prometheus"]).current_dir(&unfinished), FETCH)?;
-            let mut fetched = fs::read_dir(&unfinished)?.filter_map(Result::ok).map(|entry| entry.path());
+            let mut fetched =
+                fs::read_dir(&unfinished)?.filter_map(Result::ok).map(|entry| entry.path());
             let package = fetched.find(|path| path.extension().is_some_and(|end| end == "deb"));
             let package = package.context("apt-get has fetched nothing")?;
             let into = unfinished.join("unpacked");
@@ -75,7 +76,8 @@ impl Programs {
             fs::rename(&into, &unpacked)?;
             fs::remove_dir_all(&unfinished)?;
         }
-        Self::in_dir(&programs).context("the package has no usr/bin/prometheus and usr/bin/promtool")
+        Self::in_dir(&programs)
+            .context("the package has no usr/bin/prometheus and usr/bin/promtool")
     }
 
     /// Runs `promtool`; gives what it printed.
@@ -91,9 +93,15 @@ impl Programs {
     ///
     /// # Errors
     /// What its log ends with.
-    pub async fn start(&self, dir: &Path, jobs: &[(String, u16)], rules: &Path) -> anyhow::Result<Prometheus> {
+    pub async fn start(
+        &self,
+        dir: &Path,
+        jobs: &[(String, u16)],
+        rules: &Path,
+    ) -> anyhow::Result<Prometheus> {
         let (config, data) = (dir.join("prometheus.yaml"), dir.join("prometheus-data"));
-        fs::write(&config, configuration(jobs, rules)?).with_context(|| format!("write {}", config.display()))?;
+        fs::write(&config, configuration(jobs, rules)?)
+            .with_context(|| format!("write {}", config.display()))?;
         for _ in 0..PORT_TRIES {
             let port = ports::free()?;
             let program = Program::new("prometheus", &self.server, dir.join("prometheus.log"))
@@ -147,12 +155,16 @@ impl Prometheus {
     /// # Errors
     /// When it cannot be evaluated, or gives no instant vector or scalar.
     pub async fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
-        let data =
-            self.get(&format!("/api/v1/query?query={}", encoded(expression))).await.context(expression.to_owned())?;
+        let data = self
+            .get(&format!("/api/v1/query?query={}", encoded(expression)))
+            .await
+            .context(expression.to_owned())?;
         let result = data["result"].as_array().cloned().unwrap_or_default();
         match data["resultType"].as_str() {
             Some("vector") => result.iter().map(sample).collect(),
-            Some("scalar") => Ok(vec![Sample { labels: BTreeMap::new(), value: number(&data["result"][1])? }]),
+            Some("scalar") => {
+                Ok(vec![Sample { labels: BTreeMap::new(), value: number(&data["result"][1])? }])
+            }
             other => bail!("{expression} gives {other:?}"),
         }
     }
@@ -183,7 +195,9 @@ impl Prometheus {
 
 fn sample(series: &Value) -> anyhow::Result<Sample> {
     let labels = series["metric"].as_object().context("a series without labels")?;
-    let labels = labels.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
+    let labels = labels
+        .iter()
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
     Ok(Sample { labels: labels.collect(), value: number(&series["value"][1])? })
 }
 
@@ -197,7 +211,9 @@ fn number(value: &Value) -> anyhow::Result<f64> {
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' => url.push(char::from(byte)),
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' => {
+                url.push(char::from(byte))
+            }
             _ => {
                 // Writing into a String cannot fail.
                 let _ = write!(url, "%{byte:02X}");
@@ -240,14 +256,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("unpacked/usr/bin")).unwrap();
         fs::write(dir.path().join("unpacked/usr/bin/prometheus"), "").unwrap();
-        assert!(Programs::in_dir(&dir.path().join("unpacked/usr/bin")).is_none(), "both are needed");
+        assert!(
+            Programs::in_dir(&dir.path().join("unpacked/usr/bin")).is_none(),
+            "both are needed"
+        );
     }
 
     #[test]
     fn what_takes_too_long_is_ended_and_what_fails_says_why() {
-        let slow = run(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap_err().to_string();
+        let slow = run(Command::new("sleep").arg("60"), Duration::from_millis(50))
+            .unwrap_err()
+            .to_string();
         assert!(slow.starts_with("sleep was not done within"), "{slow}");
-        let fails = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"]), FETCH).unwrap_err().to_string();
+        let fails = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"]), FETCH)
+            .unwrap_err()
+            .to_string();
         assert!(fails.contains("no room") && fails.contains('3'), "{fails}");
     }
 }

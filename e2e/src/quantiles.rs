@@ -44,7 +44,10 @@ mod tests {
     #[test]
     fn the_middle_and_the_ends() {
         let quantiles = Quantiles::of((1..=100).rev().map(Duration::from_millis));
-        assert_eq!((quantiles.count, quantiles.p50, quantiles.p99, quantiles.max), (100, 0.051, 0.099, 0.1));
+        assert_eq!(
+            (quantiles.count, quantiles.p50, quantiles.p99, quantiles.max),
+            (100, 0.051, 0.099, 0.1)
+        );
         assert_eq!(Quantiles::of([]), Quantiles::default());
         assert_eq!((seconds(0.0123), seconds(2.5)), ("12 ms".to_owned(), "2.50 s".to_owned()));
     }

@@ -30,14 +30,18 @@ impl ResourceFlavor {
     /// A `NoSchedule` taint of its nodes.
     #[must_use]
     pub fn node_taint(mut self, key: &str, value: &str) -> Self {
-        push(&mut self.0["spec"]["nodeTaints"], json!({"key": key, "value": value, "effect": "NoSchedule"}));
+        push(
+            &mut self.0["spec"]["nodeTaints"],
+            json!({"key": key, "value": value, "effect": "NoSchedule"}),
+        );
         self
     }
 
     /// A toleration that admitted pods get.
     #[must_use]
     pub fn toleration(mut self, key: &str, value: &str) -> Self {
-        let toleration = json!({"key": key, "value": value, "operator": "Equal", "effect": "NoSchedule"});
+        let toleration =
+            json!({"key": key, "value": value, "operator": "Equal", "effect": "NoSchedule"});
         push(&mut self.0["spec"]["tolerations"], toleration);
         self
     }
@@ -73,7 +77,12 @@ impl ClusterQueue {
 
     /// How much of the last flavor's resource may be borrowed, and how much is lent. Needs a cohort.
     #[must_use]
-    pub fn limits(mut self, resource: &str, borrowing: Option<&str>, lending: Option<&str>) -> Self {
+    pub fn limits(
+        mut self,
+        resource: &str,
+        borrowing: Option<&str>,
+        lending: Option<&str>,
+    ) -> Self {
         limit(&mut self.0, resource, borrowing, lending);
         self
     }
@@ -87,7 +96,10 @@ impl ClusterQueue {
     /// `withinClusterQueue` and `reclaimWithinCohort`.
     #[must_use]
     pub fn preemption(self, within: &str, reclaim: &str) -> Self {
-        self.field("preemption", json!({"withinClusterQueue": within, "reclaimWithinCohort": reclaim}))
+        self.field(
+            "preemption",
+            json!({"withinClusterQueue": within, "reclaimWithinCohort": reclaim}),
+        )
     }
 
     /// The cohort it belongs to.
@@ -111,7 +123,10 @@ impl ClusterQueue {
     /// An AdmissionCheck that all its workloads have to pass.
     #[must_use]
     pub fn admission_check(mut self, name: &str) -> Self {
-        push(&mut self.0["spec"]["admissionChecksStrategy"]["admissionChecks"], json!({"name": name}));
+        push(
+            &mut self.0["spec"]["admissionChecksStrategy"]["admissionChecks"],
+            json!({"name": name}),
+        );
         self
     }
 
@@ -154,7 +169,12 @@ impl Cohort {
 
     /// How much of the last flavor's resource may be borrowed from above, and how much is lent. Needs a parent.
     #[must_use]
-    pub fn limits(mut self, resource: &str, borrowing: Option<&str>, lending: Option<&str>) -> Self {
+    pub fn limits(
+        mut self,
+        resource: &str,
+        borrowing: Option<&str>,
+        lending: Option<&str>,
+    ) -> Self {
         limit(&mut self.0, resource, borrowing, lending);
         self
     }
@@ -171,8 +191,10 @@ fn group(flavors: &[(&str, &[(&str, &str)])]) -> Value {
     };
     let covered: Vec<&str> =
         flavors.iter().take(1).flat_map(|(_, quota)| quota.iter()).map(|(name, _)| *name).collect();
-    let flavors: Vec<Value> =
-        flavors.iter().map(|(name, quota)| json!({"name": name, "resources": resources(quota)})).collect();
+    let flavors: Vec<Value> = flavors
+        .iter()
+        .map(|(name, quota)| json!({"name": name, "resources": resources(quota)}))
+        .collect();
     json!({"coveredResources": covered, "flavors": flavors})
 }
 
@@ -181,7 +203,11 @@ fn limit(object: &mut Value, resource: &str, borrowing: Option<&str>, lending: O
     let groups = &mut object["spec"]["resourceGroups"];
     let Some(mut group) = last(groups) else { return };
     if let Some(mut flavor) = last(&mut group["flavors"]) {
-        for quota in flavor["resources"].as_array_mut().into_iter().flatten().filter(|quota| quota["name"] == resource)
+        for quota in flavor["resources"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .filter(|quota| quota["name"] == resource)
         {
             for (field, amount) in [("borrowingLimit", borrowing), ("lendingLimit", lending)] {
                 if let Some(amount) = amount {
@@ -219,7 +245,11 @@ pub fn kubeconfig_cluster(name: &str, secret: &str) -> Value {
 
 /// A MultiKueueCluster reached as a ClusterProfile of the hub's namespace says.
 pub fn profile_cluster(name: &str, profile: &str) -> Value {
-    object("MultiKueueCluster", name, json!({"clusterSource": {"clusterProfileRef": {"name": profile}}}))
+    object(
+        "MultiKueueCluster",
+        name,
+        json!({"clusterSource": {"clusterProfileRef": {"name": profile}}}),
+    )
 }
 
 /// A Secret with a worker's kubeconfig.
@@ -234,9 +264,13 @@ pub fn kubeconfig_secret(namespace: &str, name: &str, kubeconfig: &str) -> Value
 
 /// The AdmissionCheck of MultiKueue and its MultiKueueConfig, both of this name, for these clusters.
 pub fn multikueue(name: &str, clusters: &[&str]) -> Vec<Value> {
-    let parameters = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": name});
+    let parameters =
+        json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": name});
     let check = json!({"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters});
-    vec![object("MultiKueueConfig", name, json!({"clusters": clusters})), object("AdmissionCheck", name, check)]
+    vec![
+        object("MultiKueueConfig", name, json!({"clusters": clusters})),
+        object("AdmissionCheck", name, check),
+    ]
 }
 
 /// An AdmissionCheck whose controller is the test itself.
@@ -277,16 +311,26 @@ mod tests {
             .build();
         let group = &queue["spec"]["resourceGroups"][0];
         assert_eq!(group["coveredResources"], json!(["cpu", "nvidia.com/gpu"]));
-        assert_eq!(group["flavors"][1]["resources"][0], json!({"name": "cpu", "nominalQuota": "8"}));
-        assert_eq!(queue["spec"]["admissionChecksStrategy"]["admissionChecks"], json!([{"name": "mk"}]));
+        assert_eq!(
+            group["flavors"][1]["resources"][0],
+            json!({"name": "cpu", "nominalQuota": "8"})
+        );
+        assert_eq!(
+            queue["spec"]["admissionChecksStrategy"]["admissionChecks"],
+            json!([{"name": "mk"}])
+        );
         assert_eq!(queue["spec"]["queueingStrategy"], "StrictFIFO");
     }
 
     #[test]
     fn limits_are_those_of_the_last_flavor() {
-        let cohort = Cohort::new("team").parent("org").group("a", &[("cpu", "4")]).group("b", &[("cpu", "2")]);
+        let cohort = Cohort::new("team")
+            .parent("org")
+            .group("a", &[("cpu", "4")])
+            .group("b", &[("cpu", "2")]);
         let cohort = cohort.limits("cpu", Some("1"), None).build();
-        let quota = |group: usize| &cohort["spec"]["resourceGroups"][group]["flavors"][0]["resources"][0];
+        let quota =
+            |group: usize| &cohort["spec"]["resourceGroups"][group]["flavors"][0]["resources"][0];
         assert_eq!(*quota(0), json!({"name": "cpu", "nominalQuota": "4"}));
         assert_eq!(*quota(1), json!({"name": "cpu", "nominalQuota": "2", "borrowingLimit": "1"}));
         assert_eq!(cohort["spec"]["parentName"], "org");

@@ -28,7 +28,8 @@ pub(crate) fn log(cluster: &str, port: u16) -> Option<PathBuf> {
 /// # Errors
 /// When `deploy/rbac` cannot be read.
 pub(crate) fn policy() -> anyhow::Result<String> {
-    let accounts: BTreeSet<String> = granted()?.into_iter().flat_map(|grant| grant.accounts).collect();
+    let accounts: BTreeSet<String> =
+        granted()?.into_iter().flat_map(|grant| grant.accounts).collect();
     let users = serde_json::to_string(&accounts)?;
     // Watches outlive the tests: the beginning of an answer counts, too.
     Ok(format!(
@@ -43,8 +44,8 @@ fn granted() -> anyhow::Result<Vec<Grant>> {
     for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
-            let some: Vec<Value> =
-                serde_saphyr::from_multiple(&fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
+            let some: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(&path)?)
+                .with_context(|| path.display().to_string())?;
             objects.extend(some);
         }
     }
@@ -64,13 +65,22 @@ pub fn report(dir: &Path) -> anyhow::Result<String> {
         for line in BufReader::new(File::open(&path)?).lines() {
             let Ok(line) = line else { break };
             // The last line may have been cut off.
-            let Some(used) = serde_json::from_str(&line).ok().as_ref().and_then(Use::of) else { continue };
+            let Some(used) = serde_json::from_str(&line).ok().as_ref().and_then(Use::of) else {
+                continue;
+            };
             events += 1;
             unused.retain(|grant| !grant.covers(&used));
         }
     }
-    ensure!(events > 0, "{logs} audit logs in {}, and no request of an account of deploy/rbac in them", dir.display());
-    let mut text = format!("{} of {given} rights were never used, in {events} requests of {logs} logs\n", unused.len());
+    ensure!(
+        events > 0,
+        "{logs} audit logs in {}, and no request of an account of deploy/rbac in them",
+        dir.display()
+    );
+    let mut text = format!(
+        "{} of {given} rights were never used, in {events} requests of {logs} logs\n",
+        unused.len()
+    );
     let mut role = None;
     for row in grants::rows(&unused) {
         let place = (row.role, row.namespace);

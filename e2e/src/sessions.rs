@@ -35,7 +35,8 @@ const SOON: Duration = Duration::from_secs(300);
 /// # Errors
 /// When something does not run.
 pub async fn run(count: usize) -> anyhow::Result<()> {
-    let build = if cfg!(debug_assertions) { "debug build: its times say little" } else { "release build" };
+    let build =
+        if cfg!(debug_assertions) { "debug build: its times say little" } else { "release build" };
     println!("measured: {} ({build})", crate::paths::binary("switchyard-hub")?.display());
     let mut many = Many::start("sessions", &vec![1; count], false).await?;
     println!("hub without agents: {}", memory(&many)?);
@@ -54,9 +55,14 @@ pub async fn run(count: usize) -> anyhow::Result<()> {
     let used = share(&many, cpu, start)?;
     let lags = Quantiles::of(lags);
     let rate = lags.count as f64 / LOAD.as_secs_f64();
-    println!("{rate:.0} status changes a second for {LOAD:?}: {used} of a core, {}", memory(&many)?);
+    println!(
+        "{rate:.0} status changes a second for {LOAD:?}: {used} of a core, {}",
+        memory(&many)?
+    );
     let [p50, p99, max] = [lags.p50, lags.p99, lags.max].map(|seconds| seconds * 1000.0);
-    println!("  from an agent's word to the hub's Job: p50 {p50:.0} ms, p99 {p99:.0} ms, max {max:.0} ms");
+    println!(
+        "  from an agent's word to the hub's Job: p50 {p50:.0} ms, p99 {p99:.0} ms, max {max:.0} ms"
+    );
     many.connected().await
 }
 
@@ -64,13 +70,21 @@ pub async fn run(count: usize) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// How many do instead.
-pub(crate) async fn run_all(many: &Many, shown: &mut Shown, jobs: usize, within: Duration) -> anyhow::Result<()> {
+pub(crate) async fn run_all(
+    many: &Many,
+    shown: &mut Shown,
+    jobs: usize,
+    within: Duration,
+) -> anyhow::Result<()> {
     let mut progress = crate::progress::Progress::new("jobs shown as running", jobs);
     eventually(within, "the jobs to run", async || {
         shown.check().map_err(never)?;
         let (active, run) = (shown.active(), many.board.count());
         progress.at(active);
-        ensure!(active == jobs && run == jobs, "{run} of {jobs} run, {active} are shown as running");
+        ensure!(
+            active == jobs && run == jobs,
+            "{run} of {jobs} run, {active} are shown as running"
+        );
         Ok(())
     })
     .await

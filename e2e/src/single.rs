@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -44,10 +46,11 @@ impl Single {
 
     async fn run(cluster: &Cluster, program: OurProgram) -> anyhow::Result<Self> {
         let process = program.program.start()?;
-        let ready = eventually(TIME, format!("Switchyard on {} to be ready", cluster.name()), async || {
-            process.check().map_err(never)?;
-            crate::http::get(program.health, "/readyz").await.map(drop)
-        });
+        let ready =
+            eventually(TIME, format!("Switchyard on {} to be ready", cluster.name()), async || {
+                process.check().map_err(never)?;
+                crate::http::get(program.health, "/readyz").await.map(drop)
+            });
         ready.await.with_context(|| process.log_tail(20))?;
         Ok(Self { process })
     }
@@ -75,7 +78,9 @@ impl Single {
         for name in v1beta1::differing_definitions() {
             let mut definition = definitions.get(&name).await?;
             definition.spec.conversion = None;
-            for version in definition.spec.versions.iter_mut().filter(|it| it.name == v1beta1::VERSION) {
+            for version in
+                definition.spec.versions.iter_mut().filter(|it| it.name == v1beta1::VERSION)
+            {
                 version.served = false;
             }
             definitions.replace(&name, &PostParams::default(), &definition).await?;

@@ -19,7 +19,8 @@ impl NodeSpec {
     /// A node with 32 CPUs, 128 GiB of memory, no GPU and room for 1000 pods.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
-        let capacity = [("cpu", "32"), ("memory", "128Gi"), ("pods", "1000"), ("ephemeral-storage", "1Ti")];
+        let capacity =
+            [("cpu", "32"), ("memory", "128Gi"), ("pods", "1000"), ("ephemeral-storage", "1Ti")];
         let labels = [("kubernetes.io/hostname", name.as_str()), ("kubernetes.io/os", "linux")];
         Self { labels: strings(labels), capacity: strings(capacity), taints: Vec::new(), name }
     }

@@ -46,7 +46,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { qps: 300, burst: 500, config: Value::Null, gates: Vec::new(), webhooks: false, edits: &[] }
+        Self {
+            qps: 300,
+            burst: 500,
+            config: Value::Null,
+            gates: Vec::new(),
+            webhooks: false,
+            edits: &[],
+        }
     }
 }
 
@@ -61,7 +68,9 @@ pub struct Kueue {
 impl Kueue {
     /// Installs its CRDs into the cluster, starts it and waits until it is ready. It is built first if it has to be.
     pub async fn start(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
-        Self::start_all(cluster, options).await.with_context(|| format!("stock Kueue on {}", cluster.name()))
+        Self::start_all(cluster, options)
+            .await
+            .with_context(|| format!("stock Kueue on {}", cluster.name()))
     }
 
     async fn start_all(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
@@ -73,7 +82,11 @@ impl Kueue {
         .await??;
         let dir = cluster.state_dir().join("kueue");
         let authority = write_certificates(&dir)?;
-        cluster.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})]).await?;
+        cluster
+            .apply([
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+            ])
+            .await?;
         cluster.apply_dir(source.join("config/components/crd/bases")).await?;
         let mut gates = String::from("VisibilityOnDemand=false");
         for (gate, on) in &options.gates {
@@ -82,21 +95,30 @@ impl Kueue {
         for _ in 0..process::PORT_TRIES {
             let (health, webhook) = (ports::free()?, ports::free()?);
             let config = dir.join("config.yaml");
-            fs::write(&config, serde_saphyr::to_string(&configuration(&dir, health, webhook, options)?)?)?;
-            let process =
-                Program::new("kueue", &binary, cluster.dir().join(format!("{}.log", fixture::unique("kueue"))))
-                    .arg(format!("--config={}", config.display()))
-                    .arg(format!("--feature-gates={gates}"))
-                    .env("POD_NAMESPACE", NAMESPACE)
-                    .env("KUBECONFIG", cluster.kubeconfig())
-                    .start()?;
+            fs::write(
+                &config,
+                serde_saphyr::to_string(&configuration(&dir, health, webhook, options)?)?,
+            )?;
+            let process = Program::new(
+                "kueue",
+                &binary,
+                cluster.dir().join(format!("{}.log", fixture::unique("kueue"))),
+            )
+            .arg(format!("--config={}", config.display()))
+            .arg(format!("--feature-gates={gates}"))
+            .env("POD_NAMESPACE", NAMESPACE)
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .start()?;
             match await_ready(&process, health).await {
                 Ok(()) if options.webhooks => {
-                    webhooks::register(cluster, &source.join("config"), webhook, &authority).await?;
+                    webhooks::register(cluster, &source.join("config"), webhook, &authority)
+                        .await?;
                     return Ok(Self { process });
                 }
                 Ok(()) => return Ok(Self { process }),
-                Err(_) if process::lost_port(&process) => tracing::debug!("a port of kueue was taken, again"),
+                Err(_) if process::lost_port(&process) => {
+                    tracing::debug!("a port of kueue was taken, again")
+                }
                 Err(error) => return Err(error.context(process.log_tail(20))),
             }
         }
@@ -166,7 +188,12 @@ fn write_certificates(dir: &Path) -> anyhow::Result<String> {
     }
 }
 
-fn configuration(dir: &Path, health: u16, webhook: u16, options: &Options) -> anyhow::Result<Value> {
+fn configuration(
+    dir: &Path,
+    health: u16,
+    webhook: u16,
+    options: &Options,
+) -> anyhow::Result<Value> {
     let mut config = json!({
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",

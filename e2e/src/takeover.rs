@@ -54,7 +54,8 @@ struct Took {
 /// When something does not run, or a job that ran was touched.
 pub async fn run(times: usize) -> anyhow::Result<()> {
     let worker = ClusterSpec::new("worker").node(NodeSpec::new("n1").cpu(256));
-    let fleet = Fleet::builder("takeovers").two_replicas().config(QUICK).agent(worker).start().await?;
+    let fleet =
+        Fleet::builder("takeovers").two_replicas().config(QUICK).agent(worker).start().await?;
     fleet.hub().apply([queues::agent_cluster("worker")]).await?;
     fleet.connect().await?;
     let quota = [("cpu", "64")];
@@ -72,8 +73,9 @@ pub async fn run(times: usize) -> anyhow::Result<()> {
         all.push(took);
     }
     ensure!(uids(&fleet, &tenant, "runs-on").await? == before, "the job that ran was touched");
-    for (what, of) in [("leads", |it: &Took| it.leads), ("session", |it| it.session), ("pod", |it| it.pod)]
-        as [(_, fn(&Took) -> f64); 3]
+    for (what, of) in
+        [("leads", |it: &Took| it.leads), ("session", |it| it.session), ("pod", |it| it.pod)]
+            as [(_, fn(&Took) -> f64); 3]
     {
         let mut values: Vec<f64> = all.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
@@ -97,7 +99,9 @@ async fn once(fleet: &Fleet, tenant: &Tenant<'_>, turn: usize) -> anyhow::Result
     fleet.kill(old);
     let start = Instant::now();
     let name = format!("after-{turn}");
-    tenant.submit_until_taken(tenant.job(&name).cpu("1").run_for(Duration::from_millis(10)), SOON).await?;
+    tenant
+        .submit_until_taken(tenant.job(&name).cpu("1").run_for(Duration::from_millis(10)), SOON)
+        .await?;
     let (mut leads, mut session, mut pod) = (None, None, None);
     while leads.is_none() || session.is_none() || pod.is_none() {
         ensure!(
@@ -124,11 +128,21 @@ async fn once(fleet: &Fleet, tenant: &Tenant<'_>, turn: usize) -> anyhow::Result
         Ok(())
     })
     .await?;
-    Ok(Took { leads: leads.unwrap_or_default(), session: session.unwrap_or_default(), pod: pod.unwrap_or_default() })
+    Ok(Took {
+        leads: leads.unwrap_or_default(),
+        session: session.unwrap_or_default(),
+        pod: pod.unwrap_or_default(),
+    })
 }
 
 async fn uids(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<String>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("worker").admin.clone(), tenant.name());
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-    Ok(pods.list_metadata(&of_job).await?.items.into_iter().filter_map(|pod| pod.metadata.uid).collect())
+    Ok(pods
+        .list_metadata(&of_job)
+        .await?
+        .items
+        .into_iter()
+        .filter_map(|pod| pod.metadata.uid)
+        .collect())
 }

@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn long_waits_look_less_often() {
-        let waits = [0, 400, 1_000, 60_000].map(|waited| period(Duration::from_millis(waited)).as_millis());
+        let waits =
+            [0, 400, 1_000, 60_000].map(|waited| period(Duration::from_millis(waited)).as_millis());
         assert_eq!(waits, [25, 50, 125, 200]);
     }
 
@@ -119,7 +120,10 @@ mod tests {
     #[tokio::test]
     async fn a_final_error_ends_the_waiting() {
         let start = Instant::now();
-        let end = eventually::<()>(Duration::from_secs(60), "a dead process", async || Err(never("it ended"))).await;
+        let end = eventually::<()>(Duration::from_secs(60), "a dead process", async || {
+            Err(never("it ended"))
+        })
+        .await;
         assert_eq!(end.unwrap_err().to_string(), "waited for a dead process: it ended");
         assert!(start.elapsed() < Duration::from_secs(30));
     }

@@ -24,7 +24,8 @@ impl WorkDir {
         let path = logs.join(format!("{name}{number}-{}", std::process::id()));
         // A leftover of an earlier process that had our process id.
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("state")).with_context(|| format!("cannot create {}", path.display()))?;
+        fs::create_dir_all(path.join("state"))
+            .with_context(|| format!("cannot create {}", path.display()))?;
         sweep(&logs);
         let keep = std::env::var_os("SWITCHYARD_KEEP").is_some_and(|value| !value.is_empty());
         let dir = Self { path };

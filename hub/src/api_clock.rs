@@ -19,7 +19,8 @@ const NOTABLE: i64 = 60;
 /// # Errors
 /// When the API server does not answer.
 pub(crate) async fn now(client: &Client, own: impl Fn() -> Timestamp) -> anyhow::Result<Timestamp> {
-    let request = Request::get("/version").body(Body::empty()).context("making a request for the time")?;
+    let request =
+        Request::get("/version").body(Body::empty()).context("making a request for the time")?;
     let response = client.send(request).await.context("asking the API server for the time")?;
     let own = own();
     let Some(at) = date(response.headers()) else { return Ok(own) };
@@ -46,7 +47,8 @@ mod tests {
     #[case::not_a_date(Some("yesterday"), None)]
     #[case::taken_off_by_a_proxy(None, None)]
     fn date_header(#[case] header: Option<&'static str>, #[case] expected: Option<&str>) {
-        let headers = header.map(|value| (DATE, HeaderValue::from_static(value))).into_iter().collect();
+        let headers =
+            header.map(|value| (DATE, HeaderValue::from_static(value))).into_iter().collect();
         assert_eq!(date(&headers), expected.map(|at| at.parse().unwrap()));
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use switchyard_controller::flags::{
-    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none,
+    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags,
+    listen, listen_unless_none,
 };
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
@@ -54,7 +55,12 @@ pub struct Args {
     #[command(flatten)]
     pub config: ConfigFlags,
     /// Where agents dial in.
-    #[arg(long, env = "SWITCHYARD_AGENT_LISTEN", default_value = "0.0.0.0:7443", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "SWITCHYARD_AGENT_LISTEN",
+        default_value = "0.0.0.0:7443",
+        value_name = "ADDRESS"
+    )]
     pub agent_listen: SocketAddr,
     /// How agents reach that from their clusters: https://HOST[:PORT]. `switchyard cluster join-token` prints it.
     #[arg(long, env = "SWITCHYARD_ADVERTISE", value_name = "URL")]
@@ -67,7 +73,12 @@ pub struct Args {
     #[arg(long, env = "SWITCHYARD_KUBECONFIG_DIR", default_value = PATH_PREFIX, value_name = "DIRECTORY")]
     pub kubeconfig_dir: PathBuf,
     /// Serves /healthz, /livez, /readyz and /metrics; "none": not served.
-    #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "SWITCHYARD_HEALTH_LISTEN",
+        default_value = "0.0.0.0:8081",
+        value_name = "ADDRESS"
+    )]
     pub health_listen: String,
     /// When workloads of lost clusters are given up.
     #[command(flatten)]
@@ -102,7 +113,8 @@ impl Args {
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
-        let (metrics, visibility) = (self.serving.metrics(&config)?, self.serving.visibility(&config)?);
+        let (metrics, visibility) =
+            (self.serving.metrics(&config)?, self.serving.visibility(&config)?);
         let hub = match self.mode {
             Mode::Single => None,
             Mode::Hub => {
@@ -120,9 +132,17 @@ impl Args {
         };
         let client = self.cluster.client().await?;
         let identity = self.replica.clone().unwrap_or_else(|| replica::name("hub", rand::random()));
-        let mut controller =
-            switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
-        controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
+        let mut controller = switchyard_controller::Options::new(
+            client,
+            config.clone(),
+            identity,
+            self.namespace.clone(),
+        );
+        controller.leader = if config.leader_election.leader_elect {
+            LeaderMode::Elect
+        } else {
+            LeaderMode::Always
+        };
         controller.role = if hub.is_some() { Role::Hub } else { Role::Single };
         controller.recording = self.recording.options();
         controller.audit = self.audit.interval();
@@ -176,7 +196,9 @@ impl Advertised {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let wrong = || format!("--advertise {text}: write it as https://HOST[:PORT]");
         let uri: http::Uri = text.parse().with_context(wrong)?;
-        let plain = uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/") && uri.query().is_none();
+        let plain = uri.scheme_str() == Some("https")
+            && matches!(uri.path(), "" | "/")
+            && uri.query().is_none();
         let host = uri.host().filter(|_| plain).with_context(wrong)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { url: text.trim_end_matches('/').to_owned(), host })
@@ -198,18 +220,28 @@ mod tests {
         assert_eq!(parse(&["--mode", "single"]).unwrap().mode, Mode::Single);
         let flags = parse(&["--breaker-clusters", "50", "--restart-grace", "5"]).unwrap().caution;
         let settings = flags.apply(Settings::default());
-        assert_eq!((settings.caution.clusters, settings.caution.workloads, settings.restart_grace), (50, 67, 5_000));
+        assert_eq!(
+            (settings.caution.clusters, settings.caution.workloads, settings.restart_grace),
+            (50, 67, 5_000)
+        );
         assert_eq!(Duration::from_secs(u64::from(MAX_LIFE)), crate::pki::ca::AGENT_LIFE);
         assert!(parse(&["--agent-certificate-life", "86401"]).is_err());
         assert!(parse(&["--breaker-clusters", "0"]).is_err());
-        assert!(parse(&["--mode", "both"]).unwrap_err().to_string().contains("possible values: hub, single"));
+        assert!(
+            parse(&["--mode", "both"])
+                .unwrap_err()
+                .to_string()
+                .contains("possible values: hub, single")
+        );
     }
 
     #[test]
     fn what_is_advertised_is_a_place_to_dial() {
-        for (text, host) in
-            [("https://hub.example:7443", "hub.example"), ("https://10.0.0.1", "10.0.0.1"), ("https://[::1]:1/", "::1")]
-        {
+        for (text, host) in [
+            ("https://hub.example:7443", "hub.example"),
+            ("https://10.0.0.1", "10.0.0.1"),
+            ("https://[::1]:1/", "::1"),
+        ] {
             assert_eq!(Advertised::parse(text).unwrap().host, host, "{text}");
         }
         for text in ["hub:7443", "http://hub", "https://hub/path", "https://"] {
@@ -220,9 +252,17 @@ mod tests {
 
     #[test]
     fn webhooks_need_both_ends() {
-        let webhook = |flags: &[&str]| parse(flags).unwrap().webhook.options("ns").map_err(|error| error.to_string());
+        let webhook = |flags: &[&str]| {
+            parse(flags).unwrap().webhook.options("ns").map_err(|error| error.to_string())
+        };
         assert!(webhook(&[]).unwrap().is_none());
-        assert!(webhook(&["--webhook-listen", "127.0.0.1:0"]).unwrap_err().contains("needs --webhook-service"));
-        assert!(webhook(&["--webhook-url", "https://x"]).unwrap_err().contains("need --webhook-listen"));
+        assert!(
+            webhook(&["--webhook-listen", "127.0.0.1:0"])
+                .unwrap_err()
+                .contains("needs --webhook-service")
+        );
+        assert!(
+            webhook(&["--webhook-url", "https://x"]).unwrap_err().contains("need --webhook-listen")
+        );
     }
 }

@@ -70,7 +70,8 @@ pub enum Who {
 impl Who {
     /// The values of the fields `who`, `address` and `known_by`.
     fn fields(&self) -> (&str, String, &'static str) {
-        let text = |address: &Option<SocketAddr>| address.map(|it| it.to_string()).unwrap_or_default();
+        let text =
+            |address: &Option<SocketAddr>| address.map(|it| it.to_string()).unwrap_or_default();
         match self {
             Self::Enrolled(cluster, address) => (cluster, text(address), "token"),
             Self::Claimed(cluster, address) => (cluster, text(address), "claim"),
@@ -149,7 +150,8 @@ pub fn writer(entries: &[ManagedFieldsEntry], path: &[&str]) -> Who {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
         path.iter().try_fold(fields, |value, key| value?.get(key).map(Some)).flatten().is_some()
     };
-    let latest = entries.iter().filter(owns).max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    let latest =
+        entries.iter().filter(owns).max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     latest.and_then(|entry| entry.manager.clone()).map_or(Who::Unknown, Who::FieldManager)
 }
 
@@ -179,7 +181,11 @@ mod tests {
     fn written(line: &Line) -> Vec<Value> {
         let log = Written::default();
         let to = log.clone();
-        let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || to.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_writer(move || to.clone())
+            .finish();
         tracing::subscriber::with_default(subscriber, || line.write());
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -204,7 +210,11 @@ mod tests {
             ),
             (
                 "a stranger",
-                line(Who::Claimed("ea\nst".into(), Some(address)), "token is unknown", Outcome::Refused),
+                line(
+                    Who::Claimed("ea\nst".into(), Some(address)),
+                    "token is unknown",
+                    Outcome::Refused,
+                ),
                 "ea\nst",
                 "192.0.2.1:4711",
                 "claim",
@@ -240,7 +250,8 @@ mod tests {
 
     #[test]
     fn audit_line_bounds_texts_of_others() {
-        let long = line(Who::FieldManager("é".repeat(2_000)), &"x".repeat(2_000), Outcome::Accepted);
+        let long =
+            line(Who::FieldManager("é".repeat(2_000)), &"x".repeat(2_000), Outcome::Accepted);
         let found = &written(&long)[0];
         assert_eq!(found["who"].as_str().unwrap().chars().count(), MAX_TEXT);
         assert_eq!(found["why"].as_str().unwrap().len(), MAX_TEXT);
@@ -256,7 +267,8 @@ mod tests {
         };
         let annotated = |name: &str| json!({"f:metadata": {"f:annotations": {".": {}, format!("f:{name}"): {}}}});
         let path = ["f:metadata", "f:annotations", "f:switchyard.dev/move"];
-        let early = || entry("kubectl-annotate", "2026-11-21T10:00:00Z", annotated("switchyard.dev/move"));
+        let early =
+            || entry("kubectl-annotate", "2026-11-21T10:00:00Z", annotated("switchyard.dev/move"));
         let late = || entry("robot", "2026-11-21T11:00:00Z", annotated("switchyard.dev/move"));
         let other = || entry("editor", "2026-11-21T12:00:00Z", annotated("team"));
         let status = || entry("hub", "2026-11-21T12:00:00Z", json!({"f:status": {}}));

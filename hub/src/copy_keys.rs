@@ -64,7 +64,9 @@ impl CopyKeys {
     pub fn are_trusted(&self, cluster: &str) -> bool {
         let Some(found) = self.clusters.get("", cluster) else { return false };
         let said = found.annotations().get(names::TRUST_COPIES);
-        let Some(said) = said.filter(|said| is_trusting(said, self.clock.now())) else { return false };
+        let Some(said) = said.filter(|said| is_trusting(said, self.clock.now())) else {
+            return false;
+        };
         let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
         if trusted.insert(cluster.to_owned(), said.clone()).as_ref() != Some(said) {
             let (object, why) = (format!("MultiKueueCluster/{cluster}"), said.clone());

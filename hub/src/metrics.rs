@@ -54,8 +54,15 @@ impl HubMetrics {
     /// Shown among the controller's from now on.
     pub fn register(shown: &Arc<Metrics>) -> Arc<Self> {
         let (dispatched, admitted, evicted, taken_back, sessions, troubles) = Default::default();
-        let metrics =
-            Arc::new(Self { shown: shown.clone(), dispatched, admitted, evicted, taken_back, sessions, troubles });
+        let metrics = Arc::new(Self {
+            shown: shown.clone(),
+            dispatched,
+            admitted,
+            evicted,
+            taken_back,
+            sessions,
+            troubles,
+        });
         shown.register(|registry| {
             registry.register(
                 "multikueue_workloads_dispatched",
@@ -105,7 +112,9 @@ impl HubMetrics {
     /// A worker cluster evicted a workload, for this of Kueue's reasons.
     pub fn evicted(&self, cluster_queue: &str, cluster: &str, reason: &'static str) {
         let Labels { cluster_queue, cluster, replica_role } = self.labels(cluster_queue, cluster);
-        self.evicted.get_or_create(&EvictedLabels { cluster_queue, cluster, reason, replica_role }).inc();
+        self.evicted
+            .get_or_create(&EvictedLabels { cluster_queue, cluster, reason, replica_role })
+            .inc();
     }
 
     /// An attempt was taken from a cluster.
@@ -115,7 +124,11 @@ impl HubMetrics {
 
     fn labels(&self, cluster_queue: &str, cluster: &str) -> Labels {
         let replica_role = self.shown.role().as_str();
-        Labels { cluster_queue: cluster_queue.to_owned(), cluster: cluster.to_owned(), replica_role }
+        Labels {
+            cluster_queue: cluster_queue.to_owned(),
+            cluster: cluster.to_owned(),
+            replica_role,
+        }
     }
 }
 

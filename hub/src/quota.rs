@@ -18,7 +18,8 @@ use switchyard_api::conditions::{self, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION};
 use switchyard_api::names;
 use switchyard_api::quantity::{amount_of, format_shortest};
 use switchyard_api::v1beta2::{
-    ClusterQueue, ClusterQueueStatus, MultiKueueCluster, MultiKueueConfig, QuotaManagement, ResourceGroup,
+    ClusterQueue, ClusterQueueStatus, MultiKueueCluster, MultiKueueConfig, QuotaManagement,
+    ResourceGroup,
 };
 use switchyard_controller::Context;
 use switchyard_controller::write::{Target, WriteError};
@@ -50,21 +51,31 @@ impl Wanted {
     }
 
     /// By Kueue's rule. `config` is none where the check names none that exists.
-    fn of(queue: &ClusterQueue, config: Option<&MultiKueueConfig>, told: impl Fn(&MultiKueueConfig) -> Told) -> Self {
+    fn of(
+        queue: &ClusterQueue,
+        config: Option<&MultiKueueConfig>,
+        told: impl Fn(&MultiKueueConfig) -> Told,
+    ) -> Self {
         let unsupported = |message: String| Self::not("UnsupportedConfiguration", message);
         let Some(config) = config else {
             return unsupported("The referenced MultiKueueConfig was not found.".to_owned());
         };
         if config.spec.quota_management.unwrap_or_default() == QuotaManagement::Manual {
-            return Self::not("NotRequested", "MultiKueue manager quota automation has not been requested.");
+            return Self::not(
+                "NotRequested",
+                "MultiKueue manager quota automation has not been requested.",
+            );
         }
-        let [group] = queue.spec.resource_groups.as_slice() else { return unsupported(ONE_FLAVOR.to_owned()) };
+        let [group] = queue.spec.resource_groups.as_slice() else {
+            return unsupported(ONE_FLAVOR.to_owned());
+        };
         if group.flavors.len() != 1 {
             return unsupported(ONE_FLAVOR.to_owned());
         }
         let Told { sums, unknown } = told(config);
         let covered: BTreeSet<&str> = group.covered_resources.iter().map(String::as_str).collect();
-        let missing: Vec<&str> = sums.keys().map(String::as_str).filter(|name| !covered.contains(name)).collect();
+        let missing: Vec<&str> =
+            sums.keys().map(String::as_str).filter(|name| !covered.contains(name)).collect();
         if !missing.is_empty() {
             return unsupported(format!(
                 "manager-side coveredResources is missing resources configured on workers: [{}]",
@@ -97,7 +108,8 @@ impl Wanted {
     }
 }
 
-const ONE_FLAVOR: &str = "Quota automation requires that the manager-side ClusterQueue has exactly one ResourceFlavor";
+const ONE_FLAVOR: &str =
+    "Quota automation requires that the manager-side ClusterQueue has exactly one ResourceFlavor";
 
 const AUTOMATED: &str = "ClusterQueue quota is automatically managed based on MultiKueue workers.";
 
@@ -131,7 +143,10 @@ fn changed(group: &ResourceGroup, sums: &Sums, floor: bool) -> Option<ResourceGr
 }
 
 /// What all ClusterQueues have that these LocalQueues lead to, each of them once.
-fn sums<'a>(local_queues: &BTreeSet<(String, String)>, workers: impl IntoIterator<Item = &'a proto::Capacity>) -> Sums {
+fn sums<'a>(
+    local_queues: &BTreeSet<(String, String)>,
+    workers: impl IntoIterator<Item = &'a proto::Capacity>,
+) -> Sums {
     let mut sums = Sums::new();
     for worker in workers {
         let mut counted = BTreeSet::new();
@@ -177,7 +192,9 @@ pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<Reports>, stop: Cancella
 
 fn has_condition(queue: &ClusterQueue) -> bool {
     let status = queue.status.as_ref();
-    status.is_some_and(|it| conditions::find(&it.conditions, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION).is_some())
+    status.is_some_and(|it| {
+        conditions::find(&it.conditions, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION).is_some()
+    })
 }
 
 async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<(), WriteError> {
@@ -188,18 +205,23 @@ async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<
         .await;
     };
     let config = parameters(&check).and_then(|name| ctx.stores.multi_kueue_configs.get("", name));
-    let wanted = Wanted::of(queue, config.as_deref(), |config| workers(ctx, reports, queue, config));
+    let wanted =
+        Wanted::of(queue, config.as_deref(), |config| workers(ctx, reports, queue, config));
     let api: Api<ClusterQueue> = Api::all(ctx.client.clone());
     let store = &ctx.stores.cluster_queues;
     let written = match &wanted.groups {
         None => None,
         Some(groups) => {
-            let target = Target { api: api.clone(), store, object: queue, manager: MANAGER, what: "quota" };
+            let target =
+                Target { api: api.clone(), store, object: queue, manager: MANAGER, what: "quota" };
             Some(target.patch(ctx, json!({"spec": {"resourceGroups": groups}})).await?)
         }
     };
     let object = written.as_ref().unwrap_or(queue);
-    show(ctx, object, |status| conditions::set(&mut status.conditions, wanted.condition(object), ctx.clock.now())).await
+    show(ctx, object, |status| {
+        conditions::set(&mut status.conditions, wanted.condition(object), ctx.clock.now())
+    })
+    .await
 }
 
 /// Writes a ClusterQueue's status, if there is something to change.
@@ -215,31 +237,51 @@ async fn show(
     }
     let (api, store) = (Api::all(ctx.client.clone()), &ctx.stores.cluster_queues);
     let target = Target { api, store, object, manager: MANAGER, what: "quota" };
-    target.status(ctx, &serde_json::to_value(before)?, &serde_json::to_value(after)?).await.map(drop)
+    target
+        .status(ctx, &serde_json::to_value(before)?, &serde_json::to_value(after)?)
+        .await
+        .map(drop)
 }
 
 /// The configuration of a ClusterQueue's MultiKueue check.
-pub(crate) fn multi_kueue_config(ctx: &Context, queue: &ClusterQueue) -> Option<Arc<MultiKueueConfig>> {
+pub(crate) fn multi_kueue_config(
+    ctx: &Context,
+    queue: &ClusterQueue,
+) -> Option<Arc<MultiKueueConfig>> {
     let check = multi_kueue_check(ctx, queue)?;
     ctx.stores.multi_kueue_configs.get("", parameters(&check)?)
 }
 
 /// The ClusterQueue's check that sends its workloads to workers.
-fn multi_kueue_check(ctx: &Context, queue: &ClusterQueue) -> Option<Arc<switchyard_api::v1beta2::AdmissionCheck>> {
+fn multi_kueue_check(
+    ctx: &Context,
+    queue: &ClusterQueue,
+) -> Option<Arc<switchyard_api::v1beta2::AdmissionCheck>> {
     let rules = &queue.spec.admission_checks_strategy.as_ref()?.admission_checks;
     let checks = rules.iter().filter_map(|rule| ctx.stores.admission_checks.get("", &rule.name));
     checks.into_iter().find(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
 }
 
-fn workers(ctx: &Context, reports: &Reports, queue: &ClusterQueue, config: &MultiKueueConfig) -> Told {
+fn workers(
+    ctx: &Context,
+    reports: &Reports,
+    queue: &ClusterQueue,
+    config: &MultiKueueConfig,
+) -> Told {
     let name = queue.name_any();
-    let leads_here = |local: &switchyard_api::v1beta2::LocalQueue| local.spec.cluster_queue.as_ref() == Some(&name);
+    let leads_here = |local: &switchyard_api::v1beta2::LocalQueue| {
+        local.spec.cluster_queue.as_ref() == Some(&name)
+    };
     let local = ctx.stores.local_queues.filter(leads_here);
-    let local = local.iter().map(|local| (local.namespace().unwrap_or_default(), local.name_any())).collect();
+    let local = local
+        .iter()
+        .map(|local| (local.namespace().unwrap_or_default(), local.name_any()))
+        .collect();
     let (now, patience) = (ctx.clock.now(), ctx.config.multi_kueue.worker_lost_timeout.std());
     let (mut reported, mut unknown) = (Vec::new(), Vec::new());
     for name in &config.spec.clusters {
-        let cluster = ctx.stores.multi_kueue_clusters.get("", name).filter(|it| may_have(it, now, patience));
+        let cluster =
+            ctx.stores.multi_kueue_clusters.get("", name).filter(|it| may_have(it, now, patience));
         match (reports.capacity(name), cluster) {
             (Some(report), _) => reported.push(report),
             (None, Some(cluster)) => match reports.last_capacity(name) {
@@ -260,8 +302,9 @@ fn has_reported(cluster: &MultiKueueCluster) -> bool {
 
 /// Whether jobs of a cluster that is away may still be kept for it.
 fn may_have(cluster: &MultiKueueCluster, now: Timestamp, patience: Duration) -> bool {
-    let lost = lost_since(cluster)
-        .map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+    let lost = lost_since(cluster).map_or(Duration::ZERO, |since| {
+        Duration::try_from(now.duration_since(since)).unwrap_or_default()
+    });
     !is_declared_lost(cluster) && (lost < patience || is_held(cluster))
 }
 
@@ -301,7 +344,8 @@ mod tests {
     }
 
     fn group(resources: &[(&str, &str)]) -> Value {
-        let quotas = resources.iter().map(|(name, nominal)| json!({"name": name, "nominalQuota": nominal}));
+        let quotas =
+            resources.iter().map(|(name, nominal)| json!({"name": name, "nominalQuota": nominal}));
         json!({
             "coveredResources": resources.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "flavors": [{"name": "default", "resources": quotas.collect::<Vec<_>>()}],
@@ -318,7 +362,10 @@ mod tests {
 
     #[test]
     fn each_cluster_queue_counts_once_and_only_behind_queues_that_the_hub_has_too() {
-        let first = worker(&[("lq", "a", &[("cpu", 2_000), ("memory", 4)]), ("lq2", "a", &[("cpu", 2_000)])]);
+        let first = worker(&[
+            ("lq", "a", &[("cpu", 2_000), ("memory", 4)]),
+            ("lq2", "a", &[("cpu", 2_000)]),
+        ]);
         let second = worker(&[("lq", "b", &[("cpu", 1_200)]), ("other", "c", &[("cpu", 9_000)])]);
         let ours = ["lq", "lq2"].map(|name| ("ns".to_owned(), name.to_owned())).into();
         let expected = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 4)]);
@@ -335,7 +382,8 @@ mod tests {
         };
         let wanted = of("0", "0");
         let groups = wanted.groups.as_ref().unwrap();
-        let nominal = groups[0].flavors[0].resources.iter().map(|quota| quota.nominal_quota.0.as_str());
+        let nominal =
+            groups[0].flavors[0].resources.iter().map(|quota| quota.nominal_quota.0.as_str());
         assert_eq!(nominal.collect::<Vec<_>>(), ["3200m", "20G"]);
         assert_eq!((wanted.automated, wanted.reason), (true, "QuotaAutomated"));
         assert_eq!(of("3.2", "20000M").groups, None);
@@ -343,15 +391,20 @@ mod tests {
 
     #[test]
     fn quota_is_not_lowered_while_a_worker_is_not_known() {
-        let unknown =
-            Told { sums: Sums::from([("cpu".to_owned(), 3_000)]), unknown: vec!["east".to_owned(), "west".to_owned()] };
+        let unknown = Told {
+            sums: Sums::from([("cpu".to_owned(), 3_000)]),
+            unknown: vec!["east".to_owned(), "west".to_owned()],
+        };
         let of = |cpu: &str| {
-            Wanted::of(&queue(&json!([group(&[("cpu", cpu)])])), Some(&config("Automated")), |_| unknown.clone())
+            Wanted::of(&queue(&json!([group(&[("cpu", cpu)])])), Some(&config("Automated")), |_| {
+                unknown.clone()
+            })
         };
         let kept = of("8");
         assert_eq!((kept.automated, kept.groups), (true, None));
         assert!(
-            kept.message.ends_with("not lowered until these have reported or are given up: east, west."),
+            kept.message
+                .ends_with("not lowered until these have reported or are given up: east, west."),
             "{}",
             kept.message
         );
@@ -374,9 +427,9 @@ mod tests {
         #[case] expected: bool,
     ) {
         let since = "2026-01-01T00:00:00Z";
-        let annotations = if declared { json!({"switchyard.dev/declared-lost": since}) } else { json!({}) };
-        let active =
-            json!({"type": "Active", "status": "False", "reason": "r", "message": "", "lastTransitionTime": since});
+        let annotations =
+            if declared { json!({"switchyard.dev/declared-lost": since}) } else { json!({}) };
+        let active = json!({"type": "Active", "status": "False", "reason": "r", "message": "", "lastTransitionTime": since});
         let cluster: MultiKueueCluster = serde_json::from_value(json!({
             "metadata": {"name": "east", "annotations": annotations},
             "spec": {"clusterSource": source, "onDisconnect": rule},
@@ -393,14 +446,33 @@ mod tests {
         let two = json!([group(&[("cpu", "1")]), group(&[("memory", "1")])]);
         let memory = || Told { sums: Sums::from([("memory".to_owned(), 1)]), unknown: Vec::new() };
         for (groups, config, reason, message) in [
-            (&one, None, "UnsupportedConfiguration", "The referenced MultiKueueConfig was not found."),
+            (
+                &one,
+                None,
+                "UnsupportedConfiguration",
+                "The referenced MultiKueueConfig was not found.",
+            ),
             (&one, Some(config("Manual")), "NotRequested", "has not been requested."),
-            (&two, Some(config("Automated")), "UnsupportedConfiguration", "exactly one ResourceFlavor"),
-            (&one, Some(config("Automated")), "UnsupportedConfiguration", "configured on workers: [memory]"),
+            (
+                &two,
+                Some(config("Automated")),
+                "UnsupportedConfiguration",
+                "exactly one ResourceFlavor",
+            ),
+            (
+                &one,
+                Some(config("Automated")),
+                "UnsupportedConfiguration",
+                "configured on workers: [memory]",
+            ),
         ] {
             let wanted = Wanted::of(&queue(groups), config.as_ref(), |_| memory());
             assert_eq!((wanted.automated, wanted.reason), (false, reason));
-            assert!(wanted.message.contains(message) && wanted.groups.is_none(), "{}", wanted.message);
+            assert!(
+                wanted.message.contains(message) && wanted.groups.is_none(),
+                "{}",
+                wanted.message
+            );
         }
     }
 }

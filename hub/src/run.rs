@@ -27,7 +27,8 @@ use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::pki::follow;
 use crate::pki::store::{self, Stored};
 use crate::server::{
-    self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
+    self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions,
+    TlsKeeper,
 };
 use crate::shell::{self, Inbox, Parts, Reports, SESSION_EVENTS};
 use crate::{api_clock, clusters, hosted, quota};
@@ -91,17 +92,27 @@ pub fn dispatch_settings(config: &Configuration) -> Settings {
         names::DISPATCHER_ALL_AT_ONCE => Mode::AllAtOnce,
         names::DISPATCHER_INCREMENTAL => {
             let configured = config.enabled("MultiKueueIncrementalDispatcherConfig");
-            let step = if configured { multi_kueue.step_size() } else { MultiKueue::default().step_size() };
+            let step = if configured {
+                multi_kueue.step_size()
+            } else {
+                MultiKueue::default().step_size()
+            };
             Mode::Incremental { step, round: ROUND }
         }
         _ => Mode::External,
     };
-    let timeout = i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
+    let timeout =
+        i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
     let gated = mode.keeps_copies() && config.enabled("MultiKueueOrchestratedPreemption");
     let preemption_timeout = gated.then_some(PREEMPTION_TIMEOUT);
     let by_name = !config.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder");
-    let mut settings =
-        Settings { mode, worker_lost_timeout: timeout, preemption_timeout, by_name, ..Settings::default() };
+    let mut settings = Settings {
+        mode,
+        worker_lost_timeout: timeout,
+        preemption_timeout,
+        by_name,
+        ..Settings::default()
+    };
     if multi_kueue.gc_interval.std().is_zero() {
         // No garbage collection: what is unknown is reported, and stays.
         settings.orphan_after = i64::MAX;
@@ -175,30 +186,54 @@ async fn serve(
     let states = Arc::new(HostedStates::default());
     let (term, watched) = watch::channel(None);
     let (events, heard) = mpsc::channel(SESSION_EVENTS);
-    let sessions = Sessions::new(&hub_id, hub.server.clone(), registry.clone(), ports.clone(), watched.clone(), events);
+    let sessions = Sessions::new(
+        &hub_id,
+        hub.server.clone(),
+        registry.clone(),
+        ports.clone(),
+        watched.clone(),
+        events,
+    );
     let workloads = ctx.stores.workloads.clone();
     let guarded = sessions.guarding(move |cluster| hosted::has_jobs(&workloads, cluster));
     let sessions = Arc::new(guarded.raising(ctx.epoch_floor.clone()));
     inbox.connect(&ctx.stores);
     let clusters = ctx.stores.multi_kueue_clusters.clone();
-    let copy_keys = CopyKeys::new(copy_key, secrets.clone(), clusters, registry.clone(), ctx.clock.clone());
+    let copy_keys =
+        CopyKeys::new(copy_key, secrets.clone(), clusters, registry.clone(), ctx.clock.clone());
     let copy_keys = Arc::new(copy_keys);
-    let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone(), copy_keys.clone());
+    let reconciler = Reconciler::new(
+        ctx.clone(),
+        registry.clone(),
+        reports.clone(),
+        states.clone(),
+        copy_keys.clone(),
+    );
 
-    let living = StoredClusters { store: ctx.stores.multi_kueue_clusters.clone(), client: ctx.client.clone() };
+    let living = StoredClusters {
+        store: ctx.stores.multi_kueue_clusters.clone(),
+        client: ctx.client.clone(),
+    };
     let gate = Gate::new(&hub_id, Arc::new(living), ctx.clock.clone());
     let tokens = Arc::new(SecretTokens::new(secrets.clone()));
     let services = Services {
-        enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), tokens, hub.server.agent_life)
-            .with_copy_keys(copy_keys.clone(), watched.clone()),
+        enrolment: EnrolmentService::new(
+            gate.clone(),
+            authorities.clone(),
+            tokens,
+            hub.server.agent_life,
+        )
+        .with_copy_keys(copy_keys.clone(), watched.clone()),
         agent: AgentService::new(gate, sessions.clone()),
     };
     let tls = Arc::new(TlsKeeper::new(authorities, hub.names.clone(), ctx.clock.clone())?);
     hub.listener.set_nonblocking(true).context("the agents' listener")?;
-    let listener = tokio::net::TcpListener::from_std(hub.listener).context("the agents' listener")?;
+    let listener =
+        tokio::net::TcpListener::from_std(hub.listener).context("the agents' listener")?;
     tracing::info!(address = %listener.local_addr()?, "agents may dial in");
 
-    let gauges = ClusterGauges { ctx: ctx.clone(), registry: registry.clone(), reports: reports.clone() };
+    let gauges =
+        ClusterGauges { ctx: ctx.clone(), registry: registry.clone(), reports: reports.clone() };
     let foreign = ForeignMarks::default();
     ctx.metrics.register(|shown| {
         foreign.show(shown);
@@ -239,7 +274,11 @@ async fn serve(
         term: watched,
     };
     spawn(tasks, "hosted agents", ok(hosted::run(hosting, stop.clone())));
-    spawn(tasks, "token sweep", ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())));
+    spawn(
+        tasks,
+        "token sweep",
+        ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())),
+    );
     spawn(tasks, "authority", ok(follow::follow(secrets, authority, ctx.clone(), stop.clone())));
     ctx.components.set("dispatcher", true);
     let ended = tasks.join_next().await;
@@ -262,7 +301,11 @@ fn profiles(ctx: &Context) -> Option<Profiles> {
     })
 }
 
-fn spawn(tasks: &mut Tasks, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+fn spawn(
+    tasks: &mut Tasks,
+    name: &'static str,
+    task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+) {
     tasks.spawn(async move { (name, task.await) });
 }
 
@@ -282,7 +325,8 @@ async fn identity(
     use backon::{ExponentialBuilder, Retryable as _};
     let load = || async {
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let system = namespaces.get("kube-system").await.context("reading the namespace kube-system")?;
+        let system =
+            namespaces.get("kube-system").await.context("reading the namespace kube-system")?;
         let hub_id = system.uid().context("the namespace kube-system has no uid")?;
         let now = api_clock::now(client, || clock.now()).await?;
         let stored = store::load_or_create(secrets, &hub_id, address, now).await?;
@@ -295,7 +339,11 @@ async fn identity(
         .with_total_delay(Some(FIRST_CALLS))
         .without_max_times();
     let notify = |error: &anyhow::Error, pause: Duration| {
-        tracing::warn!(error = format!("{error:#}"), ?pause, "the hub's identity cannot be read yet");
+        tracing::warn!(
+            error = format!("{error:#}"),
+            ?pause,
+            "the hub's identity cannot be read yet"
+        );
     };
     load.retry(backoff).notify(notify).await
 }
@@ -358,7 +406,10 @@ mod tests {
         let of = |step| Mode::Incremental { step, round: 300_000 };
         assert_eq!(settings(""), (of(7), false));
         assert_eq!(settings("MultiKueueIncrementalDispatcherConfig=false"), (of(3), false));
-        assert_eq!(settings("MultiKueueIncrementalDispatcherRespectConfigOrder=false"), (of(7), true));
+        assert_eq!(
+            settings("MultiKueueIncrementalDispatcherRespectConfigOrder=false"),
+            (of(7), true)
+        );
     }
 
     #[test]
@@ -372,6 +423,10 @@ mod tests {
         assert_eq!(timeout(names::DISPATCHER_ALL_AT_ONCE, true), Some(300_000));
         assert_eq!(timeout("example.com/mine", true), Some(300_000));
         assert_eq!(timeout(names::DISPATCHER_ALL_AT_ONCE, false), None);
-        assert_eq!(timeout(names::DISPATCHER_BEST_FIT, true), None, "one cluster at a time is asked");
+        assert_eq!(
+            timeout(names::DISPATCHER_BEST_FIT, true),
+            None,
+            "one cluster at a time is asked"
+        );
     }
 }

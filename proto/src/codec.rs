@@ -13,8 +13,9 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::v1::{
-    AgentMessage, Capacity, Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, FlavorCapacity, Hello,
-    HubMessage, JobTrouble, Observation, Observed, PreemptionQuote, QueueCapacity, Reason, RenewRequest, Taint,
+    AgentMessage, Capacity, Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest,
+    FlavorCapacity, Hello, HubMessage, JobTrouble, Observation, Observed, PreemptionQuote,
+    QueueCapacity, Reason, RenewRequest, Taint,
 };
 
 /// What the parts of one message of an agent may take in memory beside their texts, in bytes. An agent's largest, a
@@ -76,7 +77,11 @@ const AGENT_MESSAGE: Part = part::<AgentMessage>(
             3,
             &[part::<Observation>(
                 3,
-                &[part::<Reason>(6, &[]), part::<PreemptionQuote>(9, &[]), part::<JobTrouble>(14, &[])],
+                &[
+                    part::<Reason>(6, &[]),
+                    part::<PreemptionQuote>(9, &[]),
+                    part::<JobTrouble>(14, &[]),
+                ],
             )],
         ),
         part::<Capacity>(
@@ -95,7 +100,10 @@ impl Part {
         let mut total = 0_usize;
         while wire.has_remaining() {
             let (tag, wire_type) = decode_key(&mut wire)?;
-            let part = self.parts.iter().find(|part| part.tag == tag && wire_type == WireType::LengthDelimited);
+            let part = self
+                .parts
+                .iter()
+                .find(|part| part.tag == tag && wire_type == WireType::LengthDelimited);
             let Some(part) = part else {
                 skip_field(wire_type, tag, &mut wire, DecodeContext::default())?;
                 continue;
@@ -156,11 +164,16 @@ impl<D: Weighed> Decoder for WeighingDecoder<D> {
             return Err(Status::internal("a message that is not in one piece"));
         }
         if !std::mem::replace(&mut self.heard, true) && wire.len() > D::first() {
-            return Err(too_much(&format!("the first message has {} bytes, more than {MAX_FIRST}", wire.len())));
+            return Err(too_much(&format!(
+                "the first message has {} bytes, more than {MAX_FIRST}",
+                wire.len()
+            )));
         }
         let weight = D::weigh(wire).map_err(|error| Status::internal(error.to_string()))?;
         if weight > MAX_UNPACKED {
-            return Err(too_much(&format!("a message's parts would take {weight} bytes, more than {MAX_UNPACKED}")));
+            return Err(too_much(&format!(
+                "a message's parts would take {weight} bytes, more than {MAX_UNPACKED}"
+            )));
         }
         self.inner.decode(buf)
     }
@@ -172,7 +185,8 @@ mod tests {
     use crate::v1::agent_message::Kind;
 
     fn weight(kind: Kind) -> usize {
-        AgentMessage::weigh(&AgentMessage { session_id: 1, kind: Some(kind) }.encode_to_vec()).unwrap()
+        AgentMessage::weigh(&AgentMessage { session_id: 1, kind: Some(kind) }.encode_to_vec())
+            .unwrap()
     }
 
     fn observed(observations: Vec<Observation>) -> Kind {
@@ -184,7 +198,10 @@ mod tests {
         let empty = weight(observed(Vec::new()));
         assert_eq!(empty, size_of::<Observed>());
         let observation = size_of::<Observation>();
-        assert_eq!(weight(observed(vec![Observation::default(); 1000])), empty + 1000 * observation);
+        assert_eq!(
+            weight(observed(vec![Observation::default(); 1000])),
+            empty + 1000 * observation
+        );
         let reasons = Observation { reasons: vec![Reason::default(); 5], ..Observation::default() };
         assert_eq!(weight(observed(vec![reasons])), empty + observation + 5 * size_of::<Reason>());
         let flavor = FlavorCapacity {
@@ -215,7 +232,10 @@ mod tests {
             ..Observation::default()
         };
         assert!(weight(observed(vec![one; 8192])) < MAX_UNPACKED / 4);
-        assert!(weight(observed(vec![Observation::default(); 2 << 20])) > 10 * MAX_UNPACKED, "and a flood is above it");
+        assert!(
+            weight(observed(vec![Observation::default(); 2 << 20])) > 10 * MAX_UNPACKED,
+            "and a flood is above it"
+        );
     }
 
     #[test]

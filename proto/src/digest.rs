@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn order_does_not_matter_and_a_toggle_undoes_itself() {
         let one = Digest::of([("a", 1, State::Running), ("b", 2, State::Waiting)]);
-        let mut other = Digest::of([("b", 2, State::Waiting), ("c", 1, State::Gone), ("a", 1, State::Running)]);
+        let mut other =
+            Digest::of([("b", 2, State::Waiting), ("c", 1, State::Gone), ("a", 1, State::Running)]);
         assert_ne!(one, other);
         other.toggle("c", 1, State::Gone);
         assert_eq!(one, other);

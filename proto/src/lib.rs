@@ -37,7 +37,8 @@ pub const MAX_NAME: usize = 253;
 /// Whether a hub's Workload can have this uid: letters, digits and hyphens.
 #[must_use]
 pub fn is_uid(text: &str) -> bool {
-    (1..=MAX_UID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    (1..=MAX_UID).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// Whether a hub can have given out this attempt.

@@ -25,7 +25,8 @@ pub fn pod_sets_hash(pod_sets: &Value) -> Vec<u8> {
 fn canonical(value: &Value, hash: &mut Sha256) {
     match value {
         Value::Object(fields) => {
-            let mut fields: Vec<(&String, &Value)> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
+            let mut fields: Vec<(&String, &Value)> =
+                fields.iter().filter(|(_, value)| !value.is_null()).collect();
             fields.sort_by_key(|(name, _)| *name);
             hash.update("{");
             for (name, value) in fields {
@@ -60,8 +61,14 @@ mod tests {
         let text = r#"[{"template":{"metadata":null,"spec":{"containers":[{"name":"c"}]}},"count":2,"name":"main"}]"#;
         assert_eq!(pod_sets_hash(&one), pod_sets_hash(&serde_json::from_str(text).unwrap()));
         for (case, other) in [
-            ("a count", json!([{"name": "main", "count": 3, "template": {"spec": {"containers": [{"name": "c"}]}}}])),
-            ("an image", json!([{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "d"}]}}}])),
+            (
+                "a count",
+                json!([{"name": "main", "count": 3, "template": {"spec": {"containers": [{"name": "c"}]}}}]),
+            ),
+            (
+                "an image",
+                json!([{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "d"}]}}}]),
+            ),
             ("nothing", json!([])),
         ] {
             assert_ne!(pod_sets_hash(&one), pod_sets_hash(&other), "{case}");

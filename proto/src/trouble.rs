@@ -56,7 +56,9 @@ pub fn known(reason: &str) -> &'static str {
 #[must_use]
 pub fn plain(text: &str) -> String {
     let mut plain = String::new();
-    for word in text.split(|it: char| it.is_whitespace() || it.is_control()).filter(|word| !word.is_empty()) {
+    for word in
+        text.split(|it: char| it.is_whitespace() || it.is_control()).filter(|word| !word.is_empty())
+    {
         if !plain.is_empty() {
             plain.push(' ');
         }
@@ -78,7 +80,11 @@ pub fn bound(troubles: &mut Vec<JobTrouble>) {
     for trouble in troubles.drain(..).take(REASONS.len()) {
         let reason = known(&trouble.reason);
         if bounded.iter().all(|it| it.reason != reason) {
-            bounded.push(JobTrouble { reason: reason.to_owned(), message: plain(&trouble.message), ..trouble });
+            bounded.push(JobTrouble {
+                reason: reason.to_owned(),
+                message: plain(&trouble.message),
+                ..trouble
+            });
         }
     }
     let rank = |reason: &str| REASONS.iter().position(|known| *known == reason);
@@ -101,9 +107,15 @@ mod tests {
 
     #[test]
     fn troubles_are_bounded_and_in_order() {
-        let trouble = |reason: &str| JobTrouble { reason: reason.into(), message: "a\nb".into(), ..Default::default() };
+        let trouble = |reason: &str| JobTrouble {
+            reason: reason.into(),
+            message: "a\nb".into(),
+            ..Default::default()
+        };
         let mut troubles: Vec<JobTrouble> =
-            ["CrashLoop", "Forged", "Forged", "Other", "FailedCreate", "Volume", "ImagePull"].map(trouble).into();
+            ["CrashLoop", "Forged", "Forged", "Other", "FailedCreate", "Volume", "ImagePull"]
+                .map(trouble)
+                .into();
         bound(&mut troubles);
         let reasons: Vec<&str> = troubles.iter().map(|it| it.reason.as_str()).collect();
         assert_eq!(reasons, ["FailedCreate", "ImagePull", "Volume", "CrashLoop"]);

@@ -3,7 +3,11 @@
 //! Runs one scenario, named by the first argument, and does its cycles in a function that callgrind can find by its name.
 //! Without a name, as `cargo test` starts it, all of them run, small: it then only shows that they work.
 
-#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the other bench, whose parts it has, does")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the other bench, whose parts it has, does"
+)]
 
 #[expect(dead_code, reason = "the other bench uses all of it")]
 #[path = "engine/cluster.rs"]
@@ -64,7 +68,8 @@ fn main() {
 fn run(scenario: &str, fair: bool, small: bool) {
     let factor = if small { 10 } else { 1 };
     let queues = 200 / factor;
-    let size = |each, cycles| million::Size { queues, pending: queues * each, cycles: cycles / factor };
+    let size =
+        |each, cycles| million::Size { queues, pending: queues * each, cycles: cycles / factor };
     let storm = storm::Size { queues: 100 / factor, victims: 1000 / factor, rounds: 2 };
     match scenario {
         "storm-one" => storms(storm, Heads::One, fair),

@@ -26,10 +26,13 @@ fn main() {
     if std::env::args().any(|arg| arg == "--list") {
         return;
     }
-    let full = std::env::args().any(|arg| arg == "--bench") && !std::env::args().any(|arg| arg == "--quick");
+    let full = std::env::args().any(|arg| arg == "--bench")
+        && !std::env::args().any(|arg| arg == "--quick");
     let sizes: &[(usize, usize)] =
         if full { &[(1000, 10_000), (1000, 100_000), (1000, 1_000_000)] } else { &[(10, 2000)] };
-    println!("\nMemory (bytes a workload: pending, and after each queue tried and parked what does not fit)");
+    println!(
+        "\nMemory (bytes a workload: pending, and after each queue tried and parked what does not fit)"
+    );
     for (queues, pending) in sizes {
         measure(*queues, *pending);
     }

@@ -160,7 +160,11 @@ mod tests {
     #[case::pods("pods", 15, "15")]
     #[case::the_least_amount("memory", i64::MIN, "-8Ei")]
     #[case::unlimited("cpu", i64::MAX, "<unlimited>")]
-    fn written_as_kubernetes_writes_it(#[case] resource: &str, #[case] amount: i64, #[case] text: &str) {
+    fn written_as_kubernetes_writes_it(
+        #[case] resource: &str,
+        #[case] amount: i64,
+        #[case] text: &str,
+    ) {
         assert_eq!(Amount::new(amount).format(resource), text);
     }
 

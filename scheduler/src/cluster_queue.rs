@@ -83,9 +83,14 @@ impl Cq {
     /// The admission checks that apply to an admission: those on any of its flavors. In order of names.
     pub(crate) fn checks_for(&self, admission: &Admission) -> Vec<Name> {
         let given = |flavor: &Name| {
-            admission.pod_sets.iter().any(|pod_set| pod_set.flavors.values().any(|name| name == flavor))
+            admission
+                .pod_sets
+                .iter()
+                .any(|pod_set| pod_set.flavors.values().any(|name| name == flavor))
         };
-        let own = |flavor: &Name| self.groups.iter().any(|group| group.flavors.iter().any(|f| f.name == *flavor));
+        let own = |flavor: &Name| {
+            self.groups.iter().any(|group| group.flavors.iter().any(|f| f.name == *flavor))
+        };
         let applies = |flavors: &[Name]| {
             if flavors.is_empty() {
                 admission.pod_sets.iter().flat_map(|pod_set| pod_set.flavors.values()).any(own)
@@ -123,7 +128,9 @@ pub(crate) fn compile(groups: &[ResourceGroup], pairs: &mut Pairs) -> Vec<Group>
 pub(crate) fn quotas(groups: &[ResourceGroup], pairs: &mut Pairs) -> Vec<(Fr, Quota)> {
     let flavors = groups.iter().flat_map(|group| &group.flavors);
     flavors
-        .flat_map(|flavor| flavor.resources.iter().map(move |(resource, quota)| (&flavor.name, resource, quota)))
+        .flat_map(|flavor| {
+            flavor.resources.iter().map(move |(resource, quota)| (&flavor.name, resource, quota))
+        })
         .map(|(flavor, resource, quota)| (pairs.intern(flavor, resource), *quota))
         .collect()
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AdmissionCheck, CapacityLeaf, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name, OutsidePod, ResourceFlavor,
-    Time, Workload, WorkloadKey,
+    AdmissionCheck, CapacityLeaf, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name,
+    OutsidePod, ResourceFlavor, Time, Workload, WorkloadKey,
 };
 
 /// A fact about the world. Each carries the whole object, so a repeated event changes nothing.

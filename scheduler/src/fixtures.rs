@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{
-    Admission, AdmissionCheck, AdmissionCheckRule, Amount, ClusterQueue, Cohort, Decision, Engine, Event, FlavorQuotas,
-    LocalQueue, LocalQueueKey, Name, NodeSelectorTerm, Operator, PodSet, Preemption, QueueingStrategy, Quota,
-    RefusedReason, Requirement, ResourceFlavor, ResourceGroup, Settings, StopPolicy, Taint, TaintEffect, Time,
-    Toleration, TolerationOperator, Workload, WorkloadKey,
+    Admission, AdmissionCheck, AdmissionCheckRule, Amount, ClusterQueue, Cohort, Decision, Engine,
+    Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, NodeSelectorTerm, Operator, PodSet,
+    Preemption, QueueingStrategy, Quota, RefusedReason, Requirement, ResourceFlavor, ResourceGroup,
+    Settings, StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload,
+    WorkloadKey,
 };
 
 pub(crate) fn amount(resource: &str, whole: i64) -> Amount {
@@ -58,7 +59,10 @@ fn add_quota(groups: &mut [ResourceGroup], flavor: &str, resource: &str, quota: 
     match group.flavors.iter_mut().find(|quotas| &*quotas.name == flavor) {
         Some(quotas) => quotas.resources.push((resource.into(), quota)),
         None => {
-            group.flavors.push(FlavorQuotas { name: flavor.into(), resources: vec![(resource.into(), quota)] });
+            group.flavors.push(FlavorQuotas {
+                name: flavor.into(),
+                resources: vec![(resource.into(), quota)],
+            });
         }
     }
 }
@@ -100,7 +104,11 @@ impl ClusterQueue {
 
 fn limited(resource: &str, nominal: i64, borrow: i64, lend: i64) -> Quota {
     let limit = |limit: i64| (limit >= 0).then(|| amount(resource, limit));
-    Quota { nominal: amount(resource, nominal), borrowing_limit: limit(borrow), lending_limit: limit(lend) }
+    Quota {
+        nominal: amount(resource, nominal),
+        borrowing_limit: limit(borrow),
+        lending_limit: limit(lend),
+    }
 }
 
 /// A Cohort without quota.
@@ -114,8 +122,20 @@ impl Cohort {
         self
     }
 
-    pub(crate) fn limited(mut self, flavor: &str, resource: &str, nominal: i64, borrow: i64, lend: i64) -> Self {
-        add_quota(&mut self.resource_groups, flavor, resource, limited(resource, nominal, borrow, lend));
+    pub(crate) fn limited(
+        mut self,
+        flavor: &str,
+        resource: &str,
+        nominal: i64,
+        borrow: i64,
+        lend: i64,
+    ) -> Self {
+        add_quota(
+            &mut self.resource_groups,
+            flavor,
+            resource,
+            limited(resource, nominal, borrow, lend),
+        );
         self
     }
 }
@@ -169,7 +189,10 @@ impl Workload {
         let values = values.iter().map(|value| (*value).to_owned()).collect();
         let expression = Requirement { key: key.to_owned(), operator: Operator::In, values };
         self.last(|pods| {
-            pods.affinity.push(NodeSelectorTerm { match_expressions: vec![expression], match_fields: Vec::new() });
+            pods.affinity.push(NodeSelectorTerm {
+                match_expressions: vec![expression],
+                match_fields: Vec::new(),
+            });
         })
     }
 
@@ -234,7 +257,8 @@ impl Stage {
     }
 
     pub(crate) fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
-        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let labels =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         self.apply(Event::Namespace { name: name.into(), labels });
     }
 
@@ -324,15 +348,21 @@ impl Stage {
 
     pub(crate) fn why(&self, name: &str) -> String {
         let key = WorkloadKey::new("ns", name);
-        self.engine
-            .why(&key)
-            .map_or("it has quota".to_owned(), |reason| format!("{}: {}", reason.condition_reason(), reason.message()))
+        self.engine.why(&key).map_or("it has quota".to_owned(), |reason| {
+            format!("{}: {}", reason.condition_reason(), reason.message())
+        })
     }
 
     /// The queue's workloads in order; parked ones in brackets.
     pub(crate) fn order(&self, queue: &str) -> String {
         let names: Vec<_> = (self.engine.pending(queue))
-            .map(|entry| if entry.inadmissible { format!("[{}]", entry.key.name) } else { entry.key.name.to_string() })
+            .map(|entry| {
+                if entry.inadmissible {
+                    format!("[{}]", entry.key.name)
+                } else {
+                    entry.key.name.to_string()
+                }
+            })
             .collect();
         names.join(" ")
     }
@@ -340,21 +370,30 @@ impl Stage {
     /// What is reserved of cpu on `default`, in cores.
     pub(crate) fn reserved(&self, queue: &str) -> i64 {
         let view = self.engine.cluster_queue(queue).expect("the queue exists");
-        view.quota.iter().find(|quota| &*quota.resource == "cpu").map_or(0, |quota| quota.reserved.get() / 1000)
+        view.quota
+            .iter()
+            .find(|quota| &*quota.resource == "cpu")
+            .map_or(0, |quota| quota.reserved.get() / 1000)
     }
 }
 
 fn describe(decision: &Decision) -> String {
     match decision {
-        Decision::Reserve { key, admission, .. } => format!("admit {}: {}", key.name, describe_admission(admission)),
+        Decision::Reserve { key, admission, .. } => {
+            format!("admit {}: {}", key.name, describe_admission(admission))
+        }
         Decision::Pending { key, reason, .. } => {
             format!("pending {}: {}: {}", key.name, reason.condition_reason(), reason.message())
         }
         Decision::Reassign { key, admission, .. } => {
             format!("reassign {}: {}", key.name, describe_admission(admission))
         }
-        Decision::SecondPassFailed { key, reason, .. } => format!("not placed {}: {}", key.name, reason.message()),
-        Decision::Evict { key, nodes, .. } => format!("evict {} from {}", key.name, nodes.join(",")),
+        Decision::SecondPassFailed { key, reason, .. } => {
+            format!("not placed {}: {}", key.name, reason.message())
+        }
+        Decision::Evict { key, nodes, .. } => {
+            format!("evict {} from {}", key.name, nodes.join(","))
+        }
         Decision::Migrate { key, to_uid, .. } => format!("migrate {} to {to_uid}", key.name),
         Decision::Preempt { key, reason, preemptor, .. } => {
             format!("preempt {} for {}: {reason}", key.name, preemptor.name)

@@ -48,7 +48,8 @@ impl Holders {
     /// Those that run, or those that are on their way out, with priorities up to `most`, in order: priority and holder.
     pub(crate) fn up_to(&self, most: i32, running: bool) -> impl Iterator<Item = (i32, &Holder)> {
         let groups = self.ranked.range((running, i32::MIN)..=(running, most));
-        groups.flat_map(|((_, priority), alike)| alike.iter().map(move |holder| (*priority, holder)))
+        groups
+            .flat_map(|((_, priority), alike)| alike.iter().map(move |holder| (*priority, holder)))
     }
 }
 

@@ -45,7 +45,10 @@ impl Pairs {
             return fr;
         }
         let next = ResourceId(u32::try_from(self.resources.len()).unwrap_or(u32::MAX));
-        let fr = Fr { pair: self.count, resource: *self.resources.entry(resource.clone()).or_insert(next) };
+        let fr = Fr {
+            pair: self.count,
+            resource: *self.resources.entry(resource.clone()).or_insert(next),
+        };
         self.count += 1;
         self.numbers.entry(flavor.clone()).or_default().insert(resource.clone(), fr);
         fr
@@ -58,7 +61,9 @@ impl Pairs {
 
     /// All pairs by name.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Name, &Name, Fr)> {
-        self.numbers.iter().flat_map(|(flavor, resources)| resources.iter().map(move |(name, fr)| (flavor, name, *fr)))
+        self.numbers.iter().flat_map(|(flavor, resources)| {
+            resources.iter().map(move |(name, fr)| (flavor, name, *fr))
+        })
     }
 
     /// The number of a pair that was mentioned before.

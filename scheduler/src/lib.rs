@@ -37,23 +37,26 @@ pub use decision::{Cycle, Decision, PodSetRequests};
 pub use engine::Engine;
 pub use event::{Event, RefusedReason};
 pub use explain::{
-    Bound, Explanation, FlavorOutlook, Head, Held, Kept, Obstacle, Outlook, Place, PodSetOutlook, PreemptionOutlook,
-    Refusal, ResourceOutlook, Verdict, Victim,
+    Bound, Explanation, FlavorOutlook, Head, Held, Kept, Obstacle, Outlook, Place, PodSetOutlook,
+    PreemptionOutlook, Refusal, ResourceOutlook, Verdict, Victim,
 };
 pub use names::{LocalQueueKey, Name, WorkloadKey};
 pub use objects::{
-    Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, AssignedDomain, BorrowWithinCohort, CapacityLeaf,
-    CheckPhase, CheckState, ClusterQueue, Cohort, DelayedTopology, FlavorFungibility, FlavorQuotas, FungibilityPolicy,
-    FungibilityPreference, HOSTNAME_LABEL, LabelSelector, LocalQueue, NodeSelectorTerm, Operator, OutsidePod, PodSet,
-    PodSetAssignment, PodSetUpdate, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, Requirement,
-    ResourceFlavor, ResourceGroup, SliceLayer, StopPolicy, Taint, TaintEffect, Toleration, TolerationOperator,
-    Topology, TopologyAssignment, TopologyRequest, Workload,
+    Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, AssignedDomain,
+    BorrowWithinCohort, CapacityLeaf, CheckPhase, CheckState, ClusterQueue, Cohort,
+    DelayedTopology, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference,
+    HOSTNAME_LABEL, LabelSelector, LocalQueue, NodeSelectorTerm, Operator, OutsidePod, PodSet,
+    PodSetAssignment, PodSetUpdate, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota,
+    Requirement, ResourceFlavor, ResourceGroup, SliceLayer, StopPolicy, Taint, TaintEffect,
+    Toleration, TolerationOperator, Topology, TopologyAssignment, TopologyRequest, Workload,
 };
 pub use reason::{Cause, NO_QUEUE, NoFitKind, PodSetReason, Reason};
 pub use settings::{FairStrategy, Gates, Preemption, QuotaCheckStrategy, Settings, TopologyGates};
 pub use time::Time;
-pub use topology::{Encoded, EncodedSlice, Excluded, Failure, LayerRoom, PodCounts, Values, encode};
+pub use topology::{
+    Encoded, EncodedSlice, Excluded, Failure, LayerRoom, PodCounts, Values, encode,
+};
 pub use views::{
-    Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage,
-    SubtreeQuota, Why,
+    Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota,
+    ResourceUsage, SubtreeQuota, Why,
 };

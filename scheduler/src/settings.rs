@@ -141,7 +141,8 @@ impl Default for Gates {
 
 impl Default for Preemption {
     fn default() -> Self {
-        let fair_strategies = vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
+        let fair_strategies =
+            vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
         Self { recompute_overlaps: true, fair_strategies }
     }
 }

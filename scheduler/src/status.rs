@@ -38,29 +38,43 @@ impl World {
     pub(crate) fn inactive(&self, queue: &ClusterQueue, cyclic: bool) -> Vec<Inactive> {
         let because = |reason, message| Inactive { reason, message };
         if queue.deleting {
-            return vec![because("Terminating", "Can't admit new workloads; clusterQueue is terminating".to_owned())];
+            return vec![because(
+                "Terminating",
+                "Can't admit new workloads; clusterQueue is terminating".to_owned(),
+            )];
         }
         let mut causes = Vec::new();
         if queue.stop_policy != StopPolicy::None {
             causes.push(because("Stopped", "is stopped".to_owned()));
         }
-        let names: Vec<_> = queue.resource_groups.iter().flat_map(|g| &g.flavors).map(|flavor| &flavor.name).collect();
-        let missing: Vec<_> = names.iter().filter(|name| !self.flavors.contains_key(**name)).copied().collect();
+        let names: Vec<_> = queue
+            .resource_groups
+            .iter()
+            .flat_map(|g| &g.flavors)
+            .map(|flavor| &flavor.name)
+            .collect();
+        let missing: Vec<_> =
+            names.iter().filter(|name| !self.flavors.contains_key(**name)).copied().collect();
         if !missing.is_empty() {
-            causes.push(because("FlavorNotFound", format!("references missing ResourceFlavor(s): {}", join(missing))));
+            causes.push(because(
+                "FlavorNotFound",
+                format!("references missing ResourceFlavor(s): {}", join(missing)),
+            ));
         }
         let checks = self.checks_of(queue, &names);
         causes.extend(checks.causes());
         if checks.multi_kueue.is_empty() {
             causes.extend(names.iter().filter_map(|name| {
                 let flavor = self.flavors.get(*name)?;
-                let topology = flavor.topology_name.as_ref().filter(|t| !self.topologies.contains(*t))?;
+                let topology =
+                    flavor.topology_name.as_ref().filter(|t| !self.topologies.contains(*t))?;
                 let message = format!("there is no Topology {topology:?} for TAS flavor {name:?}");
                 Some(because("TopologyNotFound", message))
             }));
         }
         if cyclic {
-            causes.push(because("CohortCycleDetected", "the cohorts above form a cycle".to_owned()));
+            causes
+                .push(because("CohortCycleDetected", "the cohorts above form a cycle".to_owned()));
         }
         causes
     }
@@ -72,7 +86,8 @@ impl World {
 
     /// Whether capacity of a flavor is provisioned for a workload after its reservation.
     pub(crate) fn provisions(&self, queue: &ClusterQueue, flavor: &Name) -> bool {
-        let mut rules = queue.admission_checks.iter().filter(|rule| self.is_check_of(&rule.name, PROVISIONING));
+        let mut rules =
+            queue.admission_checks.iter().filter(|rule| self.is_check_of(&rule.name, PROVISIONING));
         rules.any(|rule| rule.on_flavors.is_empty() || rule.on_flavors.contains(flavor))
     }
 
@@ -96,7 +111,9 @@ impl World {
             }
             if check.controller == MULTI_KUEUE {
                 checks.multi_kueue.insert(rule.name.clone());
-                if !rule.on_flavors.is_empty() && rule.on_flavors.iter().collect::<BTreeSet<_>>() != all {
+                if !rule.on_flavors.is_empty()
+                    && rule.on_flavors.iter().collect::<BTreeSet<_>>() != all
+                {
                     checks.per_flavor_multi_kueue.insert(rule.name.clone());
                 }
             }
@@ -110,7 +127,10 @@ impl Checks {
         let mut causes = Vec::new();
         let mut because = |reason, message| causes.push(Inactive { reason, message });
         if !self.missing.is_empty() {
-            because("AdmissionCheckNotFound", format!("references missing AdmissionCheck(s): {}", join(&self.missing)));
+            because(
+                "AdmissionCheckNotFound",
+                format!("references missing AdmissionCheck(s): {}", join(&self.missing)),
+            );
         }
         if !self.inactive.is_empty() {
             because(

@@ -222,7 +222,9 @@ pub(crate) struct Lq {
 impl Lq {
     /// It exists and is neither stopped nor being deleted.
     pub(crate) fn takes_workloads(&self) -> bool {
-        self.object.as_ref().is_some_and(|queue| queue.stop_policy == crate::StopPolicy::None && !queue.deleting)
+        self.object
+            .as_ref()
+            .is_some_and(|queue| queue.stop_policy == crate::StopPolicy::None && !queue.deleting)
     }
 }
 
@@ -281,7 +283,9 @@ impl LocalQueues {
     /// Forgets a place that neither an object nor a workload names.
     pub(crate) fn drop_if_unused(&mut self, id: LqId) {
         let Some(place) = self.places.get_mut(id.0 as usize) else { return };
-        if let Some(queue) = place.take_if(|queue| queue.object.is_none() && queue.workloads.is_empty()) {
+        if let Some(queue) =
+            place.take_if(|queue| queue.object.is_none() && queue.workloads.is_empty())
+        {
             self.ids.remove(&queue.key);
             self.free.push(id);
         }

@@ -17,7 +17,13 @@ pub trait Admissions: Send + Sync {
 
     /// What to merge into the job's templates to start it, one a pod set; none unless the controller knows that this
     /// attempt is admitted. It must not learn of the job before it knows that, or it would stop it.
-    fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>>;
+    fn of(
+        &self,
+        namespace: &str,
+        name: &str,
+        workload_uid: &str,
+        attempt: u64,
+    ) -> Option<Vec<PodSetInfo>>;
 
     /// Makes a job that is about to be created as the controller's webhook would, which is not asked about what this process
     /// makes: the pods of an elastic one come gated.
@@ -36,18 +42,29 @@ impl Admissions for Local {
         self.0.leading()
     }
 
-    fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>> {
+    fn of(
+        &self,
+        namespace: &str,
+        name: &str,
+        workload_uid: &str,
+        attempt: u64,
+    ) -> Option<Vec<PodSetInfo>> {
         let workload = self.0.stores.workloads.get(namespace, name)?;
         if !is_attempt(&workload, workload_uid, attempt) || !runs(&workload) {
             return None;
         }
         let assignments = &workload.status.as_ref()?.admission.as_ref()?.pod_set_assignments;
         let names = assignments.iter().flat_map(|assignment| assignment.flavors.values());
-        let flavors: BTreeMap<&str, _> =
-            names.filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?))).collect();
+        let flavors: BTreeMap<&str, _> = names
+            .filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?)))
+            .collect();
         let infos = pod_set_infos(&workload, |name| flavors.get(name).map(Arc::as_ref)).ok()?;
         let labels = self.0.config.enabled("AssignQueueLabelsForPods");
-        Some(if labels { infos } else { infos.into_iter().map(PodSetInfo::without_queue_labels).collect() })
+        Some(if labels {
+            infos
+        } else {
+            infos.into_iter().map(PodSetInfo::without_queue_labels).collect()
+        })
     }
 
     fn fill_in(&self, kind: &dyn JobKind, job: &mut Value) {
@@ -59,6 +76,8 @@ impl Admissions for Local {
 
 fn is_attempt(workload: &Workload, workload_uid: &str, attempt: u64) -> bool {
     let annotations = workload.metadata.annotations.as_ref();
-    let is = |key: &str, value: &str| annotations.and_then(|all| all.get(key)).is_some_and(|it| it == value);
+    let is = |key: &str, value: &str| {
+        annotations.and_then(|all| all.get(key)).is_some_and(|it| it == value)
+    };
     is(names::WORKLOAD_UID, workload_uid) && is(names::ATTEMPT, &attempt.to_string())
 }

@@ -62,7 +62,12 @@ pub struct Args {
     pub allow_kinds: Vec<String>,
     /// Service accounts as which the hub's jobs may run: NAME in every namespace, or NAMESPACE/NAME; separated by commas.
     /// A pod that names none runs as "default". Default: all.
-    #[arg(long, env = "SWITCHYARD_ALLOW_SERVICE_ACCOUNTS", value_delimiter = ',', value_name = "NAMES")]
+    #[arg(
+        long,
+        env = "SWITCHYARD_ALLOW_SERVICE_ACCOUNTS",
+        value_delimiter = ',',
+        value_name = "NAMES"
+    )]
     pub allow_service_accounts: Vec<String>,
     /// Whether a pod of each job is tried by a server-side dry run before the job is taken. Switch it off where policies let
     /// only the cluster's own controllers create pods.
@@ -72,7 +77,12 @@ pub struct Args {
     #[command(flatten)]
     pub config: ConfigFlags,
     /// Serves /healthz, /readyz, /sessionz and /metrics; "none": not served.
-    #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "SWITCHYARD_HEALTH_LISTEN",
+        default_value = "0.0.0.0:8081",
+        value_name = "ADDRESS"
+    )]
     pub health_listen: String,
     /// The admission webhooks.
     #[command(flatten)]
@@ -102,7 +112,10 @@ impl Args {
     /// Names the flag, or the field of the file, and the mend.
     pub async fn options(self) -> anyhow::Result<Options> {
         let config = Arc::new(self.config.read()?);
-        let given = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
+        let given = match (
+            self.join.as_ref().filter(|token| !token.trim().is_empty()),
+            self.hub_ca_sha256.clone(),
+        ) {
             (Some(token), Some(pin)) => {
                 let join = Join::new(token, pin);
                 join.cluster().ok_or(EnrolError::BadToken)?;
@@ -115,11 +128,21 @@ impl Args {
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
-        let (client, once) = (self.cluster.client().await?, self.cluster.client_without_retries().await?);
-        let identity = self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
-        let mut controller =
-            switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
-        controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
+        let (client, once) =
+            (self.cluster.client().await?, self.cluster.client_without_retries().await?);
+        let identity =
+            self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
+        let mut controller = switchyard_controller::Options::new(
+            client,
+            config.clone(),
+            identity,
+            self.namespace.clone(),
+        );
+        controller.leader = if config.leader_election.leader_elect {
+            LeaderMode::Elect
+        } else {
+            LeaderMode::Always
+        };
         controller.role = Role::Worker;
         controller.recording = self.recording.options();
         controller.audit = self.audit.interval();
@@ -157,7 +180,15 @@ mod tests {
     #[test]
     fn the_join_command_is_understood() {
         let pin = "ab".repeat(32);
-        let args = parse(&["--hub", "https://hub:7443", "--hub-ca-sha256", &pin, "--join", "east.1.secret"]).unwrap();
+        let args = parse(&[
+            "--hub",
+            "https://hub:7443",
+            "--hub-ca-sha256",
+            &pin,
+            "--join",
+            "east.1.secret",
+        ])
+        .unwrap();
         assert_eq!(args.hub.to_string(), "https://hub:7443");
         assert_eq!(args.namespace, "switchyard-system");
     }
@@ -179,7 +210,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_token_is_said_before_anything_starts() {
         let pin = "ab".repeat(32);
-        let args = parse(&["--hub", "https://hub", "--hub-ca-sha256", &pin, "--join", "garbage"]).unwrap();
+        let args =
+            parse(&["--hub", "https://hub", "--hub-ca-sha256", &pin, "--join", "garbage"]).unwrap();
         let error = args.options().await.err().unwrap().to_string();
         assert!(error.starts_with("--join is not a join token"), "{error}");
     }
@@ -194,10 +226,21 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         assert_eq!(webhook(&[]), Ok(None));
-        assert!(webhook(&["--webhook-listen", "127.0.0.1:0"]).unwrap_err().contains("needs --webhook-service"));
-        assert!(webhook(&["--webhook-service", "agent"]).unwrap_err().contains("need --webhook-listen"));
-        let service = webhook(&["--webhook-listen", "127.0.0.1:0", "--webhook-service", "agent:9443"]);
-        let expected = Advertise::Service { namespace: "switchyard-system".into(), name: "agent".into(), port: 9443 };
+        assert!(
+            webhook(&["--webhook-listen", "127.0.0.1:0"])
+                .unwrap_err()
+                .contains("needs --webhook-service")
+        );
+        assert!(
+            webhook(&["--webhook-service", "agent"]).unwrap_err().contains("need --webhook-listen")
+        );
+        let service =
+            webhook(&["--webhook-listen", "127.0.0.1:0", "--webhook-service", "agent:9443"]);
+        let expected = Advertise::Service {
+            namespace: "switchyard-system".into(),
+            name: "agent".into(),
+            port: 9443,
+        };
         assert_eq!(service, Ok(Some(expected)));
     }
 

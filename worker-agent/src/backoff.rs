@@ -34,7 +34,11 @@ impl Backoff {
     pub(crate) fn standby(&mut self, random: f64) -> Duration {
         self.standbys = self.standbys.saturating_add(1);
         // A hub that has no leader for long has no need of being asked so often.
-        if self.standbys > STANDBYS { self.next(random) } else { FLOOR.mul_f64(0.5 + random.clamp(0.0, 1.0)) }
+        if self.standbys > STANDBYS {
+            self.next(random)
+        } else {
+            FLOOR.mul_f64(0.5 + random.clamp(0.0, 1.0))
+        }
     }
 
     /// The wait when the hub asked for one: at least that, and spread, so that not all agents return at once.

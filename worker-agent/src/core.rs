@@ -153,10 +153,15 @@ impl Core {
         admissions: Option<Arc<dyn Admissions>>,
     ) -> Self {
         let clock = Clock::new();
-        let memory = settings.memory.as_ref().map(|namespace| Memory::new(client.clone(), namespace, &settings.hub_id));
-        let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
+        let memory = settings
+            .memory
+            .as_ref()
+            .map(|namespace| Memory::new(client.clone(), namespace, &settings.hub_id));
+        let rules =
+            Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
         let seal = Seal::new(&settings.hub_id, settings.keys.clone());
-        let (seen, watches) = executor::watch(&client, &seal, &settings.foreign, &settings.frameworks);
+        let (seen, watches) =
+            executor::watch(&client, &seal, &settings.foreign, &settings.frameworks);
         let (capacity, capacity_watch) = match source {
             CapacitySource::Embedded(receiver) => (Some(receiver), None),
             CapacitySource::Watch(client) => {
@@ -237,7 +242,11 @@ impl Core {
         let remembered = memory.recall().await;
         if remembered != Remembered::default() {
             let left = remembered.until.map(|until| until.duration_since(Timestamp::now()));
-            tracing::info!(epoch = remembered.epoch, ?left, "what an earlier process knew of the hub");
+            tracing::info!(
+                epoch = remembered.epoch,
+                ?left,
+                "what an earlier process knew of the hub"
+            );
             let lease = left.map(|left| match Duration::try_from(left) {
                 Ok(left) => self.now() + left,
                 Err(_) => self.now().saturating_sub(left.unsigned_abs()),
@@ -255,11 +264,16 @@ impl Core {
         // The ledger's time and the wall clock drift a little: no reason to write.
         const SAME: SignedDuration = SignedDuration::from_millis(50);
         let now = self.now();
-        let left = self.ledger.lease().map(|lease| lease.saturating_sub(now)).filter(|left| !left.is_zero());
+        let left = self
+            .ledger
+            .lease()
+            .map(|lease| lease.saturating_sub(now))
+            .filter(|left| !left.is_zero());
         let until = left.and_then(|left| Timestamp::now().checked_add(left).ok());
         let epoch = self.ledger.memory().epoch;
         self.remember.send_if_modified(|known| {
-            let later = until.filter(|until| known.until.is_none_or(|known| until.duration_since(known) > SAME));
+            let later = until
+                .filter(|until| known.until.is_none_or(|known| until.duration_since(known) > SAME));
             let news = later.is_some() || known.epoch != epoch;
             *known = Remembered { epoch, until: later.or(known.until) };
             news
@@ -342,7 +356,8 @@ impl Core {
         let session_id = self.ledger.session_id().unwrap_or_default();
         if let agent_message::Kind::Observed(observed) = &kind {
             for it in &observed.observations {
-                let codes: Vec<&str> = it.reasons.iter().map(|reason| reason.code.as_str()).collect();
+                let codes: Vec<&str> =
+                    it.reasons.iter().map(|reason| reason.code.as_str()).collect();
                 tracing::debug!(workload = it.workload_uid, attempt = it.attempt, state = ?it.state(), ?codes, "told");
             }
         }
@@ -358,7 +373,10 @@ impl Core {
                 capacity.map(|it| agent_message::Kind::Capacity((*it).clone()))
             }
             Say::Message(agent_message::Kind::Ping(ping)) => {
-                Some(agent_message::Kind::Ping(v1::Ping { unable: !self.executor.may_write(), ..ping }))
+                Some(agent_message::Kind::Ping(v1::Ping {
+                    unable: !self.executor.may_write(),
+                    ..ping
+                }))
             }
             Say::Message(kind) => Some(kind),
         }
@@ -402,7 +420,9 @@ async fn receive(receiver: &mut Option<mpsc::Receiver<HubMessage>>) -> Option<Hu
 }
 
 /// Room for one message to the hub; none when the session is over.
-async fn reserve(sender: Option<mpsc::Sender<AgentMessage>>) -> Option<mpsc::OwnedPermit<AgentMessage>> {
+async fn reserve(
+    sender: Option<mpsc::Sender<AgentMessage>>,
+) -> Option<mpsc::OwnedPermit<AgentMessage>> {
     match sender {
         Some(sender) => sender.reserve_owned().await.ok(),
         None => std::future::pending().await,

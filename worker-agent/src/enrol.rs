@@ -128,7 +128,8 @@ impl EnrolError {
     /// Whether trying again may help without anybody doing something.
     fn transient(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::Identity(IdentityError::Secret(_) | IdentityError::Late) => true,
+            Self::Unavailable(_)
+            | Self::Identity(IdentityError::Secret(_) | IdentityError::Late) => true,
             // A hub that is not the one that made the token will not become it.
             Self::Tls(TlsError::Connect { cause, .. }) => !cause.contains("certificate"),
             _ => false,
@@ -144,7 +145,11 @@ impl EnrolError {
 /// # Errors
 ///
 /// Says what to do next. Absence of the hub is waited for.
-pub async fn obtain(store: &Store, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
+pub async fn obtain(
+    store: &Store,
+    hub: &Route,
+    join: Option<&Join>,
+) -> Result<Identity, EnrolError> {
     obtain_with(store, hub, join, &KeyRequest::generate()?).await
 }
 
@@ -211,7 +216,9 @@ async fn obtain_once(
             let identity = enrol_with(hub, join, request).await?;
             Ok(save_new(store, identity, "enrolled").await?)
         }
-        (Some(stored), None) => Err(EnrolError::Expired { cluster: stored.cluster, not_after: stored.not_after }),
+        (Some(stored), None) => {
+            Err(EnrolError::Expired { cluster: stored.cluster, not_after: stored.not_after })
+        }
         (None, None) => Err(EnrolError::NoToken),
     }
 }
@@ -237,7 +244,10 @@ async fn try_new(
     match answer {
         Ok(identity) => save_new(store, identity, AGAIN).await,
         Err(EnrolError::Refused { cluster }) => {
-            tracing::info!(cluster, "join token refused, as one that was used before; stored identity used");
+            tracing::info!(
+                cluster,
+                "join token refused, as one that was used before; stored identity used"
+            );
             let stored = Identity { token_digest: Some(join.digest()), ..stored };
             if let Err(error) = store.save(&stored).await {
                 tracing::warn!(%error, "it is not stored that the token was refused: it is tried again at the next start");
@@ -285,8 +295,7 @@ async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
         .with_min_delay(Duration::from_millis(200))
         .with_max_delay(Duration::from_secs(10))
         .with_max_times(12);
-    let notify =
-        |error: &IdentityError, wait: Duration| tracing::warn!(%error, ?wait, "identity not stored, will try again");
+    let notify = |error: &IdentityError, wait: Duration| tracing::warn!(%error, ?wait, "identity not stored, will try again");
     (|| store.save(identity)).retry(backoff).notify(notify).await
 }
 
@@ -299,21 +308,30 @@ pub async fn enrol(hub: &Route, join: &Join) -> Result<Identity, EnrolError> {
     enrol_with(hub, join, &KeyRequest::generate()?).await
 }
 
-async fn enrol_with(hub: &Route, join: &Join, request: &KeyRequest) -> Result<Identity, EnrolError> {
+async fn enrol_with(
+    hub: &Route,
+    join: &Join,
+    request: &KeyRequest,
+) -> Result<Identity, EnrolError> {
     let cluster = join.cluster().ok_or(EnrolError::BadToken)?.to_owned();
     let channel = tls::connect(hub, tls::with_pin(&join.pin, &hub.clock)?).await?;
     let message = EnrolRequest { token: join.token.clone(), csr: request.csr.clone() };
     let mut client = EnrolmentClient::new(channel);
     let answer = tokio::time::timeout(DEADLINE, client.enrol(message)).await;
-    let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &cluster))?.into_inner();
+    let certificate =
+        answer.map_err(|_| late())?.map_err(|status| refused(&status, &cluster))?.into_inner();
     let issued = Identity::issued(certificate, request.key.clone())?;
     let identity = Identity { token_digest: Some(join.digest()), ..issued };
     if identity.cluster != cluster {
-        let text = format!("the token is for {cluster:?}, the hub issued a certificate for {:?}", identity.cluster);
+        let text = format!(
+            "the token is for {cluster:?}, the hub issued a certificate for {:?}",
+            identity.cluster
+        );
         return Err(IdentityError::Malformed(text).into());
     }
     if !identity.trust.iter().any(|certificate| join.pin.matches(certificate)) {
-        let text = "the hub does not count the CA of --hub-ca-sha256 among those to trust".to_owned();
+        let text =
+            "the hub does not count the CA of --hub-ca-sha256 among those to trust".to_owned();
         return Err(IdentityError::Malformed(text).into());
     }
     Ok(identity)
@@ -328,12 +346,19 @@ pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolEr
     let channel = tls::connect(hub, tls::with_identity(identity, &hub.clock)?).await?;
     let request = KeyRequest::generate()?;
     let mut client = EnrolmentClient::new(channel);
-    let answer = tokio::time::timeout(DEADLINE, client.renew(RenewRequest { csr: request.csr })).await;
-    let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &identity.cluster))?.into_inner();
+    let answer =
+        tokio::time::timeout(DEADLINE, client.renew(RenewRequest { csr: request.csr })).await;
+    let certificate = answer
+        .map_err(|_| late())?
+        .map_err(|status| refused(&status, &identity.cluster))?
+        .into_inner();
     let renewed = Identity::issued(certificate, request.key)?;
     let renewed = Identity { token_digest: identity.token_digest.clone(), ..renewed };
     if (&renewed.cluster, &renewed.hub_id) != (&identity.cluster, &identity.hub_id) {
-        let text = format!("the hub renewed for cluster {:?} of hub {:?}", renewed.cluster, renewed.hub_id);
+        let text = format!(
+            "the hub renewed for cluster {:?} of hub {:?}",
+            renewed.cluster, renewed.hub_id
+        );
         return Err(IdentityError::Malformed(text).into());
     }
     Ok(renewed)
@@ -344,20 +369,32 @@ pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolEr
 /// # Errors
 ///
 /// The hub is away, does not know the request, or refuses.
-pub async fn copy_key(hub: &Route, identity: &Identity, request: CopyKeyRequest) -> Result<CopyKeyAnswer, EnrolError> {
+pub async fn copy_key(
+    hub: &Route,
+    identity: &Identity,
+    request: CopyKeyRequest,
+) -> Result<CopyKeyAnswer, EnrolError> {
     let asking = async {
         let channel = tls::connect(hub, tls::with_identity(identity, &hub.clock)?).await?;
         let answer = EnrolmentClient::new(channel).copy_key(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| refused(&status, &identity.cluster))
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| refused(&status, &identity.cluster))
     };
     tokio::time::timeout(DEADLINE, asking).await.map_err(|_| late())?
 }
 
 /// Renews the identity at two thirds of its life, for as long as this runs. Sessions go on; the next one uses the new.
-pub async fn keep(hub: &Route, store: &Store, current: &ArcSwap<Identity>, shutdown: &CancellationToken) {
+pub async fn keep(
+    hub: &Route,
+    store: &Store,
+    current: &ArcSwap<Identity>,
+    shutdown: &CancellationToken,
+) {
     loop {
         let identity = current.load_full();
-        let left = hub.clock.now().duration_until(identity.renew_at()).max(jiff::SignedDuration::ZERO);
+        let left =
+            hub.clock.now().duration_until(identity.renew_at()).max(jiff::SignedDuration::ZERO);
         let wait = Duration::try_from(left).unwrap_or_default().min(LOOK);
         if !wait.is_zero() {
             tokio::select! {
@@ -388,7 +425,11 @@ pub async fn keep(hub: &Route, store: &Store, current: &ArcSwap<Identity>, shutd
     }
 }
 
-async fn keep_once(hub: &Route, store: &Store, identity: &Identity) -> Result<Identity, EnrolError> {
+async fn keep_once(
+    hub: &Route,
+    store: &Store,
+    identity: &Identity,
+) -> Result<Identity, EnrolError> {
     let renewed = renew(hub, identity).await?;
     store.save(&renewed).await?;
     Ok(renewed)

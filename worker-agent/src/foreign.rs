@@ -50,7 +50,13 @@ impl Foreign {
     pub(crate) fn note(&self, kind: &str, namespace: &str, name: &str) {
         self.0.counter.inc();
         if let Some(left_out) = self.0.log.admit(Instant::now()) {
-            tracing::warn!(kind, namespace, name, left_out, "carries the hub's label and is no copy of it: left alone");
+            tracing::warn!(
+                kind,
+                namespace,
+                name,
+                left_out,
+                "carries the hub's label and is no copy of it: left alone"
+            );
         }
     }
 

@@ -44,7 +44,9 @@ fn routes(state: watch::Receiver<SessionState>) -> Router {
 
 async fn session(State(state): State<watch::Receiver<SessionState>>) -> impl IntoResponse {
     match &*state.borrow() {
-        SessionState::Up { since, session_id } => (StatusCode::OK, format!("session {session_id} since {since}\n")),
+        SessionState::Up { since, session_id } => {
+            (StatusCode::OK, format!("session {session_id} since {since}\n"))
+        }
         SessionState::Down { since, reason } => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("no session since {since}: {reason}\n"))
         }

@@ -31,7 +31,10 @@ impl Heartbeat {
     pub(crate) fn new(lease: Option<Lease>, now: Time) -> Self {
         let lease = lease.unwrap_or_default();
         let or = |given: Option<prost_types::Duration>, default| {
-            given.and_then(|given| Duration::try_from(given).ok()).filter(|it| *it >= FLOOR).unwrap_or(default)
+            given
+                .and_then(|given| Duration::try_from(given).ok())
+                .filter(|it| *it >= FLOOR)
+                .unwrap_or(default)
         };
         Self {
             lease: or(lease.duration, DEFAULT_LEASE),

@@ -57,7 +57,9 @@ pub enum IdentityError {
     #[error("the Secret {SECRET} cannot be used: {0}")]
     Secret(#[from] kube::Error),
     /// The API server does not answer.
-    #[error("the Secret {SECRET} cannot be used: no answer from the API server within {ANSWER_DEADLINE:?}")]
+    #[error(
+        "the Secret {SECRET} cannot be used: no answer from the API server within {ANSWER_DEADLINE:?}"
+    )]
     Late,
 }
 
@@ -83,7 +85,8 @@ impl KeyRequest {
     /// The random source or the encoder failed.
     pub fn generate() -> Result<Self, IdentityError> {
         let malformed = |error: rcgen::Error| IdentityError::Malformed(error.to_string());
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(malformed)?;
+        let key =
+            rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(malformed)?;
         let params = rcgen::CertificateParams::default();
         let csr = params.serialize_request(&key).map_err(malformed)?;
         Ok(Self { key: key.serialize_der(), csr: csr.der().to_vec() })
@@ -101,8 +104,10 @@ impl Identity {
         let trust = certificate.trust.into_iter().map(CertificateDer::from).collect();
         let identity = Self::assemble(chain, PrivatePkcs8KeyDer::from(key).into(), trust)?;
         if identity.cluster != certificate.cluster {
-            let text =
-                format!("the certificate is for {:?}, the message says {:?}", identity.cluster, certificate.cluster);
+            let text = format!(
+                "the certificate is for {:?}, the message says {:?}",
+                identity.cluster, certificate.cluster
+            );
             return Err(IdentityError::Malformed(text));
         }
         Ok(identity)
@@ -118,19 +123,22 @@ impl Identity {
         if trust.is_empty() {
             return Err(malformed("no CA certificate to trust"));
         }
-        let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|error| malformed(&error.to_string()))?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(leaf)
+            .map_err(|error| malformed(&error.to_string()))?;
         let names = parsed.subject_alternative_name().ok().flatten();
-        let uri = names.iter().flat_map(|names| &names.value.general_names).find_map(|name| match name {
-            GeneralName::URI(uri) => Some(*uri),
-            _ => None,
-        });
+        let uri =
+            names.iter().flat_map(|names| &names.value.general_names).find_map(|name| match name {
+                GeneralName::URI(uri) => Some(*uri),
+                _ => None,
+            });
         let (hub_id, cluster) = uri
             .and_then(parse_spiffe)
             .ok_or_else(|| malformed("the certificate names no spiffe://HUB/cluster/NAME/UID"))?;
         let time = |at: x509_parser::time::ASN1Time| {
             Timestamp::from_second(at.timestamp()).map_err(|error| malformed(&error.to_string()))
         };
-        let (not_before, not_after) = (time(parsed.validity().not_before)?, time(parsed.validity().not_after)?);
+        let (not_before, not_after) =
+            (time(parsed.validity().not_before)?, time(parsed.validity().not_after)?);
         Ok(Self { cluster, hub_id, chain, key, trust, not_before, not_after, token_digest: None })
     }
 
@@ -169,8 +177,10 @@ impl Identity {
                 .collect::<Result<_, _>>()
                 .map_err(|error| malformed(name, error))
         };
-        let key = PrivateKeyDer::from_pem_slice(part("tls.key")?).map_err(|error| malformed("tls.key", error))?;
-        let digest = data.get(TOKEN_DIGEST).map(|digest| String::from_utf8_lossy(&digest.0).into_owned());
+        let key = PrivateKeyDer::from_pem_slice(part("tls.key")?)
+            .map_err(|error| malformed("tls.key", error))?;
+        let digest =
+            data.get(TOKEN_DIGEST).map(|digest| String::from_utf8_lossy(&digest.0).into_owned());
         Ok(Self { token_digest: digest, ..Self::assemble(list("tls.crt")?, key, list("ca.crt")?)? })
     }
 }
@@ -244,7 +254,8 @@ impl Store {
                 // Whoever holds the leadership writes; nothing of an older identity is worth keeping.
                 let there = answered(self.api.get(SECRET)).await?;
                 secret.metadata.resource_version = there.metadata.resource_version;
-                let kept = there.data.into_iter().flatten().filter(|(name, _)| name.starts_with(KEPT));
+                let kept =
+                    there.data.into_iter().flatten().filter(|(name, _)| name.starts_with(KEPT));
                 secret.data.get_or_insert_default().extend(kept);
                 answered(self.api.replace(SECRET, &params, &secret)).await.map(drop)
             }
@@ -268,7 +279,10 @@ impl Store {
     /// # Errors
     ///
     /// The API server refuses, or does not answer; or the Secret was changed meanwhile.
-    pub(crate) async fn keep(&self, kept: BTreeMap<String, ByteString>) -> Result<(), IdentityError> {
+    pub(crate) async fn keep(
+        &self,
+        kept: BTreeMap<String, ByteString>,
+    ) -> Result<(), IdentityError> {
         let mut secret = answered(self.api.get(SECRET)).await?;
         let data = secret.data.get_or_insert_default();
         data.retain(|name, _| !name.starts_with(KEPT));
@@ -304,7 +318,13 @@ pub(crate) mod tests {
         }
 
         /// An agent's certificate for the key of a request, valid for so many seconds around now.
-        pub(crate) fn agent(&self, csr: &[u8], cluster: &str, from: i64, to: i64) -> v1::Certificate {
+        pub(crate) fn agent(
+            &self,
+            csr: &[u8],
+            cluster: &str,
+            from: i64,
+            to: i64,
+        ) -> v1::Certificate {
             let csr = rustls::pki_types::CertificateSigningRequestDer::from(csr);
             let request = rcgen::CertificateSigningRequestParams::from_der(&csr).unwrap();
             let mut params = rcgen::CertificateParams::default();
@@ -332,7 +352,10 @@ pub(crate) mod tests {
         }
 
         /// The hub's chain and key.
-        pub(crate) fn server(&self, name: &str) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        pub(crate) fn server(
+            &self,
+            name: &str,
+        ) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
             let key = rcgen::KeyPair::generate().unwrap();
             let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
             let leaf = params.signed_by(&key, &self.issuer).unwrap();
@@ -357,10 +380,16 @@ pub(crate) mod tests {
         let identity = Pki::new().identity("east", -100, 200);
         let mut data = identity.to_data();
         data.remove("tls.key");
-        assert_eq!(Identity::from_data(&data).unwrap_err().to_string(), "not an identity: the key tls.key is missing");
+        assert_eq!(
+            Identity::from_data(&data).unwrap_err().to_string(),
+            "not an identity: the key tls.key is missing"
+        );
         data = identity.to_data();
         data.insert("tls.crt".to_owned(), ByteString(Vec::new()));
-        assert_eq!(Identity::from_data(&data).unwrap_err().to_string(), "not an identity: no certificate");
+        assert_eq!(
+            Identity::from_data(&data).unwrap_err().to_string(),
+            "not an identity: no certificate"
+        );
     }
 
     #[test]
@@ -369,15 +398,25 @@ pub(crate) mod tests {
         let mut certificate = Pki::new().agent(&request.csr, "east", -100, 200);
         certificate.cluster = "west".to_owned();
         let error = Identity::issued(certificate, request.key).unwrap_err().to_string();
-        assert_eq!(error, "not an identity: the certificate is for \"east\", the message says \"west\"");
+        assert_eq!(
+            error,
+            "not an identity: the certificate is for \"east\", the message says \"west\""
+        );
     }
 
     #[test]
     fn spiffe_names() {
-        assert_eq!(parse_spiffe("spiffe://h/cluster/a.b/u"), Some(("h".to_owned(), "a.b".to_owned())));
-        for other in
-            ["", "spiffe://h/cluster/a", "spiffe://h/hub/a/u", "spiffe://h/cluster/a/u/x", "https://h/cluster/a/u"]
-        {
+        assert_eq!(
+            parse_spiffe("spiffe://h/cluster/a.b/u"),
+            Some(("h".to_owned(), "a.b".to_owned()))
+        );
+        for other in [
+            "",
+            "spiffe://h/cluster/a",
+            "spiffe://h/hub/a/u",
+            "spiffe://h/cluster/a/u/x",
+            "https://h/cluster/a/u",
+        ] {
             assert_eq!(parse_spiffe(other), None, "{other}");
         }
     }

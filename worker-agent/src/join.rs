@@ -120,7 +120,10 @@ pub(crate) async fn renewed(
                 if matches!(error, EnrolError::Refused { .. }) {
                     refused = Some(join.digest());
                 }
-                tracing::warn!(error = error.to_string().replace('\n', " "), "new join token of no use");
+                tracing::warn!(
+                    error = error.to_string().replace('\n', " "),
+                    "new join token of no use"
+                );
             }
         }
     }
@@ -135,7 +138,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let given = Join::new("east.1.given", "0".repeat(64).parse().unwrap());
         let source = JoinSource::new(Some(given.clone()), Some(dir.path().to_owned()));
-        let current = || source.current().map(|join| join.map(|join| join.digest())).map_err(|error| error.to_string());
+        let current = || {
+            source
+                .current()
+                .map(|join| join.map(|join| join.digest()))
+                .map_err(|error| error.to_string())
+        };
         assert_eq!(current(), Ok(Some(given.digest())), "an empty directory counts as none");
         std::fs::write(dir.path().join(TOKEN), "east.2.mounted\n").unwrap();
         std::fs::write(dir.path().join(PIN), "1".repeat(64)).unwrap();

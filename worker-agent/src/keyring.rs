@@ -87,7 +87,9 @@ impl Keyring {
         };
         settle(&self.copies(keys.clone()), self, Pace::default()).await;
         self.insist("storing the key of copies", || self.save(&key, true)).await;
-        tracing::info!("the key of copies is in force: an object without a proof is no copy of the hub's");
+        tracing::info!(
+            "the key of copies is in force: an object without a proof is no copy of the hub's"
+        );
     }
 
     async fn fetch(&self) -> Result<CopyKey, NotGiven> {
@@ -169,7 +171,9 @@ fn not_given(error: &EnrolError) {
 enum NotGiven {
     #[error(transparent)]
     Enrol(#[from] EnrolError),
-    #[error("the hub gives none: the cluster does not tell its uid, or another MultiKueueCluster leads to it")]
+    #[error(
+        "the hub gives none: the cluster does not tell its uid, or another MultiKueueCluster leads to it"
+    )]
     Withheld,
 }
 
@@ -184,7 +188,11 @@ fn read(data: &BTreeMap<String, ByteString>, hub_id: &str) -> Option<(CopyKey, b
 
 fn write(hub_id: &str, key: &CopyKey, enforced: bool) -> BTreeMap<String, ByteString> {
     let entry = |name: &str, text: String| (name.to_owned(), ByteString(text.into_bytes()));
-    BTreeMap::from([entry(HUB_ID, hub_id.to_owned()), entry(KEY, key.text()), entry(IN_FORCE, enforced.to_string())])
+    BTreeMap::from([
+        entry(HUB_ID, hub_id.to_owned()),
+        entry(KEY, key.text()),
+        entry(IN_FORCE, enforced.to_string()),
+    ])
 }
 
 #[cfg(test)]
@@ -224,7 +232,11 @@ mod tests {
         };
         assert_eq!(of(&|_| {}), Some(true));
         assert_eq!(of(&set(IN_FORCE, "false")), Some(false));
-        assert_eq!(of(&|data| drop(data.remove(IN_FORCE))), Some(false), "people take it out to begin again");
+        assert_eq!(
+            of(&|data| drop(data.remove(IN_FORCE))),
+            Some(false),
+            "people take it out to begin again"
+        );
         assert_eq!(of(&set(HUB_ID, "another")), None);
         assert_eq!(of(&set(KEY, "!")), None);
         assert_eq!(read(&BTreeMap::new(), "hub"), None);

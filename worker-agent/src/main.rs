@@ -10,5 +10,8 @@ use switchyard_controller::program;
 async fn main() -> ExitCode {
     let args = Args::parse();
     let (log, format) = (args.log.clone(), args.log_format);
-    program::run("switchyard-agent", &log, format, async |shutdown| run(args.options().await?, shutdown).await).await
+    program::run("switchyard-agent", &log, format, async |shutdown| {
+        run(args.options().await?, shutdown).await
+    })
+    .await
 }

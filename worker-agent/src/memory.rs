@@ -55,12 +55,20 @@ impl Memory {
             tracing::warn!(%error, ?wait, lease = LEASE, "cannot be read, will try again");
         };
         let lease = read.retry(retries()).notify(notify).await;
-        lease.ok().flatten().map(|lease| read_lease(&lease, &self.hub_id, Timestamp::now())).unwrap_or_default()
+        lease
+            .ok()
+            .flatten()
+            .map(|lease| read_lease(&lease, &self.hub_id, Timestamp::now()))
+            .unwrap_or_default()
     }
 
     /// Writes down whatever is new, as long as the other end lives and only while this process may write: another one's
     /// memory is not to be overwritten. Meanwhile newer replaces older.
-    pub(crate) async fn keep(self, mut news: watch::Receiver<Remembered>, may_write: impl Fn() -> bool) {
+    pub(crate) async fn keep(
+        self,
+        mut news: watch::Receiver<Remembered>,
+        may_write: impl Fn() -> bool,
+    ) {
         while news.changed().await.is_ok() {
             let mut failures = 0;
             loop {
@@ -79,7 +87,10 @@ impl Memory {
 
     async fn write(&self, remembered: Remembered) -> kube::Result<()> {
         let lease = to_lease(remembered, &self.hub_id, Timestamp::now());
-        let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(names::FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         match answered(self.api.patch(LEASE, &params, &Patch::Merge(&lease))).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {
                 answered(self.api.create(&PostParams::default(), &lease)).await.map(drop)
@@ -109,21 +120,33 @@ fn to_lease(remembered: Remembered, hub_id: &str, now: Timestamp) -> Lease {
         holder_identity: Some(hub_id.to_owned()),
         lease_transitions: i32::try_from(remembered.epoch).ok(),
         lease_duration_seconds: remembered.until.and_then(|until| i32::try_from(left(until)).ok()),
-        renew_time: remembered.until.and_then(|until| Some(MicroTime(until.checked_sub(seconds(left(until))).ok()?))),
+        renew_time: remembered
+            .until
+            .and_then(|until| Some(MicroTime(until.checked_sub(seconds(left(until))).ok()?))),
         ..LeaseSpec::default()
     };
-    Lease { metadata: ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() }, spec: Some(spec) }
+    Lease {
+        metadata: ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() },
+        spec: Some(spec),
+    }
 }
 
 fn read_lease(lease: &Lease, hub_id: &str, now: Timestamp) -> Remembered {
-    let Some(spec) = lease.spec.as_ref().filter(|spec| spec.holder_identity.as_deref() == Some(hub_id)) else {
+    let Some(spec) =
+        lease.spec.as_ref().filter(|spec| spec.holder_identity.as_deref() == Some(hub_id))
+    else {
         return Remembered::default();
     };
-    let until = spec.renew_time.as_ref().zip(spec.lease_duration_seconds).and_then(|(renewed, duration)| {
-        // It was not renewed in the future: a clock was set back.
-        renewed.0.min(now).checked_add(seconds(duration.into())).ok()
-    });
-    Remembered { epoch: spec.lease_transitions.and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0), until }
+    let until = spec.renew_time.as_ref().zip(spec.lease_duration_seconds).and_then(
+        |(renewed, duration)| {
+            // It was not renewed in the future: a clock was set back.
+            renewed.0.min(now).checked_add(seconds(duration.into())).ok()
+        },
+    );
+    Remembered {
+        epoch: spec.lease_transitions.and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0),
+        until,
+    }
 }
 
 fn seconds(seconds: i64) -> SignedDuration {

@@ -20,7 +20,10 @@ pub async fn cluster_uid(client: &kube::Client) -> String {
             Ok(Ok(found)) => return found.uid().unwrap_or_default(),
             Ok(Err(kube::Error::Api(status))) if status.code < 500 && status.code != 429 => {
                 let error = &status.message;
-                tracing::warn!(error, "namespace {NAMESPACE} not read: it cannot be told which cluster this is");
+                tracing::warn!(
+                    error,
+                    "namespace {NAMESPACE} not read: it cannot be told which cluster this is"
+                );
                 return String::new();
             }
             Ok(Err(_)) | Err(_) => tokio::time::sleep(PAUSE).await,

@@ -86,7 +86,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let frameworks = options.controller.config.all_frameworks();
     let handle = switchyard_controller::start(options.controller)?;
     if let Some(counts) = &options.dry_runs {
-        handle.context.metrics.register(|registry| counts.register(registry.sub_registry_with_prefix("switchyard")));
+        handle
+            .context
+            .metrics
+            .register(|registry| counts.register(registry.sub_registry_with_prefix("switchyard")));
     }
     let (state, watched) = watch::channel(SessionState::initial());
     let agent = Agent {
@@ -183,7 +186,10 @@ impl Agent {
             let join = match self.join.current() {
                 // A wrong file stops no cluster that has its identity.
                 Err(error) if matches!(known, Ok(Some(_))) => {
-                    tracing::warn!(error = format!("{error:#}"), "join token not read; stored identity used");
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "join token not read; stored identity used"
+                    );
                     None
                 }
                 join => join?,
@@ -203,14 +209,22 @@ impl Agent {
 
     async fn identity(&self, join: Option<&Join>) -> Result<Identity, EnrolError> {
         match join {
-            Some(join) => enrol::obtain_with(&self.store, &self.hub, Some(join), &*self.join.request(join)?).await,
+            Some(join) => {
+                enrol::obtain_with(&self.store, &self.hub, Some(join), &*self.join.request(join)?)
+                    .await
+            }
             None => enrol::obtain(&self.store, &self.hub, None).await,
         }
     }
 
     /// Core, session and renewal, until one of them ends. They begin anew with another key of the copies. `is_new`: this process has
     /// got the cluster's first identity. True if a new token gave the cluster a new identity.
-    async fn keep_session(&self, identity: Identity, is_new: bool, term: CancellationToken) -> anyhow::Result<bool> {
+    async fn keep_session(
+        &self,
+        identity: Identity,
+        is_new: bool,
+        term: CancellationToken,
+    ) -> anyhow::Result<bool> {
         let cluster_uid = tokio::select! {
             () = term.cancelled() => return Ok(false),
             uid = cluster_uid(&self.client) => uid,
@@ -239,7 +253,12 @@ impl Agent {
     }
 
     /// As [`Self::keep_session`], with these keys. Says what comes next.
-    async fn keep_session_with(&self, keyring: &Keyring, keys: Keys, term: CancellationToken) -> anyhow::Result<Next> {
+    async fn keep_session_with(
+        &self,
+        keyring: &Keyring,
+        keys: Keys,
+        term: CancellationToken,
+    ) -> anyhow::Result<Next> {
         let identity = keyring.identity.clone();
         let settings = self.settings(&identity.load(), keyring.cluster_uid.clone(), keys.clone());
         let (links, incoming) = mpsc::channel(1);
@@ -255,14 +274,28 @@ impl Agent {
         let source = CapacitySource::Embedded(capacity);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let started = Some(self.admissions.clone());
-        parts.spawn(run_core_with(self.client.clone(), incoming, source, settings, started, term.clone()));
+        parts.spawn(run_core_with(
+            self.client.clone(),
+            incoming,
+            source,
+            settings,
+            started,
+            term.clone(),
+        ));
         parts.spawn(ok(dialler.run(term.clone())));
-        let (hub, store, leadership) = (self.hub.clone(), self.store.clone(), self.leadership.clone());
+        let (hub, store, leadership) =
+            (self.hub.clone(), self.store.clone(), self.leadership.clone());
         let current = identity.clone();
         parts.spawn(ok(renew(hub, store, identity, leadership, term.clone())));
         let (source, store, hub) = (self.join.clone(), self.store.clone(), self.hub.clone());
-        let joined =
-            join::renewed(source, store, hub, move || current.load_full(), self.state.subscribe(), term.clone());
+        let joined = join::renewed(
+            source,
+            store,
+            hub,
+            move || current.load_full(),
+            self.state.subscribe(),
+            term.clone(),
+        );
         let (first, next) = tokio::select! {
             first = parts.join_next() => (first, Next::Over),
             () = joined => (None, if term.is_cancelled() { Next::Over } else { Next::Identity }),

@@ -167,8 +167,9 @@ impl Dialler {
             Ok(channel) => channel,
             Err(error) => return End::Lost(error.to_string()),
         };
-        let mut client =
-            AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+        let mut client = AgentClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
         let (link, hub_end) = link::pair();
         if self.links.send(link).await.is_err() {
             return End::Shutdown;
@@ -177,9 +178,13 @@ impl Dialler {
         let opening = client.session(ReceiverStream::new(hub_end.to_hub));
         let stream = match tokio::time::timeout(WELCOME_DEADLINE, opening).await {
             Ok(Ok(response)) => response.into_inner(),
-            Ok(Err(status)) if status.code() == Code::Unavailable => return End::Standby(tls::said(&status)),
+            Ok(Err(status)) if status.code() == Code::Unavailable => {
+                return End::Standby(tls::said(&status));
+            }
             Ok(Err(status)) => return refused(&status),
-            Err(_) => return End::Lost(format!("the hub did not answer within {WELCOME_DEADLINE:?}")),
+            Err(_) => {
+                return End::Lost(format!("the hub did not answer within {WELCOME_DEADLINE:?}"));
+            }
         };
         self.pump(stream, hub_end.to_agent).await
     }
@@ -188,12 +193,19 @@ impl Dialler {
         let first = match tokio::time::timeout(WELCOME_DEADLINE, next(&mut stream, &core)).await {
             Ok(Ok(first)) => first,
             Ok(Err(end)) => return end,
-            Err(_) => return End::Lost(format!("the hub did not say Welcome within {WELCOME_DEADLINE:?}")),
+            Err(_) => {
+                return End::Lost(format!(
+                    "the hub did not say Welcome within {WELCOME_DEADLINE:?}"
+                ));
+            }
         };
         if let Some(end) = unwelcome(&first) {
             return end;
         }
-        self.state.send_replace(SessionState::Up { since: Timestamp::now(), session_id: first.session_id });
+        self.state.send_replace(SessionState::Up {
+            since: Timestamp::now(),
+            session_id: first.session_id,
+        });
         let mut message = first;
         loop {
             if let Some(hub_message::Kind::Goodbye(goodbye)) = &message.kind {
@@ -213,7 +225,10 @@ impl Dialler {
 }
 
 /// The next message, unless either end is through.
-async fn next(stream: &mut Streaming<HubMessage>, core: &mpsc::Sender<HubMessage>) -> Result<HubMessage, End> {
+async fn next(
+    stream: &mut Streaming<HubMessage>,
+    core: &mpsc::Sender<HubMessage>,
+) -> Result<HubMessage, End> {
     tokio::select! {
         () = core.closed() => Err(End::ByCore),
         message = stream.message() => match message {

@@ -73,7 +73,9 @@ impl Talk {
                 self.heartbeat = Some(Heartbeat::new(lease, now));
                 self.capacity_at = capacity.then_some(now);
             }
-            Small::Ping(nonce) if was == Some(session) && self.pongs.len() < MAX_PONGS => self.pongs.push_back(nonce),
+            Small::Ping(nonce) if was == Some(session) && self.pongs.len() < MAX_PONGS => {
+                self.pongs.push_back(nonce)
+            }
             Small::Pong(nonce) if was == Some(session) => {
                 if let Some(until) = self.heartbeat.as_mut().and_then(|it| it.pong(nonce)) {
                     actions.extend(ledger.lease_renewed(until, now));

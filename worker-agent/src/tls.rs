@@ -8,7 +8,9 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version,
+};
 use sha2::{Digest as _, Sha256};
 use switchyard_controller::clock::{Clock, Wall};
 use switchyard_proto::SERVER_NAME;
@@ -54,7 +56,11 @@ impl std::str::FromStr for HubAddress {
 impl std::fmt::Display for HubAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (host, port) = (&self.host, self.port);
-        if host.contains(':') { write!(f, "https://[{host}]:{port}") } else { write!(f, "https://{host}:{port}") }
+        if host.contains(':') {
+            write!(f, "https://[{host}]:{port}")
+        } else {
+            write!(f, "https://{host}:{port}")
+        }
     }
 }
 
@@ -72,8 +78,11 @@ impl std::str::FromStr for Pin {
 
     fn from_str(text: &str) -> Result<Self, BadPin> {
         let text = text.trim().trim_start_matches("sha256:");
-        let digits: Option<Vec<u8>> =
-            text.chars().filter(|it| *it != ':').map(|it| it.to_digit(16).map(|it| it as u8)).collect();
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .filter(|it| *it != ':')
+            .map(|it| it.to_digit(16).map(|it| it as u8))
+            .collect();
         let digits = digits.filter(|digits| digits.len() == 64).ok_or(BadPin)?;
         let mut pin = [0; 32];
         for (byte, pair) in pin.iter_mut().zip(digits.chunks_exact(2)) {
@@ -107,14 +116,19 @@ pub enum TlsError {
 }
 
 /// For a caller with an identity.
-pub(crate) fn with_identity(identity: &Identity, clock: &Arc<dyn Clock>) -> Result<ClientConfig, TlsError> {
+pub(crate) fn with_identity(
+    identity: &Identity,
+    clock: &Arc<dyn Clock>,
+) -> Result<ClientConfig, TlsError> {
     let config = |error: rustls::Error| TlsError::Config(error.to_string());
     let mut roots = RootCertStore::empty();
     for certificate in &identity.trust {
         roots.add(certificate.clone()).map_err(config)?;
     }
     let builder = builder(clock).map_err(config)?.with_root_certificates(roots);
-    let client = builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).map_err(config)?;
+    let client = builder
+        .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
+        .map_err(config)?;
     Ok(http2(client))
 }
 
@@ -153,9 +167,12 @@ pub async fn probe(route: &Route, pin: &Pin) -> Result<(), TlsError> {
 /// Connects. The connection pings below gRPC, too, so that a dead peer is noticed between messages.
 pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Channel, TlsError> {
     let address = &route.hub;
-    let failed =
-        |error: &dyn std::error::Error| TlsError::Connect { address: address.to_string(), cause: chain(error) };
-    let origin: Uri = address.to_string().parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+    let failed = |error: &dyn std::error::Error| TlsError::Connect {
+        address: address.to_string(),
+        cause: chain(error),
+    };
+    let origin: Uri =
+        address.to_string().parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
     // The connector speaks TLS itself; tonic is to see a plain connection.
     let plain = address.to_string().replacen("https", "http", 1);
     let endpoint = Endpoint::from_shared(plain).map_err(|error| failed(&error))?;
@@ -215,15 +232,17 @@ impl ServerCertVerifier for PinnedVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(root) = intermediates.iter().find(|certificate| self.pin.matches(certificate)) else {
+        let Some(root) = intermediates.iter().find(|certificate| self.pin.matches(certificate))
+        else {
             let text = "the server's chain has no certificate with the hash of --hub-ca-sha256: this is not the hub that made the token";
             return Err(rustls::Error::General(text.to_owned()));
         };
         let mut roots = RootCertStore::empty();
         roots.add(root.clone().into_owned())?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
-            .build()
-            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+                .build()
+                .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 

@@ -10,7 +10,8 @@ use crate::release::{programs, source};
 use crate::run;
 
 /// What each image holds: its name, and its program.
-const IMAGES: [(&str, &str); 3] = [("hub", "switchyard-hub"), ("agent", "switchyard-agent"), ("cli", "switchyard")];
+const IMAGES: [(&str, &str); 3] =
+    [("hub", "switchyard-hub"), ("agent", "switchyard-agent"), ("cli", "switchyard")];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -34,7 +35,8 @@ fn fill(root: &Path, built: &Path, program: &str) -> anyhow::Result<()> {
         fs::remove_dir_all(root).with_context(|| format!("cannot replace {}", root.display()))?;
     }
     fs::create_dir_all(root).with_context(|| format!("cannot make {}", root.display()))?;
-    let size = fs::copy(built, root.join(program)).with_context(|| format!("cannot copy {}", built.display()))?;
+    let size = fs::copy(built, root.join(program))
+        .with_context(|| format!("cannot copy {}", built.display()))?;
     let version = run::output(alone(root, program))?;
     println!("{}/{program}: {}, {} MB", root.display(), version.trim(), size.div_ceil(1_000_000));
     Ok(())
@@ -74,12 +76,21 @@ mod tests {
     fn the_dockerfile_copies_what_is_built_here_and_runs_it_as_nobody_special() {
         let file = include_str!("../../deploy/Dockerfile");
         assert!(of(file, "RUN").contains(&"cargo xtask image --out /image"));
-        let copies: Vec<String> = IMAGES.iter().map(|(image, _)| format!("--from=build /image/{image}/ /")).collect();
-        let entries: Vec<String> = IMAGES.iter().map(|(_, program)| format!("[\"/{program}\"]")).collect();
+        let copies: Vec<String> =
+            IMAGES.iter().map(|(image, _)| format!("--from=build /image/{image}/ /")).collect();
+        let entries: Vec<String> =
+            IMAGES.iter().map(|(_, program)| format!("[\"/{program}\"]")).collect();
         let copied = of(file, "COPY");
-        assert_eq!(copied.into_iter().filter(|it| it.contains("/image/")).collect::<Vec<_>>(), copies);
+        assert_eq!(
+            copied.into_iter().filter(|it| it.contains("/image/")).collect::<Vec<_>>(),
+            copies
+        );
         assert_eq!(of(file, "ENTRYPOINT"), entries);
-        assert_eq!(of(file, "USER"), ["65532:65532"], "a number, as runAsNonRoot must be able to see");
+        assert_eq!(
+            of(file, "USER"),
+            ["65532:65532"],
+            "a number, as runAsNonRoot must be able to see"
+        );
         assert_eq!(of(file, "ARG"), STAMPS.map(|name| format!("{name}=\"\"")));
         let build = include_str!("../../api/src/build.rs");
         assert!(STAMPS.iter().all(|name| build.contains(&format!("option_env!(\"{name}\")"))));
@@ -89,14 +100,24 @@ mod tests {
     fn the_programs_know_when_they_were_built() {
         let date = stamps().into_iter().find(|(name, _)| *name == STAMPS[1]).map(|(_, date)| date);
         let date = date.or_else(|| std::env::var(STAMPS[1]).ok()).unwrap();
-        assert!(date.starts_with("20") && date.ends_with('Z') && date.len() == "2026-11-21T10:00:00Z".len(), "{date}");
+        assert!(
+            date.starts_with("20")
+                && date.ends_with('Z')
+                && date.len() == "2026-11-21T10:00:00Z".len(),
+            "{date}"
+        );
     }
 
     /// A program of one line in a folder of its own.
     fn program(folder: &str, flags: &[&str]) -> (PathBuf, PathBuf) {
-        let dir = std::env::temp_dir().join(format!("switchyard-image-{}-{folder}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("switchyard-image-{}-{folder}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("tiny.rs"), "fn main() { println!(\"tiny {}\", std::env::args().len()); }").unwrap();
+        fs::write(
+            dir.join("tiny.rs"),
+            "fn main() { println!(\"tiny {}\", std::env::args().len()); }",
+        )
+        .unwrap();
         let mut rustc = Command::new("rustc");
         rustc.args(flags).args(["--edition=2024", "-o", "tiny", "tiny.rs"]).current_dir(&dir);
         assert!(rustc.status().unwrap().success());
@@ -109,7 +130,10 @@ mod tests {
         fs::create_dir_all(dir.join("image")).unwrap();
         fs::write(dir.join("image/left"), "of an earlier run").unwrap();
         fill(&dir.join("image"), &fixed, "tiny").unwrap();
-        let there: Vec<_> = fs::read_dir(dir.join("image")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let there: Vec<_> = fs::read_dir(dir.join("image"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(there, ["tiny"]);
         fs::remove_dir_all(dir).unwrap();
 

@@ -22,9 +22,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let valgrind = Command::new("valgrind")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     if !valgrind.is_ok_and(|status| status.success()) {
-        bail!("no valgrind on this machine, so nothing was counted: install it, as with `apt install valgrind`");
+        bail!(
+            "no valgrind on this machine, so nothing was counted: install it, as with `apt install valgrind`"
+        );
     }
     let bench = build()?;
     let recorded = recorded()?;
@@ -39,10 +45,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.record {
         let all: BTreeMap<_, _> = recorded.into_iter().chain(counts).collect();
         let text = serde_json::to_string_pretty(&all)? + "\n";
-        return std::fs::write(file(), text).with_context(|| format!("cannot write {}", file().display()));
+        return std::fs::write(file(), text)
+            .with_context(|| format!("cannot write {}", file().display()));
     }
     let known = |name: &str| recorded.get(name).copied();
-    let grown = counts.iter().filter(|(name, count)| known(name).is_none_or(|known| **count > most(known))).count();
+    let grown = counts
+        .iter()
+        .filter(|(name, count)| known(name).is_none_or(|known| **count > most(known)))
+        .count();
     match grown {
         0 => Ok(()),
         grown => bail!(
@@ -59,11 +69,13 @@ fn most(recorded: u64) -> u64 {
 
 /// A line of the table: the count, and how much more or less it is.
 fn row(name: &str, count: u64, recorded: Option<u64>) -> String {
-    let millions = |count: u64| format!("{}.{:02} million", count / 1_000_000, count / 10_000 % 100);
+    let millions =
+        |count: u64| format!("{}.{:02} million", count / 1_000_000, count / 10_000 % 100);
     let change = match recorded {
         None => "not recorded".to_owned(),
         Some(recorded) => {
-            let permille = (i128::from(count) - i128::from(recorded)) * 1000 / i128::from(recorded.max(1));
+            let permille =
+                (i128::from(count) - i128::from(recorded)) * 1000 / i128::from(recorded.max(1));
             let sign = if permille < 0 { '-' } else { '+' };
             let size = permille.unsigned_abs();
             format!("{sign}{}.{} % of {}", size / 10, size % 10, millions(recorded))
@@ -78,7 +90,9 @@ fn file() -> PathBuf {
 
 fn recorded() -> anyhow::Result<BTreeMap<String, u64>> {
     match std::fs::read_to_string(file()) {
-        Ok(text) => serde_json::from_str(&text).with_context(|| format!("cannot read {}", file().display())),
+        Ok(text) => {
+            serde_json::from_str(&text).with_context(|| format!("cannot read {}", file().display()))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file().display())),
     }
@@ -109,7 +123,11 @@ fn scenarios(bench: &PathBuf) -> anyhow::Result<Vec<String>> {
     let mut list = Command::new(bench);
     list.arg("--list");
     let text = run::output(list)?;
-    Ok(text.lines().filter_map(|line| line.strip_suffix(": benchmark")).map(str::to_owned).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| line.strip_suffix(": benchmark"))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// The instructions of a scenario's cycles.
@@ -122,7 +140,8 @@ fn count(bench: &PathBuf, scenario: &str) -> anyhow::Result<u64> {
         .arg(scenario);
     let output = valgrind.output().context("cannot start valgrind")?;
     let text = String::from_utf8_lossy(&output.stderr);
-    let collected = text.lines().find_map(|line| line.split_once("Collected :")).map(|(_, count)| count.trim());
+    let collected =
+        text.lines().find_map(|line| line.split_once("Collected :")).map(|(_, count)| count.trim());
     match collected.and_then(|count| count.parse().ok()) {
         Some(count) if count > 0 && output.status.success() => Ok(count),
         _ => bail!("valgrind counted nothing of {scenario} ({}):\n{text}", output.status),

@@ -9,11 +9,17 @@ use crate::{run, tools};
 
 /// Runs all checks, even after a failure.
 pub(crate) fn run(report: &Report) {
-    report.part(Tier::Lint, "format", || run::step("format", run::cargo(&["fmt", "--all", "--check"])));
+    report.part(Tier::Lint, "format", || {
+        run::step("format", run::cargo(&["fmt", "--all", "--check"]))
+    });
     let clippy = |targets: &[&str]| {
-        run::cargo(&[&["clippy", "--workspace"][..], targets, &["--", "--deny", "warnings"]].concat())
+        run::cargo(
+            &[&["clippy", "--workspace"][..], targets, &["--", "--deny", "warnings"]].concat(),
+        )
     };
-    report.part(Tier::Lint, "clippy", || run::long_step("clippy", "about 2 minutes", clippy(&["--all-targets"])));
+    report.part(Tier::Lint, "clippy", || {
+        run::long_step("clippy", "about 2 minutes", clippy(&["--all-targets"]))
+    });
     // A plain `cargo test` leaves the cluster tests out, and so does `--all-targets`.
     let title = "clippy of the cluster tests";
     report.part(Tier::Lint, title, || run::step(title, clippy(&["--test", "cluster"])));
@@ -35,29 +41,58 @@ pub(crate) fn run(report: &Report) {
             }
             Ok(out) => {
                 let printed = String::from_utf8_lossy(&out.stderr);
-                let cause = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
-                report.skip(Tier::Lint, title, &format!("the advisory database cannot be fetched: {cause}"));
+                let cause = printed
+                    .lines()
+                    .rfind(|line| !line.trim().is_empty())
+                    .unwrap_or("no output")
+                    .trim();
+                report.skip(
+                    Tier::Lint,
+                    title,
+                    &format!("the advisory database cannot be fetched: {cause}"),
+                );
             }
-            Err(error) => report.skip(Tier::Lint, title, &format!("cargo-deny cannot be started: {error}")),
+            Err(error) => {
+                report.skip(Tier::Lint, title, &format!("cargo-deny cannot be started: {error}"))
+            }
         }
     }
 }
 
 /// Crates that must stay free of others, with all that these bring.
 const FORBIDDEN: [(&str, &[&str]); 3] = [
-    ("switchyard-scheduler", &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"]),
-    ("switchyard-audit", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "switchyard-scheduler"]),
+    (
+        "switchyard-scheduler",
+        &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"],
+    ),
+    (
+        "switchyard-audit",
+        &["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "switchyard-scheduler"],
+    ),
     ("switchyard-api", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
 ];
 
 /// The engine decides without I/O: its dependencies cannot do any.
 fn purity() -> anyhow::Result<()> {
     for (package, forbidden) in FORBIDDEN {
-        let tree = run::output(run::cargo(&["tree", "--package", package, "--edges", "normal", "--prefix", "none"]))?;
-        let found: Vec<&str> =
-            tree.lines().filter_map(|line| line.split(' ').next()).filter(|name| forbidden.contains(name)).collect();
+        let tree = run::output(run::cargo(&[
+            "tree",
+            "--package",
+            package,
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+        ]))?;
+        let found: Vec<&str> = tree
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .filter(|name| forbidden.contains(name))
+            .collect();
         if !found.is_empty() {
-            bail!("{package} must not depend on {found:?}; `cargo tree -p {package} -i NAME` shows how it does");
+            bail!(
+                "{package} must not depend on {found:?}; `cargo tree -p {package} -i NAME` shows how it does"
+            );
         }
         eprintln!("==> {package}: free of {}", forbidden.join(", "));
     }

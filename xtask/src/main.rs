@@ -84,7 +84,9 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Figures(figures::Args { .. }) => programs::released("switchyard-figures"),
         Command::Bench { bench: _ } => programs::released("switchyard-bench"),
         Command::Failover(failover::Args { .. }) => programs::released("switchyard-failover"),
-        Command::KueueE2e(kueue_e2e::Args { .. }) => programs::debug("switchyard-kueue-e2e", &["run"]),
+        Command::KueueE2e(kueue_e2e::Args { .. }) => {
+            programs::debug("switchyard-kueue-e2e", &["run"])
+        }
         Command::Life(life::Args { .. }) => programs::debug("switchyard-life", &[]),
         Command::Operators(operators::Args { .. }) => programs::debug("switchyard-operators", &[]),
         Command::Test(args) => done(test::run(&args)),
@@ -98,7 +100,16 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Generate => done(run::long_step(
             "build the generator and generate deploy/crds",
             "about a minute",
-            run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),
+            run::cargo(&[
+                "run",
+                "-q",
+                "-p",
+                "switchyard-api",
+                "--example",
+                "crdgen",
+                "--",
+                "deploy/crds",
+            ]),
         )),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn command(profile: &str, name: &str) -> Command {
 
 /// Runs a program to its end and passes its exit code on.
 fn start(program: &mut Command) -> anyhow::Result<ExitCode> {
-    let status = program.status().with_context(|| format!("cannot start {:?}", program.get_program()))?;
+    let status =
+        program.status().with_context(|| format!("cannot start {:?}", program.get_program()))?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }

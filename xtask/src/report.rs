@@ -35,7 +35,8 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    const ALL: [Self; 6] = [Self::Build, Self::Lint, Self::Unit, Self::Fresh, Self::Cluster, Self::Nodes];
+    const ALL: [Self; 6] =
+        [Self::Build, Self::Lint, Self::Unit, Self::Fresh, Self::Cluster, Self::Nodes];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -127,11 +128,18 @@ impl Report {
     }
 
     /// Runs a part, and records its time. An error is recorded as a failure.
-    pub(crate) fn part<T>(&self, tier: Tier, title: &str, run: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
+    pub(crate) fn part<T>(
+        &self,
+        tier: Tier,
+        title: &str,
+        run: impl FnOnce() -> anyhow::Result<T>,
+    ) -> Option<T> {
         let from = Instant::now();
         let result = run();
         let (title_of, succeeded) = (title.to_owned(), result.is_ok());
-        self.with(|record| record.parts.push(Part { tier, title: title_of, from, to: Instant::now(), succeeded }));
+        self.with(|record| {
+            record.parts.push(Part { tier, title: title_of, from, to: Instant::now(), succeeded })
+        });
         match result {
             Ok(value) => Some(value),
             Err(error) => {
@@ -141,7 +149,15 @@ impl Report {
                         format!("cargo xtask test --only {}", tier.name())
                     }
                 };
-                self.fail(tier, Failure { what: title.to_owned(), message: format!("{error:#}"), again, logs: vec![] });
+                self.fail(
+                    tier,
+                    Failure {
+                        what: title.to_owned(),
+                        message: format!("{error:#}"),
+                        again,
+                        logs: vec![],
+                    },
+                );
                 None
             }
         }
@@ -157,7 +173,9 @@ impl Report {
     /// How many tests ran so far.
     pub(crate) fn tests(&self) -> u64 {
         let mut tests = 0;
-        self.with(|record| tests = record.counts.values().map(|counts| counts.passed + counts.failed).sum());
+        self.with(|record| {
+            tests = record.counts.values().map(|counts| counts.passed + counts.failed).sum()
+        });
         tests
     }
 
@@ -180,7 +198,11 @@ impl Report {
     }
 
     pub(crate) fn fail(&self, tier: Tier, failure: Failure) {
-        eprintln!("FAILED: {}: {}", failure.what, failure.message.lines().next().unwrap_or_default());
+        eprintln!(
+            "FAILED: {}: {}",
+            failure.what,
+            failure.message.lines().next().unwrap_or_default()
+        );
         self.with(|record| record.failures.push((tier, failure)));
     }
 
@@ -212,7 +234,8 @@ impl Report {
         if record.failures.is_empty() {
             return Ok(());
         }
-        let failed: Vec<&str> = record.failures.iter().map(|(_, failure)| failure.what.as_str()).collect();
+        let failed: Vec<&str> =
+            record.failures.iter().map(|(_, failure)| failure.what.as_str()).collect();
         bail!("failed: {}", failed.join(", "))
     }
 
@@ -240,7 +263,8 @@ impl Record {
         writeln!(text, "\nTiers              minutes  budget on {machine}")?;
         for tier in Tier::ALL {
             let minutes = self.minutes(tier);
-            let Counts { passed, failed, skipped } = self.counts.get(&tier).copied().unwrap_or_default();
+            let Counts { passed, failed, skipped } =
+                self.counts.get(&tier).copied().unwrap_or_default();
             if minutes == 0.0 && passed + failed + skipped == 0 {
                 continue;
             }
@@ -264,14 +288,19 @@ impl Record {
         if self.not_run.is_empty() {
             return Ok(());
         }
-        let not_run: Vec<String> = self.not_run.iter().map(|(what, why)| format!("{what} ({why})")).collect();
+        let not_run: Vec<String> =
+            self.not_run.iter().map(|(what, why)| format!("{what} ({why})")).collect();
         writeln!(text, "NOT RUN: {}", not_run.join("; "))
     }
 
     /// Minutes in which at least one part of a tier ran.
     fn minutes(&self, tier: Tier) -> f64 {
-        let mut spans: Vec<(Instant, Instant)> =
-            self.parts.iter().filter(|part| part.tier == tier).map(|part| (part.from, part.to)).collect();
+        let mut spans: Vec<(Instant, Instant)> = self
+            .parts
+            .iter()
+            .filter(|part| part.tier == tier)
+            .map(|part| (part.from, part.to))
+            .collect();
         spans.sort();
         let (mut sum, mut until) = (Duration::ZERO, None);
         for (from, to) in spans {
@@ -290,7 +319,11 @@ impl Failure {
             writeln!(text, "  {line}")?;
         }
         for log in &self.logs {
-            writeln!(text, "  logs:  {}", log.strip_prefix(&format!("{}/", run::root().display())).unwrap_or(log))?;
+            writeln!(
+                text,
+                "  logs:  {}",
+                log.strip_prefix(&format!("{}/", run::root().display())).unwrap_or(log)
+            )?;
         }
         match self.again.as_str() {
             "" => Ok(()),
@@ -322,8 +355,16 @@ mod tests {
     fn minutes_of_parts_that_overlap_count_once() {
         for (case, spans, minutes) in [
             ("none", &[][..], 0.0),
-            ("one after the other", &[(Tier::Unit, "a", 0, 60), (Tier::Unit, "b", 90, 120)][..], 1.5),
-            ("one inside the other", &[(Tier::Unit, "a", 0, 120), (Tier::Unit, "b", 30, 60)][..], 2.0),
+            (
+                "one after the other",
+                &[(Tier::Unit, "a", 0, 60), (Tier::Unit, "b", 90, 120)][..],
+                1.5,
+            ),
+            (
+                "one inside the other",
+                &[(Tier::Unit, "a", 0, 120), (Tier::Unit, "b", 30, 60)][..],
+                2.0,
+            ),
             ("overlapping", &[(Tier::Unit, "a", 0, 60), (Tier::Unit, "b", 30, 120)][..], 2.0),
             ("another tier's", &[(Tier::Lint, "a", 0, 60)][..], 0.0),
         ] {
@@ -333,7 +374,8 @@ mod tests {
 
     #[test]
     fn text_names_slow_parts_budgets_failures_and_skips() {
-        let mut record = record(&[(Tier::Lint, "clippy", 0, 600), (Tier::Cluster, "moves", 600, 630)]);
+        let mut record =
+            record(&[(Tier::Lint, "clippy", 0, 600), (Tier::Cluster, "moves", 600, 630)]);
         record.counts.insert(Tier::Cluster, Counts { passed: 2, failed: 1, skipped: 0 });
         record.counts.insert(Tier::Lint, Counts { passed: 0, failed: 0, skipped: 1 });
         record.not_run.push(("cargo deny advisories".to_owned(), "no database".to_owned()));

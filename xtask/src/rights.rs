@@ -23,7 +23,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let _ = std::fs::remove_dir_all(&logs);
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
     let mut tests = Command::new(std::env::current_exe()?);
-    tests.args(["test", "--only", "cluster"]).args(&args.filter).env(DIRECTORY, &logs).current_dir(run::root());
+    tests
+        .args(["test", "--only", "cluster"])
+        .args(&args.filter)
+        .env(DIRECTORY, &logs)
+        .current_dir(run::root());
     if !tests.status().context("cannot start the tests")?.success() {
         eprintln!("Not all tests passed. What they did counts all the same.");
     }

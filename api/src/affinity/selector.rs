@@ -23,7 +23,9 @@ pub enum SelectorError {
     #[error("{0:?} has values in parentheses, which only `in` and `notin` take: {EXAMPLE}")]
     Operator(String),
     /// Comparisons of numbers, which label selectors of objects do not have.
-    #[error("{0:?} compares numbers, which selectors of clusters cannot: name the values, such as gpus in (4,8)")]
+    #[error(
+        "{0:?} compares numbers, which selectors of clusters cannot: name the values, such as gpus in (4,8)"
+    )]
     Comparison(String),
     /// No values in parentheses.
     #[error("{0:?} has an empty list of values: name at least one")]
@@ -103,13 +105,20 @@ fn requirement(text: &str) -> Result<LabelSelectorRequirement, SelectorError> {
 }
 
 /// `KEY in (VALUES)` or `KEY notin (VALUES)`.
-fn listed(text: &str, before: &str, values: &str) -> Result<LabelSelectorRequirement, SelectorError> {
-    let Some(values) = values.trim().strip_suffix(')') else { return Err(SelectorError::Parentheses(text.to_owned())) };
+fn listed(
+    text: &str,
+    before: &str,
+    values: &str,
+) -> Result<LabelSelectorRequirement, SelectorError> {
+    let Some(values) = values.trim().strip_suffix(')') else {
+        return Err(SelectorError::Parentheses(text.to_owned()));
+    };
     let values: Vec<&str> = values.split(',').collect();
     if values.iter().all(|value| value.trim().is_empty()) {
         return Err(SelectorError::NoValues(text.to_owned()));
     }
-    let operator = |word: &str| before.strip_suffix(word).filter(|key| key.ends_with(char::is_whitespace));
+    let operator =
+        |word: &str| before.strip_suffix(word).filter(|key| key.ends_with(char::is_whitespace));
     match (operator("notin"), operator("in")) {
         (Some(key), _) => make(key, "NotIn", &values),
         (None, Some(key)) => make(key, "In", &values),
@@ -117,7 +126,11 @@ fn listed(text: &str, before: &str, values: &str) -> Result<LabelSelectorRequire
     }
 }
 
-fn make(key: &str, operator: &str, values: &[&str]) -> Result<LabelSelectorRequirement, SelectorError> {
+fn make(
+    key: &str,
+    operator: &str,
+    values: &[&str],
+) -> Result<LabelSelectorRequirement, SelectorError> {
     let key = key.trim();
     if let Some(why) = label_key_error(key) {
         return Err(SelectorError::Key { key: key.to_owned(), why });

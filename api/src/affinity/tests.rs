@@ -78,14 +78,23 @@ fn selectors(#[case] text: &str, #[case] expected: Result<&str, &str>) {
     Some("switchyard.dev/excluded-cluster-selector cannot be read: ")
 )]
 #[case::an_empty_selector_of_the_queue_matches_all(json!({}), json!({"required": {"selector": {}}}), None)]
-fn whether_west_in_eu_is_allowed(#[case] own: Value, #[case] default: Value, #[case] expected: Option<&str>) {
-    let own: Texts = texts(&own).into_iter().map(|(key, text)| (format!("switchyard.dev/{key}"), text)).collect();
+fn whether_west_in_eu_is_allowed(
+    #[case] own: Value,
+    #[case] default: Value,
+    #[case] expected: Option<&str>,
+) {
+    let own: Texts = texts(&own)
+        .into_iter()
+        .map(|(key, text)| (format!("switchyard.dev/{key}"), text))
+        .collect();
     let default = queue(&default);
     let affinity = Affinity::of(Some(&own), Some(("cq", &default))).unwrap_or_default();
     let refusal = affinity.refusal("west", &texts(&json!({"region": "eu"})));
     match expected {
         None => assert_eq!(refusal, None),
-        Some(expected) => assert!(refusal.as_deref().unwrap_or_default().starts_with(expected), "{refusal:?}"),
+        Some(expected) => {
+            assert!(refusal.as_deref().unwrap_or_default().starts_with(expected), "{refusal:?}")
+        }
     }
 }
 
@@ -97,7 +106,10 @@ fn each_preferred_rule_that_matches_counts() {
     let affinity = Affinity::of(Some(&own), None).unwrap();
     let eu = texts(&json!({"region": "eu"}));
     let of = |name: &str, labels: &Texts| affinity.preference(name, labels);
-    assert_eq!([of("west", &eu), of("north", &Texts::new()), of("east", &eu), of("east", &Texts::new())], [2, 1, 1, 0]);
+    assert_eq!(
+        [of("west", &eu), of("north", &Texts::new()), of("east", &eu), of("east", &Texts::new())],
+        [2, 1, 1, 0]
+    );
     assert_eq!(Affinity::of(Some(&Texts::new()), None), None);
     assert_eq!(Affinity::of(None, Some(("cq", &ClusterAffinity::default()))), None);
 }
@@ -111,7 +123,10 @@ fn each_preferred_rule_that_matches_counts() {
 #[case::required_and_excluded(json!({"clusters": "west", "excluded-clusters": "west,east"}), Some("take it out of one"))]
 #[case::some_are_left(json!({"clusters": "west,north", "excluded-clusters": "west"}), None)]
 fn annotations_are_checked(#[case] own: Value, #[case] expected: Option<&str>) {
-    let own: Texts = texts(&own).into_iter().map(|(key, text)| (format!("switchyard.dev/{key}"), text)).collect();
+    let own: Texts = texts(&own)
+        .into_iter()
+        .map(|(key, text)| (format!("switchyard.dev/{key}"), text))
+        .collect();
     let errors: Vec<String> = check(&own).iter().map(ToString::to_string).collect();
     match expected {
         None => assert!(errors.is_empty(), "{errors:?}"),

@@ -98,7 +98,8 @@ pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
 pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
     condition.message = truncated(condition.message, MAX_MESSAGE_BYTES);
     condition.last_transition_time = Time(now);
-    let Some(present) = conditions.iter_mut().find(|present| present.type_ == condition.type_) else {
+    let Some(present) = conditions.iter_mut().find(|present| present.type_ == condition.type_)
+    else {
         conditions.push(condition);
         return true;
     };

@@ -233,7 +233,8 @@ pub mod cluster_queue {
     /// More than one MultiKueue check.
     pub const MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS: &str = "MultipleMultiKueueAdmissionChecks";
     /// A MultiKueue check for some flavors only.
-    pub const MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR: &str = "MultiKueueAdmissionCheckAppliedPerFlavor";
+    pub const MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR: &str =
+        "MultiKueueAdmissionCheckAppliedPerFlavor";
     /// A MultiKueue check together with a ProvisioningRequest check.
     pub const MULTIKUEUE_WITH_PROVISIONING_REQUEST: &str = "MultiKueueWithProvisioningRequest";
     /// The Cohorts above form a cycle.
@@ -382,7 +383,10 @@ pub mod events {
 mod tests {
     #[test]
     fn composite_reasons_join_with_due_to() {
-        assert_eq!(super::evicted::deactivated_due_to("AdmissionCheck"), "DeactivatedDueToAdmissionCheck");
+        assert_eq!(
+            super::evicted::deactivated_due_to("AdmissionCheck"),
+            "DeactivatedDueToAdmissionCheck"
+        );
         assert_eq!(super::events::evicted_due_to("Preempted"), "EvictedDueToPreempted");
     }
 

@@ -86,7 +86,9 @@ fn parse(text: &str) -> Option<i64> {
     let mut total: i128 = 0;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let end = rest[number..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| number + at);
+        let end = rest[number..]
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .map_or(rest.len(), |at| number + at);
         let unit = UNITS.iter().find(|(name, _)| *name == &rest[number..end])?.1;
         total += part(&rest[..number], unit)?;
         rest = &rest[end..];
@@ -100,7 +102,8 @@ fn part(number: &str, unit: i64) -> Option<i128> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || whole.len() > 20 {
         return None;
     }
-    let mut nanos = if whole.is_empty() { 0 } else { whole.parse::<i128>().ok()? * i128::from(unit) };
+    let mut nanos =
+        if whole.is_empty() { 0 } else { whole.parse::<i128>().ok()? * i128::from(unit) };
     let mut weight = i128::from(unit) * 1_000_000;
     for digit in fraction.bytes() {
         weight /= 10;

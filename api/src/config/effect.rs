@@ -40,7 +40,8 @@ enum Effect {
 
 use Effect::{None as No, Works};
 
-const WEBHOOKS: &str = "flags say where webhooks are served and reached: --webhook-listen, --webhook-service";
+const WEBHOOKS: &str =
+    "flags say where webhooks are served and reached: --webhook-listen, --webhook-service";
 
 /// Fields, or whole sections, with what they do. What has no line is told apart by its fields.
 const FIELDS: &[(&str, Effect)] = &[
@@ -52,7 +53,10 @@ const FIELDS: &[(&str, Effect)] = &[
     ("featureGates", Works),
     ("webhook.port", No(WEBHOOKS)),
     ("webhook.host", No(WEBHOOKS)),
-    ("webhook.certDir", No("the webhooks' certificate is our own, kept in the Secret switchyard-webhook-cert")),
+    (
+        "webhook.certDir",
+        No("the webhooks' certificate is our own, kept in the Secret switchyard-webhook-cert"),
+    ),
     ("leaderElection.leaderElect", Works),
     ("leaderElection.leaseDuration", Works),
     ("leaderElection.renewDeadline", Works),
@@ -76,9 +80,15 @@ const FIELDS: &[(&str, Effect)] = &[
         No("the flag --external-webhook-certificates says whose the webhooks' certificate is"),
     ),
     ("internalCertManagement.webhookServiceName", No(WEBHOOKS)),
-    ("internalCertManagement.webhookSecretName", No("it is switchyard-webhook-cert, which our role may write")),
+    (
+        "internalCertManagement.webhookSecretName",
+        No("it is switchyard-webhook-cert, which our role may write"),
+    ),
     ("waitForPodsReady", Works),
-    ("clientConnection", No("what is under way at once is bounded here, and not how much in a second")),
+    (
+        "clientConnection",
+        No("what is under way at once is bounded here, and not how much in a second"),
+    ),
     ("integrations.frameworks", Works),
     ("integrations.externalFrameworks", Works),
     ("integrations.labelKeysToCopy", Works),
@@ -131,7 +141,10 @@ fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
 }
 
 fn is_zero(value: &Value) -> bool {
-    value.as_str().and_then(|text| text.parse().ok()).is_some_and(|duration: GoDuration| duration == GoDuration::ZERO)
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .is_some_and(|duration: GoDuration| duration == GoDuration::ZERO)
 }
 
 #[cfg(test)]
@@ -142,13 +155,20 @@ mod tests {
     use crate::config::{shape, tests::EVERY_FIELD};
 
     /// The paths at which descending the schema comes to a line, or to a field without one.
-    fn reached(schema: &Value, path: &Path, lines: &mut BTreeSet<String>, without: &mut Vec<String>) {
+    fn reached(
+        schema: &Value,
+        path: &Path,
+        lines: &mut BTreeSet<String>,
+        without: &mut Vec<String>,
+    ) {
         if FIELDS.iter().any(|(field, _)| *field == path.as_str()) {
             lines.insert(path.to_string());
             return;
         }
         match shape::properties(schema) {
-            Some(fields) => fields.iter().for_each(|(name, schema)| reached(schema, &path.child(name), lines, without)),
+            Some(fields) => fields
+                .iter()
+                .for_each(|(name, schema)| reached(schema, &path.child(name), lines, without)),
             None => without.push(path.to_string()),
         }
     }

@@ -141,7 +141,8 @@ pub enum Stage {
 }
 
 /// Gates of Beta that are off by default. Others that are off are of Alpha.
-const OFF_IN_BETA: [&str; 2] = ["UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"];
+const OFF_IN_BETA: [&str; 2] =
+    ["UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"];
 /// Gates that Kueue gives up.
 const DEPRECATED: [&str; 1] = ["TASReplaceNodeDueToNotReadyOverFixedTime"];
 /// A gate of Alpha that is on by default here.
@@ -170,7 +171,9 @@ const OF_STAGE: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", St
 /// Reads `A=true,B=false`.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, bool)>, FieldError> {
     let one = |item: &str| {
-        let set = item.split_once('=').and_then(|(name, value)| Some((name.trim().to_owned(), boolean(value.trim())?)));
+        let set = item
+            .split_once('=')
+            .and_then(|(name, value)| Some((name.trim().to_owned(), boolean(value.trim())?)));
         let wrong = || format!("{item}: write it as GATE=true or GATE=false");
         set.ok_or_else(|| FieldError::new(&Path::new("--feature-gates"), wrong()))
     };
@@ -192,7 +195,10 @@ pub(super) fn set(file: &mut Value, named: Vec<(String, bool)>) {
     if named.is_empty() && !file.contains_key("featureGates") {
         return;
     }
-    let Some(gates) = file.entry("featureGates").or_insert_with(|| json!({})).as_object_mut() else { return };
+    let Some(gates) = file.entry("featureGates").or_insert_with(|| json!({})).as_object_mut()
+    else {
+        return;
+    };
     gates.extend(named.into_iter().map(|(name, value)| (name, value.into())));
     for (all, stage) in OF_STAGE {
         let Some(value) = gates.remove(all) else { continue };
@@ -225,7 +231,9 @@ pub(super) fn is_locked(name: &str) -> bool {
 /// Gates that are set to something else than they are, and switch nothing here.
 pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     for (name, value) in value.as_object().into_iter().flatten() {
-        if let Some(gate) = find(name).filter(|gate| !gate.works && Some(gate.default) != value.as_bool()) {
+        if let Some(gate) =
+            find(name).filter(|gate| !gate.works && Some(gate.default) != value.as_bool())
+        {
             let reason = match gate.default {
                 true => "what this gate switches cannot be switched off here, or is not there",
                 false => "what this gate switches is not there",

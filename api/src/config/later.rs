@@ -56,8 +56,16 @@ const GATES: &[(&str, Here, &str)] = &[
         "a gate of Switchyard's: a preemptor that fails later is not the head of its queue any more",
     ),
     ("ConfigurablePreemptions", Never, "there is no PreemptionConfig"),
-    ("DeploymentJobUIDLabel", Never, "Workloads of a Deployment's pods have the label of their pod"),
-    ("DynamicQuotaOrchestration", Never, "there is no DynamicQuotaOrchestrator and no CapacityProvider"),
+    (
+        "DeploymentJobUIDLabel",
+        Never,
+        "Workloads of a Deployment's pods have the label of their pod",
+    ),
+    (
+        "DynamicQuotaOrchestration",
+        Never,
+        "there is no DynamicQuotaOrchestrator and no CapacityProvider",
+    ),
     (
         "ElasticJobsViaWorkloadSlicesFlavorChangeFromZero",
         Always,
@@ -68,8 +76,16 @@ const GATES: &[(&str, Here, &str)] = &[
         Never,
         "a slice asks for all of its pods, and pods keep the request that they were started with",
     ),
-    ("EnforceProvisioningPodTemplateContents", Always, "a PodTemplate of another content is replaced"),
-    ("FairSharingReevaluatePreemptionCandidates", Never, "candidates are judged once, as in v0.19.2"),
+    (
+        "EnforceProvisioningPodTemplateContents",
+        Always,
+        "a PodTemplate of another content is replaced",
+    ),
+    (
+        "FairSharingReevaluatePreemptionCandidates",
+        Never,
+        "candidates are judged once, as in v0.19.2",
+    ),
     ("FairSharingRefill", Never, "a ClusterQueue has one workload in a cycle"),
     ("HighMaxParallelismWithinReconcile", Always, UNLIMITED),
     ("KueueDRADeviceFeasibility", Never, DEVICES),
@@ -82,7 +98,11 @@ const GATES: &[(&str, Here, &str)] = &[
     ),
     ("MultiKueueRayInTreeAutoscaling", Never, "a job that scales itself is not sent to workers"),
     ("MultiKueueReuseClientConnectionConfigForWorkers", Never, UNLIMITED),
-    ("PodGroupSchedulingShapeOrdering", Always, "the order of a group's pod sets is that of what its pods ask for"),
+    (
+        "PodGroupSchedulingShapeOrdering",
+        Always,
+        "the order of a group's pod sets is that of what its pods ask for",
+    ),
     ("PodIntegrationCountSucceededPodsAsReady", Always, "a pod that has succeeded was ready"),
     (
         "RayServiceValidateUpgradeStrategy",
@@ -138,7 +158,10 @@ pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec
         let duration = value.as_str().and_then(|text| text.parse::<GoDuration>().ok());
         match duration.filter(|duration| !duration.is_negative()) {
             Some(_) => taken.push(Later { path: path.to_string(), is_honoured: false, reason }),
-            None => errors.push(FieldError::new(&path, format!("is {value}, must be a duration such as 5m or 1h30m"))),
+            None => errors.push(FieldError::new(
+                &path,
+                format!("is {value}, must be a duration such as 5m or 1h30m"),
+            )),
         }
     }
     taken
@@ -146,7 +169,9 @@ pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec
 
 /// Takes later gates out of a file, but for those that switch something.
 pub(super) fn take_gates(file: &mut Value) -> Vec<Later> {
-    let Some(gates) = file.get_mut("featureGates").and_then(Value::as_object_mut) else { return Vec::new() };
+    let Some(gates) = file.get_mut("featureGates").and_then(Value::as_object_mut) else {
+        return Vec::new();
+    };
     let take = |(name, here, reason): &(&str, Here, &'static str)| {
         let value = gates.get(*name)?.as_bool();
         if *here != Switch {
@@ -195,13 +220,18 @@ featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelism
         assert_eq!(config.wait_for_pods_ready.timeout.to_string(), "9m0s");
         assert!(!config.enabled("PartialAdmission"));
         let named: Vec<_> = config.feature_gates.keys().map(String::as_str).collect();
-        assert_eq!(named, ["BestEffortFIFOReleaseFailedPreemptors", "PartialAdmission"], "others switch nothing");
+        assert_eq!(
+            named,
+            ["BestEffortFIFOReleaseFailedPreemptors", "PartialAdmission"],
+            "others switch nothing"
+        );
         assert!(config.enabled("BestEffortFIFOReleaseFailedPreemptors"));
     }
 
     #[test]
     fn gates_of_the_command_line_may_be_later_ones() {
-        let config = load_with_gates(HEAD, "FairSharingRefill=true,PartialAdmission=false").unwrap();
+        let config =
+            load_with_gates(HEAD, "FairSharingRefill=true,PartialAdmission=false").unwrap();
         assert_eq!(
             told(&config),
             "featureGates.FairSharingRefill: without effect: a ClusterQueue has one workload in a cycle"
@@ -209,7 +239,10 @@ featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelism
     }
 
     #[rstest::rstest]
-    #[case::a_gate("featureGates: {FairSharingRefil: true}", "unknown feature gate, did you mean FairSharingRefill?")]
+    #[case::a_gate(
+        "featureGates: {FairSharingRefil: true}",
+        "unknown feature gate, did you mean FairSharingRefill?"
+    )]
     #[case::a_gate_that_is_no_switch(
         "featureGates: {FairSharingRefill: 1}",
         "featureGates[FairSharingRefill]: is 1, must be true or false"

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::{API_VERSION, ConfigError, Configuration, KIND, effect, gates, later, older, shape, validate};
+use super::{
+    API_VERSION, ConfigError, Configuration, KIND, effect, gates, later, older, shape, validate,
+};
 use crate::field::{FieldError, Path};
 
 /// Reads a configuration file.
@@ -19,15 +21,20 @@ pub fn load(text: &str) -> Result<Configuration, ConfigError> {
 /// # Errors
 /// As [`load`], and when the gates are not written so.
 pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigError> {
-    let mut value: Value = serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
+    let mut value: Value =
+        serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
     without_nulls(&mut value);
     let mut ignored = Vec::new();
     let mut errors = kind_errors(&value);
     let named = gates::parse(gates).map_err(|error| ConfigError::Fields(vec![error]))?;
     if !named.is_empty() && value.get("featureGates").is_some() {
-        errors.push(FieldError::new(&Path::new("featureGates"), "may not be set here and by --feature-gates"));
+        errors.push(FieldError::new(
+            &Path::new("featureGates"),
+            "may not be set here and by --feature-gates",
+        ));
     }
-    let mut later = if errors.is_empty() { later::take_fields(&mut value, &mut errors) } else { Vec::new() };
+    let mut later =
+        if errors.is_empty() { later::take_fields(&mut value, &mut errors) } else { Vec::new() };
     if errors.is_empty() && value["apiVersion"] == older::V1BETA1 {
         match older::convert(&mut value) {
             Ok(ended) => ignored = ended,
@@ -43,8 +50,9 @@ pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigE
     gates::set(&mut value, named);
     later.extend(later::take_gates(&mut value));
     ignored.extend(effect::ignored(&value));
-    let mut config: Configuration = serde_json::from_value(value)
-        .map_err(|error| ConfigError::Fields(vec![FieldError::new(&Path::root(), error.to_string())]))?;
+    let mut config: Configuration = serde_json::from_value(value).map_err(|error| {
+        ConfigError::Fields(vec![FieldError::new(&Path::root(), error.to_string())])
+    })?;
     config.ignored = ignored;
     config.later = later;
     fill_zeros(&mut config);
@@ -73,7 +81,8 @@ fn fill_zeros(config: &mut Configuration) {
     if let Some(sharing) = &mut config.admission_fair_sharing
         && sharing.usage_sampling_interval == super::GoDuration::ZERO
     {
-        sharing.usage_sampling_interval = super::AdmissionFairSharing::default().usage_sampling_interval;
+        sharing.usage_sampling_interval =
+            super::AdmissionFairSharing::default().usage_sampling_interval;
     }
     let (election, defaults) = (&mut config.leader_election, default.leader_election);
     for (field, default) in [
@@ -115,7 +124,9 @@ fn kind_errors(value: &Value) -> Vec<FieldError> {
         match map.get(field).map(|value| value.as_str().unwrap_or_default()) {
             Some(text) if text == expected => {}
             Some(older::V1BETA1) if field == "apiVersion" => {}
-            Some(other) => errors.push(FieldError::new(&path, format!("is {other:?}, must be {expected}"))),
+            Some(other) => {
+                errors.push(FieldError::new(&path, format!("is {other:?}, must be {expected}")))
+            }
             None => errors.push(FieldError::new(&path, format!("required, must be {expected}"))),
         }
     }

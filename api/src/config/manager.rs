@@ -22,7 +22,11 @@ pub struct Webhook {
 
 impl Default for Webhook {
     fn default() -> Self {
-        Self { port: 9443, host: String::new(), cert_dir: "/tmp/k8s-webhook-server/serving-certs".to_owned() }
+        Self {
+            port: 9443,
+            host: String::new(),
+            cert_dir: "/tmp/k8s-webhook-server/serving-certs".to_owned(),
+        }
     }
 }
 
@@ -121,7 +125,8 @@ impl CustomLabel {
     /// The key of the object's label that it comes from, unless that is an annotation.
     #[must_use]
     pub fn label_key(&self) -> Option<&str> {
-        let key = if self.source_label_key.is_empty() { &self.name } else { &self.source_label_key };
+        let key =
+            if self.source_label_key.is_empty() { &self.name } else { &self.source_label_key };
         self.annotation_key().is_none().then_some(key)
     }
 
@@ -137,13 +142,16 @@ impl CustomLabel {
         let of_label = self.label_key().and_then(|key| labels.as_ref()?.get(key));
         let found = of_label.or_else(|| annotations.as_ref()?.get(self.annotation_key()?));
         let value = found.map_or("", String::as_str);
-        let told = self.tracked_values.is_empty() || self.tracked_values.iter().any(|tracked| tracked == value);
+        let told = self.tracked_values.is_empty()
+            || self.tracked_values.iter().any(|tracked| tracked == value);
         if told { value } else { UNTRACKED }
     }
 }
 
 /// Where a label of metrics comes from.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord,
+)]
 pub enum SourceKind {
     /// A Cohort.
     Cohort,

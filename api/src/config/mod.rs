@@ -169,7 +169,10 @@ impl Configuration {
         let custom = || self.custom_labels(SourceKind::Workload);
         let labels = custom().filter_map(CustomLabel::label_key).map(str::to_owned);
         let annotations = custom().filter_map(CustomLabel::annotation_key).map(str::to_owned);
-        (self.integrations.label_keys_to_copy.iter().cloned().chain(labels).collect(), annotations.collect())
+        (
+            self.integrations.label_keys_to_copy.iter().cloned().chain(labels).collect(),
+            annotations.collect(),
+        )
     }
 
     /// The labels of metrics that come from objects of this kind.
@@ -196,10 +199,16 @@ impl Configuration {
     pub fn all_frameworks(&self) -> Vec<String> {
         let mut all = self.integrations.frameworks.clone();
         let sends = self.enabled("MultiKueueAdaptersForCustomJobs");
-        let sent = self.multi_kueue.external_frameworks.iter().filter(|_| sends).map(|framework| &framework.name);
+        let sent = self
+            .multi_kueue
+            .external_frameworks
+            .iter()
+            .filter(|_| sends)
+            .map(|framework| &framework.name);
         for name in self.integrations.external_frameworks.iter().chain(sent) {
             // What is enabled is sent anyway.
-            let enabled = framework_of(name).is_some_and(|built_in| all.iter().any(|it| it == built_in));
+            let enabled =
+                framework_of(name).is_some_and(|built_in| all.iter().any(|it| it == built_in));
             if !enabled && !all.contains(name) {
                 all.push(name.clone());
             }
@@ -210,10 +219,11 @@ impl Configuration {
     /// The namespaces in which jobs may be managed: as the file says, else all but `kube-system`; never our own.
     #[must_use]
     pub fn managed_jobs_namespace_selector(&self, own_namespace: &str) -> LabelSelector {
-        let mut selector = self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
-            match_expressions: Some(vec![all_but(&[KUBE_SYSTEM, own_namespace])]),
-            match_labels: None,
-        });
+        let mut selector =
+            self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
+                match_expressions: Some(vec![all_but(&[KUBE_SYSTEM, own_namespace])]),
+                match_labels: None,
+            });
         if validate::matches_namespace(&selector, own_namespace) {
             selector.match_expressions.get_or_insert_default().push(all_but(&[own_namespace]));
         }

@@ -54,7 +54,8 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
 fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
     path.split('.').fold(schema, |schema, name| {
         let schema = shape::without_null_mut(schema);
-        let field = if name == "[]" { &mut schema["items"] } else { &mut schema["properties"][name] };
+        let field =
+            if name == "[]" { &mut schema["items"] } else { &mut schema["properties"][name] };
         shape::without_null_mut(field)
     })
 }
@@ -65,7 +66,9 @@ fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
 /// When it has not the shape of the older version.
 pub(super) fn convert(value: &mut Value) -> Result<Vec<Ignored>, Vec<FieldError>> {
     let errors = shape::errors_by(&SCHEMA, value);
-    let Some(file) = value.as_object_mut().filter(|_| errors.is_empty()) else { return Err(errors) };
+    let Some(file) = value.as_object_mut().filter(|_| errors.is_empty()) else {
+        return Err(errors);
+    };
     file.insert("apiVersion".to_owned(), API_VERSION.into());
     fair_sharing(file);
     wait_for_pods_ready(file);
@@ -87,7 +90,9 @@ fn section<'a>(file: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut M
 
 /// Takes `enable` out of a section. Whether it was true; without the section it was not.
 fn enabled(file: &mut Map<String, Value>, name: &str) -> bool {
-    section(file, name).and_then(|section| section.remove("enable")).is_some_and(|enable| enable == true)
+    section(file, name)
+        .and_then(|section| section.remove("enable"))
+        .is_some_and(|enable| enable == true)
 }
 
 fn fair_sharing(file: &mut Map<String, Value>) {
@@ -121,7 +126,8 @@ mod tests {
     use crate::config::{Configuration, load};
 
     fn read(body: &str) -> Result<Configuration, String> {
-        load(&format!("apiVersion: {}\nkind: Configuration\n{body}\n", super::V1BETA1)).map_err(|it| it.to_string())
+        load(&format!("apiVersion: {}\nkind: Configuration\n{body}\n", super::V1BETA1))
+            .map_err(|it| it.to_string())
     }
 
     fn newer(body: &str) -> Configuration {
@@ -131,7 +137,10 @@ mod tests {
     /// Each means what the file of the newer version means.
     #[rstest]
     #[case::nothing("", "featureGates: {DisableWaitForPodsReady: true}")]
-    #[case::waiting("waitForPodsReady: {enable: true}", "waitForPodsReady: {timeout: 5m, blockAdmission: true}")]
+    #[case::waiting(
+        "waitForPodsReady: {enable: true}",
+        "waitForPodsReady: {timeout: 5m, blockAdmission: true}"
+    )]
     #[case::waiting_as_the_file_says(
         "waitForPodsReady: {enable: true, timeout: 9m, blockAdmission: false, requeuingStrategy: {timestamp: Creation}}",
         "waitForPodsReady: {timeout: 9m, blockAdmission: false, requeuingStrategy: {timestamp: Creation}}"
@@ -166,7 +175,8 @@ featureGates: {DisableWaitForPodsReady: true}"
     fn what_has_ended_is_taken_and_told() {
         let body = "queueVisibility: {updateIntervalSeconds: 5, clusterQueues: {maxCount: 10}}
 integrations: {podOptions: {namespaceSelector: {matchLabels: {a: b}}}}";
-        let told = read(body).unwrap().ignored().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let told =
+            read(body).unwrap().ignored().iter().map(ToString::to_string).collect::<Vec<_>>();
         insta::assert_snapshot!(told.join("\n"), @r"
         queueVisibility: Kueue has not looked at it since v0.9; ask the visibility server
         integrations.podOptions: managedJobsNamespaceSelector took its place

@@ -37,7 +37,8 @@ impl WaitForPodsReady {
     /// The recovery timeout that applies; none when it is switched off.
     #[must_use]
     pub fn recovery_timeout(&self) -> Option<GoDuration> {
-        Some(self.recovery_timeout.unwrap_or(self.timeout)).filter(|timeout| *timeout != GoDuration::ZERO)
+        Some(self.recovery_timeout.unwrap_or(self.timeout))
+            .filter(|timeout| *timeout != GoDuration::ZERO)
     }
 }
 

@@ -15,7 +15,8 @@ use crate::{
 pub(super) const NEWER: &str = "x-newer";
 
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<Configuration>().to_value()
 });
 
@@ -40,7 +41,9 @@ fn check(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError
     if let Some(names) = names(schema) {
         return check_name(value, &names, path, errors);
     }
-    if schema.get("x-kubernetes-int-or-string").is_some() || schema.get("format").is_some_and(|f| f == "quantity") {
+    if schema.get("x-kubernetes-int-or-string").is_some()
+        || schema.get("format").is_some_and(|f| f == "quantity")
+    {
         return check_quantity(value, path, errors);
     }
     match type_of(schema) {
@@ -79,7 +82,9 @@ pub(super) fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 
 fn type_of(schema: &Value) -> Option<&str> {
     match schema.get("type")? {
-        Value::Array(all) => all.iter().filter_map(Value::as_str).find(|name| *name != "null").or(Some("null")),
+        Value::Array(all) => {
+            all.iter().filter_map(Value::as_str).find(|name| *name != "null").or(Some("null"))
+        }
         one => one.as_str(),
     }
 }
@@ -90,7 +95,12 @@ fn names(schema: &Value) -> Option<Vec<&str>> {
         return Some(values.iter().filter_map(Value::as_str).collect());
     }
     let variants = schema.get("oneOf").and_then(Value::as_array)?;
-    Some(variants.iter().filter_map(|variant| variant.get("const").and_then(Value::as_str)).collect())
+    Some(
+        variants
+            .iter()
+            .filter_map(|variant| variant.get("const").and_then(Value::as_str))
+            .collect(),
+    )
 }
 
 fn check_name(value: &Value, names: &[&str], path: &Path, errors: &mut Vec<FieldError>) {
@@ -98,9 +108,13 @@ fn check_name(value: &Value, names: &[&str], path: &Path, errors: &mut Vec<Field
         return errors.push(wrong(value, &format!("one of {}", names.join(", ")), path));
     };
     if !names.contains(&text) {
-        let hint = nearest(text, names.iter().copied()).map(|name| format!(", did you mean {name}?"));
+        let hint =
+            nearest(text, names.iter().copied()).map(|name| format!(", did you mean {name}?"));
         let hint = hint.unwrap_or_default();
-        errors.push(FieldError::new(path, format!("is {text:?}, must be one of {}{hint}", names.join(", "))));
+        errors.push(FieldError::new(
+            path,
+            format!("is {text:?}, must be one of {}{hint}", names.join(", ")),
+        ));
     }
 }
 
@@ -120,7 +134,13 @@ fn check_object(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<Fie
             },
         }
     }
-    for name in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+    for name in schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         if !map.contains_key(name) {
             errors.push(FieldError::new(&path.child(name), "required"));
         }
@@ -151,7 +171,8 @@ fn check_array(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<Fiel
 
 fn check_string(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(text) = value.as_str() else {
-        let expected = if is_duration(schema) { "a duration such as 5m or 1h30m" } else { "a string" };
+        let expected =
+            if is_duration(schema) { "a duration such as 5m or 1h30m" } else { "a string" };
         return errors.push(wrong(value, expected, path));
     };
     if is_duration(schema)

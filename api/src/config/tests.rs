@@ -51,7 +51,10 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     .unwrap();
     assert_eq!(config.wait_for_pods_ready.timeout.to_string(), "5m0s");
     assert_eq!(config.wait_for_pods_ready.recovery_timeout().unwrap().to_string(), "5m0s");
-    assert_eq!(config.wait_for_pods_ready.requeuing_strategy.timestamp, RequeuingTimestamp::Creation);
+    assert_eq!(
+        config.wait_for_pods_ready.requeuing_strategy.timestamp,
+        RequeuingTimestamp::Creation
+    );
     assert_eq!(config.multi_kueue.step_size(), 2);
     insta::assert_snapshot!(told(&config));
 }
@@ -60,8 +63,10 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 fn what_a_go_program_writes_for_fields_that_nobody_has_set_means_the_default() {
     let election = "leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceLock: \"\", \
                     resourceName: \"\", resourceNamespace: \"\"";
-    let config =
-        with(&format!("health: {{}}\nmetrics: {{}}\nwebhook: {{}}\nleaderElection: {{{election}}}\n")).unwrap();
+    let config = with(&format!(
+        "health: {{}}\nmetrics: {{}}\nwebhook: {{}}\nleaderElection: {{{election}}}\n"
+    ))
+    .unwrap();
     assert_eq!(config.leader_election, Configuration::default().leader_election);
     assert_eq!(config.metrics, Configuration::default().metrics);
 }
@@ -83,9 +88,12 @@ fn defaults_are_kueues() {
 
 #[test]
 fn zero_and_empty_mean_the_default_where_they_do_in_kueue() {
-    let config = with("waitForPodsReady: {timeout: 0s}\nintegrations: {frameworks: []}\nmultiKueue: {origin: \"\"}\n");
+    let config = with(
+        "waitForPodsReady: {timeout: 0s}\nintegrations: {frameworks: []}\nmultiKueue: {origin: \"\"}\n",
+    );
     assert_eq!(config.unwrap(), Configuration::default());
-    let off = with("waitForPodsReady: {recoveryTimeout: 0s}\nmultiKueue: {gcInterval: 0s}\n").unwrap();
+    let off =
+        with("waitForPodsReady: {recoveryTimeout: 0s}\nmultiKueue: {gcInterval: 0s}\n").unwrap();
     assert_eq!(off.wait_for_pods_ready.recovery_timeout(), None);
     assert_eq!(off.multi_kueue.gc_interval, GoDuration::ZERO);
 }
@@ -238,7 +246,12 @@ fn what_cannot_be_spoken_over_tls_is_refused_by_its_name() {
     "#);
     let listed = "tls: {cipherSuites: [TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305], curvePreferences: [4588, 29]}";
     assert!(with(listed).unwrap().tls_options().is_some());
-    assert!(with(&format!("{listed}\nfeatureGates: {{TLSOptions: false}}")).unwrap().tls_options().is_none());
+    assert!(
+        with(&format!("{listed}\nfeatureGates: {{TLSOptions: false}}"))
+            .unwrap()
+            .tls_options()
+            .is_none()
+    );
 }
 
 #[rstest]
@@ -254,20 +267,32 @@ fn what_cannot_be_spoken_over_tls_is_refused_by_its_name() {
     "TASFailedNodeReplacementFailFast TASReplaceNodeOnPodTermination TASReplaceNodeDueToNotReadyOverFixedTime"
 )]
 fn gates_without_those_that_they_need(#[case] gates: &str, #[case] without: &str) {
-    let said = with(&format!("featureGates: {{{gates}}}")).err().map(|error| error.to_string()).unwrap_or_default();
-    let named = |line: &str| Some(line.strip_prefix("featureGates.")?.split_once(": requires ")?.0.to_owned());
+    let said = with(&format!("featureGates: {{{gates}}}"))
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    let named = |line: &str| {
+        Some(line.strip_prefix("featureGates.")?.split_once(": requires ")?.0.to_owned())
+    };
     assert_eq!(said.lines().filter_map(named).collect::<Vec<_>>().join(" "), without, "{said}");
 }
 
 #[test]
 fn all_gates_of_a_stage_are_set_at_once_but_for_those_that_are_named() {
-    let alpha = with("featureGates: {AllAlpha: true, PriorityBoost: false, CustomMetricLabels: false}").unwrap();
+    let alpha =
+        with("featureGates: {AllAlpha: true, PriorityBoost: false, CustomMetricLabels: false}")
+            .unwrap();
     assert!(alpha.enabled("ConcurrentAdmission") && alpha.enabled("SparkApplicationIntegration"));
-    assert!(!alpha.enabled("PriorityBoost") && !alpha.enabled("UnadmittedWorkloadsObservability"), "that is Beta");
+    assert!(
+        !alpha.enabled("PriorityBoost") && !alpha.enabled("UnadmittedWorkloadsObservability"),
+        "that is Beta"
+    );
     assert!(!alpha.enabled("MultiKueueAllowInsecureKubeconfigs"), "nor what is locked");
     let beta = with("featureGates: {AllBeta: false, PartialAdmission: true}").unwrap();
     assert!(
-        beta.enabled("PartialAdmission") && !beta.enabled("VisibilityOnDemand") && beta.enabled("HierarchicalCohorts")
+        beta.enabled("PartialAdmission")
+            && !beta.enabled("VisibilityOnDemand")
+            && beta.enabled("HierarchicalCohorts")
     );
     assert!(!beta.feature_gates.contains_key("AllBeta"));
     let wrong = refused("featureGates: {AllAlpha: 1, AllGa: true}");
@@ -284,7 +309,11 @@ fn all_gates_of_a_stage_are_set_at_once_but_for_those_that_are_named() {
     "featureGates: {}",
     Err("featureGates: may not be set here and by --feature-gates")
 )]
-#[case::no_value("PartialAdmission", "", Err("--feature-gates: PartialAdmission: write it as GATE=true or GATE=false"))]
+#[case::no_value(
+    "PartialAdmission",
+    "",
+    Err("--feature-gates: PartialAdmission: write it as GATE=true or GATE=false")
+)]
 #[case::another_value(
     "PartialAdmission=on",
     "",
@@ -296,9 +325,14 @@ fn all_gates_of_a_stage_are_set_at_once_but_for_those_that_are_named() {
     "",
     Err("featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true")
 )]
-fn gates_of_the_command_line(#[case] flag: &str, #[case] body: &str, #[case] want: Result<(bool, bool), &str>) {
+fn gates_of_the_command_line(
+    #[case] flag: &str,
+    #[case] body: &str,
+    #[case] want: Result<(bool, bool), &str>,
+) {
     let got = load_with_gates(&format!("{HEAD}{body}"), flag);
-    let got = got.map(|config| (config.enabled("PartialAdmission"), config.enabled("ConcurrentAdmission")));
+    let got = got
+        .map(|config| (config.enabled("PartialAdmission"), config.enabled("ConcurrentAdmission")));
     assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned));
     // What the older version says without a word of gates is not in the file.
     let older = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
@@ -313,21 +347,24 @@ fn gates_of_the_command_line(#[case] flag: &str, #[case] body: &str, #[case] wan
     "kubernetes.io/metadata.name NotIn kube-system mine"
 )]
 #[case::that_of_kueue_is_named(
-    Some("{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}"),
+    Some(
+        "{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}"
+    ),
     "kubernetes.io/metadata.name NotIn kube-system kueue-system,kubernetes.io/metadata.name NotIn mine"
 )]
 #[case::those_with_a_label(Some("{key: managed, operator: Exists}"), "managed Exists ")]
-fn our_own_namespace_is_left_out_of_what_the_file_says(#[case] rule: Option<&str>, #[case] expected: &str) {
+fn our_own_namespace_is_left_out_of_what_the_file_says(
+    #[case] rule: Option<&str>,
+    #[case] expected: &str,
+) {
     let config = rule.map_or_else(
         || Ok(Configuration::default()),
         |rule| with(&format!("managedJobsNamespaceSelector: {{matchExpressions: [{rule}]}}")),
     );
     let selector = config.unwrap().managed_jobs_namespace_selector("mine");
-    let shown = selector
-        .match_expressions
-        .into_iter()
-        .flatten()
-        .map(|rule| format!("{} {} {}", rule.key, rule.operator, rule.values.unwrap_or_default().join(" ")));
+    let shown = selector.match_expressions.into_iter().flatten().map(|rule| {
+        format!("{} {} {}", rule.key, rule.operator, rule.values.unwrap_or_default().join(" "))
+    });
     assert_eq!(shown.collect::<Vec<_>>().join(","), expected);
 }
 
@@ -335,7 +372,11 @@ fn our_own_namespace_is_left_out_of_what_the_file_says(#[case] rule: Option<&str
 #[case::block("quotaCheckStrategy: BlockUndeclared", true, true)]
 #[case::ignore("quotaCheckStrategy: IgnoreUndeclared", true, false)]
 #[case::without_the_gate("quotaCheckStrategy: IgnoreUndeclared", false, true)]
-fn what_is_excluded_is_not_undeclared(#[case] strategy: &str, #[case] gate: bool, #[case] may: bool) {
+fn what_is_excluded_is_not_undeclared(
+    #[case] strategy: &str,
+    #[case] gate: bool,
+    #[case] may: bool,
+) {
     let file = format!(
         "resources: {{{strategy}, excludeResourcePrefixes: [a]}}\nfeatureGates: {{QuotaCheckStrategy: {gate}}}"
     );
@@ -351,7 +392,10 @@ fn what_is_excluded_is_not_undeclared(#[case] strategy: &str, #[case] gate: bool
     "- a",
     "apiVersion: required, begin the file with apiVersion: config.kueue.x-k8s.io/v1beta2 and kind: Configuration"
 )]
-#[case::no_version("kind: Configuration", "apiVersion: required, must be config.kueue.x-k8s.io/v1beta2")]
+#[case::no_version(
+    "kind: Configuration",
+    "apiVersion: required, must be config.kueue.x-k8s.io/v1beta2"
+)]
 #[case::an_older_version(
     "apiVersion: config.kueue.x-k8s.io/v1alpha1\nkind: Configuration",
     "apiVersion: is \"config.kueue.x-k8s.io/v1alpha1\", must be config.kueue.x-k8s.io/v1beta2"
@@ -383,7 +427,9 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     assert!(config.enabled("FlavorFungibility") && !config.enabled("NoSuchGate"));
     // The first three switch something, the last is as it would be anyway.
     assert_eq!(told(&config), "");
-    let config = with("featureGates: {WorkloadRequestUseMergePatch: true, MultiKueueRemoteSpecSync: false}").unwrap();
+    let config =
+        with("featureGates: {WorkloadRequestUseMergePatch: true, MultiKueueRemoteSpecSync: false}")
+            .unwrap();
     assert_eq!(
         told(&config),
         "featureGates.MultiKueueRemoteSpecSync: what this gate switches cannot be switched off here, or is not there\n\
@@ -395,7 +441,10 @@ fn gates_are_as_the_file_says_or_as_they_are() {
 #[case::by_default("", false)]
 #[case::for_one_cluster_at_a_time("featureGates: {MultiKueueOrchestratedPreemption: true}", true)]
 #[case::for_variants("featureGates: {ConcurrentAdmission: true}", true)]
-fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(#[case] body: &str, #[case] hold: bool) {
+fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(
+    #[case] body: &str,
+    #[case] hold: bool,
+) {
     assert_eq!(with(&format!("{body}\n")).unwrap().preemption_gates(), hold);
 }
 
@@ -431,11 +480,20 @@ fn a_label_of_metrics_has_the_value_of_the_object() {
         ("an annotation", "{name: team, sourceAnnotationKey: cost}", "9"),
         ("one that is not there", "{name: cost}", ""),
         ("one that is told apart", "{name: team, trackedValues: [blue, red]}", "red"),
-        ("one that is not", "{name: team, trackedValues: [blue]}", "kueue.x-k8s.io/_UNTRACKED_VALUE_"),
-        ("nor is what is not there", "{name: cost, trackedValues: [a]}", "kueue.x-k8s.io/_UNTRACKED_VALUE_"),
+        (
+            "one that is not",
+            "{name: team, trackedValues: [blue]}",
+            "kueue.x-k8s.io/_UNTRACKED_VALUE_",
+        ),
+        (
+            "nor is what is not there",
+            "{name: cost, trackedValues: [a]}",
+            "kueue.x-k8s.io/_UNTRACKED_VALUE_",
+        ),
     ] {
-        let config =
-            with(&format!("metrics: {{customLabels: [{label}]}}\nfeatureGates: {{CustomMetricLabels: true}}\n"));
+        let config = with(&format!(
+            "metrics: {{customLabels: [{label}]}}\nfeatureGates: {{CustomMetricLabels: true}}\n"
+        ));
         let config = config.unwrap();
         let found = config.custom_labels(SourceKind::ClusterQueue).next().unwrap();
         assert_eq!(found.value(&labels, &annotations), expected, "{sentence}");
@@ -455,10 +513,12 @@ fn an_alpha_integration_needs_its_gate() {
     let listed = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}\n";
     let refused = with(listed).unwrap_err().to_string();
     assert!(
-        refused.contains("integrations.frameworks[0]") && refused.contains("SparkApplicationIntegration"),
+        refused.contains("integrations.frameworks[0]")
+            && refused.contains("SparkApplicationIntegration"),
         "{refused}"
     );
-    let config = with(&format!("{listed}featureGates: {{SparkApplicationIntegration: true}}")).unwrap();
+    let config =
+        with(&format!("{listed}featureGates: {{SparkApplicationIntegration: true}}")).unwrap();
     assert!(config.ignored().is_empty(), "{:?}", config.ignored());
 }
 
@@ -466,7 +526,10 @@ fn an_alpha_integration_needs_its_gate() {
 fn our_own_namespace_is_not_managed() {
     let selector = Configuration::default().managed_jobs_namespace_selector("mine");
     let matches = |name: &str| {
-        crate::validate::selector_matches(&selector, &BTreeMap::from([(NAMESPACE_NAME.to_owned(), name.to_owned())]))
+        crate::validate::selector_matches(
+            &selector,
+            &BTreeMap::from([(NAMESPACE_NAME.to_owned(), name.to_owned())]),
+        )
     };
     assert!(matches("default") && !matches("mine") && !matches("kube-system"));
 }
@@ -487,7 +550,8 @@ fn fair_sharing_without_strategies_is_refused_and_weights_are_numbers() {
     }
     assert!(with("fairSharing: null").unwrap().fair_sharing.is_none());
     for weight in [".nan", ".inf", "-.inf", "lots"] {
-        let said = refused(&format!("admissionFairSharing: {{resourceWeights: {{cpu: {weight}}}}}"));
+        let said =
+            refused(&format!("admissionFairSharing: {{resourceWeights: {{cpu: {weight}}}}}"));
         assert!(said.contains("resourceWeights") && said.contains(weight), "{weight}: {said}");
     }
     assert!(with("admissionFairSharing: {resourceWeights: {cpu: 0}}").is_ok());
@@ -503,7 +567,10 @@ fn what_a_workload_is_counted_by_is_copied_to_it() {
     let copied = |body: &str| with(body).unwrap().keys_to_copy();
     let owned = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
     assert_eq!(copied(labels), (owned(&["kept"]), owned(&[])), "without the gate");
-    assert_eq!(copied(&format!("{labels}\n{gate}")), (owned(&["kept", "team"]), owned(&["example.com/cost"])));
+    assert_eq!(
+        copied(&format!("{labels}\n{gate}")),
+        (owned(&["kept", "team"]), owned(&["example.com/cost"]))
+    );
 }
 
 #[rstest]

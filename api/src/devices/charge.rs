@@ -18,7 +18,8 @@ use crate::{
 
 const NANO: i128 = 1_000_000_000;
 
-const GATE_OFF: &str = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled";
+const GATE_OFF: &str =
+    "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled";
 const CLAIMS: &str = "KueueDRAIntegration feature does not support use of resource claims";
 
 /// What a pod is charged for devices.
@@ -71,15 +72,19 @@ impl Devices<'_> {
         let templates = || claims.iter().map(|claim| claim.resource_claim_template_name.as_deref());
         let single = claims.iter().any(|claim| claim.resource_claim_name.is_some());
         if !self.rules.charged {
-            let refused = self.rules.refused_if_uncharged && (single || templates().any(|name| name.is_some()));
+            let refused = self.rules.refused_if_uncharged
+                && (single || templates().any(|name| name.is_some()));
             return if refused { Err(GATE_OFF.to_owned()) } else { Ok(charge) };
         }
         if single {
             return Err(CLAIMS.to_owned());
         }
         let words = |error: FieldError| error.to_string();
-        for (index, template) in templates().enumerate().filter_map(|(index, name)| Some((index, name?))) {
-            self.claim(template, pod_set, &path.child("resourceClaims").index(index), &mut charge).map_err(words)?;
+        for (index, template) in
+            templates().enumerate().filter_map(|(index, name)| Some((index, name?)))
+        {
+            self.claim(template, pod_set, &path.child("resourceClaims").index(index), &mut charge)
+                .map_err(words)?;
         }
         if self.rules.extended_resources {
             self.extended(pod, defaults, path, &mut charge).map_err(words)?;
@@ -87,16 +92,27 @@ impl Devices<'_> {
         Ok(charge)
     }
 
-    fn claim(&self, template: &str, pod_set: &str, path: &Path, charge: &mut Charge) -> Result<(), FieldError> {
+    fn claim(
+        &self,
+        template: &str,
+        pod_set: &str,
+        path: &Path,
+        charge: &mut Charge,
+    ) -> Result<(), FieldError> {
         let Some(found) = (self.template)(template) else {
-            let what = format!("failed to get claim spec for ResourceClaimTemplate {template} in podset {pod_set}");
+            let what = format!(
+                "failed to get claim spec for ResourceClaimTemplate {template} in podset {pod_set}"
+            );
             let why = format!("ResourceClaimTemplate.resource.k8s.io {template:?} not found");
             return Err(FieldError::new(path, format!("Internal error: {what}: {why}")));
         };
         for (index, request) in found.spec.spec.devices.requests.iter().enumerate() {
-            let (class, count) = counted(request, template, &path.child("devices").child("requests").index(index))?;
+            let (class, count) =
+                counted(request, template, &path.child("devices").child("requests").index(index))?;
             let Some(resource) = self.rules.resource(class) else {
-                let what = format!("DeviceClass {class} is not mapped in DRA configuration for podset {pod_set}");
+                let what = format!(
+                    "DeviceClass {class} is not mapped in DRA configuration for podset {pod_set}"
+                );
                 return Err(FieldError::not_found(&path.child("resourceClaimTemplateName"), what));
             };
             charge.add(resource, count);
@@ -112,9 +128,11 @@ impl Devices<'_> {
         path: &Path,
         charge: &mut Charge,
     ) -> Result<(), FieldError> {
-        let starting = asked(pod.init_containers.iter().flatten(), defaults, &path.child("initContainers"));
+        let starting =
+            asked(pod.init_containers.iter().flatten(), defaults, &path.child("initContainers"));
         let running = asked(&pod.containers, defaults, &path.child("containers"));
-        let names: BTreeSet<&str> = starting.iter().chain(&running).map(|asked| asked.resource).collect();
+        let names: BTreeSet<&str> =
+            starting.iter().chain(&running).map(|asked| asked.resource).collect();
         if names.is_empty() {
             return Ok(());
         }
@@ -132,7 +150,9 @@ impl Devices<'_> {
                 first = first.max(at_once);
                 sidecars = if goes_on { at_once } else { sidecars };
             }
-            let then = of(&running)?.into_iter().fold(sidecars, |sum, (devices, _)| sum.saturating_add(devices));
+            let then = of(&running)?
+                .into_iter()
+                .fold(sidecars, |sum, (devices, _)| sum.saturating_add(devices));
             let name = class.metadata.name.as_deref().unwrap_or_default();
             let devices = first.max(then);
             charge.add(self.rules.resource(name).unwrap_or(resource), devices);
@@ -143,9 +163,16 @@ impl Devices<'_> {
 }
 
 /// The class and number of the devices of one request.
-fn counted<'a>(request: &'a DeviceRequest, template: &str, path: &Path) -> Result<(&'a str, i64), FieldError> {
+fn counted<'a>(
+    request: &'a DeviceRequest,
+    template: &str,
+    path: &Path,
+) -> Result<(&'a str, i64), FieldError> {
     let invalid = |path: &Path, value: &str, detail: &str| {
-        FieldError::new(path, format!("Invalid value: {value}: ResourceClaimTemplate {template}: {detail}"))
+        FieldError::new(
+            path,
+            format!("Invalid value: {value}: ResourceClaimTemplate {template}: {detail}"),
+        )
     };
     if request.first_available.is_some() {
         return Err(invalid(path, "null", "FirstAvailable device selection is not supported"));
@@ -159,7 +186,11 @@ fn counted<'a>(request: &'a DeviceRequest, template: &str, path: &Path) -> Resul
     }
     match exactly.allocation_mode.as_str() {
         "ExactCount" => Ok((&exactly.device_class_name, exactly.count)),
-        "All" => Err(invalid(&path.child("allocationMode"), "\"All\"", "AllocationMode 'All' is not supported")),
+        "All" => Err(invalid(
+            &path.child("allocationMode"),
+            "\"All\"",
+            "AllocationMode 'All' is not supported",
+        )),
         other => {
             let detail = format!("unsupported allocation mode: {other}");
             Err(invalid(&path.child("allocationMode"), &format!("{other:?}"), &detail))
@@ -182,7 +213,11 @@ impl Asked<'_> {
         if i128::from(devices) * NANO == self.quantity.nanos() {
             return Ok(devices);
         }
-        Err(FieldError::invalid(&self.path, self.quantity.to_string(), "extended resource quantity must be an integer"))
+        Err(FieldError::invalid(
+            &self.path,
+            self.quantity.to_string(),
+            "extended resource quantity must be an integer",
+        ))
     }
 }
 
@@ -201,21 +236,33 @@ fn asked<'a>(
         let lacks = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &String| {
             amounts.is_none_or(|amounts| !amounts.contains_key(resource))
         };
-        let own_limits = limits.into_iter().flatten().filter(move |(resource, _)| lacks(requests, resource));
-        let filled_in = move |(resource, _): &(&String, _)| lacks(requests, resource) && lacks(limits, resource);
-        let requests = requests.into_iter().flatten().chain(own_limits).chain(defaults.iter().filter(filled_in));
-        requests.filter(|(resource, _)| is_extended(resource)).filter_map(move |(resource, quantity)| {
-            // What is no quantity is told of where requests are added up.
-            let quantity = Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
-            Some(Asked { resource, quantity, path: path.child(resource), goes_on })
-        })
+        let own_limits =
+            limits.into_iter().flatten().filter(move |(resource, _)| lacks(requests, resource));
+        let filled_in = move |(resource, _): &(&String, _)| {
+            lacks(requests, resource) && lacks(limits, resource)
+        };
+        let requests = requests
+            .into_iter()
+            .flatten()
+            .chain(own_limits)
+            .chain(defaults.iter().filter(filled_in));
+        requests.filter(|(resource, _)| is_extended(resource)).filter_map(
+            move |(resource, quantity)| {
+                // What is no quantity is told of where requests are added up.
+                let quantity =
+                    Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
+                Some(Asked { resource, quantity, path: path.child(resource), goes_on })
+            },
+        )
     };
     containers.into_iter().enumerate().flat_map(of).collect()
 }
 
 /// Whether it is a resource that drivers add to nodes, by its name.
 fn is_extended(resource: &str) -> bool {
-    resource.contains('/') && !resource.starts_with("kubernetes.io/") && !resource.starts_with("hugepages-")
+    resource.contains('/')
+        && !resource.starts_with("kubernetes.io/")
+        && !resource.starts_with("hugepages-")
 }
 
 #[cfg(test)]
@@ -226,11 +273,20 @@ mod tests {
     use super::*;
     use crate::{config::DeviceClassMapping, devices::ResourceClaimTemplateSpec};
 
-    const RULES: DeviceRules<'static> =
-        DeviceRules { charged: true, extended_resources: true, refused_if_uncharged: true, mappings: &[] };
+    const RULES: DeviceRules<'static> = DeviceRules {
+        charged: true,
+        extended_resources: true,
+        refused_if_uncharged: true,
+        mappings: &[],
+    };
 
     /// A cluster with the template `t` of these requests and these classes of extended resources, created in this order.
-    fn charged(rules: DeviceRules<'_>, requests: &Value, classes: &[(&str, &str, i64)], pod: &Value) -> String {
+    fn charged(
+        rules: DeviceRules<'_>,
+        requests: &Value,
+        classes: &[(&str, &str, i64)],
+        pod: &Value,
+    ) -> String {
         let spec = json!({"spec": {"devices": {"requests": requests}}});
         let spec: ResourceClaimTemplateSpec = serde_json::from_value(spec).unwrap();
         let template = Arc::new(ResourceClaimTemplate::new("t", spec));
@@ -247,14 +303,27 @@ mod tests {
         };
         let classes: Vec<_> = classes.iter().map(class).collect();
         let found = |name: &str| (name == "t").then(|| template.clone());
-        let devices = Devices { rules, template: Box::new(found), classes: Box::new(move || classes.clone()) };
+        let devices = Devices {
+            rules,
+            template: Box::new(found),
+            classes: Box::new(move || classes.clone()),
+        };
         let path = Path::new("spec.podSets[0].template.spec");
         let defaults = BTreeMap::from([("c.com/gpu".to_owned(), Quantity("2".to_owned()))]);
-        match devices.charge(&serde_json::from_value(pod.clone()).unwrap(), &defaults, "main", &path) {
+        match devices.charge(
+            &serde_json::from_value(pod.clone()).unwrap(),
+            &defaults,
+            "main",
+            &path,
+        ) {
             Err(problem) => problem,
             Ok(Charge { amounts, replaced }) => {
-                let amounts = amounts.into_iter().map(|(resource, amount)| format!("{resource}={amount}"));
-                amounts.chain(replaced.into_keys().map(|resource| format!("-{resource}"))).collect::<Vec<_>>().join(" ")
+                let amounts =
+                    amounts.into_iter().map(|(resource, amount)| format!("{resource}={amount}"));
+                amounts
+                    .chain(replaced.into_keys().map(|resource| format!("-{resource}")))
+                    .collect::<Vec<_>>()
+                    .join(" ")
             }
         }
     }
@@ -269,8 +338,7 @@ mod tests {
     }
 
     fn claims(names: &[&str]) -> Value {
-        let claim =
-            |(index, name): (usize, &&str)| json!({"name": format!("c{index}"), "resourceClaimTemplateName": name});
+        let claim = |(index, name): (usize, &&str)| json!({"name": format!("c{index}"), "resourceClaimTemplateName": name});
         json!({"containers": [], "resourceClaims": names.iter().enumerate().map(claim).collect::<Vec<_>>()})
     }
 
@@ -307,21 +375,26 @@ mod tests {
     #[case::gate_off(DeviceRules { charged: false, ..RULES }, json!({"name": "c", "resourceClaimTemplateName": "t"}), GATE_OFF)]
     #[case::gate_off_and_a_shared_claim(DeviceRules { charged: false, ..RULES }, json!({"name": "c", "resourceClaimName": "t"}), GATE_OFF)]
     #[case::both_gates_off(DeviceRules { charged: false, refused_if_uncharged: false, ..RULES }, json!({"name": "c", "resourceClaimTemplateName": "x"}), "")]
-    fn gates_and_what_is_not_charged(#[case] rules: DeviceRules<'_>, #[case] claim: Value, #[case] expected: &str) {
-        assert_eq!(charged(rules, &json!([]), &[], &json!({"containers": [], "resourceClaims": [claim]})), expected);
+    fn gates_and_what_is_not_charged(
+        #[case] rules: DeviceRules<'_>,
+        #[case] claim: Value,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(
+            charged(rules, &json!([]), &[], &json!({"containers": [], "resourceClaims": [claim]})),
+            expected
+        );
     }
 
     fn pod(init: &[&str], containers: &[&str]) -> Value {
-        let container =
-            |quantity: &&str| json!({"name": "c", "resources": {"requests": {"a.com/gpu": quantity, "cpu": "1"}}});
+        let container = |quantity: &&str| json!({"name": "c", "resources": {"requests": {"a.com/gpu": quantity, "cpu": "1"}}});
         let of = |list: &[&str]| list.iter().map(container).collect::<Vec<_>>();
         json!({"initContainers": of(init), "containers": of(containers)})
     }
 
     /// With a sidecar before the init containers.
     fn sidecar(quantity: &str, mut pod: Value) -> Value {
-        let sidecar =
-            json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"a.com/gpu": quantity}}});
+        let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"a.com/gpu": quantity}}});
         pod["initContainers"].as_array_mut().unwrap().insert(0, sidecar);
         pod
     }
@@ -340,10 +413,17 @@ mod tests {
     #[case::a_limit_ranges_default_comes_last(&[("small", "c.com/gpu", 0)], json!({"containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"c.com/gpu": "1"}}}]}), "gpus=3 -c.com/gpu")]
     #[case::nothing_asked_for(&[("small", "a.com/gpu", 0)], pod(&[], &["0"]), "")]
     #[case::parts_of_a_device(&[("small", "a.com/gpu", 0)], pod(&[], &["500m", "500m"]), "spec.podSets[0].template.spec.containers[0].resources.requests.a.com/gpu: Invalid value: \"500m\": extended resource quantity must be an integer")]
-    fn extended_resources(#[case] classes: &[(&str, &str, i64)], #[case] pod: Value, #[case] expected: &str) {
+    fn extended_resources(
+        #[case] classes: &[(&str, &str, i64)],
+        #[case] pod: Value,
+        #[case] expected: &str,
+    ) {
         let mappings = mappings();
         let rules = DeviceRules { mappings: &mappings, ..RULES };
         assert_eq!(charged(rules, &json!([]), classes, &pod), expected);
-        assert_eq!(charged(DeviceRules { extended_resources: false, ..rules }, &json!([]), classes, &pod), "");
+        assert_eq!(
+            charged(DeviceRules { extended_resources: false, ..rules }, &json!([]), classes, &pod),
+            ""
+        );
     }
 }

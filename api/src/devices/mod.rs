@@ -117,7 +117,9 @@ impl<'a> DeviceRules<'a> {
 
     /// The resource that is charged for a device of a class.
     fn resource(&self, class: &str) -> Option<&'a str> {
-        let is_it = |mapping: &&DeviceClassMapping| mapping.device_class_names.iter().any(|name| name == class);
+        let is_it = |mapping: &&DeviceClassMapping| {
+            mapping.device_class_names.iter().any(|name| name == class)
+        };
         self.mappings.iter().find(is_it).map(|mapping| mapping.name.as_str())
     }
 }
@@ -125,8 +127,13 @@ impl<'a> DeviceRules<'a> {
 /// Of DeviceClasses for one extended resource the one that Kubernetes takes: the newest, and of several the first by name.
 #[must_use]
 pub fn class_for(classes: &[Arc<DeviceClass>], resource: &str) -> Option<Arc<DeviceClass>> {
-    let created = |class: &DeviceClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let for_it = classes.iter().filter(|class| class.spec.extended_resource_name.as_deref() == Some(resource));
-    let chosen = for_it.max_by(|a, b| created(a).cmp(&created(b)).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
+    let created =
+        |class: &DeviceClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let for_it = classes
+        .iter()
+        .filter(|class| class.spec.extended_resource_name.as_deref() == Some(resource));
+    let chosen = for_it.max_by(|a, b| {
+        created(a).cmp(&created(b)).then_with(|| b.metadata.name.cmp(&a.metadata.name))
+    });
     chosen.cloned()
 }

@@ -30,7 +30,8 @@ pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobE
     let mut pod_sets = kind.pod_sets(job)?;
     for pod_set in &mut pod_sets {
         for field in ["containers", "initContainers"] {
-            let containers = pod_set.template.value_mut().get_mut("spec").and_then(|s| s.get_mut(field));
+            let containers =
+                pod_set.template.value_mut().get_mut("spec").and_then(|s| s.get_mut(field));
             for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
                     keep_last_of_each_name(env);
@@ -45,7 +46,11 @@ pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobE
 ///
 /// # Errors
 /// Those of [`JobKind::pod_sets`], and [`JobError::TopologyRequest`].
-pub fn pod_sets_with_topology(kind: &dyn JobKind, job: &Value, gates: TopologyGates) -> Result<Vec<PodSet>, JobError> {
+pub fn pod_sets_with_topology(
+    kind: &dyn JobKind,
+    job: &Value,
+    gates: TopologyGates,
+) -> Result<Vec<PodSet>, JobError> {
     let mut pod_sets = job_pod_sets(kind, job)?;
     if gates.aware {
         for (index, pod_set) in pod_sets.iter_mut().enumerate() {
@@ -100,7 +105,10 @@ pub fn build_workload(
         )
     } else {
         labels.insert(names::JOB_UID.into(), meta::uid(job).to_owned());
-        (workload_name(id.kind, id.group, meta::name(job), meta::uid(job)), vec![controller_reference(kind, job)])
+        (
+            workload_name(id.kind, id.group, meta::name(job), meta::uid(job)),
+            vec![controller_reference(kind, job)],
+        )
     };
     Workload {
         metadata: ObjectMeta {
@@ -150,13 +158,20 @@ pub fn build_group_workload(
 /// The annotations by which a Workload says what object it is of, also once its owners are forgotten.
 #[must_use]
 pub fn owner_annotations(kind: &dyn JobKind, object: &Value) -> [(String, String); 2] {
-    [(names::JOB_OWNER_GVK.into(), owner_gvk(kind.id())), (names::JOB_OWNER_NAME.into(), meta::name(object).to_owned())]
+    [
+        (names::JOB_OWNER_GVK.into(), owner_gvk(kind.id())),
+        (names::JOB_OWNER_NAME.into(), meta::name(object).to_owned()),
+    ]
 }
 
 /// The reference that makes an object one of several owners of a workload.
 #[must_use]
 pub fn owner_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
-    OwnerReference { controller: None, block_owner_deletion: None, ..controller_reference(kind, job) }
+    OwnerReference {
+        controller: None,
+        block_owner_deletion: None,
+        ..controller_reference(kind, job)
+    }
 }
 
 /// Annotations of a job that its workload has as well, beside those of its clusters.

@@ -84,7 +84,8 @@ pub(super) fn hold_back(object: &mut Value, at: &[&str], framework: &str) {
 /// Hands queue and priority class of the object on to the pods of a template.
 pub(super) fn hand_on(object: &mut Value, at: &[&str]) {
     for key in [names::QUEUE_NAME, names::PRIORITY_CLASS] {
-        if let Some(value) = label(object, key).filter(|value| !value.is_empty()).map(str::to_owned) {
+        if let Some(value) = label(object, key).filter(|value| !value.is_empty()).map(str::to_owned)
+        {
             write(object, at, "labels", key, &value);
         }
     }

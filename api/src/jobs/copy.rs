@@ -33,7 +33,9 @@ pub fn owner_gvk(kind: KindId) -> String {
 /// carries the same marks, is not named by the workload.
 #[must_use]
 pub fn same_copy(kind: KindId, job: &Value, workload: &Workload) -> bool {
-    let same = |ours: Option<&str>, theirs: Option<&str>| ours.is_some_and(|it| !it.is_empty()) && ours == theirs;
+    let same = |ours: Option<&str>, theirs: Option<&str>| {
+        ours.is_some_and(|it| !it.is_empty()) && ours == theirs
+    };
     same(hub_id(workload), meta::label(job, names::HUB_ID))
         && [names::WORKLOAD_UID, names::ATTEMPT]
             .iter()
@@ -61,7 +63,8 @@ pub fn mark_as(of: &Workload, workload: &mut Workload) {
 /// True when the workload is a hub's copy that names a job other than this one.
 #[must_use]
 pub fn copy_of_another(kind: KindId, job: &Value, workload: &Workload) -> bool {
-    hub_id(workload).is_some() && named_job(workload).is_some_and(|named| named != (&*owner_gvk(kind), meta::name(job)))
+    hub_id(workload).is_some()
+        && named_job(workload).is_some_and(|named| named != (&*owner_gvk(kind), meta::name(job)))
 }
 
 /// Kind (as [`owner_gvk`]) and name of the job that the workload says it stands for.
@@ -88,16 +91,22 @@ mod tests {
 
     #[test]
     fn another_copy_of_the_same_has_the_marks_of_the_first_and_nothing_else_of_it() {
-        let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1", "team": "x"});
+        let marks =
+            json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1", "team": "x"});
         let labels = json!({"switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "m", "app": "y"});
         let metadata = json!({"name": "a", "labels": labels, "annotations": marks});
-        let first: Workload = serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap();
+        let first: Workload =
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap();
         let mut other = Workload::default();
         other.metadata.labels = Some(BTreeMap::from([("own".to_owned(), "z".to_owned())]));
         mark_as(&first, &mut other);
-        let keys =
-            |map: &Option<BTreeMap<String, String>>| map.iter().flatten().map(|it| it.0.clone()).collect::<Vec<_>>();
-        assert_eq!(keys(&other.metadata.annotations), ["switchyard.dev/attempt", "switchyard.dev/workload-uid"]);
+        let keys = |map: &Option<BTreeMap<String, String>>| {
+            map.iter().flatten().map(|it| it.0.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            keys(&other.metadata.annotations),
+            ["switchyard.dev/attempt", "switchyard.dev/workload-uid"]
+        );
         let labels = ["kueue.x-k8s.io/multikueue-origin", "own", "switchyard.dev/hub-id"];
         assert_eq!(keys(&other.metadata.labels), labels);
     }
@@ -111,7 +120,11 @@ mod tests {
     #[case::a_workload_that_names_no_job(json!({}), json!({"annotations": {"kueue.x-k8s.io/job-owner-name": null}}), false)]
     #[case::a_workload_of_another_kind_of_job(json!({}), json!({"annotations": {"kueue.x-k8s.io/job-owner-gvk": "x/v1, Kind=Job"}}), false)]
     #[case::without_marks(json!({"labels": null, "annotations": null}), json!({"labels": null}), false)]
-    fn which_belong_together(#[case] of_job: Value, #[case] of_workload: Value, #[case] want: bool) {
+    fn which_belong_together(
+        #[case] of_job: Value,
+        #[case] of_workload: Value,
+        #[case] want: bool,
+    ) {
         let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1"});
         let labels = json!({"switchyard.dev/hub-id": "hub"});
         let mut job = json!({"metadata": {"name": "a", "namespace": "ns", "labels": labels, "annotations": marks}});

@@ -22,7 +22,13 @@ const TEMPLATE: &[&str] = &["spec", "template"];
 
 impl ByPods for Deployment {
     fn id(&self) -> KindId {
-        KindId { group: "apps", version: "v1", kind: "Deployment", plural: "deployments", framework: "deployment" }
+        KindId {
+            group: "apps",
+            version: "v1",
+            kind: "Deployment",
+            plural: "deployments",
+            framework: "deployment",
+        }
     }
 
     fn mark(&self, object: &mut Value) {

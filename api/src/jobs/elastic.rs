@@ -9,7 +9,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    JobKind, batch_job::BatchJob, equivalence::same_containers, meta, ray, restore_template, workload_name_with_extra,
+    JobKind, batch_job::BatchJob, equivalence::same_containers, meta, ray, restore_template,
+    workload_name_with_extra,
 };
 use crate::{
     field::{FieldError, Path},
@@ -32,7 +33,8 @@ pub fn is_marked(job: &Value) -> bool {
 /// else has made is of that one's size, unless a hub has.
 #[must_use]
 pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
-    let is_sent = || meta::label(job, names::MULTIKUEUE_ORIGIN).is_some_and(|origin| !origin.is_empty());
+    let is_sent =
+        || meta::label(job, names::MULTIKUEUE_ORIGIN).is_some_and(|origin| !origin.is_empty());
     is_marked(job)
         && !kind.elastic_templates(job).is_empty()
         && (meta::prebuilt_workload_name(job).is_empty() || is_sent())
@@ -70,7 +72,8 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
         let before = there.get("spec").and_then(|spec| spec.get(field));
         (before != Some(value)).then(|| (field.clone(), value.clone()))
     };
-    let changed: Map<String, Value> = resized.get("spec")?.as_object()?.iter().filter_map(changed).collect();
+    let changed: Map<String, Value> =
+        resized.get("spec")?.as_object()?.iter().filter_map(changed).collect();
     Some(json!({ "spec": changed }))
 }
 
@@ -78,18 +81,27 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
 /// while no webhook put the gate into it would run as soon as it grows, whatever the quota.
 #[must_use]
 pub fn is_elastic(kind: &dyn JobKind, job: &Value) -> bool {
-    may_be_elastic(kind, job) && kind.elastic_templates(job).iter().all(|template| is_gated(job, template))
+    may_be_elastic(kind, job)
+        && kind.elastic_templates(job).iter().all(|template| is_gated(job, template))
 }
 
 fn is_gated(job: &Value, template: &str) -> bool {
-    let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).and_then(Value::as_array);
-    gates.into_iter().flatten().any(|gate| meta::str_at(gate, "/name") == names::ELASTIC_JOB_SCHEDULING_GATE)
+    let gates = job
+        .pointer(template)
+        .and_then(|it| it.pointer("/spec/schedulingGates"))
+        .and_then(Value::as_array);
+    gates
+        .into_iter()
+        .flatten()
+        .any(|gate| meta::str_at(gate, "/name") == names::ELASTIC_JOB_SCHEDULING_GATE)
 }
 
 /// Puts the scheduling gate into the job's pod templates, from which its pods have it until their slice is admitted.
 pub fn gate_pods(kind: &dyn JobKind, job: &mut Value) {
     for template in kind.elastic_templates(job) {
-        let Some(spec) = job.pointer_mut(&template).and_then(|template| meta::object_mut(template, &["spec"])) else {
+        let Some(spec) =
+            job.pointer_mut(&template).and_then(|template| meta::object_mut(template, &["spec"]))
+        else {
             continue;
         };
         let gates = spec.entry("schedulingGates").or_insert_with(|| json!([]));
@@ -106,9 +118,13 @@ pub fn gate_pods(kind: &dyn JobKind, job: &mut Value) {
 /// Takes that gate out again: the pods of a job that starts without being elastic would wait for ever.
 pub fn ungate_pods(kind: &dyn JobKind, job: &mut Value) {
     for template in kind.elastic_templates(job) {
-        let spec = job.pointer_mut(&template).and_then(|template| template.get_mut("spec")?.as_object_mut());
+        let spec = job
+            .pointer_mut(&template)
+            .and_then(|template| template.get_mut("spec")?.as_object_mut());
         let Some(spec) = spec else { continue };
-        let Some(gates) = spec.get_mut("schedulingGates").and_then(Value::as_array_mut) else { continue };
+        let Some(gates) = spec.get_mut("schedulingGates").and_then(Value::as_array_mut) else {
+            continue;
+        };
         gates.retain(|gate| meta::str_at(gate, "/name") != names::ELASTIC_JOB_SCHEDULING_GATE);
         if gates.is_empty() {
             spec.remove("schedulingGates");
@@ -119,9 +135,11 @@ pub fn ungate_pods(kind: &dyn JobKind, job: &mut Value) {
 /// Whether the pods that a job makes now say that they are of the chain of this workload.
 #[must_use]
 pub fn makes_pods_of(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bool {
-    let chain = |template: &String| meta::annotation(job.pointer(template)?, names::WORKLOAD_SLICE_NAME);
+    let chain =
+        |template: &String| meta::annotation(job.pointer(template)?, names::WORKLOAD_SLICE_NAME);
     let templates = kind.elastic_templates(job);
-    !templates.is_empty() && templates.iter().all(|template| chain(template) == Some(slice_name(workload)))
+    !templates.is_empty()
+        && templates.iter().all(|template| chain(template) == Some(slice_name(workload)))
 }
 
 /// How the size of a job compares to that of a workload.
@@ -145,7 +163,9 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
     }
     let mut size = Size::Same;
     for before in workload {
-        let Some(now) = job.iter().find(|now| now.name == before.name) else { return Size::Incomparable };
+        let Some(now) = job.iter().find(|now| now.name == before.name) else {
+            return Size::Incomparable;
+        };
         size = match now.count.cmp(&before.count) {
             std::cmp::Ordering::Greater => Size::Larger,
             std::cmp::Ordering::Less if size == Size::Same => Size::Smaller,
@@ -161,7 +181,8 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
 pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
     let of_job = |before: &PodSet| job.iter().find(|now| now.name == before.name);
     let differs = |before: &PodSet| {
-        of_job(before).is_some_and(|now| !same_containers(&before.template.value(), &now.template.value()))
+        of_job(before)
+            .is_some_and(|now| !same_containers(&before.template.value(), &now.template.value()))
     };
     workload.iter().any(differs)
 }
@@ -170,7 +191,8 @@ pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
 #[must_use]
 pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     let resized = |before: &PodSet| {
-        let count = job.iter().find(|now| now.name == before.name).map_or(before.count, |now| now.count);
+        let count =
+            job.iter().find(|now| now.name == before.name).map_or(before.count, |now| now.count);
         PodSet { count, ..before.clone() }
     };
     workload.iter().map(resized).collect()
@@ -222,9 +244,12 @@ pub fn mark_first(workload: &mut Workload) {
 /// Kueue's name of a slice, which is of the job's generation; and where the job has one of that name, another.
 fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String {
     let (id, generation) = (kind.id(), kind.size_generation(job));
-    let name = |extra: &str| workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), extra);
+    let name = |extra: &str| {
+        workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), extra)
+    };
     let first = name(&generation);
-    let taken = |name: &String| known.iter().any(|workload| workload.metadata.name.as_ref() == Some(name));
+    let taken =
+        |name: &String| known.iter().any(|workload| workload.metadata.name.as_ref() == Some(name));
     let others = (1..=2 * known.len()).map(|n| name(&format!("{generation}-{n}")));
     // Of more names than there are workloads one is free.
     std::iter::once(first.clone()).chain(others).find(|name| !taken(name)).unwrap_or(first)
@@ -247,7 +272,9 @@ pub fn is_outdated(workload: &Workload, pods: &ReclaimablePod) -> bool {
 /// The name that the workloads of a chain have in common, and their pods: that of the first of them.
 #[must_use]
 pub fn slice_name(workload: &Workload) -> &str {
-    annotation(workload, names::WORKLOAD_SLICE_NAME).or(workload.metadata.name.as_deref()).unwrap_or_default()
+    annotation(workload, names::WORKLOAD_SLICE_NAME)
+        .or(workload.metadata.name.as_deref())
+        .unwrap_or_default()
 }
 
 /// The workload that this one replaces, as `namespace/name`.
@@ -269,8 +296,9 @@ pub fn in_order(mut workloads: Vec<Arc<Workload>>) -> Vec<Arc<Workload>> {
     let all = workloads.clone();
     let before = |new: &Arc<Workload>| all.iter().find(|old| replaces(new, old));
     // No chain is longer than there are workloads, unless somebody has closed it to a ring.
-    let place =
-        |workload: &Arc<Workload>| std::iter::successors(before(workload), |it| before(it)).take(all.len()).count();
+    let place = |workload: &Arc<Workload>| {
+        std::iter::successors(before(workload), |it| before(it)).take(all.len()).count()
+    };
     workloads.sort_by_cached_key(|it| {
         let made = it.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (made, place(it), it.metadata.uid.clone())
@@ -293,7 +321,8 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
     let path = &meta::annotation_path(names::ELASTIC_JOB);
     if let Some(old) = old {
         let (before, now) = (is_marked(old), is_marked(job));
-        let changed = (before != now).then(|| FieldError::invalid(path, Value::from(now), "field is immutable"));
+        let changed = (before != now)
+            .then(|| FieldError::invalid(path, Value::from(now), "field is immutable"));
         return changed.into_iter().chain(gates_lost(kind, old, job)).collect();
     }
     let id = kind.id();
@@ -302,7 +331,10 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
     }
     if kind.elastic_templates(job).is_empty() {
         let gvk = format!("{}, Kind={}", id.api_version(), id.kind);
-        return vec![FieldError::forbidden(path, &format!("elastic job is not supported for {gvk:?}"))];
+        return vec![FieldError::forbidden(
+            path,
+            &format!("elastic job is not supported for {gvk:?}"),
+        )];
     }
     if id == BatchJob.id() { with_partial_admission(job).into_iter().collect() } else { Vec::new() }
 }
@@ -310,7 +342,11 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
 /// Only a Job could have fewer pods than it asks for as well.
 fn with_partial_admission(job: &Value) -> Option<FieldError> {
     let text = meta::annotation(job, names::JOB_MIN_PARALLELISM)?;
-    Some(FieldError::invalid(&meta::annotation_path(names::JOB_MIN_PARALLELISM), text, WITH_PARTIAL))
+    Some(FieldError::invalid(
+        &meta::annotation_path(names::JOB_MIN_PARALLELISM),
+        text,
+        WITH_PARTIAL,
+    ))
 }
 
 /// The templates of a RayCluster may change while it runs. One that comes without the gate would have its pods run whatever
@@ -322,11 +358,16 @@ fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
     let gate = names::ELASTIC_JOB_SCHEDULING_GATE;
     let detail = format!("an elastic job must have the ElasticJobSchedulingGate: {gate:?}");
     let lost = |template: &String| {
-        let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).cloned();
+        let gates =
+            job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).cloned();
         let path = path_of(template).child("spec").child("schedulingGates");
         FieldError::invalid(&path, gates.unwrap_or_default(), &detail)
     };
-    kind.elastic_templates(job).iter().filter(|template| !is_gated(job, template)).map(lost).collect()
+    kind.elastic_templates(job)
+        .iter()
+        .filter(|template| !is_gated(job, template))
+        .map(lost)
+        .collect()
 }
 
 /// What is wrong with a job whose own controller changes its size: whatever it adds has to wait for quota. `enabled` tells
@@ -335,16 +376,24 @@ fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
 pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> Option<FieldError> {
     let path = kind.autoscales(job).filter(|_| !(enabled && may_be_elastic(kind, job)))?;
     if is_marked(job) && enabled {
-        let detail =
-            format!("in-tree autoscaling is not supported for a MultiKueue-managed elastic {}", kind.id().kind);
+        let detail = format!(
+            "in-tree autoscaling is not supported for a MultiKueue-managed elastic {}",
+            kind.id().kind
+        );
         return Some(FieldError::forbidden(&path, &detail));
     }
     // Kueue says it of a RayCluster in one way, and of what holds the spec of one in another.
-    let how =
-        format!("enable the {FEATURE_GATE} feature gate and set the {:?}: \"true\" annotation", names::ELASTIC_JOB);
+    let how = format!(
+        "enable the {FEATURE_GATE} feature gate and set the {:?}: \"true\" annotation",
+        names::ELASTIC_JOB
+    );
     let detail = match kind.id() == ray::RAY_CLUSTER.id() {
-        true => format!("a kueue-managed RayCluster can use autoscaling only as an elastic job: {how}"),
-        false => format!("a kueue managed job should only use autoscaling when workload slicing is enabled: {how}"),
+        true => {
+            format!("a kueue-managed RayCluster can use autoscaling only as an elastic job: {how}")
+        }
+        false => format!(
+            "a kueue managed job should only use autoscaling when workload slicing is enabled: {how}"
+        ),
     };
     Some(FieldError::invalid(&path, Value::from(true), detail))
 }

@@ -109,7 +109,8 @@ fn same(a: &Value, b: &Value, in_quantities: bool) -> bool {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
             let other = |key: &String| y.get(key).unwrap_or(&Value::Null);
-            x.iter().all(|(key, value)| same(value, other(key), in_quantities || holds_quantities(key)))
+            x.iter()
+                .all(|(key, value)| same(value, other(key), in_quantities || holds_quantities(key)))
                 && y.iter().all(|(key, value)| x.contains_key(key) || is_empty(value))
         }
         (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {

@@ -57,7 +57,13 @@ fn made(name: &str) -> Option<&'static dyn JobKind> {
     let keep = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
     let plural = keep(&kube::core::ApiResource::from_gvk(&gvk).plural);
-    let id = KindId { group: keep(group), version: keep(version), kind: keep(kind), plural, framework: keep(name) };
+    let id = KindId {
+        group: keep(group),
+        version: keep(version),
+        kind: keep(kind),
+        plural,
+        framework: keep(name),
+    };
     let made: &'static External = Box::leak(Box::new(External { id }));
     named.push(made);
     Some(made)
@@ -71,7 +77,8 @@ pub(super) fn in_place_of_built_in(group: &str, kind: &str) -> Option<&'static d
 /// The kind of this group and name that a configuration has named.
 pub(super) fn named(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     let named = NAMED.read().unwrap_or_else(PoisonError::into_inner);
-    let found = named.iter().copied().find(|known| known.id.group == group && known.id.kind == kind)?;
+    let found =
+        named.iter().copied().find(|known| known.id.group == group && known.id.kind == kind)?;
     Some(found)
 }
 
@@ -97,7 +104,10 @@ impl JobKind for External {
     fn pod_sets(&self, _job: &Value) -> Result<Vec<PodSet>, JobError> {
         Err(JobError::Malformed {
             field: "kind".into(),
-            problem: format!("{} is an external framework; its own controller makes its workloads", self.id.kind),
+            problem: format!(
+                "{} is an external framework; its own controller makes its workloads",
+                self.id.kind
+            ),
         })
     }
 
@@ -142,7 +152,12 @@ impl JobKind for External {
 
     /// The whole object but for its status and what is of this cluster.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
-        let mut copy = remote_object(self.id, job, job.get("spec").cloned().unwrap_or_else(|| json!({})), remote);
+        let mut copy = remote_object(
+            self.id,
+            job,
+            job.get("spec").cloned().unwrap_or_else(|| json!({})),
+            remote,
+        );
         if let Some(fields) = copy.as_object_mut() {
             for (field, value) in job.as_object().into_iter().flatten() {
                 if field != "status" && !fields.contains_key(field) {

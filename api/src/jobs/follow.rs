@@ -10,7 +10,8 @@ use super::{JobKind, elastic};
 pub fn following(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
     let mut patch = elastic::resizing(kind, wanted, there).unwrap_or_else(|| json!({}));
     if let Some(serving) = kind.serving()
-        && let Some(replicas) = serving.replicas(wanted).filter(|it| serving.replicas(there) != Some(*it))
+        && let Some(replicas) =
+            serving.replicas(wanted).filter(|it| serving.replicas(there) != Some(*it))
     {
         patch["spec"]["replicas"] = replicas.into();
     }

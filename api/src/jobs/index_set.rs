@@ -51,7 +51,12 @@ mod tests {
     #[case::unreadable_intervals_are_ignored("x,5-3,-1,1", "", 8, 1)]
     #[case::no_completions("0-3", "", 0, 0)]
     #[case::the_largest_range("0-2147483646", "", i32::MAX, i32::MAX)]
-    fn counts(#[case] completed: &str, #[case] failed: &str, #[case] completions: i32, #[case] want: i32) {
+    fn counts(
+        #[case] completed: &str,
+        #[case] failed: &str,
+        #[case] completions: i32,
+        #[case] want: i32,
+    ) {
         assert_eq!(count_terminal(completed, failed, completions), want);
     }
 

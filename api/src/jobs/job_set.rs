@@ -67,7 +67,8 @@ impl PlainKind for JobSet {
     /// Counted in Jobs, as JobSet counts them.
     fn pods_ready(&self, job: &Value) -> bool {
         let wanted: i64 = list_at(job, REPLICATED_JOBS).iter().map(replicas).sum();
-        let ready = |status: &Value| count_at(status, "/ready", 0) + count_at(status, "/succeeded", 0);
+        let ready =
+            |status: &Value| count_at(status, "/ready", 0) + count_at(status, "/succeeded", 0);
         list_at(job, STATUSES).iter().map(ready).sum::<i64>() == wanted
     }
 

@@ -44,19 +44,35 @@ pub static TF_JOB: Kubeflow = trained(
 );
 
 /// `kubeflow.org/v1` PyTorchJob.
-pub static PYTORCH_JOB: Kubeflow =
-    trained("PyTorchJob", "pytorchjobs", "kubeflow.org/pytorchjob", "pytorchReplicaSpecs", &["Master", "Worker"]);
+pub static PYTORCH_JOB: Kubeflow = trained(
+    "PyTorchJob",
+    "pytorchjobs",
+    "kubeflow.org/pytorchjob",
+    "pytorchReplicaSpecs",
+    &["Master", "Worker"],
+);
 
 /// `kubeflow.org/v1` PaddleJob.
-pub static PADDLE_JOB: Kubeflow =
-    trained("PaddleJob", "paddlejobs", "kubeflow.org/paddlejob", "paddleReplicaSpecs", &["Master", "Worker"]);
+pub static PADDLE_JOB: Kubeflow = trained(
+    "PaddleJob",
+    "paddlejobs",
+    "kubeflow.org/paddlejob",
+    "paddleReplicaSpecs",
+    &["Master", "Worker"],
+);
 
 /// `kubeflow.org/v1` XGBoostJob.
-pub static XGBOOST_JOB: Kubeflow =
-    trained("XGBoostJob", "xgboostjobs", "kubeflow.org/xgboostjob", "xgbReplicaSpecs", &["Master", "Worker"]);
+pub static XGBOOST_JOB: Kubeflow = trained(
+    "XGBoostJob",
+    "xgboostjobs",
+    "kubeflow.org/xgboostjob",
+    "xgbReplicaSpecs",
+    &["Master", "Worker"],
+);
 
 /// `kubeflow.org/v1` JAXJob.
-pub static JAX_JOB: Kubeflow = trained("JAXJob", "jaxjobs", "kubeflow.org/jaxjob", "jaxReplicaSpecs", &["Worker"]);
+pub static JAX_JOB: Kubeflow =
+    trained("JAXJob", "jaxjobs", "kubeflow.org/jaxjob", "jaxReplicaSpecs", &["Worker"]);
 
 /// `kubeflow.org/v2beta1` MPIJob.
 pub static MPI_JOB: Kubeflow = Kubeflow {
@@ -111,7 +127,8 @@ impl PlainKind for Kubeflow {
     /// An MPIJob whose launcher works too has its workers numbered from 1.
     fn apply_topology_defaults(&self, job: &mut Value) {
         let of = |type_: &str| format!("/spec/{}/{type_}/template", self.specs);
-        let launcher_works = job.pointer("/spec/runLauncherAsWorker").and_then(Value::as_bool) == Some(true);
+        let launcher_works =
+            job.pointer("/spec/runLauncherAsWorker").and_then(Value::as_bool) == Some(true);
         let grouped = |launcher: &Value| annotation(launcher, names::POD_SET_GROUP_NAME).is_some();
         let alone = job.pointer(&of("Launcher")).is_some_and(|launcher| !grouped(launcher));
         if launcher_works

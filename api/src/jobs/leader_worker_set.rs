@@ -7,7 +7,9 @@ use super::by_pods::{ByPods, Maker, annotate, hand_on, hold_back, replicas};
 use super::meta::{annotation, label, name, str_at};
 use super::plain::count_at;
 use super::pod::{changed_shape, group_name};
-use super::serving::{Group, Marks, Serving, enrol, follow_queue, naming_uid, no_template, template};
+use super::serving::{
+    Group, Marks, Serving, enrol, follow_queue, naming_uid, no_template, template,
+};
 use super::topology::{self, PodRanks, TopologySource};
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
@@ -74,7 +76,9 @@ fn named_group(name: &str, uid: &str, index: &str) -> String {
 fn count(object: &Value) -> i64 {
     let (wanted, _) = replicas(object);
     let surge = object.pointer("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
-    let surges = surge.is_some_and(|it| it.as_i64().is_some_and(|it| it > 0) || it.as_str().is_some_and(positive));
+    let surges = surge.is_some_and(|it| {
+        it.as_i64().is_some_and(|it| it > 0) || it.as_str().is_some_and(positive)
+    });
     let rolling = surges && count_at(object, "/status/updatedReplicas", 0) < wanted;
     let there = count_at(object, "/status/replicas", 0);
     if rolling { wanted.max(there) } else { wanted }.clamp(0, MAX_REPLICAS)
@@ -92,9 +96,11 @@ fn pod_set(object: &Value, at: &str, name: &str, count: i64) -> Result<PodSet, J
             map.retain(|key, _| !key.starts_with(PREFIX) || key == SET_NAME);
         }
     }
-    let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| JobError::Malformed {
-        field: size(object).1.to_string(),
-        problem: format!("must be between 1 and {}", i32::MAX),
+    let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| {
+        JobError::Malformed {
+            field: size(object).1.to_string(),
+            problem: format!("must be between 1 and {}", i32::MAX),
+        }
     })?;
     Ok(PodSet { name: name.into(), template: template.into(), count, ..PodSet::default() })
 }
@@ -102,16 +108,23 @@ fn pod_set(object: &Value, at: &str, name: &str, count: i64) -> Result<PodSet, J
 /// What may not change of a pod template while its pods are queued.
 fn template_change(old: &Value, new: &Value, field: &str) -> Vec<FieldError> {
     let path = Path::new("spec").child("leaderWorkerTemplate").child(field);
-    let of = |object: &Value| object.pointer(&format!("/spec/leaderWorkerTemplate/{field}")).cloned();
+    let of =
+        |object: &Value| object.pointer(&format!("/spec/leaderWorkerTemplate/{field}")).cloned();
     match (of(old).filter(Value::is_object), of(new).filter(Value::is_object)) {
         (Some(old), Some(new)) => {
             let spec = |template: &Value| template.get("spec").cloned().unwrap_or_default();
             changed_shape(&spec(&old), &spec(&new), &path.child("spec"))
         }
         (None, None) => Vec::new(),
-        (None, Some(new)) => vec![FieldError::invalid(&path, new, "field is immutable: it cannot be added later")],
+        (None, Some(new)) => {
+            vec![FieldError::invalid(&path, new, "field is immutable: it cannot be added later")]
+        }
         (Some(_), None) => {
-            vec![FieldError::invalid(&path, Value::Null, "field is immutable: it cannot be taken away")]
+            vec![FieldError::invalid(
+                &path,
+                Value::Null,
+                "field is immutable: it cannot be taken away",
+            )]
         }
     }
 }
@@ -161,19 +174,27 @@ impl ByPods for LeaderWorkerSet {
     fn apply_topology_defaults(&self, object: &mut Value) {
         let grouped = |workers: &Value| annotation(workers, names::POD_SET_GROUP_NAME).is_some();
         let with_leader = has_leader(object);
-        if let Some(workers) = object.pointer_mut(WORKER).filter(|workers| with_leader && !grouped(workers)) {
+        if let Some(workers) =
+            object.pointer_mut(WORKER).filter(|workers| with_leader && !grouped(workers))
+        {
             topology::number_from_one(workers);
         }
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (replicas, path) = replicas(object);
-        let detail = |limit: String| format!("invalid LeaderWorkerSet replicas: must be {limit}, got {replicas}");
+        let detail = |limit: String| {
+            format!("invalid LeaderWorkerSet replicas: must be {limit}, got {replicas}")
+        };
         if replicas < 0 {
             return vec![FieldError::invalid(&path, replicas, detail(">= 0".into()))];
         }
         if replicas > MAX_REPLICAS {
-            return vec![FieldError::invalid(&path, replicas, detail(format!("<= {MAX_REPLICAS}")))];
+            return vec![FieldError::invalid(
+                &path,
+                replicas,
+                detail(format!("<= {MAX_REPLICAS}")),
+            )];
         }
         Vec::new()
     }
@@ -211,8 +232,11 @@ impl Serving for LeaderWorkerSet {
 
     fn groups(&self, object: &Value) -> Vec<Group> {
         let count = u32::try_from(count(object)).unwrap_or_default();
-        let group =
-            |index: u32| Group { name: group_of(object, &index.to_string()), index: Some(index), at_rest: false };
+        let group = |index: u32| Group {
+            name: group_of(object, &index.to_string()),
+            index: Some(index),
+            at_rest: false,
+        };
         (0..count).map(group).collect()
     }
 

@@ -44,7 +44,8 @@ impl LimitSummary {
     pub fn of<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>, type_: &str) -> Self {
         let mut summary = Self::default();
         let specs = ranges.into_iter().filter_map(|range| range.spec.as_ref());
-        let items: Vec<_> = specs.flat_map(|spec| &spec.limits).filter(|item| item.type_ == type_).collect();
+        let items: Vec<_> =
+            specs.flat_map(|spec| &spec.limits).filter(|item| item.type_ == type_).collect();
         for item in &items {
             narrow(&mut summary.min, item.min.as_ref(), Exact::max);
             narrow(&mut summary.max, item.max.as_ref(), Exact::min);
@@ -55,7 +56,9 @@ impl LimitSummary {
         }
         // A request of one LimitRange may meet a limit of another. With a smaller one the API server refuses the pod.
         for (resource, limit) in &mut summary.limits {
-            if let Some(request) = summary.requests.get(resource).filter(|request| is_larger(request, limit)) {
+            if let Some(request) =
+                summary.requests.get(resource).filter(|request| is_larger(request, limit))
+            {
                 limit.clone_from(request);
             }
         }
@@ -64,8 +67,15 @@ impl LimitSummary {
 
     /// How `lowest` and `highest`, the smaller and the larger of requests and limits, leave what is allowed. Only
     /// resources that are named on both sides are compared.
-    pub(super) fn violations(&self, field: &str, lowest: &Amounts, highest: &Amounts) -> Vec<Violation> {
-        let above = |(resource, amount): &(&String, &Exact)| exceeds(resource, **amount, self.max.get(*resource));
+    pub(super) fn violations(
+        &self,
+        field: &str,
+        lowest: &Amounts,
+        highest: &Amounts,
+    ) -> Vec<Violation> {
+        let above = |(resource, amount): &(&String, &Exact)| {
+            exceeds(resource, **amount, self.max.get(*resource))
+        };
         let below = |(resource, least): &(&String, &Exact)| {
             lowest.get(*resource).is_some_and(|amount| exceeds(resource, **least, Some(amount)))
         };
@@ -74,8 +84,11 @@ impl LimitSummary {
             (highest.iter().filter(above).map(names).collect::<Vec<_>>(), ABOVE),
             (self.min.iter().filter(below).map(names).collect::<Vec<_>>(), BELOW),
         ];
-        let violation =
-            |(resources, message): (Vec<String>, _)| Violation { field: field.to_owned(), resources, message };
+        let violation = |(resources, message): (Vec<String>, _)| Violation {
+            field: field.to_owned(),
+            resources,
+            message,
+        };
         found.into_iter().filter(|(resources, _)| !resources.is_empty()).map(violation).collect()
     }
 }
@@ -108,7 +121,11 @@ fn is_larger(one: &Quantity, other: &Quantity) -> bool {
     amounts.is_ok_and(|(one, other)| one.nanos() > other.nanos())
 }
 
-fn narrow(bounds: &mut Amounts, more: Option<&Quantities>, narrower: impl Fn(Exact, Exact) -> Exact) {
+fn narrow(
+    bounds: &mut Amounts,
+    more: Option<&Quantities>,
+    narrower: impl Fn(Exact, Exact) -> Exact,
+) {
     for (resource, quantity) in more.into_iter().flatten() {
         let Ok(bound) = Exact::try_from(quantity) else { continue };
         let known = bounds.entry(resource.clone()).or_insert(bound);

@@ -94,7 +94,9 @@ pub fn string_map(object: &Value, pointer: &str) -> BTreeMap<String, String> {
     object
         .pointer(pointer)
         .and_then(Value::as_object)
-        .map(|map| map.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect())
+        .map(|map| {
+            map.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect()
+        })
         .unwrap_or_default()
 }
 
@@ -200,7 +202,8 @@ pub(super) fn generation(object: &Value) -> i64 {
 #[must_use]
 pub fn controller_of(object: &Value) -> Option<Controller> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
-    let owner = owners.iter().find(|o| o.get("controller").and_then(Value::as_bool) == Some(true))?;
+    let owner =
+        owners.iter().find(|o| o.get("controller").and_then(Value::as_bool) == Some(true))?;
     Some(Controller {
         api_version: str_at(owner, "/apiVersion").to_owned(),
         kind: str_at(owner, "/kind").to_owned(),

@@ -77,11 +77,15 @@ pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
     if status.is_empty() {
         return None;
     }
-    for field in ["active", "ready", "terminating", "startTime", "completionTime", "uncountedTerminatedPods"] {
+    for field in
+        ["active", "ready", "terminating", "startTime", "completionTime", "uncountedTerminatedPods"]
+    {
         status.remove(field);
     }
     if let Some(Value::Array(list)) = status.get_mut("conditions") {
-        for condition in list.iter_mut().filter(|c| str_at(c, "/type") == "Suspended" && str_at(c, "/status") != "True")
+        for condition in list
+            .iter_mut()
+            .filter(|c| str_at(c, "/type") == "Suspended" && str_at(c, "/status") != "True")
         {
             *condition = suspended(now);
         }
@@ -93,12 +97,14 @@ pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
 /// it has that, or has not come to rest.
 #[must_use]
 pub(super) fn waiting_status(local: &Value, now: Timestamp) -> Option<Value> {
-    let is_at_rest = i32_at(local, "/status/active").unwrap_or(0) == 0 && str_at(local, "/status/startTime").is_empty();
+    let is_at_rest = i32_at(local, "/status/active").unwrap_or(0) == 0
+        && str_at(local, "/status/startTime").is_empty();
     if is_finished(local) || !is_suspended(local) || is_true(local, "Suspended") || !is_at_rest {
         return None;
     }
     let mut status = local.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
-    let mut all: Vec<Value> = conditions(local).filter(|it| str_at(it, "/type") != "Suspended").cloned().collect();
+    let mut all: Vec<Value> =
+        conditions(local).filter(|it| str_at(it, "/type") != "Suspended").cloned().collect();
     all.push(suspended(now));
     status.insert("conditions".to_owned(), Value::Array(all));
     Some(Value::Object(status))
@@ -160,8 +166,10 @@ fn complete(status: &mut Map<String, Value>, remote: &Value) {
         status.remove(counter);
     }
     let success = is_true(remote, "Complete");
-    let (end, interim) = if success { ("Complete", "SuccessCriteriaMet") } else { ("Failed", "FailureTarget") };
-    let condition = conditions(remote).find(|c| str_at(c, "/type") == end).cloned().unwrap_or_default();
+    let (end, interim) =
+        if success { ("Complete", "SuccessCriteriaMet") } else { ("Failed", "FailureTarget") };
+    let condition =
+        conditions(remote).find(|c| str_at(c, "/type") == end).cloned().unwrap_or_default();
     let ended = str_at(&condition, "/lastTransitionTime").to_owned();
     if !is_true(remote, interim) {
         let mut first = condition;

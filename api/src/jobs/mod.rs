@@ -72,8 +72,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use build::{
-    BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations, owner_reference,
-    pod_sets_with_topology,
+    BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations,
+    owner_reference, pod_sets_with_topology,
 };
 pub use by_pods::Maker;
 pub use copy::{copy_of_another, is_copy_of_hub, mark_as, named_job, owner_gvk, same_copy};
@@ -85,7 +85,9 @@ pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
 pub use name::{limited_name, variant_name, workload_name, workload_name_with_extra};
 pub use partial::sized_pod_sets;
-pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
+pub use pod_set_info::{
+    PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets,
+};
 pub use pods_of::{PodSelector, pod_selector};
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
 pub use reclaim::may_reclaim;
@@ -182,7 +184,11 @@ impl KindId {
     /// `group/version` as in `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// What a dynamic client needs.
@@ -560,7 +566,11 @@ pub trait JobKind: Send + Sync + 'static {
 }
 
 /// Stopping in one step.
-fn suspend_and_restore<K: JobKind + ?Sized>(kind: &K, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+fn suspend_and_restore<K: JobKind + ?Sized>(
+    kind: &K,
+    job: &Value,
+    pod_sets: Option<&[PodSet]>,
+) -> Stop {
     if kind.is_suspended(job) {
         return Stop::Done;
     }

@@ -22,7 +22,13 @@ pub fn workload_name(kind: &str, group: &str, owner_name: &str, owner_uid: &str)
 /// As [`workload_name`] with one more part hashed in, such as the generation of
 /// an elastic job.
 #[must_use]
-pub fn workload_name_with_extra(kind: &str, group: &str, owner_name: &str, owner_uid: &str, extra: &str) -> String {
+pub fn workload_name_with_extra(
+    kind: &str,
+    group: &str,
+    owner_name: &str,
+    owner_uid: &str,
+    extra: &str,
+) -> String {
     let mut hashed = format!("{kind}\n{group}\n{owner_name}\n{owner_uid}");
     if !extra.is_empty() {
         hashed.push('\n');
@@ -75,7 +81,10 @@ mod tests {
     fn the_hash_is_of_kind_group_name_and_uid() {
         // printf 'Job\nbatch\ntrain\n1234' | sha1sum
         assert_eq!(workload_name("Job", "batch", "train", "1234"), "job-train-199b9");
-        assert_eq!(workload_name_with_extra("Job", "batch", "train", "1234", "2"), "job-train-f0dbe");
+        assert_eq!(
+            workload_name_with_extra("Job", "batch", "train", "1234", "2"),
+            "job-train-f0dbe"
+        );
     }
 
     #[test]

@@ -23,7 +23,8 @@ fn whole_by(function: &str, text: &str) -> Result<i32, String> {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
         _ => "invalid syntax",
     };
-    text.parse().map_err(|error| format!("strconv.{function}: parsing {text:?}: {}", problem(error)))
+    text.parse()
+        .map_err(|error| format!("strconv.{function}: parsing {text:?}: {}", problem(error)))
 }
 
 /// The switch, in the spellings of Go's `strconv.ParseBool`, which users know.
@@ -53,6 +54,9 @@ mod tests {
         let refused = |text: &str| whole(text).unwrap_err();
         assert_eq!(refused("1h"), r#"strconv.Atoi: parsing "1h": invalid syntax"#);
         assert_eq!(refused(""), r#"strconv.Atoi: parsing "": invalid syntax"#);
-        assert_eq!(refused("99999999999"), r#"strconv.Atoi: parsing "99999999999": value out of range"#);
+        assert_eq!(
+            refused("99999999999"),
+            r#"strconv.Atoi: parsing "99999999999": value out of range"#
+        );
     }
 }

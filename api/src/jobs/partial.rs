@@ -30,14 +30,21 @@ mod tests {
     #[case::fewer(json!({"minCount": 1}), Some(2), Some(2))]
     #[case::an_assignment_without_a_count(json!({"minCount": 1}), None, Some(6))]
     #[case::not_to_shrink(json!({}), Some(2), None)]
-    fn pods_for_which_there_is_quota(#[case] min: Value, #[case] count: Option<i32>, #[case] want: Option<i32>) {
+    fn pods_for_which_there_is_quota(
+        #[case] min: Value,
+        #[case] count: Option<i32>,
+        #[case] want: Option<i32>,
+    ) {
         let mut pod_set = json!({"name": "main", "count": 6, "template": {}});
         crate::jobs::apply_merge(&mut pod_set, &min);
         let workload: Workload =
-            serde_json::from_value(json!({"metadata": {}, "spec": {"podSets": [pod_set]}})).unwrap();
+            serde_json::from_value(json!({"metadata": {}, "spec": {"podSets": [pod_set]}}))
+                .unwrap();
         let assignment = json!({"name": "main", "count": count});
-        let admission: Admission =
-            serde_json::from_value(json!({"clusterQueue": "cq", "podSetAssignments": [assignment]})).unwrap();
+        let admission: Admission = serde_json::from_value(
+            json!({"clusterQueue": "cq", "podSetAssignments": [assignment]}),
+        )
+        .unwrap();
         let sized = sized_pod_sets(&workload, &admission);
         assert!(sized.iter().flatten().all(|pod_set| pod_set.min_count.is_none()));
         assert_eq!(sized.map(|pod_sets| pod_sets[0].count), want);
@@ -47,7 +54,8 @@ mod tests {
     fn an_admission_of_other_pod_sets_says_nothing() {
         let pod_set = json!({"name": "main", "count": 6, "minCount": 1, "template": {}});
         let workload: Workload =
-            serde_json::from_value(json!({"metadata": {}, "spec": {"podSets": [pod_set]}})).unwrap();
+            serde_json::from_value(json!({"metadata": {}, "spec": {"podSets": [pod_set]}}))
+                .unwrap();
         let admission: Admission =
             serde_json::from_value(json!({"clusterQueue": "cq", "podSetAssignments": []})).unwrap();
         assert_eq!(sized_pod_sets(&workload, &admission), None);

@@ -12,8 +12,8 @@ use super::remote::remote_object;
 use super::template::{clean_template, quantities_as_text};
 use super::topology::{PodRanks, TopologySource};
 use super::{
-    Dependency, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, restore_template,
-    suspend_and_restore,
+    Dependency, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop,
+    restore_template, suspend_and_restore,
 };
 use crate::field::{FieldError, Path};
 use crate::v1beta2::{PodSet, ReclaimablePod};
@@ -277,7 +277,8 @@ pub(super) fn list_at<'a>(job: &'a Value, pointer: &str) -> &'a [Value] {
 
 /// The first of the job's conditions that has one of these types and is true.
 pub(super) fn true_condition<'a>(job: &'a Value, types: &[&str]) -> Option<&'a Value> {
-    conditions(job).find(|it| types.contains(&str_at(it, "/type")) && str_at(it, "/status") == "True")
+    conditions(job)
+        .find(|it| types.contains(&str_at(it, "/type")) && str_at(it, "/status") == "True")
 }
 
 /// The end of a job that shows it by a condition.
@@ -289,9 +290,14 @@ pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<F
 
 /// The pod template that stands in the job, with what its user said of it.
 pub(super) fn own_template(job: &Value, slot: &Slot, id: KindId) -> Result<Value, JobError> {
-    let template = job.pointer(&slot.template).filter(|template| template.get("spec").is_some_and(Value::is_object));
+    let template = job
+        .pointer(&slot.template)
+        .filter(|template| template.get("spec").is_some_and(Value::is_object));
     let template = template.ok_or_else(|| {
-        malformed(&format!("{}/spec", slot.template), format!("is missing; {} needs a pod template here", id.kind))
+        malformed(
+            &format!("{}/spec", slot.template),
+            format!("is missing; {} needs a pod template here", id.kind),
+        )
     })?;
     let mut template = clean_template(template, &[]);
     quantities_as_text(&mut template);
@@ -302,9 +308,17 @@ fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, Jo
     let template = kind.template(job, slot)?;
     let count = i32::try_from(slot.count).ok().filter(|count| *count >= 0);
     let count = count.ok_or_else(|| {
-        malformed(&slot.replicas, format!("gives {} pods; must be between 0 and {}", slot.count, i32::MAX))
+        malformed(
+            &slot.replicas,
+            format!("gives {} pods; must be between 0 and {}", slot.count, i32::MAX),
+        )
     })?;
-    Ok(PodSet { name: slot.name.to_lowercase(), template: template.into(), count, ..PodSet::default() })
+    Ok(PodSet {
+        name: slot.name.to_lowercase(),
+        template: template.into(),
+        count,
+        ..PodSet::default()
+    })
 }
 
 /// Sets a field, or takes it away.
@@ -355,9 +369,13 @@ impl<K: PlainKind> JobKind for K {
         self.complete(&mut job);
         let (slots, id) = (self.slots(&job)?, PlainKind::id(self));
         if slots.is_empty() {
-            return Err(malformed("/spec", format!("has no pod template; {} needs at least one", id.kind)));
+            return Err(malformed(
+                "/spec",
+                format!("has no pod template; {} needs at least one", id.kind),
+            ));
         }
-        let mut pod_sets = slots.iter().map(|slot| pod_set(self, &job, slot)).collect::<Result<Vec<_>, _>>()?;
+        let mut pod_sets =
+            slots.iter().map(|slot| pod_set(self, &job, slot)).collect::<Result<Vec<_>, _>>()?;
         self.account(&job, &mut pod_sets);
         Ok(pod_sets)
     }
@@ -366,7 +384,10 @@ impl<K: PlainKind> JobKind for K {
         let slots = self.slots(job).unwrap_or_default();
         let Some(slot) = slots.get(index) else { return TopologySource::default() };
         let hint = self.topology_hint();
-        TopologySource { hint, ..TopologySource::of(pod_set, self.metadata_path(slot), slot.ranks.clone()) }
+        TopologySource {
+            hint,
+            ..TopologySource::of(pod_set, self.metadata_path(slot), slot.ranks.clone())
+        }
     }
 
     fn apply_topology_defaults(&self, job: &mut Value) {
@@ -469,7 +490,8 @@ impl<K: PlainKind> JobKind for K {
     }
 
     fn can_default_managed_by(&self, job: &Value) -> bool {
-        self.managed_by_at().is_some() && self.managed_by(job).is_none_or(|manager| manager == self.own_controller())
+        self.managed_by_at().is_some()
+            && self.managed_by(job).is_none_or(|manager| manager == self.own_controller())
     }
 
     fn names_manager(&self) -> bool {
@@ -501,7 +523,8 @@ impl<K: PlainKind> JobKind for K {
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
         let wanted = status(remote);
         let finished = PlainKind::finished(self, local).is_some();
-        (!finished && !wanted.is_empty() && wanted != status(local)).then_some(Value::Object(wanted))
+        (!finished && !wanted.is_empty() && wanted != status(local))
+            .then_some(Value::Object(wanted))
     }
 
     fn reset_status(&self, local: &Value, _now: Timestamp) -> Option<Value> {

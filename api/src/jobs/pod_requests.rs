@@ -41,7 +41,8 @@ impl RequestDefaults {
     /// The defaults and bounds of a namespace's LimitRanges.
     #[must_use]
     pub fn of_limit_ranges<'a>(ranges: impl IntoIterator<Item = &'a LimitRange> + Clone) -> Self {
-        let (containers, pods) = (LimitSummary::of(ranges.clone(), "Container"), LimitSummary::of(ranges, "Pod"));
+        let (containers, pods) =
+            (LimitSummary::of(ranges.clone(), "Container"), LimitSummary::of(ranges, "Pod"));
         Self { overhead: None, containers, pods }
     }
 }
@@ -84,7 +85,10 @@ fn said(violations: &[Violation]) -> String {
 ///
 /// # Errors
 /// [`RequestProblem`], with paths below the pod's spec.
-pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeMap<String, i64>, RequestProblem> {
+pub fn pod_requests(
+    spec: &PodSpec,
+    defaults: &RequestDefaults,
+) -> Result<BTreeMap<String, i64>, RequestProblem> {
     let mut violations = Vec::new();
     // LimitRanges see huge pages of containers only.
     let (huge_pages, own): (Amounts, Amounts) =
@@ -97,7 +101,10 @@ pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeM
     if !violations.is_empty() {
         return Err(RequestProblem::LimitRange { violations });
     }
-    Ok(total.into_iter().map(|(resource, amount)| (resource.clone(), amount.amount(&resource))).collect())
+    Ok(total
+        .into_iter()
+        .map(|(resource, amount)| (resource.clone(), amount.amount(&resource)))
+        .collect())
 }
 
 /// The requests of the pod as a whole, for the resources that a pod may name. They come before LimitRanges, since the API
@@ -201,15 +208,21 @@ struct Asked {
 }
 
 fn asked(resources: &ResourceRequirements, field: &str) -> Result<Asked, RequestProblem> {
-    let amounts =
-        |quantities: &Option<Quantities>| quantities.as_ref().map_or(Ok(Amounts::new()), |it| parse(it, field));
+    let amounts = |quantities: &Option<Quantities>| {
+        quantities.as_ref().map_or(Ok(Amounts::new()), |it| parse(it, field))
+    };
     Ok(Asked { requests: amounts(&resources.requests)?, limits: amounts(&resources.limits)? })
 }
 
 /// What a container asks for: its limits stand for missing requests, and then LimitRanges fill in both.
-fn with_defaults(container: &Container, field: &str, defaults: &LimitSummary) -> Result<Asked, RequestProblem> {
+fn with_defaults(
+    container: &Container,
+    field: &str,
+    defaults: &LimitSummary,
+) -> Result<Asked, RequestProblem> {
     let none = ResourceRequirements::default();
-    let Asked { mut requests, mut limits } = asked(container.resources.as_ref().unwrap_or(&none), field)?;
+    let Asked { mut requests, mut limits } =
+        asked(container.resources.as_ref().unwrap_or(&none), field)?;
     fill(&mut requests, limits.clone());
     fill(&mut limits, parse(&defaults.limits, field)?);
     fill(&mut requests, parse(&defaults.requests, field)?);
@@ -222,7 +235,8 @@ fn within(requests: &Amounts, limits: &Amounts, field: &str) -> Result<(), Reque
     let exceeds = |(resource, amount): &(&String, &Exact)| {
         limits.get(*resource).is_some_and(|limit| amount.nanos() > limit.nanos())
     };
-    let resources: Vec<String> = requests.iter().filter(exceeds).map(|(resource, _)| resource.clone()).collect();
+    let resources: Vec<String> =
+        requests.iter().filter(exceeds).map(|(resource, _)| resource.clone()).collect();
     if resources.is_empty() {
         return Ok(());
     }
@@ -239,7 +253,9 @@ fn fill(amounts: &mut Amounts, defaults: Amounts) {
 fn parse(quantities: &Quantities, field: &str) -> Result<Amounts, RequestProblem> {
     let one = |(resource, quantity): (&String, &Quantity)| match Exact::try_from(quantity) {
         Ok(amount) => Ok((resource.clone(), amount.rounded_to_milli())),
-        Err(source) => Err(RequestProblem::Quantity { field: format!("{field}[{resource}]"), source }),
+        Err(source) => {
+            Err(RequestProblem::Quantity { field: format!("{field}[{resource}]"), source })
+        }
     };
     quantities.iter().map(one).collect()
 }
@@ -280,7 +296,10 @@ mod tests {
         json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": requests}}})
     }
 
-    fn amounts(spec: Value, defaults: &RequestDefaults) -> Result<BTreeMap<String, i64>, RequestProblem> {
+    fn amounts(
+        spec: Value,
+        defaults: &RequestDefaults,
+    ) -> Result<BTreeMap<String, i64>, RequestProblem> {
         pod_requests(&serde_json::from_value(spec).unwrap(), defaults)
     }
 
@@ -302,7 +321,10 @@ mod tests {
     #[case::small_parts_are_rounded_before_they_add_up(json!({"containers": [cpu("100u"), cpu("1500u")]}), 3)]
     #[case::small_parts_of_overhead_are_rounded(json!({"containers": [cpu("1m")], "overhead": {"cpu": "1500u"}}), 3)]
     fn effective_cpu(#[case] spec: Value, #[case] want: i64) {
-        assert_eq!(amounts(spec, &RequestDefaults::default()).unwrap(), BTreeMap::from([("cpu".to_owned(), want)]));
+        assert_eq!(
+            amounts(spec, &RequestDefaults::default()).unwrap(),
+            BTreeMap::from([("cpu".to_owned(), want)])
+        );
     }
 
     #[test]
@@ -312,11 +334,12 @@ mod tests {
             // As the API server stores it: a missing default request is the default limit.
             {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1", "memory": "1Gi"}},
         ]}});
-        let mut defaults = RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
+        let mut defaults =
+            RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
         defaults.overhead = Some(BTreeMap::from([("memory".to_owned(), Quantity("1Mi".into()))]));
         let spec = json!({"containers": [{"name": "a"}, cpu("500m")]});
-        let want =
-            [("cpu", 1500), ("memory", 2 * (1 << 30) + (1 << 20))].map(|(name, amount)| (name.to_owned(), amount));
+        let want = [("cpu", 1500), ("memory", 2 * (1 << 30) + (1 << 20))]
+            .map(|(name, amount)| (name.to_owned(), amount));
         assert_eq!(amounts(spec, &defaults).unwrap(), BTreeMap::from(want));
     }
 
@@ -327,7 +350,8 @@ mod tests {
     #[case::the_pods_limit_is_its_request_before(json!({"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "6"}}}), 6000)]
     #[case::the_pods_own_request_stays_above(json!({"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "3"}}}), 3000)]
     fn defaults_come_after_own_limits(#[case] spec: Value, #[case] want: i64) {
-        let range = json!({"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}});
+        let range =
+            json!({"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}});
         let defaults = RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
         assert_eq!(amounts(spec, &defaults).unwrap()["cpu"], want);
     }
@@ -359,14 +383,24 @@ mod tests {
     #[case::the_pod_as_a_whole(json!({"containers": [cpu("3"), cpu("3")]}), r#": Invalid value: ["cpu"]: requests must not be above the limitRange max"#)]
     #[case::several(json!({"containers": [cpu("4"), cpu("100m")]}), r#"[containers[0]: Invalid value: ["cpu"]: requests must not be above the limitRange max, containers[1]: Invalid value: ["cpu"]: requests must not be below the limitRange min]"#)]
     fn limit_ranges_bound_what_may_be_asked_for(#[case] spec: Value, #[case] want: &str) {
-        let range = |limits: Value| serde_json::from_value::<LimitRange>(json!({"spec": {"limits": limits}})).unwrap();
+        let range = |limits: Value| {
+            serde_json::from_value::<LimitRange>(json!({"spec": {"limits": limits}})).unwrap()
+        };
         let ranges = [
-            range(json!([{"type": "Container", "max": {"cpu": "8"}, "min": {"cpu": "200m", "memory": "1Gi"}}])),
-            range(json!([{"type": "Container", "max": {"cpu": "3"}}, {"type": "Pod", "max": {"cpu": "5"}}])),
+            range(
+                json!([{"type": "Container", "max": {"cpu": "8"}, "min": {"cpu": "200m", "memory": "1Gi"}}]),
+            ),
+            range(
+                json!([{"type": "Container", "max": {"cpu": "3"}}, {"type": "Pod", "max": {"cpu": "5"}}]),
+            ),
         ];
         let got = amounts(spec, &RequestDefaults::of_limit_ranges(&ranges));
         let said = |amounts: BTreeMap<String, i64>| {
-            amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
+            amounts
+                .iter()
+                .map(|(name, amount)| format!("{name}={amount}"))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(got.map_or_else(|problem| problem.to_string(), said), want);
     }
@@ -379,7 +413,8 @@ mod tests {
     }), "hugepages-2Mi", 8 << 20)]
     fn bounds_of_pods_leave_out(#[case] spec: Value, #[case] resource: &str, #[case] want: i64) {
         let range = json!({"spec": {"limits": [{"type": "Pod", "max": {"cpu": "5", "hugepages-2Mi": "2Mi"}}]}});
-        let mut defaults = RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
+        let mut defaults =
+            RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
         defaults.overhead = Some(BTreeMap::from([("cpu".to_owned(), Quantity("1".into()))]));
         assert_eq!(amounts(spec, &defaults).unwrap()[resource], want);
     }
@@ -389,7 +424,11 @@ mod tests {
     #[case::the_larger_request(json!({"defaultRequest": {"cpu": "1"}}), json!({"defaultRequest": {"cpu": "2"}}), 2000)]
     #[case::within_the_narrower_bound(json!({"default": {"cpu": "8"}, "max": {"cpu": "8"}, "defaultRequest": {"cpu": "8"}}), json!({"default": {"cpu": "2"}, "max": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}), 2000)]
     #[case::a_request_above_the_others_limit(json!({"defaultRequest": {"cpu": "4"}}), json!({"default": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}), 4000)]
-    fn largest_default_of_several_limit_ranges(#[case] one: Value, #[case] other: Value, #[case] want: i64) {
+    fn largest_default_of_several_limit_ranges(
+        #[case] one: Value,
+        #[case] other: Value,
+        #[case] want: i64,
+    ) {
         let range = |mut item: Value| {
             item["type"] = "Container".into();
             serde_json::from_value::<LimitRange>(json!({"spec": {"limits": [item]}})).unwrap()
@@ -397,7 +436,10 @@ mod tests {
         let (one, other) = (range(one), range(other));
         let spec = json!({"containers": [{"name": "c"}]});
         for ranges in [[&one, &other], [&other, &one]] {
-            assert_eq!(amounts(spec.clone(), &RequestDefaults::of_limit_ranges(ranges)).unwrap()["cpu"], want);
+            assert_eq!(
+                amounts(spec.clone(), &RequestDefaults::of_limit_ranges(ranges)).unwrap()["cpu"],
+                want
+            );
         }
     }
 

@@ -53,13 +53,17 @@ pub fn pod_set_infos<'f>(
     for assignment in &admission.pod_set_assignments {
         let pod_set = workload.spec.pod_sets.iter().find(|p| p.name == assignment.name);
         let mut info = PodSetInfo::of_flavors(assignment, pod_set, &flavor)?;
-        info.annotations.insert(names::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
+        info.annotations
+            .insert(names::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
         info.labels.insert(names::POD_SET.into(), assignment.name.clone());
         if assignment.topology_assignment.is_some() {
             info.await_places(pod_set);
         }
         if elastic::is_slice(workload) {
-            info.annotations.insert(names::WORKLOAD_SLICE_NAME.into(), elastic::slice_name(workload).to_owned());
+            info.annotations.insert(
+                names::WORKLOAD_SLICE_NAME.into(),
+                elastic::slice_name(workload).to_owned(),
+            );
             info.labels.insert(names::ELASTIC_POD.into(), "true".into());
         }
         info.labels.extend(common.clone());
@@ -74,7 +78,11 @@ pub fn pod_set_infos<'f>(
                 };
                 info.merge(&update).map_err(|conflict| match conflict {
                     JobError::PodSetUpdateConflict { what, detail, .. } => {
-                        JobError::PodSetUpdateConflict { check: Some(check.name.clone()), what, detail }
+                        JobError::PodSetUpdateConflict {
+                            check: Some(check.name.clone()),
+                            what,
+                            detail,
+                        }
                     }
                     other => other,
                 })?;
@@ -89,14 +97,18 @@ impl PodSetInfo {
     /// As Kueue has it without its gate `AssignQueueLabelsForPods`.
     #[must_use]
     pub fn without_queue_labels(mut self) -> Self {
-        self.labels.retain(|key, _| key != names::LOCAL_QUEUE_NAME && key != names::CLUSTER_QUEUE_NAME);
+        self.labels
+            .retain(|key, _| key != names::LOCAL_QUEUE_NAME && key != names::CLUSTER_QUEUE_NAME);
         self
     }
 }
 
 /// The annotations of a template of which each says what its pods ask of a topology.
-const TOPOLOGY_ANNOTATIONS: [&str; 3] =
-    [names::POD_SET_REQUIRED_TOPOLOGY, names::POD_SET_PREFERRED_TOPOLOGY, names::POD_SET_UNCONSTRAINED_TOPOLOGY];
+const TOPOLOGY_ANNOTATIONS: [&str; 3] = [
+    names::POD_SET_REQUIRED_TOPOLOGY,
+    names::POD_SET_PREFERRED_TOPOLOGY,
+    names::POD_SET_UNCONSTRAINED_TOPOLOGY,
+];
 
 impl PodSetInfo {
     /// The pods wait for their places. One that asks for none has to bear an annotation that tells that it gets one.
@@ -105,7 +117,8 @@ impl PodSetInfo {
         self.scheduling_gates.push(gate);
         let template = pod_set.map(|pod_set| pod_set.template.value());
         let asks = |key: &&str| {
-            let annotations = template.as_ref().and_then(|template| template.pointer("/metadata/annotations"));
+            let annotations =
+                template.as_ref().and_then(|template| template.pointer("/metadata/annotations"));
             annotations.and_then(|all| all.get(*key)).is_some()
         };
         if !TOPOLOGY_ANNOTATIONS.iter().any(asks) {
@@ -148,7 +161,8 @@ impl PodSetInfo {
         };
         let names: std::collections::BTreeSet<&String> = assignment.flavors.values().collect();
         for name in names {
-            let found = flavor(name).ok_or_else(|| JobError::FlavorNotFound { name: name.clone() })?;
+            let found =
+                flavor(name).ok_or_else(|| JobError::FlavorNotFound { name: name.clone() })?;
             for (key, value) in &found.spec.node_labels {
                 info.node_selector.insert(key.clone(), value.clone());
             }
@@ -198,16 +212,23 @@ impl PodSetInfo {
         annotations.retain(|key, _| !NAMES_OF_WORKLOADS.contains(&key.as_str()));
         conflict("annotations", &annotations, &self.annotations)?;
         conflict("labels", &meta::string_map(template, "/metadata/labels"), &self.labels)?;
-        conflict("nodeSelector", &meta::string_map(template, "/spec/nodeSelector"), &self.node_selector)?;
+        conflict(
+            "nodeSelector",
+            &meta::string_map(template, "/spec/nodeSelector"),
+            &self.node_selector,
+        )?;
         put_all(template, &["metadata", "annotations"], &self.annotations);
         put_all(template, &["metadata", "labels"], &self.labels);
         put_all(template, &["spec", "nodeSelector"], &self.node_selector);
         append_missing(template, "tolerations", &self.tolerations, |have: &Toleration, want| {
             same_toleration(have, want)
         });
-        append_missing(template, "schedulingGates", &self.scheduling_gates, |have: &PodSchedulingGate, want| {
-            have == want
-        });
+        append_missing(
+            template,
+            "schedulingGates",
+            &self.scheduling_gates,
+            |have: &PodSchedulingGate, want| have == want,
+        );
         Ok(())
     }
 }
@@ -219,7 +240,9 @@ pub fn restore_template(template: &mut Value, original: &Value, keep_labels: &[&
     let before = template.clone();
     let kept: Vec<(String, Value)> = keep_labels
         .iter()
-        .filter_map(|key| Some(((*key).to_owned(), template.get("metadata")?.get("labels")?.get(key)?.clone())))
+        .filter_map(|key| {
+            Some(((*key).to_owned(), template.get("metadata")?.get("labels")?.get(key)?.clone()))
+        })
         .collect();
     for (parent, field) in [
         ("metadata", "annotations"),
@@ -313,7 +336,9 @@ fn contains(list: &[Toleration], wanted: &Toleration) -> bool {
 /// Two tolerations are the same when all but `tolerationSeconds` agree; an
 /// operator left out means `Equal`.
 fn same_toleration(a: &Toleration, b: &Toleration) -> bool {
-    let operator = |t: &Toleration| t.operator.clone().filter(|o| !o.is_empty()).unwrap_or_else(|| "Equal".into());
+    let operator = |t: &Toleration| {
+        t.operator.clone().filter(|o| !o.is_empty()).unwrap_or_else(|| "Equal".into())
+    };
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     text(&a.key) == text(&b.key)
         && operator(a) == operator(b)

@@ -36,7 +36,9 @@ pub struct PodSelector {
 /// The selector of the pods of a job, whose kind is not `Pod`.
 #[must_use]
 pub fn pod_selector(kind: &str, name: &str, uid: &str) -> PodSelector {
-    let label = |labels: &[(&str, &'static str)]| labels.iter().find(|(of, _)| kind == *of).map(|(_, label)| *label);
+    let label = |labels: &[(&str, &'static str)]| {
+        labels.iter().find(|(of, _)| kind == *of).map(|(_, label)| *label)
+    };
     if let Some(label) = label(&BY_UID) {
         return PodSelector { labels: format!("{label}={uid}"), is_exact: true };
     }

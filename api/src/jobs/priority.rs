@@ -63,10 +63,13 @@ pub fn resolve_priority(
 ) -> Result<Priority, PriorityError> {
     let label = meta::workload_priority_class(job);
     if !label.is_empty() {
-        let value = lookup.workload_class(label).ok_or_else(|| PriorityError::WorkloadClass(label.to_owned()))?;
+        let value = lookup
+            .workload_class(label)
+            .ok_or_else(|| PriorityError::WorkloadClass(label.to_owned()))?;
         return Ok(Priority::of_workload_class(label, value));
     }
-    let of_template = |p: &PodSet| meta::str_at(&p.template.value(), "/spec/priorityClassName").to_owned();
+    let of_template =
+        |p: &PodSet| meta::str_at(&p.template.value(), "/spec/priorityClassName").to_owned();
     let named = kind
         .priority_class(job)
         .or_else(|| pod_sets.iter().map(of_template).find(|name| !name.is_empty()))
@@ -76,8 +79,9 @@ pub fn resolve_priority(
             Some(value) => Ok(Priority::of_pod_class(&name, value)),
             None => Err(PriorityError::PodClass(name)),
         },
-        None => {
-            Ok(lookup.default_pod_class().map(|(name, value)| Priority::of_pod_class(&name, value)).unwrap_or_default())
-        }
+        None => Ok(lookup
+            .default_pod_class()
+            .map(|(name, value)| Priority::of_pod_class(&name, value))
+            .unwrap_or_default()),
     }
 }

@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::meta::{
-    LABEL_VALUE_MAX, annotation, controller_of, i32_at, label, queue_name, set_annotation, set_label,
-    set_prebuilt_workload_name, str_at, uid, workload_priority_class,
+    LABEL_VALUE_MAX, annotation, controller_of, i32_at, label, queue_name, set_annotation,
+    set_label, set_prebuilt_workload_name, str_at, uid, workload_priority_class,
 };
 use super::pod::{group_name, is_gated, is_terminated};
 use crate::names;
@@ -44,7 +44,9 @@ impl Marks<'_> {
 /// Whether the object is a pod of a group that serves for what made it, or stands between the two.
 #[must_use]
 pub fn is_part(object: &Value) -> bool {
-    super::kinds().iter().any(|kind| kind.serving().is_some_and(|serving| serving.maker_of(object).is_some()))
+    super::kinds()
+        .iter()
+        .any(|kind| kind.serving().is_some_and(|serving| serving.maker_of(object).is_some()))
 }
 
 /// What the reconciler asks of such a kind. Its pod sets are [`super::JobKind::pod_sets`].
@@ -156,16 +158,22 @@ pub(super) fn awaits_group(pod: &Value) -> bool {
 #[must_use]
 pub fn is_outdated(stateful_set: &Value, pod: &Value) -> bool {
     let revision = |pointer: &str| str_at(stateful_set, pointer);
-    let (current, update) = (revision("/status/currentRevision"), revision("/status/updateRevision"));
+    let (current, update) =
+        (revision("/status/currentRevision"), revision("/status/updateRevision"));
     let rolls = str_at(stateful_set, "/spec/updateStrategy/type") != "OnDelete";
-    rolls && current != update && label(pod, REVISION) == Some(current) && !is_kept(stateful_set, pod)
+    rolls
+        && current != update
+        && label(pod, REVISION) == Some(current)
+        && !is_kept(stateful_set, pod)
 }
 
 /// Whether the partition of a rolling update keeps a pod at its revision.
 fn is_kept(stateful_set: &Value, pod: &Value) -> bool {
     let at = |pointer: &str| i32_at(stateful_set, pointer).unwrap_or(0);
-    let kept = at("/spec/updateStrategy/rollingUpdate/partition").saturating_add(at("/spec/ordinals/start"));
-    let number = super::meta::name(pod).rsplit_once('-').and_then(|(_, number)| number.parse::<i32>().ok());
+    let kept = at("/spec/updateStrategy/rollingUpdate/partition")
+        .saturating_add(at("/spec/ordinals/start"));
+    let number =
+        super::meta::name(pod).rsplit_once('-').and_then(|(_, number)| number.parse::<i32>().ok());
     number.is_some_and(|number| number < kept)
 }
 
@@ -188,7 +196,8 @@ pub fn is_ending(pod: &Value) -> bool {
 /// The pod template at a pointer with the parts of its metadata that its pods have of their user, and the quantities as
 /// text.
 pub(super) fn template(object: &Value, pointer: &str) -> Option<Value> {
-    let template = object.pointer(pointer).filter(|it| it.get("spec").is_some_and(Value::is_object))?;
+    let template =
+        object.pointer(pointer).filter(|it| it.get("spec").is_some_and(Value::is_object))?;
     let mut template = super::template::clean_template(template, &[]);
     super::template::quantities_as_text(&mut template);
     Some(template)
@@ -197,5 +206,8 @@ pub(super) fn template(object: &Value, pointer: &str) -> Option<Value> {
 /// An empty pod template is as good as none.
 pub(super) fn no_template(pointer: &str) -> super::JobError {
     let field = format!("{}.spec", pointer.trim_start_matches('/').replace('/', "."));
-    super::JobError::Malformed { field, problem: "is missing; a pod template is needed here".into() }
+    super::JobError::Malformed {
+        field,
+        problem: "is missing; a pod template is needed here".into(),
+    }
 }

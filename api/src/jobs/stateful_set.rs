@@ -6,7 +6,9 @@ use serde_json::Value;
 use super::by_pods::{ByPods, Maker, hold_back, replicas};
 use super::meta::{annotation, name, queue_name, set_annotation, set_label, str_at};
 use super::pod::{changed_shape, group_name};
-use super::serving::{Group, Marks, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template};
+use super::serving::{
+    Group, Marks, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template,
+};
 use super::topology::{PodRanks, TopologySource};
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
@@ -17,8 +19,13 @@ use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 pub(super) const FRAMEWORK: &str = "statefulset";
 
 /// Which kind it is.
-pub(super) const ID: KindId =
-    KindId { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets", framework: FRAMEWORK };
+pub(super) const ID: KindId = KindId {
+    group: "apps",
+    version: "v1",
+    kind: "StatefulSet",
+    plural: "statefulsets",
+    framework: FRAMEWORK,
+};
 
 /// The kind `apps/v1` StatefulSet.
 #[derive(Debug, Clone, Copy)]
@@ -66,11 +73,18 @@ impl ByPods for StatefulSet {
             fields.remove("metadata");
         }
         let (count, path) = replicas(object);
-        let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| JobError::Malformed {
-            field: path.to_string(),
-            problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
+        let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| {
+            JobError::Malformed {
+                field: path.to_string(),
+                problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
+            }
         })?;
-        Ok(vec![PodSet { name: DEFAULT_POD_SET_NAME.into(), template: template.into(), count, ..PodSet::default() }])
+        Ok(vec![PodSet {
+            name: DEFAULT_POD_SET_NAME.into(),
+            template: template.into(),
+            count,
+            ..PodSet::default()
+        }])
     }
 
     fn topology_source(&self, object: &Value, _index: usize, _pod_set: &PodSet) -> TopologySource {
@@ -79,7 +93,8 @@ impl ByPods for StatefulSet {
 
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let path = Path::new("spec").child("template").child("spec");
-        let spec = |object: &Value| object.pointer("/spec/template/spec").cloned().unwrap_or_default();
+        let spec =
+            |object: &Value| object.pointer("/spec/template/spec").cloned().unwrap_or_default();
         let mut errors = changed_shape(&spec(old), &spec(new), &path);
         let ((before, _), (after, path)) = (replicas(old), replicas(new));
         if before != after && before != 0 && after != 0 {

@@ -5,7 +5,8 @@ use serde_json::Value;
 /// Lists whose items are merged by this field.
 fn key_of(list: &str) -> Option<&'static str> {
     match list {
-        "containers" | "initContainers" | "volumes" | "env" | "imagePullSecrets" | "schedulingGates" => Some("name"),
+        "containers" | "initContainers" | "volumes" | "env" | "imagePullSecrets"
+        | "schedulingGates" => Some("name"),
         "volumeMounts" => Some("mountPath"),
         _ => None,
     }
@@ -26,7 +27,9 @@ pub(super) fn patch(target: &mut Value, with: &Value) {
             (Value::Null, _) => {
                 map.remove(field);
             }
-            (Value::Array(items), Some(key)) => patch_list(map.entry(field.clone()).or_insert(Value::Null), items, key),
+            (Value::Array(items), Some(key)) => {
+                patch_list(map.entry(field.clone()).or_insert(Value::Null), items, key)
+            }
             _ => patch(map.entry(field.clone()).or_insert(Value::Null), change),
         }
     }

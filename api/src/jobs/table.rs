@@ -1,8 +1,8 @@
 //! The table of all kinds, and how one is found.
 
 use super::{
-    Held, JobKind, app_wrapper, batch_job, deployment, external, external_kind, job_set, kubeflow, leader_worker_set,
-    pod, ray, spark_application, stateful_set, train_job,
+    Held, JobKind, app_wrapper, batch_job, deployment, external, external_kind, job_set, kubeflow,
+    leader_worker_set, pod, ray, spark_application, stateful_set, train_job,
 };
 
 static KINDS: &[&dyn JobKind] = &[
@@ -39,8 +39,11 @@ pub fn kinds() -> &'static [&'static dyn JobKind] {
 pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
     let named = |kind: &dyn JobKind| frameworks.iter().any(|name| name == kind.id().framework);
     let pods = kinds().iter().any(|kind| kind.held() == Held::ByPods && named(*kind));
-    let mut enabled: Vec<&'static dyn JobKind> =
-        kinds().iter().copied().filter(|kind| named(*kind) || pods && kind.held() == Held::Gated).collect();
+    let mut enabled: Vec<&'static dyn JobKind> = kinds()
+        .iter()
+        .copied()
+        .filter(|kind| named(*kind) || pods && kind.held() == Held::Gated)
+        .collect();
     enabled.extend(frameworks.iter().filter_map(|name| match framework_of(name) {
         None => external_kind(name),
         Some(built_in) if frameworks.iter().any(|it| it == built_in) => None,

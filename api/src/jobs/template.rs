@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 pub(super) fn clean_template(template: &Value, drop: &[&str]) -> Value {
     let mut metadata = Map::new();
     for field in ["labels", "annotations"] {
-        let Some(Value::Object(map)) = template.get("metadata").and_then(|m| m.get(field)) else { continue };
+        let Some(Value::Object(map)) = template.get("metadata").and_then(|m| m.get(field)) else {
+            continue;
+        };
         let mut map = map.clone();
         map.retain(|key, _| !drop.contains(&key.as_str()));
         if !map.is_empty() {

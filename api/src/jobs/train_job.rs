@@ -37,8 +37,10 @@ const STATUSES: &str = "/status/jobsStatus";
 /// Marks a replicated job that a patch adds to those of the runtime. No field of the kind's.
 const ADDED: &str = "switchyard.dev/added";
 
-static RUNTIMES: [KindId; 2] =
-    [runtime("ClusterTrainingRuntime", "clustertrainingruntimes"), runtime("TrainingRuntime", "trainingruntimes")];
+static RUNTIMES: [KindId; 2] = [
+    runtime("ClusterTrainingRuntime", "clustertrainingruntimes"),
+    runtime("TrainingRuntime", "trainingruntimes"),
+];
 
 const fn runtime(kind: &'static str, plural: &'static str) -> KindId {
     KindId { group: GROUP, version: VERSION, kind, plural, framework: FRAMEWORK }
@@ -88,7 +90,10 @@ fn step(replicated: &Value) -> &str {
 }
 
 fn launcher_is_node(policy: Option<&Value>) -> bool {
-    policy.and_then(|it| it.pointer("/mpi/runLauncherAsNode")).and_then(Value::as_bool).unwrap_or(false)
+    policy
+        .and_then(|it| it.pointer("/mpi/runLauncherAsNode"))
+        .and_then(Value::as_bool)
+        .unwrap_or(false)
 }
 
 /// How many pods: what the template says, of the trainer what the policy says, and above all what the job says.
@@ -123,7 +128,9 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     let trains = step(replicated) == "trainer";
     let node = launcher_is_node(policy) && str_at(replicated, "/name") == NODE;
     let Some(trainer) = job.pointer("/spec/trainer").filter(|_| trains || node) else { return };
-    let containers = replicated.pointer_mut("/template/spec/template/spec/containers").and_then(Value::as_array_mut);
+    let containers = replicated
+        .pointer_mut("/template/spec/template/spec/containers")
+        .and_then(Value::as_array_mut);
     let trains_in = |container: &&mut Value| str_at(container, "/name") == NODE;
     let Some(container) = containers.into_iter().flatten().find(trains_in) else { return };
     let mut says = Map::new();
@@ -133,8 +140,10 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     }
     strategic::patch(container, &Value::Object(says));
     add_env(container, list_at(trainer, "/env"));
-    if let (Some(resources), Some(container)) = (own("resourcesPerNode"), container.as_object_mut()) {
-        let resources = with_runtimes(container.get("resources").unwrap_or(&Value::Null), resources);
+    if let (Some(resources), Some(container)) = (own("resourcesPerNode"), container.as_object_mut())
+    {
+        let resources =
+            with_runtimes(container.get("resources").unwrap_or(&Value::Null), resources);
         container.insert("resources".to_owned(), resources);
     }
 }
@@ -142,8 +151,9 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
 /// What the job says of the resources of a container, beside those of its runtime. Trainer 2.3 merges the two, where an earlier one
 /// takes the job's alone: charged is what is more. A limit of the job's is the request in place of the runtime's request.
 fn with_runtimes(runtimes: &Value, mut own: Value) -> Value {
-    let of =
-        |resources: &Value, field: &str| resources.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
+    let of = |resources: &Value, field: &str| {
+        resources.get(field).and_then(Value::as_object).cloned().unwrap_or_default()
+    };
     let (mut requests, mut limits) = (of(runtimes, "requests"), of(runtimes, "limits"));
     let own_limits = of(&own, "limits");
     requests.iter_mut().for_each(|(resource, amount)| {
@@ -172,8 +182,11 @@ fn set_initializer(job: &Value, replicated: &mut Value) {
         _ => return,
     };
     let initializer = job.pointer(&format!("/spec/initializer/{of}")).filter(|it| it.is_object());
-    let containers = replicated.pointer_mut("/template/spec/template/spec/containers").and_then(Value::as_array_mut);
-    let container = containers.into_iter().flatten().find(|container| str_at(container, "/name") == step);
+    let containers = replicated
+        .pointer_mut("/template/spec/template/spec/containers")
+        .and_then(Value::as_array_mut);
+    let container =
+        containers.into_iter().flatten().find(|container| str_at(container, "/name") == step);
     let Some((initializer, container)) = initializer.zip(container) else { return };
     if let Some(uri) = initializer.get("storageUri").filter(|uri| !uri.is_null()) {
         add_env(container, &[json!({"name": STORAGE_URI, "value": uri})]);
@@ -220,8 +233,11 @@ fn patches_mut(job: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 fn has_patches(job: &Value) -> bool {
-    let ours = list_at(job, "/spec/runtimePatches").iter().find(|it| str_at(it, "/manager") == MANAGER);
-    ours.is_some_and(|ours| !list_at(ours, "/trainingRuntimeSpec/template/spec/replicatedJobs").is_empty())
+    let ours =
+        list_at(job, "/spec/runtimePatches").iter().find(|it| str_at(it, "/manager") == MANAGER);
+    ours.is_some_and(|ours| {
+        !list_at(ours, "/trainingRuntimeSpec/template/spec/replicatedJobs").is_empty()
+    })
 }
 
 fn drop_patches(job: &mut Value) {
@@ -231,7 +247,9 @@ fn drop_patches(job: &mut Value) {
 }
 
 fn drop_from(spec: &mut Map<String, Value>) {
-    let Some(patches) = spec.get_mut("runtimePatches").and_then(Value::as_array_mut) else { return };
+    let Some(patches) = spec.get_mut("runtimePatches").and_then(Value::as_array_mut) else {
+        return;
+    };
     patches.retain(|patch| str_at(patch, "/manager") != MANAGER);
     if patches.is_empty() {
         spec.remove("runtimePatches");
@@ -259,7 +277,9 @@ fn patch_of(job: &Value, slot: &Slot, info: &PodSetInfo) -> Result<Value, JobErr
             });
         }
     }
-    Ok(json!({"name": slot.name, "template": {"spec": {"template": {"metadata": metadata, "spec": spec}}}}))
+    Ok(
+        json!({"name": slot.name, "template": {"spec": {"template": {"metadata": metadata, "spec": spec}}}}),
+    )
 }
 
 fn replicas(replicated: &Value) -> i64 {
@@ -272,7 +292,13 @@ fn pods_a_job(replicated: &Value) -> i64 {
 
 impl PlainKind for TrainJob {
     fn id(&self) -> KindId {
-        KindId { group: GROUP, version: VERSION, kind: "TrainJob", plural: "trainjobs", framework: FRAMEWORK }
+        KindId {
+            group: GROUP,
+            version: VERSION,
+            kind: "TrainJob",
+            plural: "trainjobs",
+            framework: FRAMEWORK,
+        }
     }
 
     fn own_controller(&self) -> &'static str {
@@ -301,8 +327,12 @@ impl PlainKind for TrainJob {
 
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
         if job.get(JOB_SET).is_none() {
-            let (kind, name) = (str_at(job, "/spec/runtimeRef/kind"), str_at(job, "/spec/runtimeRef/name"));
-            return Err(malformed("/spec/runtimeRef", format!("{kind} {name:?} not found; create it")));
+            let (kind, name) =
+                (str_at(job, "/spec/runtimeRef/kind"), str_at(job, "/spec/runtimeRef/name"));
+            return Err(malformed(
+                "/spec/runtimeRef",
+                format!("{kind} {name:?} not found; create it"),
+            ));
         }
         let slot = |(index, replicated): (usize, &Value)| Slot {
             name: str_at(replicated, "/name").to_owned(),
@@ -317,7 +347,9 @@ impl PlainKind for TrainJob {
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
         own_template(job, slot, PlainKind::id(self)).map_err(|_| {
             let (runtime, name) = (str_at(job, "/spec/runtimeRef/name"), &slot.name);
-            let problem = format!("the replicated job {name:?} of {runtime:?} has no pod template; it needs one");
+            let problem = format!(
+                "the replicated job {name:?} of {runtime:?} has no pod template; it needs one"
+            );
             malformed("/spec/runtimeRef", problem)
         })
     }
@@ -331,8 +363,11 @@ impl PlainKind for TrainJob {
     }
 
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {
-        let patches: Vec<Value> =
-            slots.iter().zip(infos).map(|(slot, info)| patch_of(job, slot, info)).collect::<Result<_, _>>()?;
+        let patches: Vec<Value> = slots
+            .iter()
+            .zip(infos)
+            .map(|(slot, info)| patch_of(job, slot, info))
+            .collect::<Result<_, _>>()?;
         if let Some(spec) = patches_mut(job) {
             spec.insert("replicatedJobs".to_owned(), Value::Array(patches));
         }
@@ -374,10 +409,15 @@ impl PlainKind for TrainJob {
 
     /// Counted in Jobs, as the JobSet counts them. What a patch adds counts once it is there.
     fn pods_ready(&self, job: &Value) -> bool {
-        let is_there = |name: &str| list_at(job, STATUSES).iter().any(|status| str_at(status, "/name") == name);
-        let jobs = list_at(job, JOBS).iter().filter(|it| it.get(ADDED).is_none() || is_there(str_at(it, "/name")));
+        let is_there = |name: &str| {
+            list_at(job, STATUSES).iter().any(|status| str_at(status, "/name") == name)
+        };
+        let jobs = list_at(job, JOBS)
+            .iter()
+            .filter(|it| it.get(ADDED).is_none() || is_there(str_at(it, "/name")));
         let wanted: i64 = jobs.map(replicas).sum();
-        let ready = |status: &Value| count_at(status, "/ready", 0) + count_at(status, "/succeeded", 0);
+        let ready =
+            |status: &Value| count_at(status, "/ready", 0) + count_at(status, "/succeeded", 0);
         wanted > 0 && list_at(job, STATUSES).iter().map(ready).sum::<i64>() == wanted
     }
 
@@ -385,7 +425,8 @@ impl PlainKind for TrainJob {
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
         let of = |replicated: &Value| {
             let name = str_at(replicated, "/name");
-            let status = list_at(job, STATUSES).iter().find(|status| str_at(status, "/name") == name)?;
+            let status =
+                list_at(job, STATUSES).iter().find(|status| str_at(status, "/name") == name)?;
             let succeeded = count_at(status, "/succeeded", 0);
             if succeeded <= 0 || succeeded > replicas(replicated) {
                 return None;

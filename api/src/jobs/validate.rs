@@ -7,7 +7,10 @@ use crate::{
     affinity,
     field::{FieldError, Path},
     names,
-    validate::{SUBDOMAIN_MESSAGE, admission_gated_by, admission_gated_by_update, is_subdomain, on_disconnect},
+    validate::{
+        SUBDOMAIN_MESSAGE, admission_gated_by, admission_gated_by_update, is_subdomain,
+        on_disconnect,
+    },
 };
 
 const IMMUTABLE: &str = "field is immutable";
@@ -36,13 +39,27 @@ pub struct Around {
 
 /// What is wrong with an update of a job.
 #[must_use]
-pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, around: Around) -> Vec<FieldError> {
+pub fn validate_update(
+    kind: &dyn JobKind,
+    old: &Value,
+    new: &Value,
+    around: Around,
+) -> Vec<FieldError> {
     let suspended = kind.is_suspended(new);
     let mut errors = validate_common(kind, new);
-    errors.extend(queue_name_update(old, new, suspended && !around.holds_quota, around.default_queue));
+    errors.extend(queue_name_update(
+        old,
+        new,
+        suspended && !around.holds_quota,
+        around.default_queue,
+    ));
     if kind.held() != Held::ByPods {
         // What an elastic one grows to is another Workload, and Kueue's hub says which.
-        errors.extend(prebuilt_update(old, new, suspended || (around.elastic && elastic::is_marked(old))));
+        errors.extend(prebuilt_update(
+            old,
+            new,
+            suspended || (around.elastic && elastic::is_marked(old)),
+        ));
         errors.extend(max_exec_time_update(old, new, suspended && kind.is_suspended(old)));
     }
     errors.extend(priority_class_update(old, new, suspended));
@@ -81,14 +98,23 @@ fn max_exec_time(job: &Value) -> Option<FieldError> {
     let text = meta::label(job, names::MAX_EXEC_TIME_SECONDS)?;
     let path = &meta::label_path(names::MAX_EXEC_TIME_SECONDS);
     match number::whole(text) {
-        Err(problem) => {
-            Some(FieldError::invalid(path, text, format!("{problem}: should be a whole number of seconds")))
+        Err(problem) => Some(FieldError::invalid(
+            path,
+            text,
+            format!("{problem}: should be a whole number of seconds"),
+        )),
+        Ok(seconds) => {
+            (seconds <= 0).then(|| FieldError::invalid(path, seconds, "should be greater than 0"))
         }
-        Ok(seconds) => (seconds <= 0).then(|| FieldError::invalid(path, seconds, "should be greater than 0")),
     }
 }
 
-fn queue_name_update(old: &Value, new: &Value, waits: bool, default_queue: bool) -> Vec<FieldError> {
+fn queue_name_update(
+    old: &Value,
+    new: &Value,
+    waits: bool,
+    default_queue: bool,
+) -> Vec<FieldError> {
     let (before, after) = (meta::queue_name(old), meta::queue_name(new));
     let path = &meta::label_path(names::QUEUE_NAME);
     let mut errors = Vec::new();
@@ -96,7 +122,11 @@ fn queue_name_update(old: &Value, new: &Value, waits: bool, default_queue: bool)
         errors.push(FieldError::invalid(path, after, IMMUTABLE));
     }
     if after.is_empty() && !before.is_empty() && default_queue {
-        errors.push(FieldError::invalid(path, "", "queue-name must not be empty in namespace with default queue"));
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "queue-name must not be empty in namespace with default queue",
+        ));
     }
     errors
 }
@@ -115,10 +145,16 @@ fn prebuilt_update(old: &Value, new: &Value, suspended: bool) -> Option<FieldErr
 }
 
 fn max_exec_time_update(old: &Value, new: &Value, both_suspended: bool) -> Option<FieldError> {
-    let (before, after) =
-        (meta::label(old, names::MAX_EXEC_TIME_SECONDS), meta::label(new, names::MAX_EXEC_TIME_SECONDS));
+    let (before, after) = (
+        meta::label(old, names::MAX_EXEC_TIME_SECONDS),
+        meta::label(new, names::MAX_EXEC_TIME_SECONDS),
+    );
     (!both_suspended && before != after).then(|| {
-        FieldError::invalid(&meta::label_path(names::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE)
+        FieldError::invalid(
+            &meta::label_path(names::MAX_EXEC_TIME_SECONDS),
+            after.unwrap_or_default(),
+            IMMUTABLE,
+        )
     })
 }
 
@@ -136,7 +172,11 @@ fn priority_class_update(old: &Value, new: &Value, suspended: bool) -> Option<Fi
 
 fn subdomain(path: &Path, name: &str) -> Option<FieldError> {
     if name.len() > SUBDOMAIN_MAX {
-        return Some(FieldError::invalid(path, name, format!("must be no more than {SUBDOMAIN_MAX} characters")));
+        return Some(FieldError::invalid(
+            path,
+            name,
+            format!("must be no more than {SUBDOMAIN_MAX} characters"),
+        ));
     }
     (!is_subdomain(name)).then(|| FieldError::invalid(path, name, SUBDOMAIN_MESSAGE))
 }

@@ -58,7 +58,14 @@ impl Exact {
     pub fn rounded_to_milli(self) -> Self {
         const MILLI: i128 = NANO / 1000;
         let rest = self.nanos % MILLI;
-        Self { nanos: self.nanos.saturating_add(if rest == 0 { 0 } else { rest.signum() * MILLI - rest }), ..self }
+        Self {
+            nanos: self.nanos.saturating_add(if rest == 0 {
+                0
+            } else {
+                rest.signum() * MILLI - rest
+            }),
+            ..self
+        }
     }
 
     /// The number of thousandths, rounded away from zero and clamped to 64 bits.

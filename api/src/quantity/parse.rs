@@ -35,8 +35,10 @@ pub fn parse(text: &str) -> Result<Exact, ParseQuantityError> {
     if whole.is_empty() && fraction.is_empty() {
         return Err(ParseQuantityError::Number(text.to_owned()));
     }
-    let scale = scale_of(suffix)
-        .ok_or_else(|| ParseQuantityError::Suffix { text: text.to_owned(), suffix: suffix.to_owned() })?;
+    let scale = scale_of(suffix).ok_or_else(|| ParseQuantityError::Suffix {
+        text: text.to_owned(),
+        suffix: suffix.to_owned(),
+    })?;
     let exact = magnitude(whole, fraction, scale);
     Ok(if negative { Exact { nanos: -exact.nanos, ..exact } } else { exact })
 }
@@ -74,7 +76,8 @@ fn scale_of(suffix: &str) -> Option<Scale> {
         "Ti" => Some(Scale::Two(40)),
         "Pi" => Some(Scale::Two(50)),
         "Ei" => Some(Scale::Two(60)),
-        _ => exponent(suffix.strip_prefix(['e', 'E'])?).map(|exponent| Scale::Ten(exponent, Style::Exponent)),
+        _ => exponent(suffix.strip_prefix(['e', 'E'])?)
+            .map(|exponent| Scale::Ten(exponent, Style::Exponent)),
     }
 }
 
@@ -92,7 +95,9 @@ fn exponent(text: &str) -> Option<i64> {
 /// The number without its sign.
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> Exact {
     match scale {
-        Scale::Ten(exponent, style) => Exact { nanos: decimal(whole, fraction, exponent + 9), style },
+        Scale::Ten(exponent, style) => {
+            Exact { nanos: decimal(whole, fraction, exponent + 9), style }
+        }
         Scale::Two(exponent) => {
             let nanos = binary(whole, fraction, exponent);
             // Kubernetes caps binary amounts, and writes those below one in decimal so that nothing is lost.

@@ -30,9 +30,19 @@ use super::*;
 #[case::an_exponent_that_is_no_multiple_of_three("1e2", 100, 100_000, "100")]
 #[case::a_negative_exponent("5e-3", 1, 5, "5e-3")]
 #[case::an_exponent_with_a_plus("1e+3", 1000, 1_000_000, "1e3")]
-#[case::twenty_seven_digits("999999999999999999999999999", i64::MAX, i64::MAX, "999999999999999999999999999")]
+#[case::twenty_seven_digits(
+    "999999999999999999999999999",
+    i64::MAX,
+    i64::MAX,
+    "999999999999999999999999999"
+)]
 #[case::beyond_all_use("1e30", i64::MAX, i64::MAX, "170141183460469231731687303715884105727e-9")]
-#[case::an_absurd_exponent("1e999999999", i64::MAX, i64::MAX, "170141183460469231731687303715884105727e-9")]
+#[case::an_absurd_exponent(
+    "1e999999999",
+    i64::MAX,
+    i64::MAX,
+    "170141183460469231731687303715884105727e-9"
+)]
 #[case::zero_with_an_absurd_exponent("0e999999999", 0, 0, "0")]
 #[case::an_absurdly_small_one("1e-999999999", 1, 1, "1e-9")]
 #[case::binary_is_capped("9Ei", i64::MAX, i64::MAX, "9223372036854775807")]
@@ -40,7 +50,12 @@ use super::*;
 #[case::negative("-1", -1, -1000, "-1")]
 #[case::negative_rounds_away_from_zero("-1500m", -2, -1500, "-1500m")]
 #[case::bytes_that_only_ten_divides("2000Ki", 2_048_000, 2_048_000_000, "2000Ki")]
-fn read_rounded_and_written(#[case] text: &str, #[case] value: i64, #[case] milli: i64, #[case] canonical: &str) {
+fn read_rounded_and_written(
+    #[case] text: &str,
+    #[case] value: i64,
+    #[case] milli: i64,
+    #[case] canonical: &str,
+) {
     let exact = parse(text).unwrap();
     assert_eq!((exact.value(), exact.milli_value()), (value, milli));
     assert_eq!(exact.to_string(), canonical);

@@ -7,7 +7,8 @@ use super::schema as edit;
 use crate::field::FieldError;
 
 /// Names of [`MAY_STOP_SEARCH`] that v1beta1 knows as well, each with the field that it belongs to.
-const OLD_POLICIES: [(&str, &str); 2] = [("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")];
+const OLD_POLICIES: [(&str, &str); 2] =
+    [("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")];
 const MAY_STOP_SEARCH: &str = "MayStopSearch";
 
 pub(super) fn schema(root: &mut Value) {
@@ -30,7 +31,11 @@ pub(super) fn schema(root: &mut Value) {
     super::remove(Some(&mut *strategy), "required");
     super::remove(Some(edit::at(strategy, "admissionChecks")), "minItems");
     let quantity = edit::at(root, "status.flavorsUsage.[].resources.[].total").clone();
-    edit::set(root, "status.fairSharing.admissionFairSharingStatus", edit::admission_fair_sharing_status(&quantity));
+    edit::set(
+        root,
+        "status.fairSharing.admissionFairSharingStatus",
+        edit::admission_fair_sharing_status(&quantity),
+    );
     edit::set(root, "status.pendingWorkloadsStatus", pending_workloads_status());
 }
 

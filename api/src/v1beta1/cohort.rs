@@ -8,7 +8,11 @@ use crate::field::FieldError;
 pub(super) fn schema(root: &mut Value) {
     let quantity = edit::at(root, "spec.fairSharing.weight")["pattern"].clone();
     let quantity = serde_json::json!({"x-kubernetes-int-or-string": true, "pattern": quantity});
-    edit::set(root, "status.fairSharing.admissionFairSharingStatus", edit::admission_fair_sharing_status(&quantity));
+    edit::set(
+        root,
+        "status.fairSharing.admissionFairSharingStatus",
+        edit::admission_fair_sharing_status(&quantity),
+    );
 }
 
 pub(super) fn to_v1beta2(object: &mut Value) -> Result<(), FieldError> {

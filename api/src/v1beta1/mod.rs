@@ -66,19 +66,28 @@ const KINDS: [Kind; 11] = [
         name: "ClusterQueue",
         plural: "clusterqueues",
         schema: cluster_queue::schema,
-        conversion: Some(Conversion { to_v1beta2: cluster_queue::to_v1beta2, to_v1beta1: cluster_queue::to_v1beta1 }),
+        conversion: Some(Conversion {
+            to_v1beta2: cluster_queue::to_v1beta2,
+            to_v1beta1: cluster_queue::to_v1beta1,
+        }),
     },
     Kind {
         name: "Cohort",
         plural: "cohorts",
         schema: cohort::schema,
-        conversion: Some(Conversion { to_v1beta2: cohort::to_v1beta2, to_v1beta1: cohort::to_v1beta1 }),
+        conversion: Some(Conversion {
+            to_v1beta2: cohort::to_v1beta2,
+            to_v1beta1: cohort::to_v1beta1,
+        }),
     },
     Kind {
         name: "LocalQueue",
         plural: "localqueues",
         schema: local_queue::schema,
-        conversion: Some(Conversion { to_v1beta2: local_queue::to_v1beta2, to_v1beta1: local_queue::to_v1beta1 }),
+        conversion: Some(Conversion {
+            to_v1beta2: local_queue::to_v1beta2,
+            to_v1beta1: local_queue::to_v1beta1,
+        }),
     },
     Kind {
         name: "MultiKueueCluster",
@@ -95,16 +104,29 @@ const KINDS: [Kind; 11] = [
         schema: multi_kueue_config::schema,
         conversion: None,
     },
-    Kind { name: "ProvisioningRequestConfig", plural: "provisioningrequestconfigs", schema: same, conversion: None },
+    Kind {
+        name: "ProvisioningRequestConfig",
+        plural: "provisioningrequestconfigs",
+        schema: same,
+        conversion: None,
+    },
     Kind { name: "ResourceFlavor", plural: "resourceflavors", schema: same, conversion: None },
     Kind { name: "Topology", plural: "topologies", schema: same, conversion: None },
     Kind {
         name: "Workload",
         plural: "workloads",
         schema: workload::schema,
-        conversion: Some(Conversion { to_v1beta2: workload::to_v1beta2, to_v1beta1: workload::to_v1beta1 }),
+        conversion: Some(Conversion {
+            to_v1beta2: workload::to_v1beta2,
+            to_v1beta1: workload::to_v1beta1,
+        }),
     },
-    Kind { name: "WorkloadPriorityClass", plural: "workloadpriorityclasses", schema: same, conversion: None },
+    Kind {
+        name: "WorkloadPriorityClass",
+        plural: "workloadpriorityclasses",
+        schema: same,
+        conversion: None,
+    },
 ];
 
 fn same(_: &mut Value) {}
@@ -122,11 +144,17 @@ pub fn differs(kind: &str) -> bool {
 
 /// The names of the CustomResourceDefinitions whose kinds [differ](differs), such as `workloads.kueue.x-k8s.io`.
 pub fn differing_definitions() -> impl Iterator<Item = String> {
-    KINDS.iter().filter(|kind| kind.conversion.is_some()).map(|kind| format!("{}.{}", kind.plural, v1beta2::GROUP))
+    KINDS
+        .iter()
+        .filter(|kind| kind.conversion.is_some())
+        .map(|kind| format!("{}.{}", kind.plural, v1beta2::GROUP))
 }
 
 /// v1beta1 of a kind, made from its v1beta2. It is served from the start only where no webhook is needed for it.
-pub(crate) fn version(kind_name: &str, v1beta2: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+pub(crate) fn version(
+    kind_name: &str,
+    v1beta2: &CustomResourceDefinitionVersion,
+) -> CustomResourceDefinitionVersion {
     let mut version = CustomResourceDefinitionVersion {
         name: VERSION.into(),
         served: !differs(kind_name),
@@ -170,7 +198,9 @@ pub struct ConversionError {
 pub fn convert(mut object: Value, desired: &str) -> Result<Value, ConversionError> {
     match convert_in_place(&mut object, desired) {
         Ok(()) => Ok(object),
-        Err(field) => Err(ConversionError { object: named(&object), desired: desired.to_owned(), field }),
+        Err(field) => {
+            Err(ConversionError { object: named(&object), desired: desired.to_owned(), field })
+        }
     }
 }
 

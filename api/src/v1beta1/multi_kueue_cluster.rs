@@ -21,8 +21,10 @@ pub(super) fn schema(root: &mut Value) {
     }
     for rule in source["x-kubernetes-validations"].as_array().into_iter().flatten() {
         let text = |field: &str| rule[field].as_str().unwrap_or_default();
-        let rule =
-            text("rule").replace("has(self.kubeConfig)", "has(self.kubeConfig) && self.kubeConfig.location != ''");
+        let rule = text("rule").replace(
+            "has(self.kubeConfig)",
+            "has(self.kubeConfig) && self.kubeConfig.location != ''",
+        );
         edit::add_rule(spec, &rule, text("message"));
     }
 }
@@ -36,7 +38,8 @@ pub(super) fn to_v1beta2(object: &mut Value) -> Result<(), FieldError> {
         }
     }
     // Kueue writes one without a location where there is another way.
-    if source.get("kubeConfig").is_some_and(|it| it["location"].as_str().is_none_or(str::is_empty)) {
+    if source.get("kubeConfig").is_some_and(|it| it["location"].as_str().is_none_or(str::is_empty))
+    {
         source.remove("kubeConfig");
     }
     spec.insert("clusterSource".to_owned(), Value::Object(source));
@@ -63,8 +66,12 @@ mod tests {
     #[test]
     fn a_kubeconfig_that_is_nowhere_is_none() {
         let empty = json!({"location": "", "locationType": ""});
-        let mut object = json!({"spec": {"kubeConfig": empty, "clusterProfileRef": {"name": "east"}}});
+        let mut object =
+            json!({"spec": {"kubeConfig": empty, "clusterProfileRef": {"name": "east"}}});
         to_v1beta2(&mut object).unwrap();
-        assert_eq!(object, json!({"spec": {"clusterSource": {"clusterProfileRef": {"name": "east"}}}}));
+        assert_eq!(
+            object,
+            json!({"spec": {"clusterSource": {"clusterProfileRef": {"name": "east"}}}})
+        );
     }
 }

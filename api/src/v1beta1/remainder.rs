@@ -58,12 +58,16 @@ impl Kept {
     fn fit(mut self) -> (Option<String>, Option<String>) {
         let mut dropped = Vec::new();
         let mut written = self.text();
-        while let Some(length) = written.as_ref().map(String::len).filter(|length| *length > LONGEST) {
+        while let Some(length) =
+            written.as_ref().map(String::len).filter(|length| *length > LONGEST)
+        {
             let part = if self.status.take().is_some() { "status" } else { "spec" };
             if part == "spec" {
                 self.spec = None;
             }
-            dropped.push(format!("{part}: what only v1beta1 can say is not kept, {length} bytes of {LONGEST} at most"));
+            dropped.push(format!(
+                "{part}: what only v1beta1 can say is not kept, {length} bytes of {LONGEST} at most"
+            ));
             written = self.text();
         }
         (written, Some(dropped.join("; ")).filter(|said| !said.is_empty()))
@@ -80,7 +84,8 @@ pub(super) fn to_v1beta1(object: &mut Value, conversion: &Conversion) -> Result<
     let kept = take(object);
     let of = kept.status.as_ref().map(|_| fingerprint(&object["status"]));
     (conversion.to_v1beta1)(object)?;
-    let status = kept.status.filter(|status| Some(&status.of) == of.as_ref()).map(|status| status.patch);
+    let status =
+        kept.status.filter(|status| Some(&status.of) == of.as_ref()).map(|status| status.patch);
     for (part, patch) in [("spec", kept.spec), ("status", status)] {
         let Some(patch) = patch else { continue };
         let mut said = object.clone();
@@ -110,11 +115,15 @@ fn annotate(object: &mut Value, name: &str, text: String) {
 
 /// Takes the annotation off. One that cannot be read is not ours and stays.
 fn take(object: &mut Value) -> Kept {
-    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+    let Some(annotations) =
+        object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    else {
         return Kept::default();
     };
     let text = annotations.get(names::V1BETA1).and_then(Value::as_str);
-    let Some(kept) = text.and_then(|text| serde_json::from_str(text).ok()) else { return Kept::default() };
+    let Some(kept) = text.and_then(|text| serde_json::from_str(text).ok()) else {
+        return Kept::default();
+    };
     annotations.remove(names::V1BETA1);
     if annotations.is_empty() {
         super::remove(object.get_mut("metadata"), "annotations");
@@ -128,10 +137,11 @@ fn difference(from: &Value, to: &Value) -> Option<Value> {
         return None;
     }
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return Some(to.clone()) };
-    let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), Value::Null));
-    let changed = to
-        .iter()
-        .filter_map(|(name, to)| Some((name.clone(), difference(from.get(name).unwrap_or(&Value::Null), to)?)));
+    let gone =
+        from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), Value::Null));
+    let changed = to.iter().filter_map(|(name, to)| {
+        Some((name.clone(), difference(from.get(name).unwrap_or(&Value::Null), to)?))
+    });
     Some(Value::Object(gone.chain(changed).collect()))
 }
 
@@ -196,7 +206,11 @@ mod tests {
     #[case::an_empty_object_more(json!({}), json!({"a": {}}), Some(json!({"a": {}})))]
     #[case::a_list_is_one_value(json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]})))]
     #[case::deep(json!({"a": {"b": 1, "c": 1}}), json!({"a": {"b": 2, "c": 1}}), Some(json!({"a": {"b": 2}})))]
-    fn merge_patches_lead_from_one_to_the_other(#[case] from: Value, #[case] to: Value, #[case] patch: Option<Value>) {
+    fn merge_patches_lead_from_one_to_the_other(
+        #[case] from: Value,
+        #[case] to: Value,
+        #[case] patch: Option<Value>,
+    ) {
         assert_eq!(difference(&from, &to), patch);
         let mut target = from;
         if let Some(patch) = &patch {
@@ -225,7 +239,8 @@ mod tests {
             );
             assert!(text.len() <= LONGEST);
             let said = said.unwrap_or_default();
-            let named: Vec<&str> = said.split("; ").filter_map(|it| Some(it.split_once(':')?.0)).collect();
+            let named: Vec<&str> =
+                said.split("; ").filter_map(|it| Some(it.split_once(':')?.0)).collect();
             assert_eq!(named, dropped, "{sentence}");
         }
         let (text, said) = Kept { spec: Some(long(LONGEST)), status: None }.fit();

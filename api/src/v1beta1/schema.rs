@@ -20,7 +20,8 @@ pub(super) fn rename(root: &mut Value, path: &str, to: &str) {
     let (parent, from) = path.rsplit_once('.').unwrap_or(("", path));
     let parent = if parent.is_empty() { root } else { at(root, parent) };
     super::rename(parent.get_mut("properties"), from, to);
-    for name in parent["required"].as_array_mut().into_iter().flatten().filter(|name| *name == from) {
+    for name in parent["required"].as_array_mut().into_iter().flatten().filter(|name| *name == from)
+    {
         *name = to.into();
     }
 }
@@ -49,7 +50,10 @@ pub(super) fn add_rule(schema: &mut Value, rule: &str, message: &str) {
 
 /// Takes away the rules that contain a text.
 pub(super) fn drop_rules(schema: &mut Value, with: &str) {
-    let Some(rules) = schema.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut) else { return };
+    let Some(rules) = schema.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut)
+    else {
+        return;
+    };
     rules.retain(|rule| !rule["rule"].as_str().unwrap_or_default().contains(with));
     if rules.is_empty() {
         super::remove(Some(schema), "x-kubernetes-validations");

@@ -7,8 +7,9 @@ use super::schema as edit;
 use crate::{
     field::{FieldError, Path},
     v1beta2::{
-        MAX_DOMAINS, TopologyAssignment, TopologyAssignmentSlice, TopologyAssignmentSliceLevelIndividualValues,
-        TopologyAssignmentSliceLevelValues, TopologyAssignmentSlicePodCounts,
+        MAX_DOMAINS, TopologyAssignment, TopologyAssignmentSlice,
+        TopologyAssignmentSliceLevelIndividualValues, TopologyAssignmentSliceLevelValues,
+        TopologyAssignmentSlicePodCounts,
     },
 };
 
@@ -71,13 +72,19 @@ pub(super) fn to_v1beta2(assignment: &Value, path: &Path) -> Result<Value, Field
 fn slice(levels: usize, domains: &[Domain]) -> TopologyAssignmentSlice {
     let first = domains.first().map(|domain| domain.count);
     let same = domains.iter().all(|domain| Some(domain.count) == first);
-    let individual = if same { Vec::new() } else { domains.iter().map(|domain| domain.count).collect() };
-    let values = |level: usize| -> Vec<&str> { domains.iter().map(|domain| domain.values[level].as_str()).collect() };
+    let individual =
+        if same { Vec::new() } else { domains.iter().map(|domain| domain.count).collect() };
+    let values = |level: usize| -> Vec<&str> {
+        domains.iter().map(|domain| domain.values[level].as_str()).collect()
+    };
     TopologyAssignmentSlice {
         // A chunk is never longer than MAX_DOMAINS.
         domain_count: i32::try_from(domains.len()).unwrap_or(i32::MAX),
         values_per_level: (0..levels).map(|level| packed(&values(level))).collect(),
-        pod_counts: TopologyAssignmentSlicePodCounts { universal: first.filter(|_| same), individual },
+        pod_counts: TopologyAssignmentSlicePodCounts {
+            universal: first.filter(|_| same),
+            individual,
+        },
     }
 }
 
@@ -85,17 +92,29 @@ fn slice(levels: usize, domains: &[Domain]) -> TopologyAssignmentSlice {
 fn packed(values: &[&str]) -> TopologyAssignmentSliceLevelValues {
     let first = values.first().copied().unwrap_or_default();
     if values.iter().all(|value| *value == first) {
-        return TopologyAssignmentSliceLevelValues { universal: Some(first.to_owned()), individual: None };
+        return TopologyAssignmentSliceLevelValues {
+            universal: Some(first.to_owned()),
+            individual: None,
+        };
     }
-    let prefix = values.iter().fold(first, |prefix, value| &prefix[..common(prefix.chars(), value.chars())]);
+    let prefix =
+        values.iter().fold(first, |prefix, value| &prefix[..common(prefix.chars(), value.chars())]);
     // Of what is left of each, so that the two never overlap.
     let mut suffix = &first[prefix.len()..];
     for value in values {
-        suffix = &suffix[suffix.len() - common(suffix.chars().rev(), value[prefix.len()..].chars().rev())..];
+        suffix = &suffix
+            [suffix.len() - common(suffix.chars().rev(), value[prefix.len()..].chars().rev())..];
     }
-    let roots = values.iter().map(|value| value[prefix.len()..value.len() - suffix.len()].to_owned()).collect();
+    let roots = values
+        .iter()
+        .map(|value| value[prefix.len()..value.len() - suffix.len()].to_owned())
+        .collect();
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let individual = TopologyAssignmentSliceLevelIndividualValues { prefix: some(prefix), suffix: some(suffix), roots };
+    let individual = TopologyAssignmentSliceLevelIndividualValues {
+        prefix: some(prefix),
+        suffix: some(suffix),
+        roots,
+    };
     TopologyAssignmentSliceLevelValues { universal: None, individual: Some(individual) }
 }
 
@@ -111,11 +130,19 @@ pub(super) fn to_v1beta1(assignment: &Value, path: &Path) -> Result<Value, Field
         let path = path.child("slices").index(index);
         let count = usize::try_from(slice.domain_count).unwrap_or_default();
         if count > MAX_DOMAINS - domains.len() {
-            return Err(FieldError::too_many(&path.child("domainCount"), domains.len() + count, MAX_DOMAINS));
+            return Err(FieldError::too_many(
+                &path.child("domainCount"),
+                domains.len() + count,
+                MAX_DOMAINS,
+            ));
         }
         if slice.values_per_level.len() != levels.len() {
             let detail = format!("must have as many items as levels, {}", levels.len());
-            return Err(FieldError::invalid(&path.child("valuesPerLevel"), slice.values_per_level.len(), detail));
+            return Err(FieldError::invalid(
+                &path.child("valuesPerLevel"),
+                slice.values_per_level.len(),
+                detail,
+            ));
         }
         for at in 0..count {
             domains.push(domain(slice, at, &path)?);
@@ -127,7 +154,8 @@ pub(super) fn to_v1beta1(assignment: &Value, path: &Path) -> Result<Value, Field
 fn domain(slice: &TopologyAssignmentSlice, at: usize, path: &Path) -> Result<Domain, FieldError> {
     let counts = &slice.pod_counts;
     let count = counts.universal.or_else(|| counts.individual.get(at).copied());
-    let count = count.ok_or_else(|| FieldError::required(&path.child("podCounts"), "one for each domain"))?;
+    let count = count
+        .ok_or_else(|| FieldError::required(&path.child("podCounts"), "one for each domain"))?;
     let values = slice.values_per_level.iter().enumerate().map(|(level, values)| {
         let path = path.child("valuesPerLevel").index(level);
         value(values, at).ok_or_else(|| FieldError::required(&path, "one for each domain"))

@@ -63,7 +63,10 @@ pub(super) fn schema(root: &mut Value) {
          kueue.x-k8s.io/workloadpriorityclass",
     );
     edit::rename(root, "status.accumulatedPastExecutionTimeSeconds", ACCUMULATED);
-    topology_assignment::schema(edit::at(root, "status.admission.podSetAssignments.[].topologyAssignment"));
+    topology_assignment::schema(edit::at(
+        root,
+        "status.admission.podSetAssignments.[].topologyAssignment",
+    ));
 }
 
 pub(super) fn to_v1beta2(object: &mut Value) -> Result<(), FieldError> {
@@ -116,7 +119,8 @@ fn assignments(
     convert: impl Fn(&Value, &Path) -> Result<Value, FieldError>,
 ) -> Result<(), FieldError> {
     let path = Path::new("status").child("admission").child("podSetAssignments");
-    let all = object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
+    let all =
+        object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
     for (index, pod_set) in all.into_iter().flatten().enumerate() {
         if let Some(assignment) = pod_set.get_mut("topologyAssignment") {
             *assignment = convert(assignment, &path.index(index).child("topologyAssignment"))?;

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AdmissionScope, ClusterAffinity, ClusterQueuePreemption, FairSharing, FairSharingStatus, FlavorFungibility,
-    FlavorUsage, OnDisconnect, ResourceGroup,
+    AdmissionScope, ClusterAffinity, ClusterQueuePreemption, FairSharing, FairSharingStatus,
+    FlavorFungibility, FlavorUsage, OnDisconnect, ResourceGroup,
 };
 use crate::schema;
 

@@ -51,7 +51,12 @@ impl OnDisconnect {
     /// [`Self::after`] as a time; none if nothing, or nothing that can be read, is said.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
-        self.after.as_deref()?.parse::<GoDuration>().ok().filter(|after| !after.is_negative()).map(GoDuration::std)
+        self.after
+            .as_deref()?
+            .parse::<GoDuration>()
+            .ok()
+            .filter(|after| !after.is_negative())
+            .map(GoDuration::std)
     }
 }
 
@@ -60,7 +65,8 @@ impl FromStr for OnDisconnect {
     type Err = ParseOnDisconnectError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (policy, after) = text.split_once('/').map_or((text, None), |(policy, after)| (policy, Some(after)));
+        let (policy, after) =
+            text.split_once('/').map_or((text, None), |(policy, after)| (policy, Some(after)));
         let policy = match policy {
             "Hold" if after.is_none() => DisconnectPolicy::Hold,
             "Fence" => DisconnectPolicy::Fence,

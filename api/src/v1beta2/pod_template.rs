@@ -58,7 +58,11 @@ impl PodTemplate {
         if self.tree.is_none() && !self.text.contains("\"resourceClaimTemplateName\"") {
             return Vec::new();
         }
-        let claims = self.parse().ok().and_then(|template| template.spec?.resource_claims).unwrap_or_default();
+        let claims = self
+            .parse()
+            .ok()
+            .and_then(|template| template.spec?.resource_claims)
+            .unwrap_or_default();
         claims.into_iter().filter_map(|claim| claim.resource_claim_template_name).collect()
     }
 
@@ -110,7 +114,10 @@ impl Serialize for PodTemplate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.tree {
             Some(tree) => tree.serialize(serializer),
-            None => serde_transcode::transcode(&mut serde_json::Deserializer::from_str(&self.text), serializer),
+            None => serde_transcode::transcode(
+                &mut serde_json::Deserializer::from_str(&self.text),
+                serializer,
+            ),
         }
     }
 }
@@ -238,7 +245,10 @@ mod tests {
         assert_eq!(serde_json::to_string(&read()).unwrap(), READ);
         let value: Value = serde_json::from_str(READ).unwrap();
         assert_eq!(serde_json::to_value(read()).unwrap(), value);
-        assert_eq!(serde_json::from_value::<PodTemplate>(value.clone()).unwrap().value().into_owned(), value);
+        assert_eq!(
+            serde_json::from_value::<PodTemplate>(value.clone()).unwrap().value().into_owned(),
+            value
+        );
     }
 
     proptest! {
@@ -276,7 +286,10 @@ mod tests {
     fn what_has_another_shape_is_told_without_a_place_in_the_text() {
         let template: PodTemplate = serde_json::from_str(r#"{"spec":{"containers":7}}"#).unwrap();
         let said = template.parse().unwrap_err().to_string();
-        assert_eq!(said, PodTemplate::from(json!({"spec": {"containers": 7}})).parse().unwrap_err().to_string());
+        assert_eq!(
+            said,
+            PodTemplate::from(json!({"spec": {"containers": 7}})).parse().unwrap_err().to_string()
+        );
         assert!(!said.contains("line"), "{said}");
     }
 }

@@ -43,7 +43,8 @@ impl TopologyAssignmentSlice {
     fn domains(&self) -> impl Iterator<Item = Domain> {
         let count = usize::try_from(self.domain_count).unwrap_or_default();
         (0..count).map_while(|at| {
-            let values = self.values_per_level.iter().map(|values| values.at(at)).collect::<Option<_>>()?;
+            let values =
+                self.values_per_level.iter().map(|values| values.at(at)).collect::<Option<_>>()?;
             Some(Domain { values, count: self.pod_counts.at(at)? })
         })
     }
@@ -170,8 +171,7 @@ mod tests {
 
     #[test]
     fn what_stands_for_very_many_domains_is_read_up_to_a_bound() {
-        let slice =
-            json!({"domainCount": i32::MAX, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"universal": 1}});
+        let slice = json!({"domainCount": i32::MAX, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"universal": 1}});
         let assignment: TopologyAssignment =
             serde_json::from_value(json!({"levels": ["l"], "slices": [slice]})).unwrap();
         assert_eq!(assignment.domains().count(), MAX_DOMAINS);

@@ -133,12 +133,20 @@ pub enum PriorityClassKind {
 impl PriorityClassRef {
     /// A WorkloadPriorityClass of this name.
     pub fn workload(name: impl Into<String>) -> Self {
-        Self { group: PriorityClassGroup::Kueue, kind: PriorityClassKind::WorkloadPriorityClass, name: name.into() }
+        Self {
+            group: PriorityClassGroup::Kueue,
+            kind: PriorityClassKind::WorkloadPriorityClass,
+            name: name.into(),
+        }
     }
 
     /// A PriorityClass of this name.
     pub fn pod(name: impl Into<String>) -> Self {
-        Self { group: PriorityClassGroup::Scheduling, kind: PriorityClassKind::PriorityClass, name: name.into() }
+        Self {
+            group: PriorityClassGroup::Scheduling,
+            kind: PriorityClassKind::PriorityClass,
+            name: name.into(),
+        }
     }
 }
 
@@ -171,7 +179,13 @@ pub struct PodSet {
 
 impl Default for PodSet {
     fn default() -> Self {
-        Self { name: main(), template: PodTemplate::default(), count: 1, min_count: None, topology_request: None }
+        Self {
+            name: main(),
+            template: PodTemplate::default(),
+            count: 1,
+            min_count: None,
+            topology_request: None,
+        }
     }
 }
 

@@ -39,7 +39,9 @@ pub struct AdmissionCheckState {
 }
 
 /// How an admission check stands.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord,
+)]
 #[schemars(inline)]
 pub enum CheckState {
     /// Not judged yet.

@@ -15,7 +15,12 @@ use serde::{Deserialize, Serialize};
     shortname = "wpc",
     derive = "PartialEq",
     derive = "Default",
-    printcolumn(name = "Value", type_ = "integer", json_path = ".value", description = "The priority")
+    printcolumn(
+        name = "Value",
+        type_ = "integer",
+        json_path = ".value",
+        description = "The priority"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadPriorityClassFields {

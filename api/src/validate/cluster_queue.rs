@@ -26,12 +26,25 @@ pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
 /// What must hold of a changed ClusterQueue. Admission checks for unknown flavors are let through where they were there
 /// before, unless a gate says otherwise.
 #[must_use]
-pub fn cluster_queue_update(queue: &ClusterQueue, old: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
+pub fn cluster_queue_update(
+    queue: &ClusterQueue,
+    old: &ClusterQueue,
+    gates: Gates,
+) -> Vec<FieldError> {
     let mut errors = spec(&queue.spec, gates);
-    check_flavors(&queue.spec, (!gates.reject_invalid_on_flavors).then_some(&old.spec), &mut errors);
+    check_flavors(
+        &queue.spec,
+        (!gates.reject_invalid_on_flavors).then_some(&old.spec),
+        &mut errors,
+    );
     if queue.spec.concurrent_admission_policy != old.spec.concurrent_admission_policy {
-        let value = serde_json::to_value(&queue.spec.concurrent_admission_policy).unwrap_or_default();
-        errors.push(FieldError::invalid(&Path::new("spec").child("concurrentAdmissionPolicy"), value, IMMUTABLE));
+        let value =
+            serde_json::to_value(&queue.spec.concurrent_admission_policy).unwrap_or_default();
+        errors.push(FieldError::invalid(
+            &Path::new("spec").child("concurrentAdmissionPolicy"),
+            value,
+            IMMUTABLE,
+        ));
     }
     errors
 }
@@ -58,9 +71,11 @@ fn spec(spec: &ClusterQueueSpec, gates: Gates) -> Vec<FieldError> {
 
 fn cluster_affinity(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(affinity) = &spec.cluster_affinity else { return };
-    for (part, rule) in
-        [("required", &affinity.required), ("preferred", &affinity.preferred), ("excluded", &affinity.excluded)]
-    {
+    for (part, rule) in [
+        ("required", &affinity.required),
+        ("preferred", &affinity.preferred),
+        ("excluded", &affinity.excluded),
+    ] {
         let (Some(rule), path) = (rule, path.child(part)) else { continue };
         for (index, name) in rule.names.iter().enumerate().filter(|(_, name)| !is_subdomain(name)) {
             let detail = "must be the name of a MultiKueueCluster";
@@ -87,8 +102,14 @@ fn preemption(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<FieldError>
         && (fungibility.when_can_borrow != next || fungibility.when_can_preempt != next)
     {
         let name = format!("{preference:?}");
-        let detail = format!("preference {name:?} requires both whenCanBorrow and whenCanPreempt to be TryNextFlavor");
-        errors.push(FieldError::invalid(&path.child("flavorFungibility").child("preference"), name, detail));
+        let detail = format!(
+            "preference {name:?} requires both whenCanBorrow and whenCanPreempt to be TryNextFlavor"
+        );
+        errors.push(FieldError::invalid(
+            &path.child("flavorFungibility").child("preference"),
+            name,
+            detail,
+        ));
     }
 }
 
@@ -98,15 +119,18 @@ fn totals(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<FieldError>) {
     let resources: usize = groups.iter().map(|group| group.covered_resources.len()).sum();
     for (what, total) in [("flavors", flavors), ("covered resources", resources)] {
         if total > 256 {
-            let detail = format!("total number of {what} across all resourceGroups must be ≤ 256, got {total}");
+            let detail = format!(
+                "total number of {what} across all resourceGroups must be ≤ 256, got {total}"
+            );
             errors.push(FieldError::invalid(path, total, detail));
         }
     }
     for (index, group) in groups.iter().enumerate() {
         let total: usize = group.flavors.iter().map(|flavor| flavor.resources.len()).sum();
         if total > 512 {
-            let detail =
-                format!("number of flavor-resource combinations in a resourceGroup must be ≤ 512, got {total}");
+            let detail = format!(
+                "number of flavor-resource combinations in a resourceGroup must be ≤ 512, got {total}"
+            );
             errors.push(FieldError::invalid(&path.index(index), total, detail));
         }
     }
@@ -132,24 +156,38 @@ fn concurrent_admission(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<F
         let path = path.child("concurrentAdmissionPolicy").child("migration").child("constraints");
         let mode = policy.migration.mode;
         if mode != ConcurrentAdmissionMigrationMode::TryPreferredFlavors {
-            let detail = format!("may only be set when migration.mode is \"TryPreferredFlavors\" (got \"{mode:?}\")");
+            let detail = format!(
+                "may only be set when migration.mode is \"TryPreferredFlavors\" (got \"{mode:?}\")"
+            );
             errors.push(FieldError::forbidden(&path, &detail));
         } else if let Some(flavor) = &constraints.last_acceptable_flavor_name {
             let known: Vec<&str> = flavors(spec).into_iter().collect();
             if !known.contains(&flavor.as_str()) {
-                let detail = format!("must be one of the flavors defined in the ClusterQueue: [{}]", known.join(" "));
-                errors.push(FieldError::invalid(&path.child("lastAcceptableFlavorName"), flavor, detail));
+                let detail = format!(
+                    "must be one of the flavors defined in the ClusterQueue: [{}]",
+                    known.join(" ")
+                );
+                errors.push(FieldError::invalid(
+                    &path.child("lastAcceptableFlavorName"),
+                    flavor,
+                    detail,
+                ));
             }
         }
     }
     if spec.queueing_strategy == QueueingStrategy::StrictFIFO {
-        let detail = "StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined";
+        let detail =
+            "StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined";
         errors.push(FieldError::invalid(&path.child("queueingStrategy"), "StrictFIFO", detail));
     }
 }
 
 fn flavors(spec: &ClusterQueueSpec) -> BTreeSet<&str> {
-    spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect()
+    spec.resource_groups
+        .iter()
+        .flat_map(|group| &group.flavors)
+        .map(|flavor| flavor.name.as_str())
+        .collect()
 }
 
 /// The flavors that a check of this name was for.
@@ -160,11 +198,17 @@ fn on_flavors<'a>(spec: &'a ClusterQueueSpec, check: &str) -> Option<BTreeSet<&'
 }
 
 /// Checks name flavors of the queue.
-fn check_flavors(spec: &ClusterQueueSpec, old: Option<&ClusterQueueSpec>, errors: &mut Vec<FieldError>) {
+fn check_flavors(
+    spec: &ClusterQueueSpec,
+    old: Option<&ClusterQueueSpec>,
+    errors: &mut Vec<FieldError>,
+) {
     let known = flavors(spec);
     let old = old.filter(|old| flavors(old) == known);
     let path = Path::new("spec").child("admissionChecksStrategy").child("admissionChecks");
-    for (index, rule) in spec.admission_checks_strategy.iter().flat_map(|all| &all.admission_checks).enumerate() {
+    for (index, rule) in
+        spec.admission_checks_strategy.iter().flat_map(|all| &all.admission_checks).enumerate()
+    {
         let now: BTreeSet<&str> = rule.on_flavors.iter().map(String::as_str).collect();
         if old.and_then(|old| on_flavors(old, &rule.name)).is_some_and(|before| before == now) {
             continue;

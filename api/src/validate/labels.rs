@@ -19,9 +19,11 @@ const ANNOTATIONS_BYTES: usize = 256 * 1024;
 pub fn is_subdomain(text: &str) -> bool {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= 253
-        && text
-            .split('.')
-            .all(|label| label.starts_with(edge) && label.ends_with(edge) && label.chars().all(|c| edge(c) || c == '-'))
+        && text.split('.').all(|label| {
+            label.starts_with(edge)
+                && label.ends_with(edge)
+                && label.chars().all(|c| edge(c) || c == '-')
+        })
 }
 
 /// Whether a text is a non-empty name of letters and digits with `-`, `_` and `.` within.
@@ -38,8 +40,12 @@ pub fn label_key_error(key: &str) -> Option<String> {
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
         ["", _] => return Some("prefix part must be non-empty".to_owned()),
-        [prefix, _] if prefix.len() > 253 => return Some("prefix part must be no more than 253 bytes".to_owned()),
-        [prefix, _] if !is_subdomain(prefix) => return Some(format!("prefix part {SUBDOMAIN_MESSAGE}")),
+        [prefix, _] if prefix.len() > 253 => {
+            return Some("prefix part must be no more than 253 bytes".to_owned());
+        }
+        [prefix, _] if !is_subdomain(prefix) => {
+            return Some(format!("prefix part {SUBDOMAIN_MESSAGE}"));
+        }
         [_, name] => *name,
         _ => return Some(KEY_MESSAGE.to_owned()),
     };
@@ -73,7 +79,11 @@ pub(super) fn value(value: &str, path: &Path, errors: &mut Vec<FieldError>) {
 }
 
 /// Labels have valid keys and values.
-pub fn labels<'a>(map: impl IntoIterator<Item = (&'a str, &'a str)>, path: &Path, errors: &mut Vec<FieldError>) {
+pub fn labels<'a>(
+    map: impl IntoIterator<Item = (&'a str, &'a str)>,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     for (name, text) in map {
         key(name, path, errors);
         value(text, path, errors);
@@ -81,7 +91,11 @@ pub fn labels<'a>(map: impl IntoIterator<Item = (&'a str, &'a str)>, path: &Path
 }
 
 /// Annotations have valid keys and are not too large together.
-pub fn annotations<'a>(map: impl IntoIterator<Item = (&'a str, &'a str)>, path: &Path, errors: &mut Vec<FieldError>) {
+pub fn annotations<'a>(
+    map: impl IntoIterator<Item = (&'a str, &'a str)>,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     let mut bytes = 0;
     for (name, text) in map {
         bytes += name.len() + text.len();
@@ -90,13 +104,17 @@ pub fn annotations<'a>(map: impl IntoIterator<Item = (&'a str, &'a str)>, path: 
         }
     }
     if bytes > ANNOTATIONS_BYTES {
-        errors.push(FieldError::new(path, format!("Too long: may not be more than {ANNOTATIONS_BYTES} bytes")));
+        errors.push(FieldError::new(
+            path,
+            format!("Too long: may not be more than {ANNOTATIONS_BYTES} bytes"),
+        ));
     }
 }
 
 /// A label selector can be evaluated.
 pub fn label_selector(selector: &LabelSelector, path: &Path, errors: &mut Vec<FieldError>) {
-    let equal = selector.match_labels.iter().flatten().map(|(name, text)| (name.as_str(), text.as_str()));
+    let equal =
+        selector.match_labels.iter().flatten().map(|(name, text)| (name.as_str(), text.as_str()));
     labels(equal, &path.child("matchLabels"), errors);
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         expression(requirement, &path.child("matchExpressions").index(index), errors);
@@ -115,7 +133,11 @@ fn expression(requirement: &LabelSelectorRequirement, path: &Path, errors: &mut 
             errors.push(FieldError::forbidden(&path.child("values"), detail));
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        other => errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator")),
+        other => errors.push(FieldError::invalid(
+            &path.child("operator"),
+            other,
+            "not a valid selector operator",
+        )),
     }
     key(&requirement.key, &path.child("key"), errors);
     for (index, text) in values.iter().enumerate() {
@@ -126,11 +148,16 @@ fn expression(requirement: &LabelSelectorRequirement, path: &Path, errors: &mut 
 /// Whether a label selector selects an object with these labels. An operator that does not exist selects nothing.
 #[must_use]
 pub fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let equal =
+        selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     equal
         && selector.match_expressions.iter().flatten().all(|requirement| {
             let value = labels.get(&requirement.key);
-            let listed = || value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+            let listed = || {
+                value.is_some_and(|value| {
+                    requirement.values.iter().flatten().any(|one| one == value)
+                })
+            };
             match requirement.operator.as_str() {
                 "In" => listed(),
                 "NotIn" => !listed(),

@@ -16,8 +16,8 @@ use crate::{config::Configuration, jobs::elastic, variants};
 
 pub use cluster_queue::{cluster_queue, cluster_queue_update};
 pub use labels::{
-    SUBDOMAIN_MESSAGE, annotations, is_subdomain, label_key_error, label_selector, label_value_error, labels,
-    selector_matches,
+    SUBDOMAIN_MESSAGE, annotations, is_subdomain, label_key_error, label_selector,
+    label_value_error, labels, selector_matches,
 };
 pub use quota::cohort;
 pub use resource_flavor::resource_flavor;

@@ -34,7 +34,12 @@ pub fn cohort(cohort: &Cohort) -> Vec<FieldError> {
     errors
 }
 
-pub(super) fn resource_groups(groups: &[ResourceGroup], place: Place, path: &Path, errors: &mut Vec<FieldError>) {
+pub(super) fn resource_groups(
+    groups: &[ResourceGroup],
+    place: Place,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     let (mut resources, mut flavors) = (BTreeSet::new(), BTreeSet::new());
     for (index, group) in groups.iter().enumerate() {
         let path = path.index(index);
@@ -56,7 +61,13 @@ pub(super) fn resource_groups(groups: &[ResourceGroup], place: Place, path: &Pat
 }
 
 /// The quotas of one flavor. That there are as many as covered resources is the schema's rule.
-fn quotas(flavor: &FlavorQuotas, covered: &[String], place: Place, path: &Path, errors: &mut Vec<FieldError>) {
+fn quotas(
+    flavor: &FlavorQuotas,
+    covered: &[String],
+    place: Place,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     for (index, (quota, covered)) in flavor.resources.iter().zip(covered).enumerate() {
         let path = path.child("resources").index(index);
         if quota.name != *covered {
@@ -103,15 +114,27 @@ fn canonical(quantity: &Quantity) -> String {
 
 fn needs_above(limit: &Quantity, place: Place, path: &Path, errors: &mut Vec<FieldError>) {
     if !place.has_above {
-        errors.push(FieldError::invalid(path, canonical(limit), format!("must be nil when {} is empty", place.above)));
+        errors.push(FieldError::invalid(
+            path,
+            canonical(limit),
+            format!("must be nil when {} is empty", place.above),
+        ));
     }
 }
 
-pub(super) fn fair_sharing(sharing: Option<&FairSharing>, path: &Path, errors: &mut Vec<FieldError>) {
+pub(super) fn fair_sharing(
+    sharing: Option<&FairSharing>,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(weight) = sharing.and_then(|sharing| sharing.weight.as_ref()) else { return };
     let exact = amount(weight, path, errors);
     // The least that a quantity can hold is a billionth.
     if exact.is_least() {
-        errors.push(FieldError::invalid(path, exact.to_string(), "When not 0, weight must be > 10e-9"));
+        errors.push(FieldError::invalid(
+            path,
+            exact.to_string(),
+            "When not 0, weight must be > 10e-9",
+        ));
     }
 }

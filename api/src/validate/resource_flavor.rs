@@ -30,7 +30,8 @@ fn taints(taints: &[Taint], path: &Path, errors: &mut Vec<FieldError>) {
         labels::value(taint.value.as_deref().unwrap_or_default(), &path.child("value"), errors);
         if !seen.insert((&taint.key, &taint.effect)) {
             let value = serde_json::to_value(taint).unwrap_or_default();
-            let detail = format!("Duplicate value: {value}: taints must be unique by key and effect pair");
+            let detail =
+                format!("Duplicate value: {value}: taints must be unique by key and effect pair");
             errors.push(FieldError::new(&path, detail));
         }
     }

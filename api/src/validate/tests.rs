@@ -37,9 +37,11 @@ fn queue(spec: Value) -> ClusterQueue {
 /// A group of `flavors` flavors with `resources` resources each, named after `group`.
 fn group(group: usize, flavors: usize, resources: usize) -> Value {
     let names: Vec<String> = (0..resources).map(|i| format!("example.com/g{group}-r{i}")).collect();
-    let quotas: Vec<Value> = names.iter().map(|name| json!({"name": name, "nominalQuota": 1})).collect();
-    let flavors: Vec<Value> =
-        (0..flavors).map(|i| json!({"name": format!("g{group}-f{i}"), "resources": quotas})).collect();
+    let quotas: Vec<Value> =
+        names.iter().map(|name| json!({"name": name, "nominalQuota": 1})).collect();
+    let flavors: Vec<Value> = (0..flavors)
+        .map(|i| json!({"name": format!("g{group}-f{i}"), "resources": quotas}))
+        .collect();
     json!({"coveredResources": names, "flavors": flavors})
 }
 
@@ -75,11 +77,19 @@ fn a_check_for_a_flavor_that_is_gone_is_let_through_where_it_was() {
     let old = spec("spot", "gone", "StrictFIFO");
     assert!(cluster_queue_update(&spec("spot", "gone", "BestEffortFIFO"), &old).is_empty());
     assert_eq!(cluster_queue_update(&spec("spot", "lost", "StrictFIFO"), &old).len(), 1);
-    assert_eq!(cluster_queue_update(&spec("other", "gone", "StrictFIFO"), &old).len(), 1, "the flavors changed");
+    assert_eq!(
+        cluster_queue_update(&spec("other", "gone", "StrictFIFO"), &old).len(),
+        1,
+        "the flavors changed"
+    );
     assert_eq!(cluster_queue(&old).len(), 1, "a new one is not let through");
     let strict = Gates { reject_invalid_on_flavors: true, ..Gates::default() };
     let changed = spec("spot", "gone", "BestEffortFIFO");
-    assert_eq!(super::cluster_queue_update(&changed, &old, strict).len(), 1, "nor an old one where a gate says so");
+    assert_eq!(
+        super::cluster_queue_update(&changed, &old, strict).len(),
+        1,
+        "nor an old one where a gate says so"
+    );
 }
 
 #[rstest]
@@ -97,19 +107,37 @@ fn the_policy_of_concurrent_admission_binds_where_its_gate_is_on(#[case] mut spe
 #[case::a_number("5", None)]
 #[case::a_negative_one("-5", None)]
 #[case::a_positive_one_that_says_so("+5", None)]
-#[case::nothing("", Some("\"\": must be a valid signed integer; use \"0\" explicitly, empty string is not allowed"))]
+#[case::nothing(
+    "",
+    Some(
+        "\"\": must be a valid signed integer; use \"0\" explicitly, empty string is not allowed"
+    )
+)]
 #[case::a_word("high", Some("\"high\": must be a valid signed integer"))]
 #[case::a_fraction("1.5", Some("\"1.5\": must be a valid signed integer"))]
-#[case::more_than_a_priority_may_be("2147483648", Some("\"2147483648\": must be a valid signed integer"))]
+#[case::more_than_a_priority_may_be(
+    "2147483648",
+    Some("\"2147483648\": must be a valid signed integer")
+)]
 fn a_boost_of_priority_may_be(#[case] boost: &str, #[case] refused: Option<&str>) {
     let boosted = reserved(1, &json!({"kueue.x-k8s.io/priority-boost": boost}));
     let gates = Gates { priority_boost: true, ..Gates::default() };
     let path = "metadata.annotations[kueue.x-k8s.io/priority-boost]: Invalid value: ";
     let expected: Vec<String> = refused.iter().map(|refused| format!("{path}{refused}")).collect();
     assert_eq!(messages(&workload(&boosted, None, gates)), expected);
-    assert_eq!(messages(&super::workload_update(&boosted, &reserved(1, &json!({})), gates)), expected, "added");
-    assert!(super::workload_update(&boosted, &boosted, gates).is_empty(), "what came past it may be written further");
-    assert!(workload(&boosted, None, Gates::default()).is_empty(), "without the gate it says nothing");
+    assert_eq!(
+        messages(&super::workload_update(&boosted, &reserved(1, &json!({})), gates)),
+        expected,
+        "added"
+    );
+    assert!(
+        super::workload_update(&boosted, &boosted, gates).is_empty(),
+        "what came past it may be written further"
+    );
+    assert!(
+        workload(&boosted, None, Gates::default()).is_empty(),
+        "without the gate it says nothing"
+    );
 }
 
 /// A workload with one pod set that holds quota for `count` pods.
@@ -147,7 +175,10 @@ fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
     assert!(workload_update(&reserved(5, &json!({})), &free).is_empty(), "it held none before");
     let gates = Gates { elastic: false, ..Gates::default() };
     let messages = messages(&super::workload_update(&reserved(3, &json!({})), &old, gates));
-    assert!(messages.len() == 1 && messages[0].ends_with(IMMUTABLE), "no job may be elastic: {messages:?}");
+    assert!(
+        messages.len() == 1 && messages[0].ends_with(IMMUTABLE),
+        "no job may be elastic: {messages:?}"
+    );
     assert!(super::workload_update(&old, &old, gates).is_empty());
 }
 
@@ -167,7 +198,8 @@ fn what_a_gate_switches_off_is_let_through() {
     assert_eq!(of(&gated, Gates { admission_gated_by: false, ..on }), 0);
     assert_eq!(of(&odd, Gates { pod_set_metadata: false, ..on }), 1);
     assert_eq!(of(&odd, Gates { non_negative: false, pod_set_metadata: false, ..on }), 0);
-    let added = |gates: Gates| super::workload_update(&gated, &reserved(4, &json!({})), gates).len();
+    let added =
+        |gates: Gates| super::workload_update(&gated, &reserved(4, &json!({})), gates).len();
     assert_eq!((added(on), added(Gates { admission_gated_by: false, ..on })), (2, 0));
 }
 
@@ -218,7 +250,10 @@ fn no_more_pods_are_needed_than_were_admitted(
     // Four are admitted.
     let with = |reclaimable: Option<i32>| {
         let pods = reclaimable.map(|count| json!({"name": "main", "count": count}));
-        with_status(&reserved(count, &json!({})), &json!({"reclaimablePods": pods.into_iter().collect::<Vec<_>>()}))
+        with_status(
+            &reserved(count, &json!({})),
+            &json!({"reclaimablePods": pods.into_iter().collect::<Vec<_>>()}),
+        )
     };
     assert_eq!(messages(&workload_update(&with(now), &with(before))), expected);
 }
@@ -230,11 +265,17 @@ fn where_the_pods_go_may_be_decided_later() {
         {"domainCount": 1, "valuesPerLevel": [{"universal": "a"}], "podCounts": {"universal": 4}},
     ]});
     let assignment = json!({"name": "main", "count": 4, "topologyAssignment": topology});
-    let new = with_status(&old, &json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}));
+    let new = with_status(
+        &old,
+        &json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}),
+    );
     assert!(workload_update(&new, &old).is_empty());
     let gates = Gates { topology: false, ..Gates::default() };
     let messages = messages(&super::workload_update(&new, &old, gates));
-    assert!(messages.len() == 1 && messages[0].ends_with(IMMUTABLE), "without the gate: {messages:?}");
+    assert!(
+        messages.len() == 1 && messages[0].ends_with(IMMUTABLE),
+        "without the gate: {messages:?}"
+    );
 }
 
 #[test]
@@ -276,7 +317,10 @@ fn a_cluster_is_nominated_or_comes_with_our_attempt() {
     let new = |status: Value| with_status(&reserved(4, &json!({})), &status);
     assert!(workload_update(&new(json!({"clusterName": "a"})), &old).is_empty());
     assert_eq!(workload_update(&new(json!({"clusterName": "c"})), &old).len(), 1);
-    assert!(workload_update(&new(json!({"clusterName": "c", "dispatch": {"attempt": 1}})), &old).is_empty());
+    assert!(
+        workload_update(&new(json!({"clusterName": "c", "dispatch": {"attempt": 1}})), &old)
+            .is_empty()
+    );
 }
 
 #[rstest]
@@ -286,7 +330,10 @@ fn a_cluster_is_nominated_or_comes_with_our_attempt() {
 #[case::too_long(&"a".repeat(64), Some("name part must be no more than 63 bytes"))]
 #[case::empty("", Some("name part must be non-empty"))]
 #[case::no_prefix("/app", Some("prefix part must be non-empty"))]
-#[case::a_prefix_with_capitals("Example.com/app", Some("prefix part a lowercase RFC 1123 subdomain"))]
+#[case::a_prefix_with_capitals(
+    "Example.com/app",
+    Some("prefix part a lowercase RFC 1123 subdomain")
+)]
 #[case::a_dash_at_the_end("app-", Some("name part must consist of"))]
 #[case::three_parts("a/b/c", Some("a valid label key must consist of"))]
 #[case::unicode("größe", Some("name part must consist of"))]

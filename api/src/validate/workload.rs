@@ -62,7 +62,8 @@ fn pod_sets(workload: &Workload, path: &Path, gates: Gates, errors: &mut Vec<Fie
     for (index, pod_set) in workload.spec.pod_sets.iter().enumerate() {
         one_pod_set(pod_set, &path.index(index), gates, errors);
     }
-    let variable = workload.spec.pod_sets.iter().filter(|pod_set| pod_set.min_count.is_some()).count();
+    let variable =
+        workload.spec.pod_sets.iter().filter(|pod_set| pod_set.min_count.is_some()).count();
     if variable > 1 {
         errors.push(FieldError::invalid(path, variable, "at most one podSet can use minCount"));
     }
@@ -88,7 +89,10 @@ fn one_pod_set(pod_set: &PodSet, path: &Path, gates: Gates, errors: &mut Vec<Fie
 
 /// The template's `metadata.labels` or `metadata.annotations`, where they are strings.
 fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let map = template.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
+    let map = template
+        .get("metadata")
+        .and_then(|metadata| metadata.get(field))
+        .and_then(Value::as_object);
     map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
@@ -96,7 +100,9 @@ fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str,
 fn requests(template: &Value, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     let Some(spec) = template.get("spec").filter(|spec| spec.is_object()) else { return };
     for list in ["initContainers", "containers"] {
-        for (index, container) in spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+        for (index, container) in
+            spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate()
+        {
             let path = path.child(list).index(index).child("resources");
             resources(container.get("resources"), &path, gates, errors);
         }
@@ -106,11 +112,16 @@ fn requests(template: &Value, path: &Path, gates: Gates, errors: &mut Vec<FieldE
 
 fn resources(resources: Option<&Value>, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     for list in ["requests", "limits"] {
-        let amounts = resources.and_then(|resources| resources.get(list)).and_then(Value::as_object);
+        let amounts =
+            resources.and_then(|resources| resources.get(list)).and_then(Value::as_object);
         for (name, amount) in amounts.into_iter().flatten() {
             let path = path.child(list).key(name);
             if name == "pods" {
-                errors.push(FieldError::invalid(&path, "pods", "the key is reserved for internal kueue use"));
+                errors.push(FieldError::invalid(
+                    &path,
+                    "pods",
+                    "the key is reserved for internal kueue use",
+                ));
             }
             let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
             match quantity::parse(&text) {
@@ -128,7 +139,10 @@ fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldEr
     let size = path.child("podSetSliceSize");
     match (&request.pod_set_slice_required_topology, request.pod_set_slice_size) {
         (Some(_), None) => {
-            errors.push(FieldError::required(&size, "must be set when podSetSliceRequiredTopology is specified"));
+            errors.push(FieldError::required(
+                &size,
+                "must be set when podSetSliceRequiredTopology is specified",
+            ));
         }
         (Some(_), Some(number)) if number <= 0 => {
             errors.push(FieldError::invalid(&size, number, "must be greater than 0"));
@@ -141,7 +155,8 @@ fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldEr
     }
     for (index, layer) in request.podset_slice_required_topology_constraints.iter().enumerate() {
         if layer.size <= 0 {
-            let path = path.child("podsetSliceRequiredTopologyConstraints").index(index).child("size");
+            let path =
+                path.child("podsetSliceRequiredTopologyConstraints").index(index).child("size");
             errors.push(FieldError::invalid(&path, layer.size, "must be greater than 0"));
         }
     }
@@ -152,9 +167,12 @@ fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldEr
 pub fn workload_warnings(workload: &Workload) -> Vec<String> {
     let path = Path::new("spec").child("podSets");
     let warning = |(index, pod_set): (usize, &PodSet)| {
-        let count = pod_set.topology_request.as_ref()?.sub_group_count.filter(|count| *count < 0)?;
+        let count =
+            pod_set.topology_request.as_ref()?.sub_group_count.filter(|count| *count < 0)?;
         let path = path.index(index).child("topologyRequest").child("subGroupCount");
-        Some(format!("{path}: negative value {count} is deprecated and will be rejected in a future release"))
+        Some(format!(
+            "{path}: negative value {count} is deprecated and will be rejected in a future release"
+        ))
     };
     workload.spec.pod_sets.iter().enumerate().filter_map(warning).collect()
 }
@@ -162,19 +180,30 @@ pub fn workload_warnings(workload: &Workload) -> Vec<String> {
 /// A workload holds quota, and none is recorded.
 fn holds_unrecorded_quota(workload: &Workload) -> bool {
     workload.status.as_ref().is_some_and(|status| {
-        status.admission.is_none() && conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED)
+        status.admission.is_none()
+            && conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED)
     })
 }
 
-fn admission(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &mut Vec<FieldError>) {
-    let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref()) else {
+fn admission(
+    workload: &Workload,
+    old: Option<&Workload>,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref())
+    else {
         // One that was so before is let through, so that it can be mended.
         if !old.is_some_and(holds_unrecorded_quota) {
-            errors.push(FieldError::required(path, "must be set while the QuotaReserved condition is true"));
+            errors.push(FieldError::required(
+                path,
+                "must be set while the QuotaReserved condition is true",
+            ));
         }
         return;
     };
-    let known: BTreeSet<&str> = workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
+    let known: BTreeSet<&str> =
+        workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
     for (index, assignment) in admission.pod_set_assignments.iter().enumerate() {
         let path = path.child("podSetAssignments").index(index);
         if !known.contains(assignment.name.as_str()) {
@@ -192,14 +221,25 @@ fn admission(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &
     }
 }
 
-fn reclaimable(workload: &Workload, old: Option<&Workload>, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn reclaimable(
+    workload: &Workload,
+    old: Option<&Workload>,
+    path: &Path,
+    gates: Gates,
+    errors: &mut Vec<FieldError>,
+) {
     let reclaimable = |workload: &Workload| {
         workload.status.as_ref().map(|status| status.reclaimable_pods.clone()).unwrap_or_default()
     };
-    let counts: BTreeMap<&str, i32> =
-        workload.spec.pod_sets.iter().map(|pod_set| (pod_set.name.as_str(), pod_set.count)).collect();
+    let counts: BTreeMap<&str, i32> = workload
+        .spec
+        .pod_sets
+        .iter()
+        .map(|pod_set| (pod_set.name.as_str(), pod_set.count))
+        .collect();
     // A count left over from before an elastic job shrank is let through until it is mended.
-    let before = old.filter(|_| gates.elastic && is_slice(workload)).map(reclaimable).unwrap_or_default();
+    let before =
+        old.filter(|_| gates.elastic && is_slice(workload)).map(reclaimable).unwrap_or_default();
     for pods in reclaimable(workload) {
         let path = path.key(&pods.name);
         match counts.get(pods.name.as_str()) {
@@ -217,7 +257,8 @@ fn reclaimable(workload: &Workload, old: Option<&Workload>, path: &Path, gates: 
 }
 
 fn pod_set_updates(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
-    let known: Vec<&str> = workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
+    let known: Vec<&str> =
+        workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
     let checks = workload.status.iter().flat_map(|status| &status.admission_checks);
     for (index, check) in checks.enumerate() {
         for (item, update) in check.pod_set_updates.iter().enumerate() {
@@ -246,7 +287,10 @@ pub(super) fn gated_by_path() -> Path {
 #[must_use]
 pub fn admission_gated_by(annotations: &BTreeMap<String, String>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let Some(text) = annotations.get(names::ADMISSION_GATED_BY).filter(|text| !text.is_empty()) else { return errors };
+    let Some(text) = annotations.get(names::ADMISSION_GATED_BY).filter(|text| !text.is_empty())
+    else {
+        return errors;
+    };
     let path = gated_by_path();
     let mut seen = BTreeSet::new();
     for gate in text.split(',').map(str::trim) {

@@ -23,12 +23,21 @@ use crate::{
 #[must_use]
 pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<FieldError> {
     let (empty, path) = (WorkloadStatus::default(), Path::new("status"));
-    let (now, before) = (new.status.as_ref().unwrap_or(&empty), old.status.as_ref().unwrap_or(&empty));
-    let holds = |status: &WorkloadStatus| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED);
+    let (now, before) =
+        (new.status.as_ref().unwrap_or(&empty), old.status.as_ref().unwrap_or(&empty));
+    let holds = |status: &WorkloadStatus| {
+        conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED)
+    };
 
     let mut errors = workload(new, Some(old), gates);
     if holds(before) {
-        pod_sets(&new.spec.pod_sets, &old.spec.pod_sets, &Path::new("spec").child("podSets"), gates, &mut errors);
+        pod_sets(
+            &new.spec.pod_sets,
+            &old.spec.pod_sets,
+            &Path::new("spec").child("podSets"),
+            gates,
+            &mut errors,
+        );
     }
     if holds(before) && holds(now) {
         reclaimable(new, now, before, &path.child("reclaimablePods"), &mut errors);
@@ -45,7 +54,13 @@ pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<Fiel
 }
 
 /// Pod sets stay; where jobs may be elastic they may shrink.
-fn pod_sets(new: &[PodSet], old: &[PodSet], path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn pod_sets(
+    new: &[PodSet],
+    old: &[PodSet],
+    path: &Path,
+    gates: Gates,
+    errors: &mut Vec<FieldError>,
+) {
     if new.len() != old.len() {
         let value = serde_json::to_value(new).unwrap_or_default();
         errors.push(FieldError::invalid(path, value, IMMUTABLE));
@@ -76,7 +91,8 @@ fn reclaimable(
     path: &Path,
     errors: &mut Vec<FieldError>,
 ) {
-    let counts: BTreeMap<&str, i32> = now.reclaimable_pods.iter().map(|p| (p.name.as_str(), p.count)).collect();
+    let counts: BTreeMap<&str, i32> =
+        now.reclaimable_pods.iter().map(|p| (p.name.as_str(), p.count)).collect();
     for old in &before.reclaimable_pods {
         let name = old.name.as_str();
         let count = counts.get(name);
@@ -84,7 +100,10 @@ fn reclaimable(
             _ if may_reclaim(new, now, name, count.copied().unwrap_or(0)) => {}
             None => errors.push(FieldError::required(&path.key(name), "cannot be removed")),
             Some(count) if *count < old.count => {
-                let detail = format!("cannot be less than {}: more pods would be needed than were admitted", old.count);
+                let detail = format!(
+                    "cannot be less than {}: more pods would be needed than were admitted",
+                    old.count
+                );
                 errors.push(FieldError::invalid(&path.key(name).child("count"), *count, detail));
             }
             Some(_) => {}
@@ -93,27 +112,49 @@ fn reclaimable(
 }
 
 /// An admission stays but for where its pods go.
-fn admission(new: &Admission, old: &Admission, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
+fn admission(
+    new: &Admission,
+    old: &Admission,
+    path: &Path,
+    gates: Gates,
+    errors: &mut Vec<FieldError>,
+) {
     let mut expected = old.clone();
     if gates.topology && expected.pod_set_assignments.len() == new.pod_set_assignments.len() {
-        for (expected, new) in expected.pod_set_assignments.iter_mut().zip(&new.pod_set_assignments) {
+        for (expected, new) in expected.pod_set_assignments.iter_mut().zip(&new.pod_set_assignments)
+        {
             expected.topology_assignment.clone_from(&new.topology_assignment);
             expected.delayed_topology_request = new.delayed_topology_request;
         }
     }
     if expected != *new {
-        errors.push(FieldError::invalid(path, serde_json::to_value(new).unwrap_or_default(), IMMUTABLE));
+        errors.push(FieldError::invalid(
+            path,
+            serde_json::to_value(new).unwrap_or_default(),
+            IMMUTABLE,
+        ));
     }
 }
 
 /// What a check adds to the pods stays while it is ready.
-fn ready_checks(now: &WorkloadStatus, before: &WorkloadStatus, path: &Path, errors: &mut Vec<FieldError>) {
+fn ready_checks(
+    now: &WorkloadStatus,
+    before: &WorkloadStatus,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     for (index, old) in before.admission_checks.iter().enumerate() {
-        let Some(new) = now.admission_checks.iter().find(|check| check.name == old.name) else { continue };
+        let Some(new) = now.admission_checks.iter().find(|check| check.name == old.name) else {
+            continue;
+        };
         let ready = old.state == CheckState::Ready && new.state == CheckState::Ready;
         if ready && new.pod_set_updates != old.pod_set_updates {
             let value = serde_json::to_value(&new.pod_set_updates).unwrap_or_default();
-            errors.push(FieldError::invalid(&path.index(index).child("podSetUpdates"), value, IMMUTABLE));
+            errors.push(FieldError::invalid(
+                &path.index(index).child("podSetUpdates"),
+                value,
+                IMMUTABLE,
+            ));
         }
     }
 }
@@ -128,7 +169,8 @@ fn cluster_name(
     errors: &mut Vec<FieldError>,
 ) {
     let (Some(name), None) = (&now.cluster_name, &before.cluster_name) else { return };
-    let replaces = gates.elastic && new.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
+    let replaces =
+        gates.elastic && new.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
     let ours = now.dispatch.is_some() && now.dispatch != before.dispatch;
     if !replaces && !ours && !before.nominated_cluster_names.contains(name) {
         let detail = "when setting clusterName it must be one of the nominatedClusterNames";
@@ -138,17 +180,27 @@ fn cluster_name(
 
 /// Gates that hold a job or workload back can be taken away, not added.
 #[must_use]
-pub fn admission_gated_by_update(new: &BTreeMap<String, String>, old: &BTreeMap<String, String>) -> Vec<FieldError> {
+pub fn admission_gated_by_update(
+    new: &BTreeMap<String, String>,
+    old: &BTreeMap<String, String>,
+) -> Vec<FieldError> {
     let gates = |annotations: &BTreeMap<String, String>| -> BTreeSet<String> {
-        let text = annotations.get(names::ADMISSION_GATED_BY).map(String::as_str).unwrap_or_default();
+        let text =
+            annotations.get(names::ADMISSION_GATED_BY).map(String::as_str).unwrap_or_default();
         text.split(',').map(str::trim).filter(|gate| !gate.is_empty()).map(str::to_owned).collect()
     };
     let (now, before) = (gates(new), gates(old));
     if before.is_empty() && !now.is_empty() {
-        return vec![FieldError::forbidden(&gated_by_path(), "cannot add admission gate after creation")];
+        return vec![FieldError::forbidden(
+            &gated_by_path(),
+            "cannot add admission gate after creation",
+        )];
     }
     if !now.is_subset(&before) {
-        return vec![FieldError::forbidden(&gated_by_path(), "can only remove gates, not add new ones")];
+        return vec![FieldError::forbidden(
+            &gated_by_path(),
+            "can only remove gates, not add new ones",
+        )];
     }
     Vec::new()
 }

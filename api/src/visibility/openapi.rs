@@ -32,7 +32,8 @@ pub fn v2() -> Value {
         all_paths.extend(paths(version, &Form::V2));
         definitions.extend(schemas(version));
     }
-    let mut document = json!({"swagger": "2.0", "info": info(), "paths": all_paths, "definitions": definitions});
+    let mut document =
+        json!({"swagger": "2.0", "info": info(), "paths": all_paths, "definitions": definitions});
     as_v2(&mut document);
     document
 }
@@ -64,7 +65,13 @@ impl Form {
     }
 
     /// A request that reads, and its answer.
-    fn get(&self, (version, id): (&str, &str), description: &str, parameters: &[Value], answer: &str) -> Value {
+    fn get(
+        &self,
+        (version, id): (&str, &str),
+        description: &str,
+        parameters: &[Value],
+        answer: &str,
+    ) -> Value {
         let schema = json!({"$ref": format!("{COMPONENTS}{answer}")});
         let mut ok = json!({"description": "OK"});
         let mut get = json!({"operationId": id, "description": description});
@@ -92,16 +99,34 @@ fn title(word: &str) -> String {
 fn paths(version: &str, form: &Form) -> Map<String, Value> {
     let (base, titled) = (format!("/apis/{GROUP}/{version}"), title(version));
     let page = [
-        form.parameter("limit", "query", "integer", "How many workloads are listed at most. 1000 by default."),
-        form.parameter("offset", "query", "integer", "The place of the first workload that is listed, from 0."),
+        form.parameter(
+            "limit",
+            "query",
+            "integer",
+            "How many workloads are listed at most. 1000 by default.",
+        ),
+        form.parameter(
+            "offset",
+            "query",
+            "integer",
+            "The place of the first workload that is listed, from 0.",
+        ),
     ];
-    let name = |of: &str| form.parameter("name", "path", "string", &format!("The name of the {of}."));
-    let namespace = form.parameter("namespace", "path", "string", "The namespace of the LocalQueue.");
+    let name =
+        |of: &str| form.parameter("name", "path", "string", &format!("The name of the {of}."));
+    let namespace =
+        form.parameter("namespace", "path", "string", "The namespace of the LocalQueue.");
     let pending = |scope: &str, queue: &str, parameters: &[Value]| {
         let id = format!("readVisibility{titled}{scope}{queue}Pendingworkloads");
-        let mut get = form.get((version, &id), &format!("What waits in a {queue}."), &page, &name_of(version, SUMMARY));
+        let mut get = form.get(
+            (version, &id),
+            &format!("What waits in a {queue}."),
+            &page,
+            &name_of(version, SUMMARY),
+        );
         get["x-kubernetes-action"] = "get".into();
-        get["x-kubernetes-group-version-kind"] = json!({"group": GROUP, "version": version, "kind": SUMMARY});
+        get["x-kubernetes-group-version-kind"] =
+            json!({"group": GROUP, "version": version, "kind": SUMMARY});
         json!({"get": get, "parameters": parameters})
     };
     let list = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
@@ -109,7 +134,10 @@ fn paths(version: &str, form: &Form) -> Map<String, Value> {
     let resources = form.get((version, &id), "What there is.", &[], list);
     Map::from_iter([
         (format!("{base}/"), json!({"get": resources})),
-        (format!("{base}/clusterqueues/{{name}}/{PENDING}"), pending("", "ClusterQueue", &[name("ClusterQueue")])),
+        (
+            format!("{base}/clusterqueues/{{name}}/{PENDING}"),
+            pending("", "ClusterQueue", &[name("ClusterQueue")]),
+        ),
         (
             format!("{base}/namespaces/{{namespace}}/localqueues/{{name}}/{PENDING}"),
             pending("Namespaced", "LocalQueue", &[name("LocalQueue"), namespace]),
@@ -128,7 +156,8 @@ fn schemas(version: &str) -> Map<String, Value> {
     generator.subschema_for::<PendingWorkloadsSummary>();
     generator.subschema_for::<APIResourceList>();
     // What has no package yet is ours.
-    let full = |name: &str| if name.contains('.') { name.to_owned() } else { name_of(version, name) };
+    let full =
+        |name: &str| if name.contains('.') { name.to_owned() } else { name_of(version, name) };
     let definitions = generator.take_definitions(true).into_iter().map(|(name, mut schema)| {
         each_object(&mut schema, &|object| {
             if let Some(Value::String(target)) = object.get_mut("$ref") {
@@ -136,7 +165,8 @@ fn schemas(version: &str) -> Map<String, Value> {
             }
         });
         if name == SUMMARY {
-            schema["x-kubernetes-group-version-kind"] = json!([{"group": GROUP, "version": version, "kind": SUMMARY}]);
+            schema["x-kubernetes-group-version-kind"] =
+                json!([{"group": GROUP, "version": version, "kind": SUMMARY}]);
         }
         (full(&name), schema)
     });
@@ -184,7 +214,9 @@ mod tests {
     fn references(document: &Value) -> Vec<String> {
         let found = std::cell::RefCell::new(Vec::new());
         each_object(&mut document.clone(), &|object| {
-            found.borrow_mut().extend(object.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            found
+                .borrow_mut()
+                .extend(object.get("$ref").and_then(Value::as_str).map(str::to_owned));
         });
         found.into_inner()
     }
@@ -196,11 +228,17 @@ mod tests {
             let all = references(document);
             assert!(all.len() > 5, "{all:?}");
             for reference in all {
-                assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+                assert!(
+                    document.pointer(reference.trim_start_matches('#')).is_some(),
+                    "{reference}"
+                );
             }
         }
         let text = documents[0].to_string();
-        assert!(["allOf", "nullable", "components"].iter().all(|word| !text.contains(word)), "{text}");
+        assert!(
+            ["allOf", "nullable", "components"].iter().all(|word| !text.contains(word)),
+            "{text}"
+        );
     }
 
     #[test]
@@ -216,7 +254,11 @@ mod tests {
         for version in VERSIONS {
             let schemas = schemas(version);
             for (type_, value) in [(SUMMARY, &served), ("PendingWorkload", &served["items"][0])] {
-                assert_eq!(keys(&schemas[&name_of(version, type_)]["properties"]), keys(value), "{version} {type_}");
+                assert_eq!(
+                    keys(&schemas[&name_of(version, type_)]["properties"]),
+                    keys(value),
+                    "{version} {type_}"
+                );
             }
         }
     }

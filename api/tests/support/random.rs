@@ -60,14 +60,18 @@ impl Random {
     }
 
     fn integer(&mut self, schema: &Value) -> Value {
-        let (low, high) =
-            if schema["format"] == "int32" { (i64::from(i32::MIN), i64::from(i32::MAX)) } else { (i64::MIN, i64::MAX) };
+        let (low, high) = if schema["format"] == "int32" {
+            (i64::from(i32::MIN), i64::from(i32::MAX))
+        } else {
+            (i64::MIN, i64::MAX)
+        };
         let low = schema["minimum"].as_f64().map_or(low, |least| least as i64);
         [json!(low), json!(high), json!(low.max(1))][self.below(3) as usize].clone()
     }
 
     fn time(&mut self) -> Value {
-        let all = ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05+02:00", "2026-01-02T03:04:05.678901Z"];
+        let all =
+            ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05+02:00", "2026-01-02T03:04:05.678901Z"];
         json!(all[self.below(3) as usize])
     }
 }

@@ -39,7 +39,10 @@ fn check(value: &Value, schema: &Value, path: &str, errors: &mut Vec<String>) {
     }
     if let Some(known) = schema["enum"].as_array().filter(|known| !known.contains(value)) {
         let known: Vec<String> = known.iter().map(Value::to_string).collect();
-        errors.push(format!("{path}: Unsupported value: {value}: supported values: {}", known.join(", ")));
+        errors.push(format!(
+            "{path}: Unsupported value: {value}: supported values: {}",
+            known.join(", ")
+        ));
     }
 }
 
@@ -75,7 +78,10 @@ fn over(count: usize, max: &Value, path: &str, errors: &mut Vec<String>) {
 fn check_array(items: &[Value], schema: &Value, path: &str, errors: &mut Vec<String>) {
     over(items.len(), &schema["maxItems"], path, errors);
     if let Some(min) = schema["minItems"].as_u64().filter(|min| (items.len() as u64) < *min) {
-        errors.push(format!("{path}: Invalid value: {}: {path} in body should have at least {min} items", items.len()));
+        errors.push(format!(
+            "{path}: Invalid value: {}: {path} in body should have at least {min} items",
+            items.len()
+        ));
     }
     for (index, item) in items.iter().enumerate() {
         check(item, &schema["items"], &format!("{path}[{index}]"), errors);
@@ -83,7 +89,9 @@ fn check_array(items: &[Value], schema: &Value, path: &str, errors: &mut Vec<Str
     let key = |item: &Value| match schema["x-kubernetes-list-type"].as_str() {
         Some("map") => {
             let keys = schema["x-kubernetes-list-map-keys"].as_array().unwrap();
-            let key = |name: &Value| (name.as_str().unwrap().to_owned(), item[name.as_str().unwrap()].clone());
+            let key = |name: &Value| {
+                (name.as_str().unwrap().to_owned(), item[name.as_str().unwrap()].clone())
+            };
             Some(Value::Object(keys.iter().map(key).collect()))
         }
         Some("set") => Some(item.clone()),
@@ -103,12 +111,16 @@ fn check_string(text: &str, schema: &Value, path: &str, errors: &mut Vec<String>
         errors.push(format!("{path}: Too long: may not be more than {max} bytes"));
     }
     if let Some(min) = schema["minLength"].as_u64().filter(|min| length < *min) {
-        errors.push(format!("{path}: Invalid value: {text:?}: {path} in body should be at least {min} chars long"));
+        errors.push(format!(
+            "{path}: Invalid value: {text:?}: {path} in body should be at least {min} chars long"
+        ));
     }
     if let Some(pattern) = schema["pattern"].as_str()
         && !Regex::new(pattern).unwrap().is_match(text)
     {
-        errors.push(format!("{path}: Invalid value: {text:?}: {path} in body should match '{pattern}'"));
+        errors.push(format!(
+            "{path}: Invalid value: {text:?}: {path} in body should match '{pattern}'"
+        ));
     }
 }
 

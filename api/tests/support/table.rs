@@ -45,18 +45,24 @@ pub(crate) fn accepted(api: &Path) -> Vec<Accepted> {
 
 /// All files of `api/tests/manifests/refused`, given the directory `api`.
 pub(crate) fn refused(api: &Path) -> Vec<Refused> {
-    files(&api.join("tests/manifests/refused")).into_iter().map(|(name, text)| one_refused(name, &text)).collect()
+    files(&api.join("tests/manifests/refused"))
+        .into_iter()
+        .map(|(name, text)| one_refused(name, &text))
+        .collect()
 }
 
 fn one_refused(name: String, text: &str) -> Refused {
     let comments: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("# ")).collect();
-    let value = |key: &str| comments.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+    let value =
+        |key: &str| comments.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
     let mut documents = documents(&name, text);
     let object = documents.pop().unwrap_or_else(|| panic!("{name}: no document"));
     assert!(documents.len() <= 1, "{name}: more than two documents");
     Refused {
         sentence: comments.first().unwrap_or_else(|| panic!("{name}: no sentence")).to_string(),
-        message: value("refused").unwrap_or_else(|| panic!("{name}: no `# refused: ` line")).to_owned(),
+        message: value("refused")
+            .unwrap_or_else(|| panic!("{name}: no `# refused: ` line"))
+            .to_owned(),
         by_webhook: value("by") == Some("webhook"),
         ours: value("stricter").is_some(),
         before: documents.pop(),
@@ -66,11 +72,17 @@ fn one_refused(name: String, text: &str) -> Refused {
 }
 
 fn files(directory: &Path) -> Vec<(String, String)> {
-    let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries =
+        fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut files: Vec<(String, String)> = entries
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|ending| ending == "yaml"))
-        .map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), fs::read_to_string(&path).unwrap()))
+        .map(|path| {
+            (
+                path.file_stem().unwrap().to_string_lossy().into_owned(),
+                fs::read_to_string(&path).unwrap(),
+            )
+        })
         .collect();
     files.sort();
     files

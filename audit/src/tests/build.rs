@@ -47,8 +47,7 @@ impl Object {
 
     fn condition(mut self, type_: &str) -> Self {
         let time = "2026-11-21T10:00:00Z";
-        let condition =
-            json!({"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
+        let condition = json!({"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
         if let Some(list) = self.0.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
             list.push(condition);
         }
@@ -60,7 +59,8 @@ impl Object {
         let spec = |pod_set: &Value| json!({"name": pod_set["name"], "count": pod_set["count"], "template": {}});
         let specs: Vec<Value> = pod_sets.iter().map(spec).collect();
         let admission = json!({"clusterQueue": "cq", "podSetAssignments": pod_sets});
-        self.with(json!({"spec": {"podSets": specs}, "status": {"admission": admission}})).condition("QuotaReserved")
+        self.with(json!({"spec": {"podSets": specs}, "status": {"admission": admission}}))
+            .condition("QuotaReserved")
     }
 
     /// The same, and admitted.
@@ -82,7 +82,8 @@ impl Object {
         let this = self.annotation("kueue.x-k8s.io/elastic-job", "true");
         match replaces {
             "" => this,
-            old => this.annotation("kueue.x-k8s.io/workload-slice-replacement-for", &format!("ns/{old}")),
+            old => this
+                .annotation("kueue.x-k8s.io/workload-slice-replacement-for", &format!("ns/{old}")),
         }
     }
 }
@@ -98,7 +99,9 @@ fn object(name: &str) -> Object {
 /// A Workload of the object with the name after its first `-`: `w-job` is that of `job`.
 pub(super) fn workload(name: &str) -> Object {
     let owner = name.split_once('-').map_or(name, |(_, owner)| owner);
-    object(name).of(owner).with(json!({"spec": {"queueName": "lq", "podSets": []}, "status": {"conditions": []}}))
+    object(name)
+        .of(owner)
+        .with(json!({"spec": {"queueName": "lq", "podSets": []}, "status": {"conditions": []}}))
 }
 
 /// A pod set that holds so much cpu of the flavor `default` for so many pods.
@@ -144,7 +147,10 @@ impl Cluster {
     }
 
     pub(super) fn queue_with(mut self, name: &str, patch: Value) -> Self {
-        let known = self.cluster_queues.iter().position(|queue| queue.metadata.name.as_deref() == Some(name));
+        let known = self
+            .cluster_queues
+            .iter()
+            .position(|queue| queue.metadata.name.as_deref() == Some(name));
         let before = match known {
             Some(at) => Object(serde_json::to_value(self.cluster_queues.remove(at)).unwrap()),
             None => Object(json!({"metadata": {"name": name, "uid": uid(name)}, "spec": {}})),
@@ -155,7 +161,9 @@ impl Cluster {
 
     /// Adds the LocalQueue `lq` of `cq`.
     pub(super) fn local_queue(mut self, status: &Value) -> Self {
-        self.local_queues.push(typed(object("lq").with(json!({"spec": {"clusterQueue": "cq"}, "status": status}))));
+        self.local_queues.push(typed(
+            object("lq").with(json!({"spec": {"clusterQueue": "cq"}, "status": status})),
+        ));
         self
     }
 
@@ -187,6 +195,7 @@ impl Cluster {
 
     /// Adds pods of a job that ask for so much cpu each.
     pub(super) fn pods(self, job: &str, count: usize, cpu: &str) -> Self {
-        (0..count).fold(self, |cluster, number| cluster.pod(pod(&format!("{job}-{number}"), cpu).of(job)))
+        (0..count)
+            .fold(self, |cluster, number| cluster.pod(pod(&format!("{job}-{number}"), cpu).of(job)))
     }
 }

@@ -22,13 +22,15 @@ fn member(name: &str, cpu: &str) -> Object {
 /// The copy of the hub's `w-j` on a worker.
 fn copy() -> Object {
     let copy = workload("w-j").with(json!({"metadata": {"uid": "uid-there"}}));
-    copy.annotation("switchyard.dev/workload-uid", "uid-w-j").label("switchyard.dev/hub-id", "hub-id")
+    copy.annotation("switchyard.dev/workload-uid", "uid-w-j")
+        .label("switchyard.dev/hub-id", "hub-id")
 }
 
 /// The kinds of findings, each once.
 fn kinds(clusters: &[Cluster]) -> Vec<&'static str> {
     let found = clusters.iter().flat_map(audit);
-    let between = clusters.split_first().map(|(hub, workers)| compare(hub, workers)).unwrap_or_default();
+    let between =
+        clusters.split_first().map(|(hub, workers)| compare(hub, workers)).unwrap_or_default();
     let mut kinds: Vec<Kind> = found.chain(between).map(|finding| finding.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -55,7 +57,10 @@ fn wrong_charges_of_running_pods_are_found() {
         ),
         (
             "members of a group with a forged hash share the pod set of the smallest",
-            cluster().workload(in_group.admitted(&[pod_set(2, "200m")])).pod(member("a", "100m")).pod(member("b", "8")),
+            cluster()
+                .workload(in_group.admitted(&[pod_set(2, "200m")]))
+                .pod(member("a", "100m"))
+                .pod(member("b", "8")),
         ),
         (
             "a prebuilt Workload asks for less than its job",
@@ -94,7 +99,8 @@ fn pods_that_run_without_a_charge_are_found() {
         ),
         (
             "a deactivated job gives its quota back while its pods end",
-            of("Job", w().with(json!({"spec": {"active": false}}))).pod(pod("j-0", "8").of("j").terminating()),
+            of("Job", w().with(json!({"spec": {"active": false}})))
+                .pod(pod("j-0", "8").of("j").terminating()),
         ),
         (
             "a StatefulSet of no replicas gives its quota back while its pods end",

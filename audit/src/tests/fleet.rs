@@ -17,7 +17,8 @@ fn west(workloads: &[Object]) -> Cluster {
 /// The copy that Switchyard has made of the hub's `w-j`.
 fn copy() -> Object {
     let copy = workload("w-j").with(json!({"metadata": {"uid": "uid-there"}}));
-    copy.annotation("switchyard.dev/workload-uid", "uid-w-j").label("switchyard.dev/hub-id", "hub-id")
+    copy.annotation("switchyard.dev/workload-uid", "uid-w-j")
+        .label("switchyard.dev/hub-id", "hub-id")
 }
 
 /// The copy that MultiKueue has made of it.
@@ -36,7 +37,8 @@ fn copy_is_charged_no_more_than_the_hub() {
     let admitted = |copy: Object| copy.admitted(&[pod_set(6, "6")]);
     let reserved = |copy: Object| copy.reserved(&[pod_set(6, "6")]);
     let above: &[&str] = &["Workload ns/w-j on west is charged 6 cpu, but its charge on hub is 2"];
-    let unknown: &[&str] = &["Workload ns/w-j on west is charged 6 cpu, but hub has no Workload for it"];
+    let unknown: &[&str] =
+        &["Workload ns/w-j on west is charged 6 cpu, but hub has no Workload for it"];
     let adopted = workload("new")
         .admitted(&[pod_set(2, "2")])
         .with(json!({"status": {"dispatch": {"attempt": 1, "workloadUid": "uid-w-j"}}}));
@@ -45,9 +47,19 @@ fn copy_is_charged_no_more_than_the_hub() {
         grown.admitted(&[pod_set(2, "2")]).slice("w-j")
     }];
     let table: [(&str, Cluster, Cluster, &[&str]); 12] = [
-        ("both are charged the same", hub(&[ours()]), west(&[copy().admitted(&[pod_set(2, "2")])]), &[]),
+        (
+            "both are charged the same",
+            hub(&[ours()]),
+            west(&[copy().admitted(&[pod_set(2, "2")])]),
+            &[],
+        ),
         ("the copy runs with all its pods", hub(&[ours()]), west(&[admitted(copy())]), above),
-        ("the copy of MultiKueue is known by its name", hub(&[ours()]), west(&[admitted(stock_copy())]), above),
+        (
+            "the copy of MultiKueue is known by its name",
+            hub(&[ours()]),
+            west(&[admitted(stock_copy())]),
+            above,
+        ),
         ("a Workload that is no copy", hub(&[]), west(&[admitted(workload("w-j"))]), &[]),
         (
             "the hub has chosen the worker, which has not admitted yet",
@@ -55,14 +67,24 @@ fn copy_is_charged_no_more_than_the_hub() {
             west(&[reserved(copy())]),
             above,
         ),
-        ("another worker was chosen", hub(&[sent_to("east", ours())]), west(&[reserved(copy())]), &[]),
+        (
+            "another worker was chosen",
+            hub(&[sent_to("east", ours())]),
+            west(&[reserved(copy())]),
+            &[],
+        ),
         (
             "the hub has given its quota back while the copy runs",
             hub(&[workload("w-j")]),
             west(&[admitted(copy())]),
             &["Workload ns/w-j on west is charged 6 cpu, but its charge on hub is 0"],
         ),
-        ("the hub's Workload is gone while the copy runs", hub(&[]), west(&[admitted(copy())]), unknown),
+        (
+            "the hub's Workload is gone while the copy runs",
+            hub(&[]),
+            west(&[admitted(copy())]),
+            unknown,
+        ),
         ("the hub's Workload is gone and the copy waits", hub(&[]), west(&[reserved(copy())]), &[]),
         (
             "a copy of another hub",
@@ -77,7 +99,12 @@ fn copy_is_charged_no_more_than_the_hub() {
             ]),
             &[],
         ),
-        ("a Workload that has adopted the copy", hub(&[adopted]), west(&[copy().admitted(&[pod_set(2, "2")])]), &[]),
+        (
+            "a Workload that has adopted the copy",
+            hub(&[adopted]),
+            west(&[copy().admitted(&[pod_set(2, "2")])]),
+            &[],
+        ),
         ("slices of an elastic copy", hub(&[ours()]), west(&slices), &[]),
     ];
     for (sentence, hub, west, expected) in table {
@@ -89,7 +116,10 @@ fn copy_is_charged_no_more_than_the_hub() {
 fn resources_that_the_hub_does_not_count_are_left_out() {
     let usage = json!({"name": "main", "count": 1, "flavors": {"cpu": "spot", "memory": "spot"}, "resourceUsage": {"cpu": "2", "memory": "1Gi"}});
     let ours = workload("w-j").admitted(&[pod_set(1, "2")]);
-    assert_eq!(compare(&hub(&[ours]), &[west(&[copy().admitted(std::slice::from_ref(&usage))])]), []);
+    assert_eq!(
+        compare(&hub(&[ours]), &[west(&[copy().admitted(std::slice::from_ref(&usage))])]),
+        []
+    );
 
     // The queue tells what counts where the hub's Workload holds no quota.
     let waits = hub(&[workload("w-j")]).local_queue(&json!({}));

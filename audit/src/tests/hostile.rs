@@ -9,9 +9,15 @@ use crate::{Cluster, Kind, audit, compare};
 
 #[test]
 fn owners_that_own_each_other_end() {
-    let ring = cluster().owner("Job", owner("a").of("b")).owner("Job", owner("b").of("a").queued()).pods("a", 1, "1");
+    let ring = cluster()
+        .owner("Job", owner("a").of("b"))
+        .owner("Job", owner("b").of("a").queued())
+        .pods("a", 1, "1");
     let found = audit(&ring);
-    assert_eq!(messages(&found, Kind::RunsWithoutAdmission), ["Pod ns/a-0 runs for Job ns/b, but it has no Workload"]);
+    assert_eq!(
+        messages(&found, Kind::RunsWithoutAdmission),
+        ["Pod ns/a-0 runs for Job ns/b, but it has no Workload"]
+    );
 }
 
 #[test]
@@ -36,18 +42,29 @@ fn tangle() -> impl Strategy<Value = Cluster> {
     let amount = prop::sample::select(vec!["1", "-3", "9223372036854775807", "1e30", "much", ""]);
     let one = (name(), name(), amount, any::<i32>(), 0..8_u8);
     prop::collection::vec(one, 0..12).prop_map(|parts| {
-        parts.into_iter().fold(cluster(), |cluster, (this, other, amount, count, kind)| match kind {
-            0 => cluster.owner("Job", owner(this).of(other).queued()),
-            1 => cluster.pod(pod(this, amount).of(other)),
-            2 => cluster.workload(workload(this).of(other).admitted(&[pod_set(count, amount)]).reclaimable(count)),
-            3 => cluster.workload(workload(this).admitted(&[pod_set(count, amount)]).slice(other)),
-            4 => cluster.cohort(this, json!({"parentName": other})),
-            5 => cluster.queue(this, json!({"cohortName": other})),
-            6 => cluster.workload(workload(this).annotation("switchyard.dev/workload-uid", &format!("uid-{other}"))),
-            _ => cluster.pod(
-                pod(this, amount).label("kueue.x-k8s.io/managed", "true").label("kueue.x-k8s.io/pod-group-name", other),
-            ),
-        })
+        parts.into_iter().fold(
+            cluster(),
+            |cluster, (this, other, amount, count, kind)| match kind {
+                0 => cluster.owner("Job", owner(this).of(other).queued()),
+                1 => cluster.pod(pod(this, amount).of(other)),
+                2 => cluster.workload(
+                    workload(this).of(other).admitted(&[pod_set(count, amount)]).reclaimable(count),
+                ),
+                3 => cluster
+                    .workload(workload(this).admitted(&[pod_set(count, amount)]).slice(other)),
+                4 => cluster.cohort(this, json!({"parentName": other})),
+                5 => cluster.queue(this, json!({"cohortName": other})),
+                6 => cluster.workload(
+                    workload(this)
+                        .annotation("switchyard.dev/workload-uid", &format!("uid-{other}")),
+                ),
+                _ => cluster.pod(
+                    pod(this, amount)
+                        .label("kueue.x-k8s.io/managed", "true")
+                        .label("kueue.x-k8s.io/pod-group-name", other),
+                ),
+            },
+        )
     })
 }
 

@@ -14,7 +14,11 @@ use crate::{Cluster, Finding, Kind, audit};
 
 /// The messages of the findings of one kind.
 fn messages(found: &[Finding], kind: Kind) -> Vec<&str> {
-    found.iter().filter(|finding| finding.kind == kind).map(|finding| finding.message.as_str()).collect()
+    found
+        .iter()
+        .filter(|finding| finding.kind == kind)
+        .map(|finding| finding.message.as_str())
+        .collect()
 }
 
 /// Audits each cluster and compares the messages of one kind with those expected.

@@ -19,7 +19,8 @@ fn admitted(count: i32, cpu: &str) -> Object {
 
 #[test]
 fn requests_are_compared_with_the_charge() {
-    let partly = admitted(2, "2").with(json!({"spec": {"podSets": [{"name": "main", "count": 6, "template": {}}]}}));
+    let partly = admitted(2, "2")
+        .with(json!({"spec": {"podSets": [{"name": "main", "count": 6, "template": {}}]}}));
     check(
         KIND,
         [
@@ -43,9 +44,9 @@ fn requests_are_compared_with_the_charge() {
             (
                 "a gated pod asks for nothing",
                 job(admitted(1, "1")).pods("j", 1, "1").pod(
-                    pod("new", "1")
-                        .of("j")
-                        .with(json!({"spec": {"nodeName": null, "schedulingGates": [{"name": "g"}]}})),
+                    pod("new", "1").of("j").with(
+                        json!({"spec": {"nodeName": null, "schedulingGates": [{"name": "g"}]}}),
+                    ),
                 ),
                 &[],
             ),
@@ -66,7 +67,11 @@ fn reclaimed_pods_are_not_charged() {
     check(
         KIND,
         [
-            ("as many are left as are charged", job(five().reclaimable(3)).pods("j", 2, "2"), &[][..]),
+            (
+                "as many are left as are charged",
+                job(five().reclaimable(3)).pods("j", 2, "2"),
+                &[][..],
+            ),
             (
                 "a Job of parallelism 5 and completions 3 gives back too many",
                 job(five().reclaimable(5)).pods("j", 2, "2"),
@@ -88,9 +93,12 @@ fn reclaimed_pods_are_not_charged() {
 
 #[test]
 fn requests_are_those_that_the_api_server_admitted() {
-    let spec = |spec: Value| job(admitted(1, "1")).pod(pod("p", "1").of("j").with(json!({ "spec": spec })));
+    let spec = |spec: Value| {
+        job(admitted(1, "1")).pod(pod("p", "1").of("j").with(json!({ "spec": spec })))
+    };
     let limits = json!([{"name": "c", "resources": {"limits": {"cpu": "4"}}}]);
-    let sidecar = json!([{"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}}]);
+    let sidecar =
+        json!([{"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}}]);
     check(
         KIND,
         [
@@ -120,11 +128,11 @@ fn requests_are_those_that_the_api_server_admitted() {
 
 #[test]
 fn only_covered_resources_are_compared() {
-    let containers =
-        json!([{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "2Gi", "example.com/nic": "1"}}}]);
+    let containers = json!([{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "2Gi", "example.com/nic": "1"}}}]);
     let rich = || pod("p", "1").of("j").with(json!({"spec": {"containers": containers}}));
     let covers = |resources: &[&str]| {
-        let quotas: Vec<Value> = resources.iter().map(|name| json!({"name": name, "nominalQuota": "99Gi"})).collect();
+        let quotas: Vec<Value> =
+            resources.iter().map(|name| json!({"name": name, "nominalQuota": "99Gi"})).collect();
         let group = json!({"coveredResources": resources, "flavors": [{"name": "default", "resources": quotas}]});
         job(admitted(1, "1")).queue("cq", json!({"resourceGroups": [group]})).pod(rich())
     };
@@ -180,7 +188,8 @@ fn flavors_are_those_of_the_pod_sets() {
 fn pod_group_with_forged_roles_is_found() {
     let member = |name: &str, cpu: &str| {
         let pod = pod(name, cpu).queued().label("kueue.x-k8s.io/managed", "true");
-        pod.label("kueue.x-k8s.io/pod-group-name", "g").annotation("kueue.x-k8s.io/role-hash", "same")
+        pod.label("kueue.x-k8s.io/pod-group-name", "g")
+            .annotation("kueue.x-k8s.io/role-hash", "same")
     };
     let group = workload("g").admitted(&[pod_set_of("same", "default", 2, "200m")]);
     let group = group.with(json!({"metadata": {"ownerReferences": null}}));
@@ -206,7 +215,9 @@ fn slices_of_one_job_are_summed() {
             (
                 "the older one is charged nothing beside it",
                 both().pods("j", 4, "1"),
-                &["4 pods ask for 4 cpu of flavor default, but Workload ns/w2-j and Workload ns/w1-j are charged 3"],
+                &[
+                    "4 pods ask for 4 cpu of flavor default, but Workload ns/w2-j and Workload ns/w1-j are charged 3",
+                ],
             ),
             (
                 "unless the newer one holds no quota",
@@ -220,12 +231,13 @@ fn slices_of_one_job_are_summed() {
 #[test]
 fn pods_with_a_workload_in_common_are_summed() {
     let owned = |workload: Object, owners: &[&str]| {
-        let owner =
-            |name: &&str| json!({"apiVersion": "v1", "kind": "Job", "name": name, "uid": format!("uid-{name}")});
+        let owner = |name: &&str| json!({"apiVersion": "v1", "kind": "Job", "name": name, "uid": format!("uid-{name}")});
         let owners: Vec<Value> = owners.iter().map(owner).collect();
         workload.with(json!({"metadata": {"ownerReferences": owners}})).admitted(&[pod_set(1, "1")])
     };
-    let jobs = ["a", "b", "c", "d"].into_iter().fold(cluster(), |cluster, job| cluster.job(job).pods(job, 1, "1"));
+    let jobs = ["a", "b", "c", "d"]
+        .into_iter()
+        .fold(cluster(), |cluster, job| cluster.job(job).pods(job, 1, "1"));
     // `a` and `c` come before `b`, which has a Workload of each.
     let bridge = jobs
         .workload(owned(workload("w1"), &["a", "b"]))
@@ -236,7 +248,9 @@ fn pods_with_a_workload_in_common_are_summed() {
         [(
             "three pods of two Workloads, and one beside them",
             bridge,
-            &["3 pods ask for 3 cpu of flavor default, but Workload ns/w1 and Workload ns/w2 are charged 2"][..],
+            &[
+                "3 pods ask for 3 cpu of flavor default, but Workload ns/w1 and Workload ns/w2 are charged 2",
+            ][..],
         )],
     );
 }
@@ -245,9 +259,15 @@ fn pods_with_a_workload_in_common_are_summed() {
 fn groups_of_one_owner_are_compared_one_by_one() {
     let group = |name: &str| workload(name).of("set").admitted(&[pod_set(1, "2")]);
     let member = |name: &str, group: &str, cpu: &str| {
-        pod(name, cpu).label("kueue.x-k8s.io/managed", "true").label("kueue.x-k8s.io/pod-group-name", group).of("set")
+        pod(name, cpu)
+            .label("kueue.x-k8s.io/managed", "true")
+            .label("kueue.x-k8s.io/pod-group-name", group)
+            .of("set")
     };
-    let set = cluster().owner("LeaderWorkerSet", owner("set").queued()).workload(group("g0")).workload(group("g1"));
+    let set = cluster()
+        .owner("LeaderWorkerSet", owner("set").queued())
+        .workload(group("g0"))
+        .workload(group("g1"));
     check(
         KIND,
         [(
@@ -264,6 +284,12 @@ fn finding_names_objects_and_amounts() {
     let [finding] = found.as_slice() else { panic!("{found:?}") };
     let objects: Vec<String> = finding.objects.iter().map(ToString::to_string).collect();
     assert_eq!(objects, ["Workload ns/w-j", "Job ns/j", "Pod ns/j-0", "Pod ns/j-1"]);
-    assert_eq!((finding.amounts.running.as_deref(), finding.amounts.charged.as_deref()), (Some("2"), Some("1")));
-    assert_eq!((finding.flavor.as_deref(), finding.resource.as_deref()), (Some("default"), Some("cpu")));
+    assert_eq!(
+        (finding.amounts.running.as_deref(), finding.amounts.charged.as_deref()),
+        (Some("2"), Some("1"))
+    );
+    assert_eq!(
+        (finding.flavor.as_deref(), finding.resource.as_deref()),
+        (Some("default"), Some("cpu"))
+    );
 }

@@ -39,7 +39,9 @@ fn queue_may_use_nominal_quota_and_borrow() {
             (
                 "more than the cohort has",
                 shared(none(), none(), "11"),
-                &["The queues of Cohort team are charged 11 cpu of flavor default, but may have 10"],
+                &[
+                    "The queues of Cohort team are charged 11 cpu of flavor default, but may have 10",
+                ],
             ),
             ("up to its borrowing limit", shared(json!({"borrowingLimit": "2"}), none(), "7"), &[]),
             (
@@ -47,13 +49,21 @@ fn queue_may_use_nominal_quota_and_borrow() {
                 shared(json!({"borrowingLimit": "2"}), none(), "8"),
                 &["ClusterQueue cq is charged 8 cpu of flavor default, but may have 7"],
             ),
-            ("up to the other's lending limit", shared(none(), json!({"lendingLimit": "1"}), "6"), &[]),
+            (
+                "up to the other's lending limit",
+                shared(none(), json!({"lendingLimit": "1"}), "6"),
+                &[],
+            ),
             (
                 "beyond the other's lending limit",
                 shared(none(), json!({"lendingLimit": "1"}), "7"),
                 &["The queues of Cohort team are charged 7 cpu of flavor default, but may have 6"],
             ),
-            ("a limit that cannot be read", shared(json!({"borrowingLimit": "much"}), none(), "99"), &[]),
+            (
+                "a limit that cannot be read",
+                shared(json!({"borrowingLimit": "much"}), none(), "99"),
+                &[],
+            ),
         ],
     );
 }
@@ -82,7 +92,9 @@ fn cohort_may_use_the_quota_below_and_borrow() {
             (
                 "beyond the cohort's borrowing limit",
                 tree(limited(), "12"),
-                &["The queues of Cohort team are charged 12 cpu of flavor default, but may have 11"],
+                &[
+                    "The queues of Cohort team are charged 12 cpu of flavor default, but may have 11",
+                ],
             ),
             (
                 "cohorts above each other admit nothing and are not judged",

@@ -5,7 +5,10 @@ use crate::{Kind, audit};
 
 #[test]
 fn finding_has_its_objects_and_amounts_in_json() {
-    let above = cluster().job("j").workload(workload("w-j").admitted(&[pod_set(1, "12")])).pods("j", 1, "13");
+    let above = cluster()
+        .job("j")
+        .workload(workload("w-j").admitted(&[pod_set(1, "12")]))
+        .pods("j", 1, "13");
     insta::assert_snapshot!(serde_json::to_string_pretty(&audit(&above)).unwrap());
 }
 

@@ -39,7 +39,9 @@ fn pod_runs_only_by_an_admitted_workload() {
             (
                 "a reservation is not enough",
                 job(w().reserved(&one), pod()),
-                &["Pod ns/p runs for Job ns/j, but its Workload ns/w-j has its quota reserved only"],
+                &[
+                    "Pod ns/p runs for Job ns/j, but its Workload ns/w-j has its quota reserved only",
+                ],
             ),
             (
                 "a finished Workload holds no quota",
@@ -58,11 +60,22 @@ fn pod_runs_only_by_an_admitted_workload() {
             ),
             (
                 "a pod without a node may be bound at any moment",
-                job(w(), pod().with(json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}}))),
+                job(
+                    w(),
+                    pod().with(json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}})),
+                ),
                 &["Pod ns/p runs for Job ns/j, but its Workload ns/w-j is not admitted"],
             ),
-            ("a gated pod waits, whatever phase a hub shows of its copy", job(w(), gated(pod())), &[]),
-            ("a pod that has failed has ended", job(w(), pod().with(json!({"status": {"phase": "Failed"}}))), &[]),
+            (
+                "a gated pod waits, whatever phase a hub shows of its copy",
+                job(w(), gated(pod())),
+                &[],
+            ),
+            (
+                "a pod that has failed has ended",
+                job(w(), pod().with(json!({"status": {"phase": "Failed"}}))),
+                &[],
+            ),
             (
                 "a terminating pod without a node is never bound",
                 job(w(), pod().terminating().with(json!({"spec": {"nodeName": null}}))),
@@ -80,9 +93,17 @@ fn pod_is_judged_if_an_owner_is_queued() {
         KIND,
         [
             ("a pod without a queue", cluster().pod(alone()), &[][..]),
-            ("a pod of a job without a queue", cluster().owner("Job", owner("j")).pod(alone().of("j")), &[]),
+            (
+                "a pod of a job without a queue",
+                cluster().owner("Job", owner("j")).pod(alone().of("j")),
+                &[],
+            ),
             ("a group's name alone queues nobody", cluster().pod(alone().label(GROUP, "g")), &[]),
-            ("a queued pod", cluster().pod(alone().queued()), &["Pod ns/p runs, but it has no Workload"]),
+            (
+                "a queued pod",
+                cluster().pod(alone().queued()),
+                &["Pod ns/p runs, but it has no Workload"],
+            ),
             (
                 "a pod that the webhook has marked",
                 cluster().pod(alone().label(MANAGED, "true")),
@@ -102,7 +123,10 @@ fn pod_is_judged_if_an_owner_is_queued() {
             (
                 "an owner of another namespace is none",
                 cluster()
-                    .owner("Job", owner("j").queued().with(json!({"metadata": {"namespace": "other"}})))
+                    .owner(
+                        "Job",
+                        owner("j").queued().with(json!({"metadata": {"namespace": "other"}})),
+                    )
                     .pod(alone().of("j")),
                 &[],
             ),
@@ -131,12 +155,23 @@ fn workload_is_found_by_owner_group_or_name() {
             ),
             (
                 "of an owner that was not listed",
-                cluster().owner("Job", owner("j").queued().of("farm")).workload(admitted("w-farm")).pods("j", 1, "1"),
+                cluster()
+                    .owner("Job", owner("j").queued().of("farm"))
+                    .workload(admitted("w-farm"))
+                    .pods("j", 1, "1"),
                 &[],
             ),
-            ("of the pod itself", cluster().workload(admitted("w-p")).pod(member("").queued()), &[]),
+            (
+                "of the pod itself",
+                cluster().workload(admitted("w-p")).pod(member("").queued()),
+                &[],
+            ),
             ("of a job that names it", named().workload(free("w")).pods("j", 1, "1"), &[]),
-            ("of a job that names it and owns it", named().workload(free("w").of("j")).pods("j", 1, "1"), &[]),
+            (
+                "of a job that names it and owns it",
+                named().workload(free("w").of("j")).pods("j", 1, "1"),
+                &[],
+            ),
             (
                 "not if another job controls it",
                 named().workload(free("w").of("k")).pods("j", 1, "1"),
@@ -144,7 +179,9 @@ fn workload_is_found_by_owner_group_or_name() {
             ),
             (
                 "not in another namespace",
-                named().workload(free("w").with(json!({"metadata": {"namespace": "other"}}))).pods("j", 1, "1"),
+                named()
+                    .workload(free("w").with(json!({"metadata": {"namespace": "other"}})))
+                    .pods("j", 1, "1"),
                 &["Pod ns/j-0 runs for Job ns/j, but it has no Workload"],
             ),
             ("of its group", cluster().workload(free("g")).pod(member("g")), &[]),
@@ -163,7 +200,10 @@ fn workload_is_found_by_owner_group_or_name() {
             ),
             (
                 "of the job, although its pods name a group that the webhook did not make",
-                cluster().job("j").workload(admitted("w-j")).pod(pod("p", "1").label(GROUP, "g").of("j")),
+                cluster()
+                    .job("j")
+                    .workload(admitted("w-j"))
+                    .pod(pod("p", "1").label(GROUP, "g").of("j")),
                 &[],
             ),
             (
@@ -174,7 +214,9 @@ fn workload_is_found_by_owner_group_or_name() {
                     .owner("StatefulSet", owner("workers").of("leader"))
                     .workload(free("g0").of("set"))
                     .pod(pod("leader", "1").label(MANAGED, "true").label(GROUP, "g0").of("leaders"))
-                    .pod(pod("worker", "1").label(MANAGED, "true").label(GROUP, "g0").of("workers")),
+                    .pod(
+                        pod("worker", "1").label(MANAGED, "true").label(GROUP, "g0").of("workers"),
+                    ),
                 &[],
             ),
         ],
@@ -183,7 +225,9 @@ fn workload_is_found_by_owner_group_or_name() {
 
 #[test]
 fn scaled_down_stateful_set_is_found_while_its_pods_end() {
-    let ends = |name: &str| pod(name, "4").queued().label(MANAGED, "true").label(GROUP, "g").of("set").terminating();
+    let ends = |name: &str| {
+        pod(name, "4").queued().label(MANAGED, "true").label(GROUP, "g").of("set").terminating()
+    };
     let set = |workload: Object| {
         let cluster = cluster().owner("StatefulSet", owner("set").queued()).workload(workload);
         cluster.pod(ends("set-0")).pod(ends("set-1"))
@@ -205,8 +249,10 @@ fn scaled_down_stateful_set_is_found_while_its_pods_end() {
 
 #[test]
 fn changed_stateful_set_is_found_when_a_pod_loses_its_gate() {
-    let of_set = |name: &str| pod(name, "8").queued().label(MANAGED, "true").label(GROUP, "g").of("set");
-    let set = cluster().owner("StatefulSet", owner("set").queued()).workload(workload("g").of("set"));
+    let of_set =
+        |name: &str| pod(name, "8").queued().label(MANAGED, "true").label(GROUP, "g").of("set");
+    let set =
+        cluster().owner("StatefulSet", owner("set").queued()).workload(workload("g").of("set"));
     check(
         KIND,
         [(
@@ -233,7 +279,9 @@ fn slice_that_waits_for_its_checks_lets_pods_run() {
 
 #[test]
 fn finding_lasts_only_for_the_same_pod() {
-    let of = |uid: &str| audit(&job(workload("w-j"), pod("p", "1").with(json!({"metadata": {"uid": uid}}))));
+    let of = |uid: &str| {
+        audit(&job(workload("w-j"), pod("p", "1").with(json!({"metadata": {"uid": uid}}))))
+    };
     assert_eq!(lasting(&of("a"), of("a")).len(), 1);
     assert_eq!(lasting(&of("a"), of("b")), []);
 }

@@ -9,7 +9,8 @@ use crate::{Cluster, Kind, audit, lasting};
 const KIND: Kind = Kind::UsageDiffers;
 
 fn status(reserved: &str, admitted: &str) -> Value {
-    let usage = |cpu: &str| json!([{"name": "default", "resources": [{"name": "cpu", "total": cpu}]}]);
+    let usage =
+        |cpu: &str| json!([{"name": "default", "resources": [{"name": "cpu", "total": cpu}]}]);
     let ready = json!({
         "type": "Active", "status": "True", "reason": "Ready", "message": "",
         "lastTransitionTime": "2026-11-21T10:00:00Z",
@@ -31,17 +32,21 @@ fn cluster_queue(cluster: Cluster, status: Value) -> Cluster {
 fn status_is_compared_with_the_charges() {
     let replaced = || {
         let first = workload("w1-j").admitted(&[pod_set(1, "1")]).slice("");
-        cluster().workload(first).workload(workload("w2-j").admitted(&[pod_set(2, "2")]).slice("w1-j"))
+        cluster()
+            .workload(first)
+            .workload(workload("w2-j").admitted(&[pod_set(2, "2")]).slice("w1-j"))
     };
     let variant = || {
         let parent = workload("w-j").label("kueue.x-k8s.io/concurrent-admission-parent", "true");
-        let owner =
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": "w-j", "uid": "uid-w-j"});
+        let owner = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": "w-j", "uid": "uid-w-j"});
         let variant = workload("v").with(json!({"metadata": {"ownerReferences": [owner]}}));
-        cluster().workload(parent.admitted(&[pod_set(1, "2")])).workload(variant.admitted(&[pod_set(1, "2")]))
+        cluster()
+            .workload(parent.admitted(&[pod_set(1, "2")]))
+            .workload(variant.admitted(&[pod_set(1, "2")]))
     };
     let finished = cluster().workload(workload("w-j").admitted(&[pod_set(1, "2")]).finished());
-    let inactive = workload("w").with(json!({"metadata": {"ownerReferences": null}, "spec": {"active": false}}));
+    let inactive = workload("w")
+        .with(json!({"metadata": {"ownerReferences": null}, "spec": {"active": false}}));
     let without_any = json!({"flavorsReservation": null, "flavorsUsage": null});
     let mut unstated = status("0", "0");
     switchyard_api::jobs::apply_merge(&mut unstated, &without_any);
@@ -59,23 +64,44 @@ fn status_is_compared_with_the_charges() {
             ),
             (
                 "a list without the flavor says that nothing is used",
-                cluster_queue(cluster().workload(workload("w-a").reserved(&[pod_set(1, "2")])), unstated),
+                cluster_queue(
+                    cluster().workload(workload("w-a").reserved(&[pod_set(1, "2")])),
+                    unstated,
+                ),
                 &[
                     "status.flavorsReservation of ClusterQueue cq says 0 cpu of flavor default, but its Workloads that hold quota are charged 2",
                 ],
             ),
             ("a queue that no controller has seen is not judged", two(), &[]),
-            ("a finished Workload is charged nothing", cluster_queue(finished, status("0", "0")), &[]),
-            ("a replaced slice is charged nothing", cluster_queue(replaced(), status("2", "2")), &[]),
-            ("a Workload with variants is counted once", cluster_queue(variant(), status("2", "2")), &[]),
+            (
+                "a finished Workload is charged nothing",
+                cluster_queue(finished, status("0", "0")),
+                &[],
+            ),
+            (
+                "a replaced slice is charged nothing",
+                cluster_queue(replaced(), status("2", "2")),
+                &[],
+            ),
+            (
+                "a Workload with variants is counted once",
+                cluster_queue(variant(), status("2", "2")),
+                &[],
+            ),
             (
                 "a deactivated Workload without a job is charged nothing",
-                cluster_queue(cluster().workload(inactive.reserved(&[pod_set(1, "2")])), status("0", "0")),
+                cluster_queue(
+                    cluster().workload(inactive.reserved(&[pod_set(1, "2")])),
+                    status("0", "0"),
+                ),
                 &[],
             ),
             (
                 "a charge that cannot be read",
-                cluster_queue(two().workload(workload("w-c").reserved(&[pod_set(1, "much")])), status("5", "2")),
+                cluster_queue(
+                    two().workload(workload("w-c").reserved(&[pod_set(1, "much")])),
+                    status("5", "2"),
+                ),
                 &[],
             ),
             ("equal sums of a LocalQueue", two().local_queue(&status("5", "2")), &[]),

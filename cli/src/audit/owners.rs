@@ -17,7 +17,11 @@ const MAX_ROUNDS: usize = 16;
 
 /// The metadata of the objects above the pods: of the kinds of jobs and ReplicaSets. A kind is listed only if something refers to
 /// it, so a cluster costs no requests for kinds that it does not use.
-pub(super) async fn owners(client: &Client, namespace: Option<&str>, pods: &[Pod]) -> anyhow::Result<Vec<Owner>> {
+pub(super) async fn owners(
+    client: &Client,
+    namespace: Option<&str>,
+    pods: &[Pod],
+) -> anyhow::Result<Vec<Owner>> {
     let live = pods.iter().filter(|pod| !has_ended(pod));
     let mut wanted = kinds_above(live.map(|pod| &pod.metadata));
     let (mut listed, mut owners) = (BTreeSet::new(), Vec::new());
@@ -26,7 +30,8 @@ pub(super) async fn owners(client: &Client, namespace: Option<&str>, pods: &[Pod
         if wanted.is_empty() {
             break;
         }
-        let lists = wanted.iter().filter_map(resource).map(|resource| list(client, namespace, resource));
+        let lists =
+            wanted.iter().filter_map(resource).map(|resource| list(client, namespace, resource));
         let found: Vec<Owner> = try_join_all(lists).await?.into_iter().flatten().collect();
         listed.append(&mut wanted);
         wanted = kinds_above(found.iter().map(|owner| &owner.metadata));
@@ -58,7 +63,11 @@ fn resource((api_version, kind): &Kind) -> Option<ApiResource> {
     known.filter(|id| id.kind != "Pod").map(|id| id.api_resource())
 }
 
-async fn list(client: &Client, namespace: Option<&str>, resource: ApiResource) -> anyhow::Result<Vec<Owner>> {
+async fn list(
+    client: &Client,
+    namespace: Option<&str>,
+    resource: ApiResource,
+) -> anyhow::Result<Vec<Owner>> {
     let api: Api<DynamicObject> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -68,7 +77,8 @@ async fn list(client: &Client, namespace: Option<&str>, resource: ApiResource) -
         async move { api.list_metadata(&page).await }
     };
     let found = if_served(pages(from_cache(), page).await);
-    let found = found.map_err(|error| refused(&error, &resource_name(&resource.plural, &resource.group)))?;
+    let found = found
+        .map_err(|error| refused(&error, &resource_name(&resource.plural, &resource.group)))?;
     let ApiResource { api_version, kind, .. } = resource;
     let owner = |metadata| Owner { api_version: api_version.clone(), kind: kind.clone(), metadata };
     Ok(found.into_iter().map(|object| owner(object.metadata)).collect())

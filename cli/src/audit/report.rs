@@ -35,7 +35,12 @@ pub struct Listed {
 impl Listed {
     pub(super) fn of(cluster: &Cluster) -> Self {
         let (pods, workloads) = (cluster.pods.len(), cluster.workloads.len());
-        Self { cluster: cluster.name.clone(), pods, workloads, cluster_queues: cluster.cluster_queues.len() }
+        Self {
+            cluster: cluster.name.clone(),
+            pods,
+            workloads,
+            cluster_queues: cluster.cluster_queues.len(),
+        }
     }
 
     fn text(&self) -> String {
@@ -56,10 +61,15 @@ impl Report {
         if self.findings.is_empty() {
             return format!("No findings: {listed}.\n{left_out}");
         }
-        let row = |it: &Finding| [it.kind.name().to_owned(), it.cluster.clone(), it.message.clone()];
+        let row =
+            |it: &Finding| [it.kind.name().to_owned(), it.cluster.clone(), it.message.clone()];
         let rows: Vec<[String; 3]> = self.findings.iter().map(row).collect();
         let table = table::render(["FINDING", "CLUSTER", "WHAT"], &rows);
-        let found = if rows.len() == 1 { "1 finding".to_owned() } else { format!("{} findings", rows.len()) };
+        let found = if rows.len() == 1 {
+            "1 finding".to_owned()
+        } else {
+            format!("{} findings", rows.len())
+        };
         format!("{table}\n{found}: {listed}.\n{left_out}")
     }
 }

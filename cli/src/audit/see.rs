@@ -83,7 +83,10 @@ pub(super) fn resource_name(plural: &str, group: &str) -> String {
 }
 
 /// All pages of a list, without managed fields.
-pub(super) async fn pages<K, Page>(mut page: ListParams, list: impl Fn(ListParams) -> Page) -> kube::Result<Vec<K>>
+pub(super) async fn pages<K, Page>(
+    mut page: ListParams,
+    list: impl Fn(ListParams) -> Page,
+) -> kube::Result<Vec<K>>
 where
     K: Resource + Clone,
     Page: Future<Output = kube::Result<ObjectList<K>>>,

@@ -42,10 +42,15 @@ impl Server {
     fn answer(&self, uri: &http::Uri) -> http::Response<Body> {
         let query = uri.query().unwrap_or_default().trim_start_matches('&');
         self.asked.lock().unwrap().push(format!("{}?{query}", uri.path()));
-        let answer = self.answers.iter().find(|(path, ..)| format!("{}?{query}", uri.path()).ends_with(path));
-        let answer = answer.or_else(|| self.answers.iter().find(|(path, ..)| uri.path().ends_with(path)));
+        let answer = self
+            .answers
+            .iter()
+            .find(|(path, ..)| format!("{}?{query}", uri.path()).ends_with(path));
+        let answer =
+            answer.or_else(|| self.answers.iter().find(|(path, ..)| uri.path().ends_with(path)));
         let none = || json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []});
-        let (code, body) = answer.map_or_else(|| (200, none()), |(_, code, body)| (*code, body.clone()));
+        let (code, body) =
+            answer.map_or_else(|| (200, none()), |(_, code, body)| (*code, body.clone()));
         let body = Body::from(body.to_string().into_bytes());
         http::Response::builder().status(code).body(body).unwrap()
     }
@@ -84,7 +89,10 @@ async fn owners_are_listed_by_kinds_that_are_referred_to() {
     let server = Server::default()
         .list("/api/v1/pods", pods())
         .list("/jobs", json!([object("set-0", &["jobset.x-k8s.io/v1alpha2", "JobSet", "set"])]))
-        .list("/jobsets", json!([object("set", &["workload.codeflare.dev/v1beta2", "AppWrapper", "gone"])]))
+        .list(
+            "/jobsets",
+            json!([object("set", &["workload.codeflare.dev/v1beta2", "AppWrapper", "gone"])]),
+        )
         .refuses("/appwrappers", 404, "NotFound", "404 page not found");
     let seen = see(&server.client(), "hub", None).await.unwrap();
     let owners: Vec<&str> = seen.owners.iter().map(|owner| owner.kind.as_str()).collect();
@@ -109,7 +117,8 @@ async fn long_list_is_read_page_by_page() {
     server.answers.push(("/api/v1/namespaces/ns/pods", 200, page("next")));
     let seen = see(&server.client(), "hub", Some("ns")).await.unwrap();
     assert_eq!((seen.pods.len(), seen.namespace.as_deref()), (2, Some("ns")));
-    let pods: Vec<String> = server.asked().into_iter().filter(|asked| asked.contains("/pods")).collect();
+    let pods: Vec<String> =
+        server.asked().into_iter().filter(|asked| asked.contains("/pods")).collect();
     insta::assert_snapshot!(pods.join("\n"), @r"
     /api/v1/namespaces/ns/pods?limit=500
     /api/v1/namespaces/ns/pods?limit=500&continue=next
@@ -119,14 +128,23 @@ async fn long_list_is_read_page_by_page() {
 #[tokio::test]
 async fn refused_list_names_the_right_that_it_takes() {
     let refused = async |path, code, reason, message| {
-        let server = Server::default().list("/api/v1/pods", pods()).refuses(path, code, reason, message);
+        let server =
+            Server::default().list("/api/v1/pods", pods()).refuses(path, code, reason, message);
         see(&server.client(), "hub", None).await.map(|_| ()).map_err(|error| format!("{error:#}"))
     };
-    let jobs = refused("/jobs", 403, "Forbidden", "jobs.batch is forbidden: User u cannot list it").await.unwrap_err();
+    let jobs = refused("/jobs", 403, "Forbidden", "jobs.batch is forbidden: User u cannot list it")
+        .await
+        .unwrap_err();
     let right = "it takes the right to list jobs.batch, as the role switchyard-viewer of deploy/rbac has it";
-    assert_eq!(jobs, format!("listing jobs.batch: jobs.batch is forbidden: User u cannot list it; {right}"));
+    assert_eq!(
+        jobs,
+        format!("listing jobs.batch: jobs.batch is forbidden: User u cannot list it; {right}")
+    );
     let workloads = refused("/workloads", 404, "NotFound", "404 page not found").await.unwrap_err();
-    assert!(workloads.starts_with("listing workloads.kueue.x-k8s.io: 404 page not found; "), "{workloads}");
+    assert!(
+        workloads.starts_with("listing workloads.kueue.x-k8s.io: 404 page not found; "),
+        "{workloads}"
+    );
     assert_eq!(refused("/cohorts", 404, "NotFound", "404 page not found").await, Ok(()));
 }
 
@@ -134,13 +152,18 @@ async fn refused_list_names_the_right_that_it_takes() {
 fn viewer_may_list_all_that_is_read() {
     let role = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac/viewer.yaml");
     let role: Value = serde_saphyr::from_str(&std::fs::read_to_string(role).unwrap()).unwrap();
-    let has = |rule: &Value, list: &str, text: &str| rule[list].as_array().unwrap().iter().any(|it| it == text);
+    let has = |rule: &Value, list: &str, text: &str| {
+        rule[list].as_array().unwrap().iter().any(|it| it == text)
+    };
     let may_list = |group: &str, plural: &str| {
         let mut rules = role["rules"].as_array().unwrap().iter();
-        rules.any(|it| has(it, "apiGroups", group) && has(it, "resources", plural) && has(it, "verbs", "list"))
+        rules.any(|it| {
+            has(it, "apiGroups", group) && has(it, "resources", plural) && has(it, "verbs", "list")
+        })
     };
     let jobs = switchyard_api::jobs::kinds().iter().map(|kind| (kind.id().group, kind.id().plural));
-    let queues = ["workloads", "clusterqueues", "localqueues", "cohorts"].map(|plural| ("kueue.x-k8s.io", plural));
+    let queues = ["workloads", "clusterqueues", "localqueues", "cohorts"]
+        .map(|plural| ("kueue.x-k8s.io", plural));
     for (group, plural) in jobs.chain(queues).chain([("apps", "replicasets")]) {
         assert!(may_list(group, plural), "{plural}.{group}");
     }
@@ -169,8 +192,17 @@ fn found() -> Vec<Finding> {
 }
 
 fn report(findings: Vec<Finding>, namespace: Option<&str>) -> Report {
-    let of = |cluster: &str| Listed { cluster: cluster.into(), pods: 12, workloads: 4, cluster_queues: 2 };
-    Report { findings, listed: vec![of("hub"), of("west")], namespace: namespace.map(str::to_owned) }
+    let of = |cluster: &str| Listed {
+        cluster: cluster.into(),
+        pods: 12,
+        workloads: 4,
+        cluster_queues: 2,
+    };
+    Report {
+        findings,
+        listed: vec![of("hub"), of("west")],
+        namespace: namespace.map(str::to_owned),
+    }
 }
 
 #[test]

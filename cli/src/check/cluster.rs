@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps,
+};
 use kube::ResourceExt as _;
 
 use super::facts::{Facts, Server};
@@ -23,10 +25,19 @@ pub(super) fn server(facts: &Facts) -> Vec<Line> {
         Ok(server) => server,
         Err(error) => {
             let mend = "name the cluster with --kubeconfig or --context, and try `kubectl version`";
-            return vec![Line::failure("api-server", format!("the API server does not answer: {error}"), mend)];
+            return vec![Line::failure(
+                "api-server",
+                format!("the API server does not answer: {error}"),
+                mend,
+            )];
         }
     };
-    let minor = server.version.trim_start_matches('v').split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    let minor = server
+        .version
+        .trim_start_matches('v')
+        .split('.')
+        .nth(1)
+        .and_then(|minor| minor.parse::<u32>().ok());
     let version = match minor {
         Some(minor) if minor < OLDEST => Line::failure(
             "kubernetes-version",
@@ -64,8 +75,10 @@ pub(super) fn crds(facts: &Facts, mode: Mode) -> Vec<Line> {
         Ok(found) => found,
         Err(error) => return vec![Line::unread("crds", error)],
     };
-    let mend =
-        format!("kubectl apply --server-side --filename {}, or helm upgrade with crds.install=true", mode.manifest());
+    let mend = format!(
+        "kubectl apply --server-side --filename {}, or helm upgrade with crds.install=true",
+        mode.manifest()
+    );
     let (mut lines, wanted) = (Vec::new(), switchyard_api::crds());
     for crd in &wanted {
         let name = crd.name_any();
@@ -89,7 +102,11 @@ pub(super) fn crds(facts: &Facts, mode: Mode) -> Vec<Line> {
     if lines.is_empty() {
         lines.push(Line::ok(
             "crds",
-            format!("all {} are there, and of version {}", wanted.len(), switchyard_api::build::VERSION),
+            format!(
+                "all {} are there, and of version {}",
+                wanted.len(),
+                switchyard_api::build::VERSION
+            ),
         ));
     }
     lines
@@ -102,7 +119,9 @@ fn is_established(crd: &CustomResourceDefinition) -> bool {
 
 /// The fields of our storage version that a CRD does not know: the API server would drop them.
 fn lacking(wanted: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Vec<String> {
-    let Some(version) = wanted.spec.versions.iter().find(|version| version.storage) else { return Vec::new() };
+    let Some(version) = wanted.spec.versions.iter().find(|version| version.storage) else {
+        return Vec::new();
+    };
     let other = there.spec.versions.iter().find(|it| it.name == version.name && it.served);
     let Some(other) = other else { return vec![format!("version {}", version.name)] };
     let schema = |version: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion| {
@@ -125,8 +144,10 @@ fn compare(wanted: &JSONSchemaProps, there: &JSONSchemaProps, path: &str, lacks:
             None => lacks.push(path),
         }
     }
-    if let (Some(JSONSchemaPropsOrArray::Schema(wanted)), Some(JSONSchemaPropsOrArray::Schema(there))) =
-        (&wanted.items, &there.items)
+    if let (
+        Some(JSONSchemaPropsOrArray::Schema(wanted)),
+        Some(JSONSchemaPropsOrArray::Schema(there)),
+    ) = (&wanted.items, &there.items)
     {
         compare(wanted, there, &format!("{path}[]"), lacks);
     }
@@ -168,15 +189,24 @@ fn deployment(facts: &Facts, mode: Mode) -> Line {
     let name = mode.name();
     let Some(deployment) = facts.deployment() else {
         let message = format!("{name} runs, but no Deployment in {} runs it", facts.namespace);
-        return Line::warning("deployment", message, "install it with the chart, unless you start it by other means");
+        return Line::warning(
+            "deployment",
+            message,
+            "install it with the chart, unless you start it by other means",
+        );
     };
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
+    let ready =
+        deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
     let message = format!("{ready} of {wanted} replicas of {name} are ready");
     let logs = format!("kubectl --namespace {} logs deployment/{name}", facts.namespace);
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let image = pod.and_then(|pod| pod.containers.first()).and_then(|container| container.image.clone());
-    let version = image.as_deref().and_then(|image| image.split('@').next()?.rsplit_once(':')).map(|(_, tag)| tag);
+    let image =
+        pod.and_then(|pod| pod.containers.first()).and_then(|container| container.image.clone());
+    let version = image
+        .as_deref()
+        .and_then(|image| image.split('@').next()?.rsplit_once(':'))
+        .map(|(_, tag)| tag);
     let own = switchyard_api::build::VERSION;
     match (ready, version) {
         (0, _) => Line::failure("deployment", message, logs),
@@ -200,7 +230,11 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone().unwrap_or_default();
     let detail = waiting.message.clone().unwrap_or_default();
-    let said = status.last_state.as_ref().and_then(|last| last.terminated.as_ref()).and_then(|it| it.message.clone());
+    let said = status
+        .last_state
+        .as_ref()
+        .and_then(|last| last.terminated.as_ref())
+        .and_then(|it| it.message.clone());
     if matches!(reason.as_str(), "ContainerCreating" | "PodInitializing") {
         let message = format!("pod {} is being started", pod.name_any());
         return Some(Line::warning(
@@ -209,7 +243,8 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
             "if that lasts, kubectl describe pod has the reason, such as a Secret that is missing",
         ));
     }
-    let message = format!("pod {}: {reason}: {}", pod.name_any(), said.as_deref().unwrap_or(&detail).trim());
+    let message =
+        format!("pod {}: {reason}: {}", pod.name_any(), said.as_deref().unwrap_or(&detail).trim());
     let mend = match reason.as_str() {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" => {
             "load the image onto the nodes, or name the registry with global.imageRegistry and its credentials with \
@@ -221,7 +256,10 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
 }
 
 fn leader(facts: &Facts) -> Line {
-    let mend = format!("kubectl --namespace {} get pods; then read the log of one that does not lead", facts.namespace);
+    let mend = format!(
+        "kubectl --namespace {} get pods; then read the log of one that does not lead",
+        facts.namespace
+    );
     let lease = match &facts.lease {
         Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
         Ok(None) => return Line::failure("leader", "no replica has ever led", mend),
@@ -233,7 +271,11 @@ fn leader(facts: &Facts) -> Line {
     };
     let age = facts.seconds_since(renewed);
     if is_overdue(&lease, age) {
-        return Line::failure("leader", format!("no replica leads: {holder} renewed its Lease {age} s ago"), mend);
+        return Line::failure(
+            "leader",
+            format!("no replica leads: {holder} renewed its Lease {age} s ago"),
+            mend,
+        );
     }
     Line::ok("leader", format!("{holder} leads"))
 }
@@ -265,11 +307,17 @@ mod tests {
 
     #[test]
     fn crd_of_another_version_is_known_by_missing_fields() {
-        let wanted =
-            switchyard_api::crds().into_iter().find(|crd| crd.name_any().starts_with("multikueueclusters")).unwrap();
+        let wanted = switchyard_api::crds()
+            .into_iter()
+            .find(|crd| crd.name_any().starts_with("multikueueclusters"))
+            .unwrap();
         assert!(lacking(&wanted, &wanted).is_empty());
         let mut older = wanted.clone();
-        let schema = older.spec.versions[0].schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut()).unwrap();
+        let schema = older.spec.versions[0]
+            .schema
+            .as_mut()
+            .and_then(|it| it.open_api_v3_schema.as_mut())
+            .unwrap();
         let status = schema.properties.as_mut().and_then(|it| it.get_mut("status")).unwrap();
         status.properties.as_mut().unwrap().remove("agent");
         assert_eq!(lacking(&wanted, &older), [".status.agent"]);

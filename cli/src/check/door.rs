@@ -61,12 +61,19 @@ pub(super) async fn hub_of_agent(facts: &Facts) -> Vec<Line> {
     let join = match &facts.join {
         Ok(Some(join)) => join.data.clone().unwrap_or_default(),
         Ok(None) if facts.deployment().is_none() => return Vec::new(),
-        Ok(None) => return vec![Line::failure(CHECK, format!("there is no Secret {JOIN_SECRET}"), mend)],
+        Ok(None) => {
+            return vec![Line::failure(CHECK, format!("there is no Secret {JOIN_SECRET}"), mend)];
+        }
         Err(error) => return vec![Line::unread(CHECK, error)],
     };
-    let text = |key: &str| join.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
+    let text =
+        |key: &str| join.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
     let (Some(address), Some(pin)) = (text("hub"), text("hub-ca-sha256")) else {
-        return vec![Line::failure(CHECK, format!("the Secret {JOIN_SECRET} lacks hub or hub-ca-sha256"), mend)];
+        return vec![Line::failure(
+            CHECK,
+            format!("the Secret {JOIN_SECRET} lacks hub or hub-ca-sha256"),
+            mend,
+        )];
     };
     let mut lines = vec![answers(CHECK, &address, &pin).await];
     if matches!(facts.identity, Ok(None)) && text("token").is_none_or(|token| token.is_empty()) {
@@ -85,14 +92,22 @@ fn service(facts: &Facts) -> Option<Line> {
         return Some(Line::failure(CHECK, "the Service switchyard-hub is missing", mend));
     };
     let slices = facts.endpoints.as_ref().ok()?.iter().filter(|slice| {
-        slice.labels().get("kubernetes.io/service-name").is_some_and(|name| *name == service.name_any())
+        slice
+            .labels()
+            .get("kubernetes.io/service-name")
+            .is_some_and(|name| *name == service.name_any())
     });
     let is_ready = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
         endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
     };
-    let ready = slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| is_ready(endpoint)).count();
+    let ready =
+        slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| is_ready(endpoint)).count();
     Some(match ready {
-        0 => Line::failure(CHECK, "no ready pod is behind the Service switchyard-hub", "see `deployment` and `pods`"),
+        0 => Line::failure(
+            CHECK,
+            "no ready pod is behind the Service switchyard-hub",
+            "see `deployment` and `pods`",
+        ),
         ready => Line::ok(CHECK, format!("{ready} pods are behind the Service switchyard-hub")),
     })
 }
@@ -106,10 +121,20 @@ pub(crate) fn of_hub(services: &[Service]) -> Option<&Service> {
 /// A node's address is not in it.
 pub(crate) fn address_of(service: &Service) -> Option<String> {
     let port = service.spec.as_ref()?.ports.as_ref()?.first()?.port;
-    let external = service.spec.as_ref()?.external_ips.as_ref().and_then(|all| all.first().cloned());
-    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref()?.first());
-    let host = ingress.and_then(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone())).or(external)?;
-    Some(if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") })
+    let external =
+        service.spec.as_ref()?.external_ips.as_ref().and_then(|all| all.first().cloned());
+    let ingress = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref()?.first());
+    let host = ingress
+        .and_then(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone()))
+        .or(external)?;
+    Some(if host.contains(':') {
+        format!("https://[{host}]:{port}")
+    } else {
+        format!("https://{host}:{port}")
+    })
 }
 
 /// The address that the hub is configured to advertise.
@@ -128,13 +153,19 @@ async fn answers(check: &'static str, address: &str, pin: &str) -> Line {
         (Ok(hub), Ok(pin)) => (hub, pin),
         _ => {
             let mend = "`switchyard cluster add NAME --hub-address https://HOST:PORT` writes both";
-            return Line::failure(check, format!("{address:?} is no address of a hub, or {pin:?} no SHA-256"), mend);
+            return Line::failure(
+                check,
+                format!("{address:?} is no address of a hub, or {pin:?} no SHA-256"),
+                mend,
+            );
         }
     };
     match tokio::time::timeout(DEADLINE, tls::probe(&Route::from(hub), &pin)).await {
         Ok(Ok(())) => Line::ok(check, format!("the hub answers at {address}")),
         Ok(Err(error)) => unreachable(check, address, &error.to_string()),
-        Err(_) => unreachable(check, address, &format!("no answer within {} s", DEADLINE.as_secs())),
+        Err(_) => {
+            unreachable(check, address, &format!("no answer within {} s", DEADLINE.as_secs()))
+        }
     }
 }
 
@@ -163,31 +194,47 @@ mod tests {
     use crate::check::report::Outcome;
 
     fn service(spec: &serde_json::Value, status: &serde_json::Value) -> Service {
-        serde_json::from_value(json!({"metadata": {"name": "switchyard-hub"}, "spec": spec, "status": status})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": "switchyard-hub"}, "spec": spec, "status": status}),
+        )
+        .unwrap()
     }
 
     #[test]
     fn the_address_is_that_of_the_load_balancer() {
         let ports = json!({"ports": [{"port": 7443}]});
-        let with =
-            |ingress: serde_json::Value| address_of(&service(&ports, &json!({"loadBalancer": {"ingress": [ingress]}})));
+        let with = |ingress: serde_json::Value| {
+            address_of(&service(&ports, &json!({"loadBalancer": {"ingress": [ingress]}})))
+        };
         assert_eq!(with(json!({"ip": "192.0.2.1"})).as_deref(), Some("https://192.0.2.1:7443"));
         assert_eq!(
             with(json!({"hostname": "lb.example", "ip": "192.0.2.1"})).as_deref(),
             Some("https://lb.example:7443")
         );
-        assert_eq!(with(json!({"ip": "2001:db8::1"})).as_deref(), Some("https://[2001:db8::1]:7443"));
+        assert_eq!(
+            with(json!({"ip": "2001:db8::1"})).as_deref(),
+            Some("https://[2001:db8::1]:7443")
+        );
         assert_eq!(address_of(&service(&ports, &json!({}))), None);
         let external = json!({"ports": [{"port": 443}], "externalIPs": ["192.0.2.9"]});
-        assert_eq!(address_of(&service(&external, &json!({}))).as_deref(), Some("https://192.0.2.9:443"));
+        assert_eq!(
+            address_of(&service(&external, &json!({}))).as_deref(),
+            Some("https://192.0.2.9:443")
+        );
     }
 
     #[test]
     fn another_certificate_differs_from_no_answer() {
-        let interception =
-            unreachable(CHECK, "https://hub", "the server's chain has no certificate with the hash of --hub-ca-sha256");
+        let interception = unreachable(
+            CHECK,
+            "https://hub",
+            "the server's chain has no certificate with the hash of --hub-ca-sha256",
+        );
         assert_eq!(interception.outcome, Outcome::Failure);
         assert!(interception.mend.unwrap().contains("must forward TCP"));
-        assert_eq!(unreachable(CHECK, "https://hub", "Connection refused").outcome, Outcome::Warning);
+        assert_eq!(
+            unreachable(CHECK, "https://hub", "Connection refused").outcome,
+            Outcome::Warning
+        );
     }
 }

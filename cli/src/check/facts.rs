@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::join;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
@@ -16,7 +18,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
-use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig};
+use switchyard_api::v1beta2::{
+    AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig,
+};
 
 use super::mode::Mode;
 use super::{rights, trial};
@@ -87,7 +91,8 @@ impl Facts {
 
     async fn read(client: &Client, namespace: &str) -> Self {
         let c = || client.clone();
-        let own = |name: &'static str| get(Api::<Secret>::namespaced(client.clone(), namespace), name);
+        let own =
+            |name: &'static str| get(Api::<Secret>::namespaced(client.clone(), namespace), name);
         let (server, crds, deployments, pods, lease) = join!(
             server(client),
             list(Api::all(c())),
@@ -101,7 +106,8 @@ impl Facts {
             own("switchyard-webhook-cert"),
             own(switchyard_hub::pki::store::CA_SECRET),
         );
-        let (identity, join) = join!(own(switchyard_agent::identity::SECRET), own(super::door::JOIN_SECRET));
+        let (identity, join) =
+            join!(own(switchyard_agent::identity::SECRET), own(super::door::JOIN_SECRET));
         let (services, endpoints, configs, namespaces) = join!(
             list(Api::namespaced(c(), namespace)),
             list(Api::namespaced(c(), namespace)),
@@ -142,7 +148,8 @@ impl Facts {
         };
         if let Some(mode) = facts.mode() {
             facts.denied = rights::denied(client, mode, namespace).await;
-            facts.trial = trial::run(client, facts.local_queues.as_deref().unwrap_or_default()).await;
+            facts.trial =
+                trial::run(client, facts.local_queues.as_deref().unwrap_or_default()).await;
         }
         facts
     }
@@ -154,9 +161,11 @@ impl Facts {
             all.iter().any(|it| it.metadata.name.as_deref() == Some(name))
         };
         let by_deployment = Mode::ALL.into_iter().find(|mode| has(mode.name()));
-        let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty());
-        let leads =
-            matches!(&self.lease, Ok(Some(lease)) if holder(lease).is_some()) && !has("kueue-controller-manager");
+        let holder = |lease: &Lease| {
+            lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())
+        };
+        let leads = matches!(&self.lease, Ok(Some(lease)) if holder(lease).is_some())
+            && !has("kueue-controller-manager");
         let is_there = |secret: &Read<Option<Secret>>| matches!(secret, Ok(Some(_)));
         // A program that runs outside of a Deployment holds a Lease. Kueue's has the same name.
         let by_traces = match (is_there(&self.authority), is_there(&self.identity)) {
@@ -176,7 +185,11 @@ impl Facts {
     /// The Deployment of the mode.
     pub(super) fn deployment(&self) -> Option<&Deployment> {
         let name = self.mode()?.name();
-        self.deployments.as_deref().unwrap_or_default().iter().find(|it| it.metadata.name.as_deref() == Some(name))
+        self.deployments
+            .as_deref()
+            .unwrap_or_default()
+            .iter()
+            .find(|it| it.metadata.name.as_deref() == Some(name))
     }
 
     /// The configuration file of the mode, if it can be read.
@@ -191,22 +204,27 @@ impl Facts {
 
 /// The version and the time of the API server.
 async fn server(client: &Client) -> Read<Server> {
-    let request =
-        http::Request::get("/version").body(kube::client::Body::empty()).map_err(|error| error.to_string())?;
+    let request = http::Request::get("/version")
+        .body(kube::client::Body::empty())
+        .map_err(|error| error.to_string())?;
     let before = Timestamp::now();
     let response = within(client.send(request)).await?;
     let after = Timestamp::now();
     let date = response.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
     let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp());
-    let body = http_body_util::BodyExt::collect(response.into_body()).await.map_err(|error| error.to_string())?;
-    let version: serde_json::Value = serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
+    let body = http_body_util::BodyExt::collect(response.into_body())
+        .await
+        .map_err(|error| error.to_string())?;
+    let version: serde_json::Value =
+        serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
     let version = version["gitVersion"].as_str().unwrap_or("of unknown version").to_owned();
     // The header names whole seconds, rounded down.
-    let ahead =
-        date.map(|date| match (before.as_second() - date.as_second() - 1, date.as_second() - after.as_second()) {
+    let ahead = date.map(|date| {
+        match (before.as_second() - date.as_second() - 1, date.as_second() - after.as_second()) {
             (behind, _) if behind > 0 => -behind,
             (_, ahead) => ahead.max(0),
-        });
+        }
+    });
     Ok(Server { version, ahead, now: date.unwrap_or(after) })
 }
 
@@ -228,7 +246,9 @@ async fn get<K>(api: Api<K>, name: &str) -> Read<Option<K>>
 where
     K: Clone + DeserializeOwned + Debug + Resource<DynamicType = ()>,
 {
-    within(api.get_opt(name)).await.map_err(|error| format!("reading {} {name}: {error}", K::plural(&())))
+    within(api.get_opt(name))
+        .await
+        .map_err(|error| format!("reading {} {name}: {error}", K::plural(&())))
 }
 
 const NOT_FOUND: &str = "404";
@@ -236,7 +256,9 @@ const NOT_FOUND: &str = "404";
 async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Read<T> {
     match tokio::time::timeout(DEADLINE, request).await {
         Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(format!("{NOT_FOUND}: {}", status.message)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+            Err(format!("{NOT_FOUND}: {}", status.message))
+        }
         Ok(result) => result.map_err(|error| crate::cause(&error)),
     }
 }

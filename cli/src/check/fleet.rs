@@ -31,7 +31,11 @@ pub(super) fn links(hub: &Facts, only: &[String]) -> Vec<Line> {
         ));
     }
     if clusters.is_empty() && only.is_empty() {
-        return vec![Line::warning("clusters", "the hub has no workers", "switchyard cluster add NAME")];
+        return vec![Line::warning(
+            "clusters",
+            "the hub has no workers",
+            "switchyard cluster add NAME",
+        )];
     }
     for cluster in wanted(clusters, only) {
         lines.push(link(cluster));
@@ -41,7 +45,10 @@ pub(super) fn links(hub: &Facts, only: &[String]) -> Vec<Line> {
     lines
 }
 
-fn wanted<'a>(clusters: &'a [MultiKueueCluster], only: &'a [String]) -> impl Iterator<Item = &'a MultiKueueCluster> {
+fn wanted<'a>(
+    clusters: &'a [MultiKueueCluster],
+    only: &'a [String],
+) -> impl Iterator<Item = &'a MultiKueueCluster> {
     clusters.iter().filter(move |cluster| only.is_empty() || only.contains(&cluster.name_any()))
 }
 
@@ -65,14 +72,22 @@ fn link(cluster: &MultiKueueCluster) -> Line {
     }
     let mend = match active.reason.as_str() {
         "DuplicateCluster" => "delete one of the two MultiKueueClusters".to_owned(),
-        "OtherCluster" | "OwnCluster" => format!("make {name} lead to the cluster that it is named after"),
+        "OtherCluster" | "OwnCluster" => {
+            format!("make {name} lead to the cluster that it is named after")
+        }
         _ if has_agent => format!(
             "on the worker: `switchyard check --context {name}`, and the agent's log. If the MultiKueueCluster was deleted and made again, \
              `switchyard cluster add {name}` gives the agent a new token"
         ),
-        _ => format!("`switchyard cluster add {name} --with-kubeconfig FILE` replaces its kubeconfig"),
+        _ => format!(
+            "`switchyard cluster add {name} --with-kubeconfig FILE` replaces its kubeconfig"
+        ),
     };
-    Line::failure("clusters", format!("{name} is not connected: {}: {}", active.reason, active.message), mend)
+    Line::failure(
+        "clusters",
+        format!("{name} is not connected: {}: {}", active.reason, active.message),
+        mend,
+    )
 }
 
 /// An agent is one minor version away from the hub at most.
@@ -86,13 +101,17 @@ fn version(cluster: &MultiKueueCluster) -> Option<Line> {
     };
     let name = cluster.name_any();
     match (minor(&software), minor(own)) {
-        (Some(agent), Some(own_minor)) if agent.0 == own_minor.0 && agent.1.abs_diff(own_minor.1) <= SKEW => {
+        (Some(agent), Some(own_minor))
+            if agent.0 == own_minor.0 && agent.1.abs_diff(own_minor.1) <= SKEW =>
+        {
             Some(Line::ok("agent-version", format!("{name} has an agent of version {software}")))
         }
         (Some(_), Some(_)) => Some(Line::failure(
             "agent-version",
             format!("{name} has an agent of version {software}, this is {own}"),
-            format!("upgrade the agent of {name} to {own}: hub and agents may be one minor version apart"),
+            format!(
+                "upgrade the agent of {name} to {own}: hub and agents may be one minor version apart"
+            ),
         )),
         _ => Some(Line::unread("agent-version", &format!("{name} says version {software:?}"))),
     }
@@ -116,40 +135,60 @@ fn destinations(hub: &Facts, queue: &ClusterQueue) -> BTreeSet<String> {
     let strategy = queue.spec.admission_checks_strategy.iter().flat_map(|it| &it.admission_checks);
     let named: BTreeSet<String> = strategy.map(|rule| rule.name.to_string()).collect();
     let all = hub.checks.as_deref().unwrap_or_default();
-    let multikueue = all
-        .iter()
-        .filter(|it| named.contains(&it.name_any()) && it.spec.controller_name == names::MULTIKUEUE_CONTROLLER);
-    let configs: BTreeSet<String> =
-        multikueue.filter_map(|it| it.spec.parameters.as_ref().map(|parameters| parameters.name.to_string())).collect();
+    let multikueue = all.iter().filter(|it| {
+        named.contains(&it.name_any()) && it.spec.controller_name == names::MULTIKUEUE_CONTROLLER
+    });
+    let configs: BTreeSet<String> = multikueue
+        .filter_map(|it| it.spec.parameters.as_ref().map(|parameters| parameters.name.to_string()))
+        .collect();
     let listing = hub.multikueue_configs.as_deref().unwrap_or_default();
-    listing.iter().filter(|it| configs.contains(&it.name_any())).flat_map(|it| it.spec.clusters.clone()).collect()
+    listing
+        .iter()
+        .filter(|it| configs.contains(&it.name_any()))
+        .flat_map(|it| it.spec.clusters.clone())
+        .collect()
 }
 
 /// Each LocalQueue that sends has a LocalQueue of its name on its workers, as far as the workers' reports show.
 pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
-    let (clusters, cluster_queues, local_queues) = match (&hub.clusters, &hub.cluster_queues, &hub.local_queues) {
-        (Ok(clusters), Ok(cluster_queues), Ok(local_queues)) => (clusters, cluster_queues, local_queues),
-        (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => return vec![Line::unread("queues", error)],
-    };
+    let (clusters, cluster_queues, local_queues) =
+        match (&hub.clusters, &hub.cluster_queues, &hub.local_queues) {
+            (Ok(clusters), Ok(cluster_queues), Ok(local_queues)) => {
+                (clusters, cluster_queues, local_queues)
+            }
+            (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => {
+                return vec![Line::unread("queues", error)];
+            }
+        };
     let (mut lines, mut untold, mut sending) = (Vec::new(), Vec::new(), 0);
     for queue in local_queues {
-        let Some(cluster_queue) = cluster_queues.iter().find(|it| it.name_any() == behind(queue)) else {
-            let message = format!("LocalQueue {}: there is no ClusterQueue {}", full(queue), behind(queue));
-            lines.push(Line::failure("queues", message, "make the ClusterQueue, or delete the LocalQueue"));
+        let Some(cluster_queue) = cluster_queues.iter().find(|it| it.name_any() == behind(queue))
+        else {
+            let message =
+                format!("LocalQueue {}: there is no ClusterQueue {}", full(queue), behind(queue));
+            lines.push(Line::failure(
+                "queues",
+                message,
+                "make the ClusterQueue, or delete the LocalQueue",
+            ));
             continue;
         };
         let to = destinations(hub, cluster_queue);
         if to.is_empty() {
             continue;
         }
-        let reports: Vec<&MultiKueueCluster> =
-            wanted(clusters, only).filter(|it| to.contains(&it.name_any()) && reports(it)).collect();
+        let reports: Vec<&MultiKueueCluster> = wanted(clusters, only)
+            .filter(|it| to.contains(&it.name_any()) && reports(it))
+            .collect();
         match reports.is_empty() {
             true => untold.push(full(queue)),
             false => sending += 1,
         }
-        let lacks: Vec<String> =
-            reports.iter().filter(|it| !has_queue(it, &full(queue))).map(|it| it.name_any()).collect();
+        let lacks: Vec<String> = reports
+            .iter()
+            .filter(|it| !has_queue(it, &full(queue)))
+            .map(|it| it.name_any())
+            .collect();
         let (namespace, name) = (queue.namespace().unwrap_or_default(), queue.name_any());
         let mend = format!(
             "on these workers, make namespace {namespace} and in it a LocalQueue {name} with a ClusterQueue behind it"
@@ -168,7 +207,10 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
         });
     }
     if !untold.is_empty() {
-        let message = format!("not checked: no worker tells its queues that LocalQueue {} sends to", some(&untold));
+        let message = format!(
+            "not checked: no worker tells its queues that LocalQueue {} sends to",
+            some(&untold)
+        );
         lines.push(Line::warning(
             "queues",
             message,
@@ -182,7 +224,9 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
                 "no LocalQueue sends jobs to workers",
                 "a ClusterQueue sends when it has an AdmissionCheck of kueue.x-k8s.io/multikueue",
             ),
-            count => Line::ok("queues", format!("{count} LocalQueues that send are on their workers")),
+            count => {
+                Line::ok("queues", format!("{count} LocalQueues that send are on their workers"))
+            }
         });
     }
     lines
@@ -230,12 +274,19 @@ fn kinds(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
         return Some(Line::unread("kinds", "a configuration cannot be read"));
     };
     let there: BTreeSet<String> = second.all_frameworks().into_iter().collect();
-    let lacks: Vec<String> = first.all_frameworks().into_iter().filter(|kind| !there.contains(kind)).collect();
+    let lacks: Vec<String> =
+        first.all_frameworks().into_iter().filter(|kind| !there.contains(kind)).collect();
     Some(if lacks.is_empty() {
         Line::ok("kinds", format!("{name} has all kinds of jobs that the hub has"))
     } else {
-        let mend = format!("add them to integrations.frameworks of {name}, or allow these jobs elsewhere only");
-        Line::failure("kinds", format!("{name} does not run {}, which the hub sends", some(&lacks)), mend)
+        let mend = format!(
+            "add them to integrations.frameworks of {name}, or allow these jobs elsewhere only"
+        );
+        Line::failure(
+            "kinds",
+            format!("{name} does not run {}, which the hub sends", some(&lacks)),
+            mend,
+        )
     })
 }
 
@@ -245,13 +296,17 @@ fn namespaces(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
         let all = hub.cluster_queues.as_deref().unwrap_or_default();
         all.iter().any(|it| it.name_any() == behind(queue) && destinations(hub, it).contains(name))
     };
-    let wanted: BTreeSet<String> = queues.iter().filter(sends).filter_map(|queue| queue.namespace()).collect();
-    let lacks: Vec<String> =
-        wanted.into_iter().filter(|it| !there.iter().any(|other| other.name_any() == *it)).collect();
+    let wanted: BTreeSet<String> =
+        queues.iter().filter(sends).filter_map(|queue| queue.namespace()).collect();
+    let lacks: Vec<String> = wanted
+        .into_iter()
+        .filter(|it| !there.iter().any(|other| other.name_any() == *it))
+        .collect();
     Some(if lacks.is_empty() {
         Line::ok("namespaces", format!("{name} has the namespaces of the queues that send there"))
     } else {
-        let mend = format!("kubectl create namespace {} on {name}, with its LocalQueues", lacks.join(" "));
+        let mend =
+            format!("kubectl create namespace {} on {name}, with its LocalQueues", lacks.join(" "));
         Line::failure(
             "namespaces",
             format!("{name} lacks namespace {}: jobs from there cannot run", some(&lacks)),

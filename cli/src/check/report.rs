@@ -39,22 +39,40 @@ impl Line {
     }
 
     /// A check that could not be made, or found something that is not harmful yet.
-    pub fn warning(check: &'static str, message: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub fn warning(
+        check: &'static str,
+        message: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
         Self::not_ok(check, Outcome::Warning, message.into(), mend.into())
     }
 
     /// A check that found a fault.
-    pub fn failure(check: &'static str, message: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub fn failure(
+        check: &'static str,
+        message: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
         Self::not_ok(check, Outcome::Failure, message.into(), mend.into())
     }
 
     fn not_ok(check: &'static str, outcome: Outcome, message: String, mend: String) -> Self {
-        Self { check, outcome, message, mend: Some(mend), link: Some(format!("docs/checks.md#{check}")) }
+        Self {
+            check,
+            outcome,
+            message,
+            mend: Some(mend),
+            link: Some(format!("docs/checks.md#{check}")),
+        }
     }
 
     /// A check whose objects the caller may not read.
     pub fn unread(check: &'static str, why: &str) -> Self {
-        Self::warning(check, format!("not checked: {why}"), "run this as an administrator of the cluster")
+        Self::warning(
+            check,
+            format!("not checked: {why}"),
+            "run this as an administrator of the cluster",
+        )
     }
 }
 
@@ -86,8 +104,13 @@ impl Report {
     /// Counts what the sections hold.
     #[must_use]
     pub fn new(sections: Vec<Section>) -> Self {
-        let count =
-            |outcome| sections.iter().flat_map(|section| &section.lines).filter(|line| line.outcome == outcome).count();
+        let count = |outcome| {
+            sections
+                .iter()
+                .flat_map(|section| &section.lines)
+                .filter(|line| line.outcome == outcome)
+                .count()
+        };
         let (failures, warnings) = (count(Outcome::Failure), count(Outcome::Warning));
         Self { version: switchyard_api::build::VERSION, failures, warnings, sections }
     }

@@ -17,7 +17,8 @@ use super::mode::Mode;
 const AT_ONCE: usize = 16;
 
 /// Roles that an administrator narrows on purpose.
-const NARROWED: [(&str, &str); 2] = [("ClusterRole", "switchyard-agent"), ("Role", "switchyard-hub-kubeconfigs")];
+const NARROWED: [(&str, &str); 2] =
+    [("ClusterRole", "switchyard-agent"), ("Role", "switchyard-hub-kubeconfigs")];
 
 /// A right: what the API server is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +59,8 @@ impl Right {
 pub(super) async fn denied(client: &Client, mode: Mode, namespace: &str) -> Read<Vec<String>> {
     let rights = wanted(mode, namespace)?;
     let user = format!("system:serviceaccount:{namespace}:{}", mode.name());
-    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    let groups =
+        ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     refused(rights, async |attributes| {
         let spec = SubjectAccessReviewSpec {
@@ -101,11 +103,17 @@ pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read
         namespace: namespace.map(str::to_owned),
         ..Right::default()
     };
-    let rights = cluster.map(|it| right(it, None)).into_iter().chain(own.map(|it| right(it, Some(namespace))));
+    let rights = cluster
+        .map(|it| right(it, None))
+        .into_iter()
+        .chain(own.map(|it| right(it, Some(namespace))));
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     refused(rights, async |attributes| {
         let resource_attributes = Some(attributes);
-        let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes,
+            ..SelfSubjectAccessReviewSpec::default()
+        };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         Ok(reviews.create(&PostParams::default(), &review).await?.status)
     })
@@ -130,7 +138,8 @@ async fn refused(
 fn wanted(mode: Mode, namespace: &str) -> Read<Vec<Right>> {
     let mut rights = Vec::new();
     for text in mode.roles() {
-        let objects: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
+        let objects: Vec<Value> =
+            serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
         for object in objects {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let within = match object["kind"].as_str().unwrap_or_default() {
@@ -139,8 +148,8 @@ fn wanted(mode: Mode, namespace: &str) -> Read<Vec<Right>> {
                 "Role" => Some(namespace),
                 _ => continue,
             };
-            let rules: Vec<PolicyRule> =
-                serde_json::from_value(object["rules"].clone()).map_err(|error| error.to_string())?;
+            let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone())
+                .map_err(|error| error.to_string())?;
             rights.extend(rules.iter().flat_map(|rule| of_rule(rule, within)));
         }
     }
@@ -182,7 +191,10 @@ mod tests {
             let has = |text: &str| texts.iter().any(|it| it == text);
             assert!(has("patch workloads.kueue.x-k8s.io/status"), "{mode:?}");
             assert!(has("get secrets switchyard-webhook-cert in ns"), "{mode:?}");
-            assert!(has("patch mutatingwebhookconfigurations.admissionregistration.k8s.io switchyard"), "{mode:?}");
+            assert!(
+                has("patch mutatingwebhookconfigurations.admissionregistration.k8s.io switchyard"),
+                "{mode:?}"
+            );
             assert_eq!(has("get secrets switchyard-hub-ca in ns"), mode == Mode::Hub);
             assert_eq!(has("get secrets switchyard-agent-identity in ns"), mode == Mode::Agent);
             assert!(!has("create jobs.batch"), "the administrator of a worker narrows where");

@@ -56,7 +56,9 @@ pub(super) fn facts() -> Facts {
         configs: Ok(vec![map]),
         namespaces: Ok(vec![object(json!({"metadata": {"name": "team"}}))]),
         clusters: Ok(vec![east(env!("CARGO_PKG_VERSION"), "True", "team/main")]),
-        multikueue_configs: Ok(vec![object(json!({"metadata": {"name": "mk"}, "spec": {"clusters": ["east"]}}))]),
+        multikueue_configs: Ok(vec![object(
+            json!({"metadata": {"name": "mk"}, "spec": {"clusters": ["east"]}}),
+        )]),
         checks: Ok(vec![object(check)]),
         cluster_queues: Ok(vec![object(queue)]),
         local_queues: Ok(vec![object(json!({
@@ -104,12 +106,17 @@ type Break = fn(&mut Facts);
 #[test]
 fn each_fault_of_a_hub_is_named() {
     let cases: [(&str, Break, &str); 7] = [
-        ("no replica", |it| it.deployments.as_mut().unwrap()[0].status = None, "Failure deployment: 0 of 2 replicas"),
+        (
+            "no replica",
+            |it| it.deployments.as_mut().unwrap()[0].status = None,
+            "Failure deployment: 0 of 2 replicas",
+        ),
         (
             "an old image",
             |it| {
                 let spec = it.deployments.as_mut().unwrap()[0].spec.as_mut().unwrap();
-                spec.template.spec.as_mut().unwrap().containers[0].image = Some("switchyard-hub:0.0.9".into());
+                spec.template.spec.as_mut().unwrap().containers[0].image =
+                    Some("switchyard-hub:0.0.9".into());
             },
             "Warning version: switchyard-hub is of version 0.0.9",
         ),
@@ -136,8 +143,16 @@ fn each_fault_of_a_hub_is_named() {
             |it| it.denied = Ok(vec!["get nodes".into()]),
             "Failure rights: switchyard-hub may not: get nodes",
         ),
-        ("what may not be read", |it| it.denied = Err("forbidden".into()), "Warning rights: not checked: forbidden"),
-        ("an old cluster", |it| it.server.as_mut().unwrap().version = "v1.29.1".into(), "Failure kubernetes-version"),
+        (
+            "what may not be read",
+            |it| it.denied = Err("forbidden".into()),
+            "Warning rights: not checked: forbidden",
+        ),
+        (
+            "an old cluster",
+            |it| it.server.as_mut().unwrap().version = "v1.29.1".into(),
+            "Failure kubernetes-version",
+        ),
     ];
     for (case, change, expected) in cases {
         let mut facts = facts();
@@ -176,7 +191,11 @@ fn each_fault_of_a_fleet_is_named() {
             |it| it.cluster_queues = Ok(Vec::new()),
             "Failure queues: LocalQueue team/main: there is no",
         ),
-        ("no workers", |it| it.clusters = Ok(Vec::new()), "Warning clusters: the hub has no workers"),
+        (
+            "no workers",
+            |it| it.clusters = Ok(Vec::new()),
+            "Warning clusters: the hub has no workers",
+        ),
     ];
     for (case, change, expected) in cases {
         let mut facts = facts();
@@ -203,7 +222,11 @@ fn each_disagreement_of_hub_and_worker_is_named() {
             },
             "Failure kinds: east does not run pod, which the hub sends",
         ),
-        ("namespaces", |it| it.namespaces = Ok(Vec::new()), "Failure namespaces: east lacks namespace team"),
+        (
+            "namespaces",
+            |it| it.namespaces = Ok(Vec::new()),
+            "Failure namespaces: east lacks namespace team",
+        ),
     ];
     for (case, change, expected) in cases {
         let mut worker = facts();

@@ -35,12 +35,18 @@ pub(super) async fn run(client: &Client, queues: &[LocalQueue]) -> Trial {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let flavors: Api<ResourceFlavor> = Api::all(client.clone());
     let flavor = flavors.create(&params, &ResourceFlavor::new(NAME, Default::default())).await;
-    let queue = queues.iter().find_map(|it| it.metadata.namespace.as_deref().zip(it.metadata.name.as_deref()));
+    let queue = queues
+        .iter()
+        .find_map(|it| it.metadata.namespace.as_deref().zip(it.metadata.name.as_deref()));
     let job = match queue {
         Some((namespace, queue)) => {
             let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
             let created = jobs.create(&params, &job(queue)).await;
-            Some(created.map(|job| job.spec.and_then(|spec| spec.suspend) == Some(true)).map_err(|it| refusal(&it)))
+            Some(
+                created
+                    .map(|job| job.spec.and_then(|spec| spec.suspend) == Some(true))
+                    .map_err(|it| refusal(&it)),
+            )
         }
         None => None,
     };
@@ -61,7 +67,9 @@ fn job(queue: &str) -> Job {
 fn refusal(error: &kube::Error) -> Refusal {
     match error {
         // Admission answers 403 as well: only RBAC says "cannot".
-        kube::Error::Api(status) if status.is_forbidden() && status.message.contains("cannot ") => Refusal::Forbidden,
+        kube::Error::Api(status) if status.is_forbidden() && status.message.contains("cannot ") => {
+            Refusal::Forbidden
+        }
         kube::Error::Api(status) if status.message.contains("failed calling webhook") => {
             Refusal::Webhook(status.message.clone())
         }

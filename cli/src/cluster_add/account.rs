@@ -21,7 +21,11 @@ const TOKEN: &str = "switchyard-remote-hub-token";
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Makes the account and its roles, and returns its token. With `rotate`, a new one: the old one is refused from then on.
-pub(super) async fn token(worker: &Client, namespace: &str, rotate: bool) -> anyhow::Result<String> {
+pub(super) async fn token(
+    worker: &Client,
+    namespace: &str,
+    rotate: bool,
+) -> anyhow::Result<String> {
     let own = |text: &str| text.replace(crate::DEFAULT_HUB_NAMESPACE, namespace);
     apply_all(worker, &own(include_str!("../../../deploy/rbac/namespace.yaml"))).await?;
     apply_all(worker, &own(include_str!("../../../deploy/rbac/kubeconfig-worker.yaml"))).await?;
@@ -56,7 +60,8 @@ pub(super) async fn token(worker: &Client, namespace: &str, rotate: bool) -> any
 pub(super) async fn apply_all(client: &Client, text: &str) -> anyhow::Result<()> {
     let objects: Vec<Option<Value>> = serde_saphyr::from_multiple(text).context("not YAML")?;
     for object in objects.into_iter().flatten() {
-        let object: DynamicObject = serde_json::from_value(object).context("not a Kubernetes object")?;
+        let object: DynamicObject =
+            serde_json::from_value(object).context("not a Kubernetes object")?;
         let name = object.name_any();
         let types = object.types.clone().with_context(|| format!("{name} has no kind"))?;
         let kind = kube::core::GroupVersionKind::try_from(&types).with_context(|| name.clone())?;
@@ -64,13 +69,19 @@ pub(super) async fn apply_all(client: &Client, text: &str) -> anyhow::Result<()>
             discovery::pinned_kind(client, &kind).await.with_context(|| types.kind.clone())?;
         let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
             (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
-            (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
+            (Scope::Namespaced, Some(namespace)) => {
+                Api::namespaced_with(client.clone(), &namespace, &resource)
+            }
             (Scope::Namespaced, None) => Api::default_namespaced_with(client.clone(), &resource),
         };
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
         applied.map_err(|error| {
-            crate::may_not(&error, &format!("applying {} {name}", types.kind), &format!("patch {}", resource.plural))
+            crate::may_not(
+                &error,
+                &format!("applying {} {name}", types.kind),
+                &format!("patch {}", resource.plural),
+            )
         })?;
     }
     Ok(())

@@ -18,7 +18,11 @@ use crate::join_token::{self, JoinToken};
 /// The agent's Deployment.
 const AGENT: &str = "switchyard-agent";
 
-pub(super) async fn add(client: &Client, file: Option<&Path>, args: &Args) -> anyhow::Result<Added> {
+pub(super) async fn add(
+    client: &Client,
+    file: Option<&Path>,
+    args: &Args,
+) -> anyhow::Result<Added> {
     cluster(client, &args.name, &json!({"agent": {}})).await?;
     if word(client, args, true).await?.is_none() {
         bail!(
@@ -64,7 +68,8 @@ pub(super) async fn add(client: &Client, file: Option<&Path>, args: &Args) -> an
 async fn address(client: &Client, args: &Args) -> anyhow::Result<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let authority = secrets.get_opt(CA_SECRET).await;
-    let authority = authority.map_err(|error| crate::explain(&error, "reading the hub's authority"))?;
+    let authority =
+        authority.map_err(|error| crate::explain(&error, "reading the hub's authority"))?;
     if let Some(address) = authority.as_ref().and_then(door::advertised) {
         return Ok(address);
     }
@@ -99,16 +104,29 @@ async fn address(client: &Client, args: &Args) -> anyhow::Result<String> {
 /// The address of a node and the Service's port on it.
 async fn node_port(client: &Client, service: &Service) -> anyhow::Result<String> {
     let port = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()?.first()?.node_port);
-    let port = port.context("the Service switchyard-hub has no node port yet: repeat the command")?;
+    let port =
+        port.context("the Service switchyard-hub has no node port yet: repeat the command")?;
     let nodes: Api<Node> = Api::all(client.clone());
-    let nodes = nodes.list(&ListParams::default()).await.map_err(|error| crate::explain(&error, "listing nodes"))?;
+    let nodes = nodes
+        .list(&ListParams::default())
+        .await
+        .map_err(|error| crate::explain(&error, "listing nodes"))?;
     let addresses = |kind: &str| {
-        let all = nodes.items.iter().filter_map(|node| node.status.as_ref()?.addresses.as_ref()).flatten();
+        let all = nodes
+            .items
+            .iter()
+            .filter_map(|node| node.status.as_ref()?.addresses.as_ref())
+            .flatten();
         all.filter(|address| address.type_ == kind).map(|address| address.address.clone()).next()
     };
     let host = addresses("ExternalIP").or_else(|| addresses("InternalIP"));
-    let host = host.context("no node has an address: name where agents reach the hub with --hub-address")?;
-    Ok(if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") })
+    let host =
+        host.context("no node has an address: name where agents reach the hub with --hub-address")?;
+    Ok(if host.contains(':') {
+        format!("https://[{host}]:{port}")
+    } else {
+        format!("https://{host}:{port}")
+    })
 }
 
 /// On the worker: the namespace, the Secret, and the manifest if there is one.
@@ -120,7 +138,8 @@ async fn prepare(worker: &Client, args: &Args, token: &JoinToken) -> anyhow::Res
     let data = json!({"hub": token.hub_address, "hub-ca-sha256": token.hub_ca_sha256, "token": token.token});
     secret(worker, name, JOIN_SECRET, &data).await.context("on the worker")?;
     if let Some(path) = &args.manifest {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         account::apply_all(worker, &text).await.with_context(|| path.display().to_string())?;
     }
     Ok(())
@@ -177,7 +196,10 @@ mod tests {
             approved: true,
         };
         let commands = secret_command(&args, &token) + &helm_command(&args);
-        assert!(commands.lines().any(|line| line == "EOF"), "the shell finds the end of the here-document");
+        assert!(
+            commands.lines().any(|line| line == "EOF"),
+            "the shell finds the end of the here-document"
+        );
         insta::assert_snapshot!(commands, @r#"
           kubectl apply --server-side --filename - <<'EOF'
           apiVersion: v1

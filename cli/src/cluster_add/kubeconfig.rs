@@ -13,20 +13,28 @@ use serde_json::{Value, json};
 
 use super::{Added, Args, account, cluster, secret, word};
 
-pub(super) async fn add(client: &Client, file: Option<&Path>, args: &Args) -> anyhow::Result<Added> {
+pub(super) async fn add(
+    client: &Client,
+    file: Option<&Path>,
+    args: &Args,
+) -> anyhow::Result<Added> {
     let (text, what) = match (&args.with_kubeconfig, &args.from_context) {
         (Some(path), _) => (of_file(path)?, format!("--with-kubeconfig {}", path.display())),
-        (None, Some(context)) => (of_context(args, file, context).await?, format!("--from-context {context}")),
-        (None, None) => bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context"),
+        (None, Some(context)) => {
+            (of_context(args, file, context).await?, format!("--from-context {context}"))
+        }
+        (None, None) => {
+            bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context")
+        }
     };
     works(&text).await.context(what)?;
     let name = format!("{}-kubeconfig", args.name);
     secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
     let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
     cluster(client, &args.name, &source).await?;
-    let (connected, message) = word(client, args, false)
-        .await?
-        .unwrap_or_else(|| (false, format!("the hub has not looked at it within {} s", args.timeout)));
+    let (connected, message) = word(client, args, false).await?.unwrap_or_else(|| {
+        (false, format!("the hub has not looked at it within {} s", args.timeout))
+    });
     Ok(Added {
         cluster: args.name.clone(),
         link: "kubeconfig",
@@ -39,36 +47,49 @@ pub(super) async fn add(client: &Client, file: Option<&Path>, args: &Args) -> an
 
 /// The current context of a file.
 fn of_file(path: &Path) -> anyhow::Result<String> {
-    let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("--with-kubeconfig {}", path.display()))?;
+    let kubeconfig = Kubeconfig::read_from(path)
+        .with_context(|| format!("--with-kubeconfig {}", path.display()))?;
     let (cluster, user) = current(&kubeconfig, None)?;
     render(&cluster, &user)
 }
 
 /// The cluster of a context, with an account that is made there.
 async fn of_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow::Result<String> {
-    let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
+    let kubeconfig =
+        file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
     let (mut cluster, _) = current(&kubeconfig, Some(context))?;
     if let Some(server) = &args.server {
         cluster.server = Some(server.clone());
     }
     let (worker, _) = crate::connect(file, Some(context)).await.context("--from-context")?;
-    let token = account::token(&worker, &args.worker_namespace, args.rotate).await.context("on the worker")?;
+    let token = account::token(&worker, &args.worker_namespace, args.rotate)
+        .await
+        .context("on the worker")?;
     render(&cluster, &json!({"token": token}))
 }
 
 /// A context's cluster, and its user with nothing left in files.
 fn current(kubeconfig: &Kubeconfig, context: Option<&str>) -> anyhow::Result<(Cluster, Value)> {
-    let name = context.or(kubeconfig.current_context.as_deref()).context("it has no current context")?;
-    let found = kubeconfig.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
+    let name =
+        context.or(kubeconfig.current_context.as_deref()).context("it has no current context")?;
+    let found =
+        kubeconfig.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
     let found = found.with_context(|| format!("it has no context {name}"))?;
-    let cluster = kubeconfig.clusters.iter().find(|it| it.name == found.cluster).and_then(|it| it.cluster.clone());
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|it| it.name == found.cluster)
+        .and_then(|it| it.cluster.clone());
     let mut cluster = cluster.with_context(|| format!("it has no cluster {}", found.cluster))?;
     if let Some(path) = cluster.certificate_authority.take() {
         cluster.certificate_authority_data = Some(inline(&path)?);
     }
     let user = found.user.as_deref();
-    let user =
-        kubeconfig.auth_infos.iter().find(|it| Some(it.name.as_str()) == user).and_then(|it| it.auth_info.as_ref());
+    let user = kubeconfig
+        .auth_infos
+        .iter()
+        .find(|it| Some(it.name.as_str()) == user)
+        .and_then(|it| it.auth_info.as_ref());
     let user = user.map(standing_alone).transpose()?.unwrap_or_else(|| json!({}));
     Ok((cluster, user))
 }
@@ -140,13 +161,20 @@ fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
 /// Whether the worker answers, by what the hub needs first.
 async fn works(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
-    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.read_timeout = Some(crate::READ_TIME);
     let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
     let listed = namespaces.list(&ListParams::default().limit(1)).await;
     listed.map(drop).map_err(|error| match &error {
-        kube::Error::Api(status) if status.code == 401 => anyhow::anyhow!("the worker refuses its credential"),
-        _ => crate::may_not(&error, "asking the worker", "list namespaces there (deploy/rbac/kubeconfig-worker.yaml)"),
+        kube::Error::Api(status) if status.code == 401 => {
+            anyhow::anyhow!("the worker refuses its credential")
+        }
+        _ => crate::may_not(
+            &error,
+            "asking the worker",
+            "list namespaces there (deploy/rbac/kubeconfig-worker.yaml)",
+        ),
     })
 }
 
@@ -168,17 +196,35 @@ mod tests {
         let good = "{server: 'https://w:6443', certificate-authority-data: YQ==}";
         for (cluster, user, said) in [
             ("{server: 'http://w'}", "{token: t}", "is not https://"),
-            ("{server: 'https://w', insecure-skip-tls-verify: true}", "{token: t}", "certificate-authority-data"),
-            (good, "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}", "--from-context"),
+            (
+                "{server: 'https://w', insecure-skip-tls-verify: true}",
+                "{token: t}",
+                "certificate-authority-data",
+            ),
+            (
+                good,
+                "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}",
+                "--from-context",
+            ),
             (good, "{username: a, password: b}", "neither a token nor"),
-            (good, "{client-certificate: /nonexistent, client-key-data: YQ==}", "cannot read /nonexistent"),
+            (
+                good,
+                "{client-certificate: /nonexistent, client-key-data: YQ==}",
+                "cannot read /nonexistent",
+            ),
         ] {
             let error = format!("{:#}", kubeconfig(cluster, user).unwrap_err());
             assert!(error.contains(said), "{cluster} {user}: {error}");
         }
         let text = kubeconfig(good, "{token: t}").unwrap();
         let again = Kubeconfig::from_yaml(&text).unwrap();
-        assert_eq!(again.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://w:6443"));
-        assert!(text.contains("certificate-authority-data: YQ==") && text.contains("token: t"), "{text}");
+        assert_eq!(
+            again.clusters[0].cluster.as_ref().unwrap().server.as_deref(),
+            Some("https://w:6443")
+        );
+        assert!(
+            text.contains("certificate-authority-data: YQ==") && text.contains("token: t"),
+            "{text}"
+        );
     }
 }

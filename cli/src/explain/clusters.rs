@@ -23,13 +23,21 @@ pub struct ClusterView {
 
 /// The clusters of a workload's ClusterQueue, where rules or costs make a difference: the first is asked first, those that a
 /// rule excludes come last.
-pub(super) fn of(workload: &Workload, queue: Option<&ClusterQueue>, stores: &Stores) -> Vec<ClusterView> {
+pub(super) fn of(
+    workload: &Workload,
+    queue: Option<&ClusterQueue>,
+    stores: &Stores,
+) -> Vec<ClusterView> {
     let Some(config) = queue.and_then(|queue| config_of(queue, stores)) else { return Vec::new() };
-    let default = queue.and_then(|it| Some((it.metadata.name.as_deref()?, it.spec.cluster_affinity.as_ref()?)));
+    let default = queue
+        .and_then(|it| Some((it.metadata.name.as_deref()?, it.spec.cluster_affinity.as_ref()?)));
     let affinity = Affinity::of(workload.metadata.annotations.as_ref(), default);
     let view = |name: &String| {
         let cluster = stores.multi_kueue_clusters.get("", name);
-        let labels = cluster.as_ref().and_then(|cluster| cluster.metadata.labels.clone()).unwrap_or_default();
+        let labels = cluster
+            .as_ref()
+            .and_then(|cluster| cluster.metadata.labels.clone())
+            .unwrap_or_default();
         ClusterView {
             name: name.clone(),
             preferred_by: affinity.as_ref().map_or(0, |it| it.preference(name, &labels)),
@@ -41,13 +49,22 @@ pub(super) fn of(workload: &Workload, queue: Option<&ClusterQueue>, stores: &Sto
     if affinity.is_none() && views.iter().all(|view| view.cost == 0) {
         return Vec::new();
     }
-    views.sort_by_key(|view| (view.excluded_by.is_some(), std::cmp::Reverse(view.preferred_by), view.cost));
+    views.sort_by_key(|view| {
+        (view.excluded_by.is_some(), std::cmp::Reverse(view.preferred_by), view.cost)
+    });
     views
 }
 
 /// The MultiKueueConfig of a dispatching ClusterQueue.
-pub(super) fn config_of(queue: &ClusterQueue, stores: &Stores) -> Option<std::sync::Arc<MultiKueueConfig>> {
-    let rules = queue.spec.admission_checks_strategy.as_ref().map(|strategy| strategy.admission_checks.as_slice());
+pub(super) fn config_of(
+    queue: &ClusterQueue,
+    stores: &Stores,
+) -> Option<std::sync::Arc<MultiKueueConfig>> {
+    let rules = queue
+        .spec
+        .admission_checks_strategy
+        .as_ref()
+        .map(|strategy| strategy.admission_checks.as_slice());
     let check = rules.unwrap_or_default().iter().find_map(|rule| {
         let check = stores.admission_checks.get("", &rule.name)?;
         (check.spec.controller_name == names::MULTIKUEUE_CONTROLLER).then_some(check)

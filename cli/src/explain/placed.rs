@@ -64,19 +64,26 @@ pub struct DispatchView {
 
 impl AdmissionView {
     pub(super) fn of(status: &WorkloadStatus) -> Option<Self> {
-        let since = |condition| find(&status.conditions, condition).filter(|c| c.status == conditions::TRUE);
+        let since = |condition| {
+            find(&status.conditions, condition).filter(|c| c.status == conditions::TRUE)
+        };
         let reserved = since(conditions::QUOTA_RESERVED)?;
         let admission = status.admission.as_ref()?;
         let pod_sets = admission.pod_set_assignments.iter().map(|assignment| AssignmentView {
             name: assignment.name.clone(),
             count: assignment.count,
             flavors: assignment.flavors.clone().into_iter().collect(),
-            usage: assignment.resource_usage.iter().map(|(name, usage)| (name.clone(), usage.0.clone())).collect(),
+            usage: assignment
+                .resource_usage
+                .iter()
+                .map(|(name, usage)| (name.clone(), usage.0.clone()))
+                .collect(),
         });
         Some(Self {
             cluster_queue: admission.cluster_queue.clone(),
             reserved_since: Some(reserved.last_transition_time.0),
-            admitted_since: since(conditions::ADMITTED).map(|condition| condition.last_transition_time.0),
+            admitted_since: since(conditions::ADMITTED)
+                .map(|condition| condition.last_transition_time.0),
             pod_sets: pod_sets.collect(),
         })
     }
@@ -97,7 +104,9 @@ impl DispatchView {
     pub(super) fn of(workload: &Workload) -> Option<Self> {
         let status = workload.status.as_ref()?;
         let attempt = status.dispatch.as_ref().map_or(0, |dispatch| dispatch.attempt);
-        let sent = status.cluster_name.is_some() || !status.nominated_cluster_names.is_empty() || attempt > 0;
+        let sent = status.cluster_name.is_some()
+            || !status.nominated_cluster_names.is_empty()
+            || attempt > 0;
         sent.then(|| Self {
             cluster: status.cluster_name.clone(),
             nominated_clusters: status.nominated_cluster_names.clone(),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use switchyard_scheduler::{
-    Amount, Bound, FlavorOutlook, Kept, Name, PodSetOutlook, PreemptionOutlook, ResourceOutlook, Victim,
+    Amount, Bound, FlavorOutlook, Kept, Name, PodSetOutlook, PreemptionOutlook, ResourceOutlook,
+    Victim,
 };
 
 /// One pod set's way to quota.
@@ -156,7 +157,8 @@ pub struct RefusalView {
 
 impl PodSetView {
     pub(super) fn new(pod_set: &PodSetOutlook) -> Self {
-        let requests = pod_set.requests.iter().map(|(name, amount)| (name.to_string(), amount.format(name)));
+        let requests =
+            pod_set.requests.iter().map(|(name, amount)| (name.to_string(), amount.format(name)));
         Self {
             name: pod_set.name.to_string(),
             count: pod_set.count,
@@ -198,8 +200,15 @@ impl ResourceView {
             borrowing_limit: outlook.borrowing_limit.map(format),
             lending_limit: outlook.lending_limit.map(format),
             bound: BoundView::new(&outlook.bound, &outlook.resource),
-            kept_by_lending_limits: outlook.kept.iter().map(|kept| KeptView::new(kept, &outlook.resource)).collect(),
-            preemption: outlook.preemption.as_ref().map(|found| PreemptionView::new(found, &outlook.resource)),
+            kept_by_lending_limits: outlook
+                .kept
+                .iter()
+                .map(|kept| KeptView::new(kept, &outlook.resource))
+                .collect(),
+            preemption: outlook
+                .preemption
+                .as_ref()
+                .map(|found| PreemptionView::new(found, &outlook.resource)),
         }
     }
 }
@@ -208,10 +217,14 @@ impl BoundView {
     fn new(bound: &Bound, resource: &str) -> Self {
         match bound {
             Bound::NoCohort => Self { kind: "NoCohort", name: None, limit: None },
-            Bound::Cohort { name } => Self { kind: "Cohort", name: Some(name.to_string()), limit: None },
-            Bound::BorrowingLimit { name, limit } => {
-                Self { kind: "BorrowingLimit", name: Some(name.to_string()), limit: Some(limit.format(resource)) }
+            Bound::Cohort { name } => {
+                Self { kind: "Cohort", name: Some(name.to_string()), limit: None }
             }
+            Bound::BorrowingLimit { name, limit } => Self {
+                kind: "BorrowingLimit",
+                name: Some(name.to_string()),
+                limit: Some(limit.format(resource)),
+            },
         }
     }
 }
@@ -232,7 +245,10 @@ impl PreemptionView {
             obstacle: refusal.obstacle.name(),
             message: refusal.obstacle.message(),
         });
-        Self { victims: found.victims.iter().map(VictimView::new).collect(), refused: refused.collect() }
+        Self {
+            victims: found.victims.iter().map(VictimView::new).collect(),
+            refused: refused.collect(),
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use switchyard_api::conditions;
-use switchyard_api::config::{AdmissionFairSharing, Configuration, FairSharing, PreemptionStrategy};
+use switchyard_api::config::{
+    AdmissionFairSharing, Configuration, FairSharing, PreemptionStrategy,
+};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::stores::Stores;
 
@@ -35,8 +37,10 @@ impl Settings {
         let shown = stores
             .cluster_queues
             .any(|queue| queue.status.as_ref().is_some_and(|status| status.fair_sharing.is_some()));
-        let strategies =
-            vec![PreemptionStrategy::LessThanOrEqualToFinalShare, PreemptionStrategy::LessThanInitialShare];
+        let strategies = vec![
+            PreemptionStrategy::LessThanOrEqualToFinalShare,
+            PreemptionStrategy::LessThanInitialShare,
+        ];
         let mut config = Configuration::default();
         config.fair_sharing = shown.then_some(FairSharing { preemption_strategies: strategies });
         let remembered = stores.local_queues.any(|queue| {

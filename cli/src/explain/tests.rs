@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{
-    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor, Topology,
-    Workload,
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueCluster, MultiKueueConfig,
+    ResourceFlavor, Topology, Workload,
 };
 
 use super::*;
@@ -16,8 +16,16 @@ struct World {
     config: Option<&'static str>,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the tables below read better without references")]
-fn made<K: serde::de::DeserializeOwned>(kind: &str, name: &str, namespace: Option<&str>, spec: Value) -> K {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the tables below read better without references"
+)]
+fn made<K: serde::de::DeserializeOwned>(
+    kind: &str,
+    name: &str,
+    namespace: Option<&str>,
+    spec: Value,
+) -> K {
     let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{name}"),
         "creationTimestamp": "2026-11-21T10:00:00Z"});
     let object = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec});
@@ -36,8 +44,10 @@ fn group(flavors: &[(&str, &str)]) -> Value {
         }
         resource
     };
-    let flavors: Vec<Value> =
-        flavors.iter().map(|(name, nominal)| json!({"name": name, "resources": [quota(nominal)]})).collect();
+    let flavors: Vec<Value> = flavors
+        .iter()
+        .map(|(name, nominal)| json!({"name": name, "resources": [quota(nominal)]}))
+        .collect();
     json!([{"coveredResources": ["cpu"], "flavors": flavors}])
 }
 
@@ -62,16 +72,28 @@ impl World {
         let stores = Stores::default();
         let namespace = json!({"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}});
         stores.namespaces.insert(serde_json::from_value(namespace).unwrap());
-        Self { stores, config: None }.flavor("default", json!({})).local_queue("main", json!({"clusterQueue": "cq"}))
+        Self { stores, config: None }
+            .flavor("default", json!({}))
+            .local_queue("main", json!({"clusterQueue": "cq"}))
     }
 
     fn flavor(self, name: &str, spec: Value) -> Self {
-        self.stores.resource_flavors.insert(made::<ResourceFlavor>("ResourceFlavor", name, None, spec));
+        self.stores.resource_flavors.insert(made::<ResourceFlavor>(
+            "ResourceFlavor",
+            name,
+            None,
+            spec,
+        ));
         self
     }
 
     fn queue(self, name: &str, flavors: &[(&str, &str)], more: Value) -> Self {
-        self.stores.cluster_queues.insert(made::<ClusterQueue>("ClusterQueue", name, None, spec(flavors, more)));
+        self.stores.cluster_queues.insert(made::<ClusterQueue>(
+            "ClusterQueue",
+            name,
+            None,
+            spec(flavors, more),
+        ));
         self
     }
 
@@ -119,14 +141,20 @@ impl World {
 
     /// AdmissionCheck `fleet` with these clusters: name, label `tier`, cost.
     fn fleet(self, clusters: &[(&str, &str, i32)]) -> Self {
-        let parameters = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "fleet"});
+        let parameters =
+            json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "fleet"});
         let spec = json!({"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters});
         let mut check: AdmissionCheck = made("AdmissionCheck", "fleet", None, spec);
-        check.status =
-            Some(serde_json::from_value(json!({"conditions": [condition("Active", "True", "Active", "")]})).unwrap());
+        check.status = Some(
+            serde_json::from_value(
+                json!({"conditions": [condition("Active", "True", "Active", "")]}),
+            )
+            .unwrap(),
+        );
         self.stores.admission_checks.insert(check);
         let names: Vec<&str> = clusters.iter().map(|(name, ..)| *name).collect();
-        let config = made::<MultiKueueConfig>("MultiKueueConfig", "fleet", None, json!({"clusters": names}));
+        let config =
+            made::<MultiKueueConfig>("MultiKueueConfig", "fleet", None, json!({"clusters": names}));
         self.stores.multi_kueue_configs.insert(config);
         for (name, tier, cost) in clusters {
             let spec = json!({"clusterSource": {"agent": {}}, "cost": cost});
@@ -141,7 +169,11 @@ impl World {
     fn annotated(self, name: &str, annotations: &[(&str, &str)]) -> Self {
         let mut workload = Workload::clone(&self.stores.workloads.get("team", name).unwrap());
         let all = workload.metadata.annotations.get_or_insert_default();
-        all.extend(annotations.iter().map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned())));
+        all.extend(
+            annotations
+                .iter()
+                .map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned())),
+        );
         self.stores.workloads.insert(workload);
         self
     }
@@ -201,7 +233,8 @@ fn reclaim(more: Value) -> Value {
 fn cases() -> Vec<(&'static str, World)> {
     let plain = || World::new().queue("cq", &five(), json!({}));
     let in_cohort = || World::new().queue("cq", &five(), json!({"cohortName": "all"})).other("5");
-    let preempting = |preemption: Value| World::new().queue("cq", &five(), json!({"preemption": preemption}));
+    let preempting =
+        |preemption: Value| World::new().queue("cq", &five(), json!({"preemption": preemption}));
     let strict = || World::new().queue("cq", &five(), json!({"queueingStrategy": "StrictFIFO"}));
     let first = |world: World, cpu| world.workload("first", cpu, json!({"priority": 9}), json!({}));
     let fair = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n";
@@ -490,8 +523,12 @@ fn fair_sharing_is_seen_in_the_status_of_queues() {
     let world = World::new().queue("cq", &five(), json!({}));
     assert!(Settings::of(None, &world.stores).config.fair_sharing.is_none());
     let mut queue: ClusterQueue = made("ClusterQueue", "cq", None, spec(&five(), json!({})));
-    queue.status = Some(serde_json::from_value(json!({"fairSharing": {"weightedShare": 0}})).unwrap());
+    queue.status =
+        Some(serde_json::from_value(json!({"fairSharing": {"weightedShare": 0}})).unwrap());
     world.stores.cluster_queues.insert(queue);
     let settings = Settings::of(None, &world.stores);
-    assert_eq!(settings.config.fair_sharing.map(|sharing| sharing.preemption_strategies.len()), Some(2));
+    assert_eq!(
+        settings.config.fair_sharing.map(|sharing| sharing.preemption_strategies.len()),
+        Some(2)
+    );
 }

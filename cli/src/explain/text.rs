@@ -21,8 +21,13 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
     if let Some(trouble) = &view.trouble {
         facts.push(("Trouble", format!("{} ({})", trouble.reason, ago(trouble.since))));
     }
-    if let Some(recorded) = view.recorded.as_ref().filter(|recorded| Some(&recorded.message) != said(view)) {
-        facts.push(("Recorded", format!("{}: {} ({})", recorded.reason, recorded.message, ago(recorded.since))));
+    if let Some(recorded) =
+        view.recorded.as_ref().filter(|recorded| Some(&recorded.message) != said(view))
+    {
+        facts.push((
+            "Recorded",
+            format!("{}: {} ({})", recorded.reason, recorded.message, ago(recorded.since)),
+        ));
     }
     if let Some(place) = &view.place {
         facts.extend(self::place(view, place, now).into_iter().map(|line| ("Place", line)));
@@ -99,7 +104,8 @@ fn why(view: &View) -> Option<String> {
     let causes = view.local_queue_inactive.iter().chain(&view.cluster_queue_inactive);
     let causes: Vec<String> = causes.map(inactive).collect();
     let reason = view.reason.as_ref()?;
-    let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join("; ")) };
+    let causes =
+        if causes.is_empty() { String::new() } else { format!(" ({})", causes.join("; ")) };
     Some(format!("{}: {}{causes}", reason.reason, reason.message))
 }
 
@@ -116,16 +122,22 @@ fn place(view: &View, place: &PlaceView, now: Timestamp) -> Vec<String> {
     }
     let mut lines = vec![text];
     if let Some(until) = place.backing_off_until {
-        lines.push(format!("backing off for {} more", table::age(until.as_second() - now.as_second())));
+        lines.push(format!(
+            "backing off for {} more",
+            table::age(until.as_second() - now.as_second())
+        ));
     }
     if let Some(head) = &place.head {
         let strict = match place.queueing_strategy {
             "StrictFIFO" => "blocks all behind it (StrictFIFO)",
             _ => "is tried first (BestEffortFIFO: if it does not fit, the next one is tried)",
         };
-        lines.push(format!("behind {} (priority {}), which {strict}", head.workload, head.priority));
+        lines
+            .push(format!("behind {} (priority {}), which {strict}", head.workload, head.priority));
         lines.push(match &head.reason {
-            Some(reason) if view.reason.as_ref() == Some(reason) => "  and waits for the same reason".to_owned(),
+            Some(reason) if view.reason.as_ref() == Some(reason) => {
+                "  and waits for the same reason".to_owned()
+            }
             Some(reason) => format!("  and waits because {}: {}", reason.reason, reason.message),
             None => "  and fits".to_owned(),
         });
@@ -140,7 +152,13 @@ fn admission(view: &View) -> String {
         let count = pod_set.count.map(|count| count.to_string()).unwrap_or_default();
         for (resource, usage) in &pod_set.usage {
             let flavor = pod_set.flavors.get(resource).cloned().unwrap_or_default();
-            rows.push([pod_set.name.clone(), count.clone(), resource.clone(), flavor, usage.clone()]);
+            rows.push([
+                pod_set.name.clone(),
+                count.clone(),
+                resource.clone(),
+                flavor,
+                usage.clone(),
+            ]);
         }
     }
     format!("\n{}", table::render(["PODSET", "PODS", "RESOURCE", "FLAVOR", "HELD"], &rows))
@@ -163,8 +181,10 @@ fn clusters(view: &View) -> String {
         return String::new();
     }
     let row = |cluster: &ClusterView| {
-        let verdict =
-            cluster.excluded_by.as_ref().map_or_else(|| "may go there".to_owned(), |rule| format!("no: {rule}"));
+        let verdict = cluster
+            .excluded_by
+            .as_ref()
+            .map_or_else(|| "may go there".to_owned(), |rule| format!("no: {rule}"));
         [cluster.name.clone(), cluster.preferred_by.to_string(), cluster.cost.to_string(), verdict]
     };
     let rows: Vec<_> = view.clusters.iter().map(row).collect();
@@ -172,11 +192,13 @@ fn clusters(view: &View) -> String {
 }
 
 fn pod_set(pod_set: &PodSetView) -> String {
-    let asks: Vec<String> = pod_set.requests.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+    let asks: Vec<String> =
+        pod_set.requests.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
     let least = pod_set.min_count.map(|least| format!(", {least} are enough")).unwrap_or_default();
     let asks = if asks.is_empty() { "nothing".to_owned() } else { asks.join(", ") };
     let pods = if pod_set.count == 1 { "pod" } else { "pods" };
-    let mut out = format!("\nPod set {} ({} {pods}{least}) asks for {asks}\n", pod_set.name, pod_set.count);
+    let mut out =
+        format!("\nPod set {} ({} {pods}{least}) asks for {asks}\n", pod_set.name, pod_set.count);
     if let Some(problem) = &pod_set.problem {
         out.push_str(&format!("  {problem}\n"));
     }
@@ -184,9 +206,20 @@ fn pod_set(pod_set: &PodSetView) -> String {
         out.push_str(&format!("  {resource} is in no resource group of the ClusterQueue\n"));
     }
     let several = pod_set.flavors.len() > 1;
-    let rows: Vec<[String; 9]> = pod_set.flavors.iter().flat_map(|flavor| rows(flavor, several)).collect();
+    let rows: Vec<[String; 9]> =
+        pod_set.flavors.iter().flat_map(|flavor| rows(flavor, several)).collect();
     if !rows.is_empty() {
-        let headings = ["FLAVOR", "RESOURCE", "ASKED", "FREE", "BORROWABLE", "NOMINAL", "USED", "MAX", "VERDICT"];
+        let headings = [
+            "FLAVOR",
+            "RESOURCE",
+            "ASKED",
+            "FREE",
+            "BORROWABLE",
+            "NOMINAL",
+            "USED",
+            "MAX",
+            "VERDICT",
+        ];
         out.push_str(&table::render(headings, &rows));
     }
     if several && pod_set.flavors.iter().any(|flavor| flavor.chosen) {
@@ -202,7 +235,8 @@ fn pod_set(pod_set: &PodSetView) -> String {
 }
 
 fn rows(flavor: &FlavorView, several: bool) -> Vec<[String; 9]> {
-    let name = if flavor.chosen && several { format!("{} *", flavor.name) } else { flavor.name.clone() };
+    let name =
+        if flavor.chosen && several { format!("{} *", flavor.name) } else { flavor.name.clone() };
     let row = |resource: &ResourceView| {
         let asked = if resource.earlier == "0" {
             resource.asked.clone()
@@ -236,7 +270,10 @@ fn detail(flavor: &FlavorView, resource: &ResourceView) -> String {
     let mut out = format!("{} on {}:\n", resource.name, flavor.name);
     out.push_str(&format!("  {}\n", bound(resource)));
     for kept in &resource.kept_by_lending_limits {
-        out.push_str(&format!("  {} more is free in {}, whose lendingLimit keeps it\n", kept.amount, kept.name));
+        out.push_str(&format!(
+            "  {} more is free in {}, whose lendingLimit keeps it\n",
+            kept.amount, kept.name
+        ));
     }
     let Some(preemption) = &resource.preemption else { return out };
     // Those who go for the flavor that is taken are listed at the end.
@@ -252,11 +289,15 @@ fn bound(resource: &ResourceView) -> String {
     let bound = &resource.bound;
     let name = bound.name.as_deref().unwrap_or_default();
     match (bound.kind, &bound.limit) {
-        ("NoCohort", _) => "the ClusterQueue is in no cohort: there is only its own quota".to_owned(),
+        ("NoCohort", _) => {
+            "the ClusterQueue is in no cohort: there is only its own quota".to_owned()
+        }
         _ if resource.verdict == "ExceedsMaxQuota" => {
             format!("even if nobody used anything, there would be no more than {}", resource.max)
         }
-        ("BorrowingLimit", Some(limit)) => format!("no more than {limit} may be borrowed: borrowingLimit of {name}"),
+        ("BorrowingLimit", Some(limit)) => {
+            format!("no more than {limit} may be borrowed: borrowingLimit of {name}")
+        }
         _ => format!("no more is free in all of cohort {name}"),
     }
 }

@@ -9,12 +9,19 @@ use crate::status::State;
 /// The answers of clusters to a workload that has no cluster.
 fn clusters(view: &View) -> Option<String> {
     let recorded = view.recorded.iter().map(|recorded| recorded.message.as_str());
-    let checks = view.admission_checks.iter().filter(|check| check.state == "Pending" || check.state == "Retry");
+    let checks = view
+        .admission_checks
+        .iter()
+        .filter(|check| check.state == "Pending" || check.state == "Retry");
     let said = recorded.chain(checks.map(|check| check.message.as_str()));
     said.into_iter().find_map(|message| {
-        let none = message.strip_prefix(messages::NO_CLUSTER).map(|said| format!("no cluster can run it now: {said}"));
+        let none = message
+            .strip_prefix(messages::NO_CLUSTER)
+            .map(|said| format!("no cluster can run it now: {said}"));
         none.or_else(|| {
-            message.strip_prefix(messages::WAITS_FOR_CLUSTER).map(|said| format!("it waits for a cluster: {said}"))
+            message
+                .strip_prefix(messages::WAITS_FOR_CLUSTER)
+                .map(|said| format!("it waits for a cluster: {said}"))
         })
     })
 }
@@ -27,15 +34,21 @@ pub(super) fn verdict(view: &View) -> String {
     }
     // Of a workload that is over, or has its cluster, no cluster is asked.
     let is_asked = matches!(state, State::Pending | State::QuotaReserved);
-    if let Some(said) = clusters(view).filter(|_| is_asked && !matches!(view.outlook, "Blocked" | "NotTried")) {
+    if let Some(said) =
+        clusters(view).filter(|_| is_asked && !matches!(view.outlook, "Blocked" | "NotTried"))
+    {
         return format!("{state}: {said}");
     }
     let first = view.place.as_ref().is_some_and(|place| place.head.is_none());
     let text = match view.outlook {
         "Fits" if first => "it fits and is the head: it is admitted in the next cycle",
         "Fits" => "it fits, and is admitted as soon as it is its turn",
-        "Preempts" if first => "it fits when others have been preempted, which starts in the next cycle",
-        "Preempts" => "it fits when others have been preempted, which starts as soon as it is its turn",
+        "Preempts" if first => {
+            "it fits when others have been preempted, which starts in the next cycle"
+        }
+        "Preempts" => {
+            "it fits when others have been preempted, which starts as soon as it is its turn"
+        }
         "Blocked" => "it would not be admitted even if it were its turn",
         "NotTried" => "it is not tried",
         "QuotaReserved" => "it has quota, and waits for its admission checks",
@@ -54,11 +67,16 @@ pub(super) fn change(view: &View) -> Option<String> {
     }
     let is_asked = matches!(view.state, State::Pending | State::QuotaReserved);
     if clusters(view).is_some() && is_asked && !matches!(view.outlook, "Blocked" | "NotTried") {
-        return Some("one of these clusters takes it, or another is added to the MultiKueueConfig".to_owned());
+        return Some(
+            "one of these clusters takes it, or another is added to the MultiKueueConfig"
+                .to_owned(),
+        );
     }
     match view.outlook {
         "Blocked" => room(view).or_else(|| said(view)),
-        "NotTried" if view.place.as_ref().is_some_and(|place| place.backing_off_until.is_some()) => {
+        "NotTried"
+            if view.place.as_ref().is_some_and(|place| place.backing_off_until.is_some()) =>
+        {
             Some("its back-off ends".to_owned())
         }
         "NotTried" => Some(match view.reason.as_ref().map(|reason| reason.reason.as_str()) {
@@ -84,10 +102,14 @@ fn said(view: &View) -> Option<String> {
 /// The quota that is missing, on the flavor that lacks least.
 fn room(view: &View) -> Option<String> {
     let flavors = view.pod_sets.iter().find_map(|pod_set| {
-        let blocked = pod_set.flavors.iter().all(|flavor| !matches!(flavor.verdict, "Fits" | "Preempt" | "Reclaim"));
+        let blocked = pod_set
+            .flavors
+            .iter()
+            .all(|flavor| !matches!(flavor.verdict, "Fits" | "Preempt" | "Reclaim"));
         blocked.then_some(&pod_set.flavors)
     })?;
-    let lacks = |resource: &&ResourceView| !matches!(resource.verdict, "Fits" | "Preempt" | "Reclaim");
+    let lacks =
+        |resource: &&ResourceView| !matches!(resource.verdict, "Fits" | "Preempt" | "Reclaim");
     let usable = flavors.iter().filter(|flavor| flavor.mismatch.is_none());
     let of_flavor = |flavor: &super::quota::FlavorView| {
         let lacking: Vec<String> = flavor.resources.iter().filter(lacks).map(one).collect();
@@ -108,15 +130,21 @@ fn one(resource: &ResourceView) -> String {
 /// The mend of a trouble of this reason.
 fn mend(reason: &str) -> &'static str {
     match reason {
-        "CreationFailed" => "the worker cluster accepts the object; its agent tries again by itself",
+        "CreationFailed" => {
+            "the worker cluster accepts the object; its agent tries again by itself"
+        }
         "FailedCreate" => "what the worker cluster's message names exists, or is allowed, there",
         "QuotaExceeded" => "the ResourceQuota of the namespace on the worker cluster has room",
-        "Unschedulable" => "nodes of the worker cluster have room that the pods may use; or the job is moved",
+        "Unschedulable" => {
+            "nodes of the worker cluster have room that the pods may use; or the job is moved"
+        }
         "SchedulingGated" => "the controller of the scheduling gate takes it off",
         "ImagePull" => "the image can be pulled on the worker cluster",
         "ContainerConfig" | "Volume" => "what the pods refer to exists on the worker cluster",
         "CrashLoop" => "the container stays up; its logs say why it ends",
-        "ClusterUnreachable" => "the cluster is back, or it is declared lost (switchyard clusters declare-lost NAME)",
+        "ClusterUnreachable" => {
+            "the cluster is back, or it is declared lost (switchyard clusters declare-lost NAME)"
+        }
         "ClusterRemoved" => "the MultiKueueCluster is created again, or the job is deleted",
         _ => "what the worker cluster's message says",
     }

@@ -193,7 +193,12 @@ impl ReasonView {
 
     /// The engine knows that a workload is held, and the workload itself by what.
     /// `gated`: annotations hold workloads back.
-    fn of(reason: &Reason, workload: &Workload, recorded: Option<&RecordedView>, gated: bool) -> Self {
+    fn of(
+        reason: &Reason,
+        workload: &Workload,
+        recorded: Option<&RecordedView>,
+        gated: bool,
+    ) -> Self {
         let recorded = recorded.filter(|it| HOLDS.contains(&it.reason.as_str()));
         match (reason, admission_gates(workload).filter(|_| gated), recorded) {
             (Reason::Held, _, Some(recorded)) => {
@@ -213,16 +218,26 @@ const HOLDS: [&str; 2] = [quota_reserved::ADMISSION_GATED, quota_reserved::ON_HO
 
 impl View {
     /// What is shown of an explanation.
-    pub fn new(explanation: &Explanation, workload: &Workload, stores: &Stores, settings: &Settings) -> Self {
+    pub fn new(
+        explanation: &Explanation,
+        workload: &Workload,
+        stores: &Stores,
+        settings: &Settings,
+    ) -> Self {
         let Row { namespace, job, kind, priority: _, state, created, .. } = row(workload);
-        let queue = explanation.cluster_queue.as_ref().and_then(|name| stores.cluster_queues.get("", name));
+        let queue =
+            explanation.cluster_queue.as_ref().and_then(|name| stores.cluster_queues.get("", name));
         let status = workload.status.clone().unwrap_or_default();
         // If it is its turn, what trying it comes to; otherwise why it is not tried.
-        let waits = matches!(explanation.reason, Some(Reason::Waiting { .. } | Reason::EquivalentFailed { .. }));
+        let waits = matches!(
+            explanation.reason,
+            Some(Reason::Waiting { .. } | Reason::EquivalentFailed { .. })
+        );
         let reason = if waits { explanation.alone.as_ref() } else { explanation.reason.as_ref() };
         let recorded = recorded(workload);
         let gated = settings.config.enabled("AdmissionGatedBy");
-        let reason = reason.map(|reason| ReasonView::of(reason, workload, recorded.as_ref(), gated));
+        let reason =
+            reason.map(|reason| ReasonView::of(reason, workload, recorded.as_ref(), gated));
         let mut view = Self {
             verdict: String::new(),
             change: None,
@@ -234,7 +249,10 @@ impl View {
             priority: explanation.priority,
             local_queue: explanation.local_queue.name.to_string(),
             cluster_queue: explanation.cluster_queue.as_ref().map(ToString::to_string),
-            cohort: queue.as_ref().and_then(|queue| queue.spec.cohort_name.clone()).filter(|name| !name.is_empty()),
+            cohort: queue
+                .as_ref()
+                .and_then(|queue| queue.spec.cohort_name.clone())
+                .filter(|name| !name.is_empty()),
             created,
             state,
             outlook: explanation.outlook.name(),
@@ -247,7 +265,10 @@ impl View {
             cluster_queue_inactive: explanation
                 .inactive
                 .iter()
-                .map(|cause| ReasonView { reason: cause.reason.to_owned(), message: cause.message.clone() })
+                .map(|cause| ReasonView {
+                    reason: cause.reason.to_owned(),
+                    message: cause.message.clone(),
+                })
                 .collect(),
             place: explanation.place.as_ref().map(PlaceView::of),
             pod_sets: explanation.pod_sets.iter().map(PodSetView::new).collect(),
@@ -271,7 +292,9 @@ impl View {
 /// Why a LocalQueue is closed, if it is.
 fn closed(queue: &LocalQueue) -> Option<ReasonView> {
     let (reason, message) = match queue.spec.stop_policy {
-        _ if queue.metadata.deletion_timestamp.is_some() => ("Terminating", "it is being deleted".to_owned()),
+        _ if queue.metadata.deletion_timestamp.is_some() => {
+            ("Terminating", "it is being deleted".to_owned())
+        }
         StopPolicy::None => return None,
         policy => ("Stopped", format!("its stopPolicy is {policy:?}")),
     };
@@ -282,7 +305,8 @@ fn closed(queue: &LocalQueue) -> Option<ReasonView> {
 fn recorded(workload: &Workload) -> Option<RecordedView> {
     let all = &workload.status.as_ref()?.conditions;
     let holds = |condition| find(all, condition).filter(|found| found.status == conditions::TRUE);
-    let waits = find(all, conditions::QUOTA_RESERVED).filter(|found| found.status != conditions::TRUE);
+    let waits =
+        find(all, conditions::QUOTA_RESERVED).filter(|found| found.status != conditions::TRUE);
     let reserved = holds(conditions::QUOTA_RESERVED);
     let evicted = holds(conditions::EVICTED).filter(|_| reserved.is_some());
     let condition = holds(conditions::FINISHED).or(evicted).or(waits)?;
@@ -297,7 +321,8 @@ fn recorded(workload: &Workload) -> Option<RecordedView> {
 /// The trouble that the Workload's condition shows.
 fn trouble(workload: &Workload) -> Option<TroubleView> {
     let all = &workload.status.as_ref()?.conditions;
-    let found = find(all, conditions::WORKER_TROUBLE).filter(|found| found.status == conditions::TRUE)?;
+    let found =
+        find(all, conditions::WORKER_TROUBLE).filter(|found| found.status == conditions::TRUE)?;
     let (reason, message) = (found.reason.clone(), found.message.clone());
     Some(TroubleView { reason, message, since: found.last_transition_time.0 })
 }

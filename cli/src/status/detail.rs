@@ -70,7 +70,8 @@ pub(super) fn text(detail: &Detail, now: Timestamp) -> String {
     if detail.evictions > 0 {
         facts.push(("Evictions", detail.evictions.to_string()));
     }
-    let mut out: String = facts.iter().map(|(name, value)| format!("{:<10} {value}\n", format!("{name}:"))).collect();
+    let mut out: String =
+        facts.iter().map(|(name, value)| format!("{:<10} {value}\n", format!("{name}:"))).collect();
     out.push_str(&quota(detail));
     out.push_str(&checks(detail));
     out.push_str(&history(detail, now));

@@ -41,7 +41,8 @@ fn ready(job: &Job) -> Ready {
     let spec = job.spec.clone().unwrap_or_default();
     let status = job.status.clone().unwrap_or_default();
     let parallelism = spec.parallelism.unwrap_or(1);
-    let all = i64::from(spec.completions.map_or(parallelism, |completions| completions.min(parallelism)));
+    let all =
+        i64::from(spec.completions.map_or(parallelism, |completions| completions.min(parallelism)));
     let done = i64::from(status.ready.unwrap_or(0)) + i64::from(status.succeeded.unwrap_or(0));
     Ready { ready: done.min(all), all }
 }
@@ -57,10 +58,16 @@ mod tests {
     #[case::with_some_pods(json!({"parallelism": 8, "completions": 16}), json!({"ready": 3, "active": 8}), "3/8")]
     #[case::that_is_nearly_done(json!({"parallelism": 8, "completions": 4}), json!({"ready": 1, "succeeded": 3}), "4/4")]
     #[case::of_one_pod(json!({}), json!({"succeeded": 7}), "1/1")]
-    fn ready_pods_of_a_job(#[case] spec: serde_json::Value, #[case] status: serde_json::Value, #[case] expected: &str) {
+    fn ready_pods_of_a_job(
+        #[case] spec: serde_json::Value,
+        #[case] status: serde_json::Value,
+        #[case] expected: &str,
+    ) {
         let mut spec = spec;
         spec["template"] = json!({});
-        let job: Job = serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).unwrap();
+        let job: Job =
+            serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status}))
+                .unwrap();
         assert_eq!(ready(&job).to_string(), expected);
     }
 }

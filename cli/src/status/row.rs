@@ -100,7 +100,8 @@ pub fn row(workload: &Workload) -> Row {
     let owner = workload.owner_references().iter().find(|owner| owner.controller == Some(true));
     let owner = owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()));
     // On a worker nobody owns what the hub's agent made; it says which job it stands for.
-    let named = named_job(workload).map(|(gvk, name)| (gvk.rsplit_once("Kind=").map_or(gvk, |(_, kind)| kind), name));
+    let named = named_job(workload)
+        .map(|(gvk, name)| (gvk.rsplit_once("Kind=").map_or(gvk, |(_, kind)| kind), name));
     let status = workload.status.clone().unwrap_or_default();
     let state = state(workload, &status);
     Row {
@@ -122,7 +123,9 @@ pub fn row(workload: &Workload) -> Row {
 
 fn state(workload: &Workload, status: &WorkloadStatus) -> State {
     let holds = |condition| is_true(&status.conditions, condition);
-    if let Some(finished) = find(&status.conditions, conditions::FINISHED).filter(|c| c.status == conditions::TRUE) {
+    if let Some(finished) =
+        find(&status.conditions, conditions::FINISHED).filter(|c| c.status == conditions::TRUE)
+    {
         let succeeded = finished.reason == conditions::reasons::finished::SUCCEEDED;
         return if succeeded { State::Succeeded } else { State::Failed };
     }
@@ -144,23 +147,28 @@ fn ready(workload: &Workload, state: State, status: &WorkloadStatus) -> Option<R
 }
 
 fn is_stale(status: &WorkloadStatus) -> bool {
-    let trouble = find(&status.conditions, conditions::WORKER_TROUBLE).filter(|found| found.status == conditions::TRUE);
+    let trouble = find(&status.conditions, conditions::WORKER_TROUBLE)
+        .filter(|found| found.status == conditions::TRUE);
     let silent = [worker_trouble::CLUSTER_UNREACHABLE, worker_trouble::CLUSTER_REMOVED];
     trouble.is_some_and(|found| silent.contains(&&*found.reason))
 }
 
 /// The message that explains the state. Running needs none.
 fn reason(state: State, status: &WorkloadStatus) -> String {
-    let message = |condition| find(&status.conditions, condition).map(|found| found.message.clone());
+    let message =
+        |condition| find(&status.conditions, condition).map(|found| found.message.clone());
     let message = match state {
         State::Succeeded | State::Failed => message(conditions::FINISHED),
         State::Evicted => message(conditions::EVICTED),
-        State::Deactivated => message(conditions::EVICTED).or_else(|| Some("spec.active is false".to_owned())),
-        State::QuotaReserved => unready_check(status),
-        State::Pending => message(conditions::QUOTA_RESERVED).or_else(|| Some("not looked at yet".to_owned())),
-        State::Admitted | State::Running => {
-            message(conditions::WORKER_TROUBLE).filter(|_| is_true(&status.conditions, conditions::WORKER_TROUBLE))
+        State::Deactivated => {
+            message(conditions::EVICTED).or_else(|| Some("spec.active is false".to_owned()))
         }
+        State::QuotaReserved => unready_check(status),
+        State::Pending => {
+            message(conditions::QUOTA_RESERVED).or_else(|| Some("not looked at yet".to_owned()))
+        }
+        State::Admitted | State::Running => message(conditions::WORKER_TROUBLE)
+            .filter(|_| is_true(&status.conditions, conditions::WORKER_TROUBLE)),
     };
     message.unwrap_or_default()
 }

@@ -4,7 +4,10 @@ use super::*;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-#[expect(clippy::needless_pass_by_value, reason = "the tables below read better without references")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the tables below read better without references"
+)]
 fn workload(name: &str, spec: Value, status: Value) -> Workload {
     let object = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -28,7 +31,8 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
 }
 
 fn samples() -> Vec<Workload> {
-    let reserved = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue cq");
+    let reserved =
+        condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue cq");
     let admitted = condition("Admitted", "True", "Admitted", "The workload is admitted");
     let waits = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed";
     vec![
@@ -63,7 +67,11 @@ fn samples() -> Vec<Workload> {
             spec(),
             json!({"conditions": [condition("Finished", "True", "Succeeded", "Job finished successfully")]}),
         ),
-        workload("broken", spec(), json!({"conditions": [condition("Finished", "True", "Failed", "exit code 1")]})),
+        workload(
+            "broken",
+            spec(),
+            json!({"conditions": [condition("Finished", "True", "Failed", "exit code 1")]}),
+        ),
     ]
 }
 
@@ -84,13 +92,18 @@ fn each_state_says_where_the_job_is_and_why_it_waits() {
 
 #[test]
 fn job_in_trouble_shows_why_until_it_is_over() {
-    for (status, ready, reason) in [("True", None, "on \"east\": ImagePull: no"), ("False", Some("1/1".to_owned()), "")]
+    for (status, ready, reason) in
+        [("True", None, "on \"east\": ImagePull: no"), ("False", Some("1/1".to_owned()), "")]
     {
         let mut runs = samples().swap_remove(3);
         let trouble = condition("WorkerTrouble", status, "ImagePull", "on \"east\": ImagePull: no");
         runs.status.as_mut().unwrap().conditions.push(serde_json::from_value(trouble).unwrap());
         let row = row(&runs);
-        assert_eq!((row.ready.map(|it| it.to_string()), row.reason.as_str()), (ready, reason), "{status}");
+        assert_eq!(
+            (row.ready.map(|it| it.to_string()), row.reason.as_str()),
+            (ready, reason),
+            "{status}"
+        );
     }
 }
 

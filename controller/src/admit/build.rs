@@ -8,7 +8,9 @@ use switchyard_api::{
     SmallMap,
     conditions::{self, reasons},
     names,
-    v1beta2::{self, CheckState, DelayedTopologyRequestState, DispatchStatus, PodSetRequest, Workload},
+    v1beta2::{
+        self, CheckState, DelayedTopologyRequestState, DispatchStatus, PodSetRequest, Workload,
+    },
 };
 use switchyard_scheduler::{self as engine, Amount, Name, PodSetRequests, Reason};
 
@@ -21,10 +23,17 @@ use crate::workload::{Edit, Evicted, Eviction};
 pub fn admission(admission: &engine::Admission, by_prefix: bool) -> v1beta2::Admission {
     let assignments = admission.pod_sets.iter().map(|pod_set| v1beta2::PodSetAssignment {
         name: pod_set.name.to_string(),
-        flavors: pod_set.flavors.iter().map(|(resource, flavor)| (resource.to_string(), flavor.to_string())).collect(),
+        flavors: pod_set
+            .flavors
+            .iter()
+            .map(|(resource, flavor)| (resource.to_string(), flavor.to_string()))
+            .collect(),
         resource_usage: quantities(&pod_set.usage),
         count: Some(pod_set.count),
-        topology_assignment: pod_set.topology.as_ref().map(|topology| convert::written(topology, by_prefix)),
+        topology_assignment: pod_set
+            .topology
+            .as_ref()
+            .map(|topology| convert::written(topology, by_prefix)),
         delayed_topology_request: pod_set.delayed.map(convert::written_delayed),
     });
     v1beta2::Admission {
@@ -34,12 +43,19 @@ pub fn admission(admission: &engine::Admission, by_prefix: bool) -> v1beta2::Adm
 }
 
 fn quantities(amounts: &BTreeMap<Name, Amount>) -> SmallMap<Quantity> {
-    amounts.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.quantity(resource)))).collect()
+    amounts
+        .iter()
+        .map(|(resource, amount)| (resource.to_string(), Quantity(amount.quantity(resource))))
+        .collect()
 }
 
 /// Quota reserved and, where no check is to be waited for, admitted: one write.
 #[must_use]
-pub fn reservation_status(mut edit: Edit, admission: v1beta2::Admission, checks: &[String]) -> Edit {
+pub fn reservation_status(
+    mut edit: Edit,
+    admission: v1beta2::Admission,
+    checks: &[String],
+) -> Edit {
     let checks = checks.iter().cloned().collect();
     edit.sync_checks(&checks, &checks);
     edit.reserve(admission);
@@ -78,7 +94,9 @@ pub fn dispatched_status(
     let required = checks.iter().chain(std::iter::once(&dispatch.check)).cloned().collect();
     edit.sync_checks(&required, &required);
     let at = Time(crate::clock::whole_seconds(now));
-    for check in edit.status.admission_checks.iter_mut().filter(|check| check.name == dispatch.check) {
+    for check in
+        edit.status.admission_checks.iter_mut().filter(|check| check.name == dispatch.check)
+    {
         if check.state != CheckState::Ready {
             check.last_transition_time = at.clone();
         }
@@ -108,8 +126,10 @@ pub fn pending_status(mut edit: Edit, reason: &Reason, requests: &[PodSetRequest
         let gated = reasons::blocked_on_preemption_gates::PREEMPTION_GATED;
         edit.set(conditions::BLOCKED_ON_PREEMPTION_GATES, true, gated, reason.message());
     }
-    let requests =
-        requests.iter().map(|(name, amounts)| PodSetRequest { name: name.to_string(), resources: quantities(amounts) });
+    let requests = requests.iter().map(|(name, amounts)| PodSetRequest {
+        name: name.to_string(),
+        resources: quantities(amounts),
+    });
     edit.status.resource_requests = requests.collect();
     edit
 }
@@ -122,7 +142,9 @@ pub fn preemption_message(reason: &str, preemptor: &Preemptor, paths: [&str; 2])
         reasons::preempted::IN_CLUSTER_QUEUE => "prioritization in the ClusterQueue",
         reasons::preempted::IN_COHORT_RECLAMATION => "reclamation within the cohort",
         reasons::preempted::IN_COHORT_FAIR_SHARING => "Fair Sharing within the cohort",
-        reasons::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING => "reclamation within the cohort while borrowing",
+        reasons::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING => {
+            "reclamation within the cohort while borrowing"
+        }
         _ => "UNKNOWN",
     };
     format!(
@@ -152,7 +174,11 @@ pub fn preemption_priorities(preemptor: (i32, i32), preemptee: (i32, i32)) -> St
 #[must_use]
 pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, Evicted) {
     edit.set(conditions::PREEMPTED, true, reason, message);
-    let eviction = Eviction { reason: reasons::evicted::PREEMPTED, cause: String::new(), message: message.to_owned() };
+    let eviction = Eviction {
+        reason: reasons::evicted::PREEMPTED,
+        cause: String::new(),
+        message: message.to_owned(),
+    };
     let evicted = edit.evict(eviction);
     (edit, evicted)
 }
@@ -160,9 +186,14 @@ pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, E
 /// Evicted for a variant of the same workload on a better flavor.
 #[must_use]
 pub(super) fn migrated_status(mut edit: Edit, to_uid: &str) -> (Edit, Evicted) {
-    let message =
-        format!("Evicted to accommodate a workload (UID: {to_uid}) due to migration to more favorable resource flavor");
-    let evicted = edit.evict(Eviction { reason: reasons::evicted::FLAVOR_MIGRATION, cause: String::new(), message });
+    let message = format!(
+        "Evicted to accommodate a workload (UID: {to_uid}) due to migration to more favorable resource flavor"
+    );
+    let evicted = edit.evict(Eviction {
+        reason: reasons::evicted::FLAVOR_MIGRATION,
+        cause: String::new(),
+        message,
+    });
     (edit, evicted)
 }
 
@@ -172,7 +203,9 @@ pub(super) fn replaced_message(new: &Workload) -> String {
     let uid = new.metadata.uid.as_deref().unwrap_or_default();
     let job_uid = new.metadata.labels.as_ref().and_then(|labels| labels.get(names::JOB_UID));
     let job_uid = job_uid.map(String::as_str).unwrap_or_default();
-    format!("Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation")
+    format!(
+        "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
+    )
 }
 
 /// Over, because another was given quota in its place.
@@ -198,8 +231,14 @@ mod tests {
             cluster_queue: name("cq"),
             pod_sets: vec![engine::PodSetAssignment {
                 name: name("main"),
-                flavors: BTreeMap::from([(name("cpu"), name("default")), (name("memory"), name("default"))]),
-                usage: BTreeMap::from([(name("cpu"), Amount::new(2500)), (name("memory"), Amount::new(3 << 30))]),
+                flavors: BTreeMap::from([
+                    (name("cpu"), name("default")),
+                    (name("memory"), name("default")),
+                ]),
+                usage: BTreeMap::from([
+                    (name("cpu"), Amount::new(2500)),
+                    (name("memory"), Amount::new(3 << 30)),
+                ]),
                 count: 5,
                 topology: None,
                 delayed: None,
@@ -238,7 +277,11 @@ mod tests {
 
     #[test]
     fn with_checks_admission_waits_for_them() {
-        let edit = reservation_status(begun(&fixtures::workload("a"), 30), two_cpus(), &["b".into(), "a".into()]);
+        let edit = reservation_status(
+            begun(&fixtures::workload("a"), 30),
+            two_cpus(),
+            &["b".into(), "a".into()],
+        );
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=False UnsatisfiedAdmissionChecks: The workload has not all checks ready
@@ -284,7 +327,13 @@ mod tests {
             .condition_at(10, "Evicted", true, "Preempted", "for another")
             .condition_at(10, "Preempted", true, "InClusterQueue", "for another")
             .condition_at(12, "QuotaReserved", false, "PendingEvaluation", "for another")
-            .condition_at(12, "Admitted", false, "NoReservation", "The workload has no reservation");
+            .condition_at(
+                12,
+                "Admitted",
+                false,
+                "NoReservation",
+                "The workload has no reservation",
+            );
         let edit = reservation_status(begun(&evicted, 30), two_cpus(), &[]);
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         30s Evicted=False QuotaReserved: Previously: for another
@@ -296,8 +345,15 @@ mod tests {
 
     #[test]
     fn dispatch_is_one_write() {
-        let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
-        let edit = dispatched_status(begun(&fixtures::workload("a"), 30), two_cpus(), &[], &dispatch, fixtures::at(30));
+        let dispatch =
+            Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
+        let edit = dispatched_status(
+            begun(&fixtures::workload("a"), 30),
+            two_cpus(),
+            &[],
+            &dispatch,
+            fixtures::at(30),
+        );
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=True Admitted: The workload is admitted
@@ -339,9 +395,17 @@ mod tests {
     #[test]
     fn pods_count_as_placed_once_another_cluster_has_the_job() {
         let mut admission = two_cpus();
-        admission.pod_set_assignments[0].delayed_topology_request = Some(DelayedTopologyRequestState::Pending);
-        let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
-        let edit = dispatched_status(begun(&fixtures::workload("a"), 30), admission, &[], &dispatch, fixtures::at(30));
+        admission.pod_set_assignments[0].delayed_topology_request =
+            Some(DelayedTopologyRequestState::Pending);
+        let dispatch =
+            Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
+        let edit = dispatched_status(
+            begun(&fixtures::workload("a"), 30),
+            admission,
+            &[],
+            &dispatch,
+            fixtures::at(30),
+        );
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=True Admitted: The workload is admitted
@@ -352,8 +416,10 @@ mod tests {
 
     #[test]
     fn pending_says_why_and_what_it_asks_for() {
-        let requests = vec![(Name::from("main"), BTreeMap::from([(Name::from("cpu"), Amount::new(1500))]))];
-        let edit = pending_status(begun(&fixtures::workload("a"), 30), &Reason::Overtaken, &requests);
+        let requests =
+            vec![(Name::from("main"), BTreeMap::from([(Name::from("cpu"), Amount::new(1500))]))];
+        let edit =
+            pending_status(begun(&fixtures::workload("a"), 30), &Reason::Overtaken, &requests);
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=False WaitingForQuota: Workload no longer fits after processing another workload
         30s Admitted=False NoReservation: The workload has no reservation
@@ -370,11 +436,15 @@ mod tests {
         "#);
         let absurd = [("cpu", Amount::UNLIMITED), ("memory", Amount::UNLIMITED)];
         let absurd = absurd.map(|(resource, amount)| (Name::from(resource), amount)).into();
-        let absurd =
-            pending_status(begun(&fixtures::workload("a"), 30), &Reason::Overtaken, &[("main".into(), absurd)]);
+        let absurd = pending_status(
+            begun(&fixtures::workload("a"), 30),
+            &Reason::Overtaken,
+            &[("main".into(), absurd)],
+        );
         let written = &absurd.status.resource_requests[0].resources;
         for quantity in written.values() {
-            switchyard_api::quantity::parse(&quantity.0).expect("the API server takes quantities only");
+            switchyard_api::quantity::parse(&quantity.0)
+                .expect("the API server takes quantities only");
         }
         let mut again = fixtures::workload("a");
         again.status = Some(edit.status.clone());
@@ -399,7 +469,8 @@ mod tests {
 
     #[test]
     fn a_closed_preemption_gate_has_a_condition_of_its_own() {
-        let edit = pending_status(begun(&fixtures::workload("a"), 30), &Reason::PreemptionGated, &[]);
+        let edit =
+            pending_status(begun(&fixtures::workload("a"), 30), &Reason::PreemptionGated, &[]);
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         30s QuotaReserved=False AdmissionGated: Workload requires preemption, but it's gated
         30s Admitted=False NoReservation: The workload has no reservation
@@ -423,7 +494,8 @@ mod tests {
     #[test]
     fn preempted_for_another_workload() {
         let key = crate::store::Key::new("ns", "b");
-        let preemptor = Preemptor { key, uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
+        let preemptor =
+            Preemptor { key, uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
         let message = preemption_message("InCohortReclamation", &preemptor, ["/all/b", "/all/a"]);
         let (edit, evicted) = preempted_status(
             begun(&fixtures::workload("a").reserved("a").admitted(), 30),

@@ -34,21 +34,32 @@ fn reassigned_status(mut edit: Edit, admission: &Admission) -> Option<Edit> {
 /// Whose quota it is. Amounts may differ: the engine leaves out what is not needed any more.
 fn flavors(admission: &Admission) -> (&str, Vec<(&str, &SmallMap<String>)>) {
     let pod_sets = admission.pod_set_assignments.iter();
-    (&admission.cluster_queue, pod_sets.map(|assignment| (assignment.name.as_str(), &assignment.flavors)).collect())
+    (
+        &admission.cluster_queue,
+        pod_sets.map(|assignment| (assignment.name.as_str(), &assignment.flavors)).collect(),
+    )
 }
 
 /// Evicted since there is no place for pods of failed nodes.
 fn node_failure_status(mut edit: Edit, nodes: &[Name]) -> (Edit, Evicted) {
-    let message =
-        format!("Workload was evicted as there was no replacement for unhealthy node(s): {}", nodes.join(","));
-    let eviction = Eviction { reason: reasons::evicted::NODE_FAILURES, cause: String::new(), message };
+    let message = format!(
+        "Workload was evicted as there was no replacement for unhealthy node(s): {}",
+        nodes.join(",")
+    );
+    let eviction =
+        Eviction { reason: reasons::evicted::NODE_FAILURES, cause: String::new(), message };
     let evicted = edit.evict(eviction);
     (edit, evicted)
 }
 
 impl Admitter {
     #[tracing::instrument(name = "placement", skip_all, fields(workload = %key))]
-    pub(super) async fn reassign(&self, key: &Key, current: &Arc<Workload>, admission: &Admission) -> Outcome {
+    pub(super) async fn reassign(
+        &self,
+        key: &Key,
+        current: &Arc<Workload>,
+        admission: &Admission,
+    ) -> Outcome {
         let runs = !workload::is_evicted(current) && !workload::is_finished(current);
         let edit = runs.then(|| reassigned_status(self.ctx.edit(current), admission)).flatten();
         let Some(edit) = edit else {
@@ -71,8 +82,15 @@ impl Admitter {
     }
 
     /// Evicts a workload that has no place for pods of failed nodes.
-    pub(super) async fn evict_from_nodes(&self, key: &Key, current: &Workload, nodes: &[Name]) -> Outcome {
-        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else { return Outcome::Done };
+    pub(super) async fn evict_from_nodes(
+        &self,
+        key: &Key,
+        current: &Workload,
+        nodes: &[Name],
+    ) -> Outcome {
+        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
+            return Outcome::Done;
+        };
         if workload::is_evicted(current) || workload::is_finished(current) {
             return Outcome::Done;
         }
@@ -116,7 +134,9 @@ mod tests {
 
     #[test]
     fn pods_of_a_failed_node_get_another() {
-        let edit = reassigned_status(begun(&running(&json!([{"name": "n1"}]))), &placed("n2", "default")).unwrap();
+        let edit =
+            reassigned_status(begun(&running(&json!([{"name": "n1"}]))), &placed("n2", "default"))
+                .unwrap();
         assert_eq!(edit.status.admission, Some(placed("n2", "default")));
         assert!(edit.status.unhealthy_nodes.is_empty());
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
@@ -136,7 +156,9 @@ mod tests {
     #[test]
     fn a_workload_with_other_quota_by_now_gets_no_places() {
         assert!(reassigned_status(begun(&running(&json!([]))), &placed("n2", "other")).is_none());
-        assert!(reassigned_status(begun(&fixtures::workload("a")), &placed("n2", "default")).is_none());
+        assert!(
+            reassigned_status(begun(&fixtures::workload("a")), &placed("n2", "default")).is_none()
+        );
     }
 
     #[test]
@@ -156,8 +178,10 @@ mod tests {
 
     #[test]
     fn without_another_place_it_is_evicted() {
-        let (edit, evicted) =
-            node_failure_status(begun(&running(&json!([{"name": "n1"}]))), &["n1".into(), "n2".into()]);
+        let (edit, evicted) = node_failure_status(
+            begun(&running(&json!([{"name": "n1"}]))),
+            &["n1".into(), "n2".into()],
+        );
         assert_eq!(evicted.event, "EvictedDueToNodeFailures");
         assert!(edit.status.unhealthy_nodes.is_empty());
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"

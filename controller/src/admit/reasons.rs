@@ -50,7 +50,11 @@ mod tests {
     #[case::nothing_else_to_do(0, 2, GAP)]
     #[case::beside_reservations(1, 2, GAP_WHEN_BUSY)]
     #[case::to_a_slow_server(0, 300, Duration::from_millis(300))]
-    fn reasons_give_way(#[case] reservations: usize, #[case] took: u64, #[case] expected: Duration) {
+    fn reasons_give_way(
+        #[case] reservations: usize,
+        #[case] took: u64,
+        #[case] expected: Duration,
+    ) {
         assert_eq!(gap(reservations, Duration::from_millis(took)), expected);
     }
 }

@@ -15,7 +15,8 @@ use crate::{
 pub async fn end_replaced(ctx: &Context, key: &Key, uid: &str, new: &Workload) {
     let message = build::replaced_message(new);
     for attempt in 0..CONFLICTS {
-        let found = ctx.stores.workloads.by_key(key).filter(|it| it.metadata.uid.as_deref() == Some(uid));
+        let found =
+            ctx.stores.workloads.by_key(key).filter(|it| it.metadata.uid.as_deref() == Some(uid));
         let Some(old) = found.filter(|old| !workload::is_finished(old)) else { return };
         let edit = build::replaced_status(ctx.edit(&old), &message);
         match patch_status(ctx, &old, &edit.status, "replacement").await {
@@ -24,8 +25,12 @@ pub async fn end_replaced(ctx: &Context, key: &Key, uid: &str, new: &Workload) {
                 return ctx.events.normal(&after, finished::WORKLOAD_SLICE_REPLACED, message);
             }
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => return,
-            Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(5 << attempt)).await,
-            Err(error) => return tracing::warn!(workload = %key, %error, "replaced, and not declared finished"),
+            Err(WriteError::Conflict) => {
+                tokio::time::sleep(Duration::from_millis(5 << attempt)).await
+            }
+            Err(error) => {
+                return tracing::warn!(workload = %key, %error, "replaced, and not declared finished");
+            }
         }
     }
 }

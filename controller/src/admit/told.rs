@@ -10,7 +10,9 @@ use switchyard_api::{
 use crate::{
     clock::since,
     context::Context,
-    workload::{admitted_by, condition, has_reservation, is_admitted, is_copy, queued_since, was_dispatched},
+    workload::{
+        admitted_by, condition, has_reservation, is_admitted, is_copy, queued_since, was_dispatched,
+    },
 };
 
 /// Which events are published.
@@ -40,13 +42,20 @@ pub fn announce(ctx: &Context, before: &Workload, after: &Workload, flavors: &st
     if !has_reservation(before) {
         ctx.metrics.quota_reserved(after, cluster_queue, waited);
         if told.reserved {
-            ctx.events.normal(after, events::QUOTA_RESERVED, reserved_note(cluster_queue, waited, flavors));
+            ctx.events.normal(
+                after,
+                events::QUOTA_RESERVED,
+                reserved_note(cluster_queue, waited, flavors),
+            );
         }
     }
     if is_admitted(after) && !is_admitted(before) {
-        let reserved = condition(before, conditions::QUOTA_RESERVED).filter(|_| has_reservation(before));
-        let reserved_for = reserved.map_or(Duration::ZERO, |reserved| since(now, reserved.last_transition_time.0));
-        let has_checks = after.status.as_ref().is_some_and(|status| !status.admission_checks.is_empty());
+        let reserved =
+            condition(before, conditions::QUOTA_RESERVED).filter(|_| has_reservation(before));
+        let reserved_for =
+            reserved.map_or(Duration::ZERO, |reserved| since(now, reserved.last_transition_time.0));
+        let has_checks =
+            after.status.as_ref().is_some_and(|status| !status.admission_checks.is_empty());
         if told.admitted {
             ctx.events.normal(after, events::ADMITTED, admitted_note(cluster_queue, reserved_for));
         }
@@ -56,7 +65,9 @@ pub fn announce(ctx: &Context, before: &Workload, after: &Workload, flavors: &st
 
 fn reserved_note(cluster_queue: &str, waited: Duration, flavors: &str) -> String {
     let seconds = seconds(waited);
-    let note = format!("Quota reserved in ClusterQueue {cluster_queue}, wait time since queued was {seconds}");
+    let note = format!(
+        "Quota reserved in ClusterQueue {cluster_queue}, wait time since queued was {seconds}"
+    );
     if flavors.is_empty() { note } else { format!("{note}; Flavors considered: {flavors}") }
 }
 
@@ -113,7 +124,8 @@ mod tests {
 
     #[test]
     fn times_are_rounded_to_seconds() {
-        let note = |millis, flavors: &str| reserved_note("cq", Duration::from_millis(millis), flavors);
+        let note =
+            |millis, flavors: &str| reserved_note("cq", Duration::from_millis(millis), flavors);
         insta::assert_snapshot!(note(1_499, ""), @"Quota reserved in ClusterQueue cq, wait time since queued was 1s");
         insta::assert_snapshot!(note(1_501, "main: f(Fit)"), @"Quota reserved in ClusterQueue cq, wait time since queued was 2s; Flavors considered: main: f(Fit)");
         insta::assert_snapshot!(admitted_note("cq", Duration::from_millis(2_500)), @"Admitted by ClusterQueue cq, wait time since reservation was 2s");

@@ -30,7 +30,9 @@ const SLOWEST_REASON: u64 = 1000;
 
 impl Admitter {
     pub(super) async fn write(&self, key: Key) -> Outcome {
-        let Some((number, job)) = self.lock().by_key.get(&key).cloned() else { return Outcome::Done };
+        let Some((number, job)) = self.lock().by_key.get(&key).cloned() else {
+            return Outcome::Done;
+        };
         let outcome = match job {
             Job::Reserve(reserve) => {
                 self.write_reservation(&key, &reserve).await;
@@ -38,7 +40,8 @@ impl Admitter {
             }
             Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
                 Some(current) => {
-                    let edit = build::pending_status(self.ctx.edit_of_quota(&current), &reason, &requests);
+                    let edit =
+                        build::pending_status(self.ctx.edit_of_quota(&current), &reason, &requests);
                     self.write_pending(&key, &current, reason.condition_reason(), edit).await
                 }
                 None => Outcome::Done,
@@ -68,7 +71,11 @@ impl Admitter {
     }
 
     fn current(&self, key: &Key, uid: &str) -> Option<Arc<Workload>> {
-        self.ctx.stores.workloads.by_key(key).filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
+        self.ctx
+            .stores
+            .workloads
+            .by_key(key)
+            .filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
     }
 
     #[tracing::instrument(name = "admission", skip_all, fields(workload = %key))]
@@ -87,7 +94,11 @@ impl Admitter {
         self.refuse(workload_key(key), reserve.uid.clone(), &refusal);
     }
 
-    async fn try_reserve(&self, key: &Key, reserve: &Reserve) -> Result<(Arc<Workload>, Workload), String> {
+    async fn try_reserve(
+        &self,
+        key: &Key,
+        reserve: &Reserve,
+    ) -> Result<(Arc<Workload>, Workload), String> {
         for attempt in 0..CONFLICTS {
             let current = self.current(key, &reserve.uid).ok_or("the workload is gone")?;
             if current.metadata.generation != reserve.generation {
@@ -111,12 +122,19 @@ impl Admitter {
         Err(WriteError::Conflict.to_string())
     }
 
-    async fn write_pending(&self, key: &Key, current: &Workload, engines: &'static str, edit: Edit) -> Outcome {
+    async fn write_pending(
+        &self,
+        key: &Key,
+        current: &Workload,
+        engines: &'static str,
+        edit: Edit,
+    ) -> Outcome {
         if !self.ctx.is_admissible(current) {
             return Outcome::Done;
         }
         let reason = |workload: &Workload| {
-            workload::condition(workload, conditions::QUOTA_RESERVED).map(|c| (c.reason.clone(), c.message.clone()))
+            workload::condition(workload, conditions::QUOTA_RESERVED)
+                .map(|c| (c.reason.clone(), c.message.clone()))
         };
         let next = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED);
         let next = next.map(|c| (c.reason.clone(), c.message.clone()));
@@ -138,7 +156,9 @@ impl Admitter {
                 self.told().insert(key.clone(), (Instant::now(), engines));
                 // As in Kueue: that others are waited for is no event.
                 let quiet = engines == quota_reserved::WAITING_FOR_PODS_READY;
-                if let Some((reason, message)) = next.filter(|next| !quiet && before.as_ref() != Some(next)) {
+                if let Some((reason, message)) =
+                    next.filter(|next| !quiet && before.as_ref() != Some(next))
+                {
                     self.ctx.events.warning(&after, &reason, message);
                 }
                 Outcome::Done
@@ -156,7 +176,11 @@ impl Admitter {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
             if preempt.overtook_reservation {
                 // Nothing was written yet, so there is nothing to evict: the engine takes the quota back.
-                self.refuse(workload_key(key), preempt.uid.clone(), "preempted before its reservation was written");
+                self.refuse(
+                    workload_key(key),
+                    preempt.uid.clone(),
+                    "preempted before its reservation was written",
+                );
             } else if let Some(placement) = &self.placement {
                 placement.withdraw(key, &preempt.uid);
             }
@@ -165,7 +189,8 @@ impl Admitter {
         if workload::is_evicted(current) || workload::is_finished(current) {
             return Outcome::Done;
         }
-        let decided = build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
+        let decided =
+            build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
         self.evict(key, current, &cluster_queue, "preemption", decided, |after| {
             self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
             self.tell_both(after, &cluster_queue, preempt);
@@ -219,14 +244,20 @@ impl Admitter {
     /// Tells the victim and the preemptor of the preemption.
     fn tell_both(&self, victim: &Workload, cluster_queue: &str, preempt: &Preempt) {
         let priorities = |workload: &Workload| {
-            (world::priority(&self.ctx.config, workload), workload.spec.priority.unwrap_or_default())
+            (
+                world::priority(&self.ctx.config, workload),
+                workload.spec.priority.unwrap_or_default(),
+            )
         };
         let mut note = preempt.message.clone();
         // It may be gone already; then nobody is left to be told.
         if let Some(preemptor) = self.current(&preempt.preemptor.key, &preempt.preemptor.uid) {
-            let priorities = build::preemption_priorities(priorities(&preemptor), priorities(victim));
+            let priorities =
+                build::preemption_priorities(priorities(&preemptor), priorities(victim));
             let (key, uid) = (Key::of(victim), victim.metadata.uid.as_deref().unwrap_or_default());
-            let told = format!("Preempted workload {key} (UID: {uid}) in ClusterQueue {cluster_queue}{priorities}");
+            let told = format!(
+                "Preempted workload {key} (UID: {uid}) in ClusterQueue {cluster_queue}{priorities}"
+            );
             self.ctx.events.normal(&*preemptor, events::PREEMPTED_WORKLOAD, told);
             note.push_str(&priorities);
         }
@@ -238,7 +269,8 @@ impl Admitter {
             let told = self.told();
             (told.get(key)?.0, told.len())
         };
-        let left = (told + reasons::message_every(waiting)).saturating_duration_since(Instant::now());
+        let left =
+            (told + reasons::message_every(waiting)).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 }

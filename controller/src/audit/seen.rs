@@ -34,7 +34,10 @@ pub(super) async fn pods(client: &Client, most: usize) -> anyhow::Result<Vec<Pod
     loop {
         let page = answered(api.list(&params)).await.context("listing pods")?;
         pods.extend(page.items.into_iter().filter(may_be_queued).map(reduced));
-        ensure!(pods.len() <= most, "there are more than {most} pods; use `switchyard audit -n NAMESPACE`");
+        ensure!(
+            pods.len() <= most,
+            "there are more than {most} pods; use `switchyard audit -n NAMESPACE`"
+        );
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(pods),
@@ -109,9 +112,13 @@ fn copied<K: Resource + Clone + 'static>(store: &Store<K>) -> Vec<K> {
 
 /// The jobs above the pods. Kinds that are not watched are missing, such as ReplicaSets.
 fn owners(stores: &Stores, pods: &[Pod]) -> Vec<Owner> {
-    let jobs = stores.jobs.iter().flat_map(|jobs| jobs.store.all().into_iter().map(|job| (&jobs.resource, job)));
-    let by_uid: BTreeMap<String, (&ApiResource, Arc<Object>)> =
-        jobs.filter_map(|(resource, job)| Some((job.metadata.uid.clone()?, (resource, job)))).collect();
+    let jobs = stores
+        .jobs
+        .iter()
+        .flat_map(|jobs| jobs.store.all().into_iter().map(|job| (&jobs.resource, job)));
+    let by_uid: BTreeMap<String, (&ApiResource, Arc<Object>)> = jobs
+        .filter_map(|(resource, job)| Some((job.metadata.uid.clone()?, (resource, job))))
+        .collect();
     let mut wanted = uids(pods.iter().map(|pod| &pod.metadata));
     let (mut known, mut owners) = (BTreeSet::new(), Vec::new());
     for _ in 0..MAX_OWNERS {

@@ -35,7 +35,8 @@ fn of(kind: &str, uid: &str) -> Value {
 /// Findings about queued pods without a Workload.
 fn found(names: &[&str]) -> Vec<switchyard_audit::Finding> {
     let queued = json!({"labels": {"kueue.x-k8s.io/queue-name": "lq"}});
-    let pods = names.iter().map(|name| serde_json::from_value(pod(name, &queued)).unwrap()).collect();
+    let pods =
+        names.iter().map(|name| serde_json::from_value(pod(name, &queued)).unwrap()).collect();
     audit(&Cluster { pods, ..Cluster::default() })
 }
 
@@ -66,8 +67,12 @@ fn finding_is_shown_once_it_has_lasted() {
 fn client(pods: Vec<Value>) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let at = query.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok()).unwrap_or(0_usize);
-        let more = if at + 1 < pods.len() { json!({"continue": (at + 1).to_string()}) } else { json!({}) };
+        let at = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("continue=")?.parse().ok())
+            .unwrap_or(0_usize);
+        let more =
+            if at + 1 < pods.len() { json!({"continue": (at + 1).to_string()}) } else { json!({}) };
         let items: Vec<Value> = pods.get(at).cloned().into_iter().collect();
         let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": more, "items": items});
         async move { Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))) }
@@ -90,7 +95,8 @@ async fn pods_are_listed_page_by_page_and_reduced() {
     let names: Vec<&str> = pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
     assert_eq!(names, ["queued", "of-job", "prebuilt"]);
     let mut expected = pod("queued", &queued);
-    expected["spec"]["containers"] = json!([{"name": "c", "resources": {"requests": {"cpu": "1"}}}]);
+    expected["spec"]["containers"] =
+        json!([{"name": "c", "resources": {"requests": {"cpu": "1"}}}]);
     expected["spec"].as_object_mut().unwrap().remove("volumes");
     expected["status"] = json!({"phase": "Running"});
     assert_eq!(serde_json::to_value(&pods[0]).unwrap(), expected);
@@ -104,7 +110,10 @@ fn jobs_above_pods_come_from_memory() {
     let job = |name: &str| {
         let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
         let metadata = json!({"name": name, "namespace": "ns", "uid": name, "labels": labels});
-        Object::new(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {}})).unwrap()
+        Object::new(
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {}}),
+        )
+        .unwrap()
     };
     let jobs = stores.job("batch", "Job").unwrap();
     jobs.store.insert(job("j"));

@@ -71,7 +71,11 @@ impl FrontProxy {
     ///
     /// # Errors
     /// When what is published is no certificate.
-    pub(crate) fn tls(&self, serving: Arc<Certificate>, allowed: Option<&Tls>) -> anyhow::Result<ServerConfig> {
+    pub(crate) fn tls(
+        &self,
+        serving: Arc<Certificate>,
+        allowed: Option<&Tls>,
+    ) -> anyhow::Result<ServerConfig> {
         let builder = spoken::server(allowed)?;
         let config = match self.verifier()? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
@@ -86,7 +90,10 @@ impl FrontProxy {
             roots.add(root?)?;
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
-        match WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated().build() {
+        match WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .allow_unauthenticated()
+            .build()
+        {
             Ok(verifier) => Ok(Some(verifier)),
             Err(VerifierBuilderError::NoRootAnchors) => Ok(None),
             Err(error) => Err(error.into()),
@@ -101,8 +108,10 @@ impl FrontProxy {
 
     fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
-        let mut names = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
-        self.allowed_names.is_empty() || names.any(|name| self.allowed_names.iter().any(|allowed| allowed == name))
+        let mut names =
+            certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+        self.allowed_names.is_empty()
+            || names.any(|name| self.allowed_names.iter().any(|allowed| allowed == name))
     }
 
     /// Whom the proxy has authenticated.
@@ -114,7 +123,9 @@ impl FrontProxy {
         let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
         let (name, mut groups) = (first(&self.username)?, values(&self.group));
         // As every server behind the proxy adds it: the proxy's own requests, such as for OpenAPI, name no group.
-        if name != ANONYMOUS && !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+        if name != ANONYMOUS
+            && !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED)
+        {
             groups.push(AUTHENTICATED.to_owned());
         }
         Some(User { name, uid: first(&self.uid), groups, extra: self.extra(headers) })
@@ -171,8 +182,9 @@ mod tests {
     }
 
     fn headers(all: &[(&str, &str)]) -> HeaderMap {
-        let header =
-            |(name, value): &(&str, &str)| (name.parse::<HeaderName>().unwrap(), value.parse::<HeaderValue>().unwrap());
+        let header = |(name, value): &(&str, &str)| {
+            (name.parse::<HeaderName>().unwrap(), value.parse::<HeaderValue>().unwrap())
+        };
         all.iter().map(header).collect()
     }
 
@@ -188,7 +200,10 @@ mod tests {
         let user = user.unwrap();
         assert_eq!(user.name, "system:serviceaccount:a:b");
         assert_eq!(user.groups, ["one", "two", AUTHENTICATED]);
-        let extra = BTreeMap::from([("authentication.kubernetes.io/pod-name".to_owned(), vec!["p".to_owned()])]);
+        let extra = BTreeMap::from([(
+            "authentication.kubernetes.io/pod-name".to_owned(),
+            vec!["p".to_owned()],
+        )]);
         assert_eq!(user.extra, extra);
         assert_eq!(published().user(&headers(&[("x-remote-group", "one")])), None);
         assert_eq!(FrontProxy::default().user(&headers(&[("x-remote-user", "ann")])), None);
@@ -210,7 +225,9 @@ mod tests {
 
     #[test]
     fn escapes_that_are_none_stay() {
-        for (key, plain) in [("a%2fb", "a/b"), ("a%zz", "a%zz"), ("a%2", "a%2"), ("%ff", "%ff"), ("ab", "ab")] {
+        for (key, plain) in
+            [("a%2fb", "a/b"), ("a%zz", "a%zz"), ("a%2", "a%2"), ("%ff", "%ff"), ("ab", "ab")]
+        {
             assert_eq!(unescaped(key), plain);
         }
     }

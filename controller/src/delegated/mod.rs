@@ -89,7 +89,8 @@ impl Wanted {
         let verb = Some("get".to_owned());
         match self {
             Self::Path(path) => {
-                spec.non_resource_attributes = Some(NonResourceAttributes { path: Some(path.clone()), verb });
+                spec.non_resource_attributes =
+                    Some(NonResourceAttributes { path: Some(path.clone()), verb });
             }
             Self::Subresource { group, version, resource, subresource, namespace, name } => {
                 spec.resource_attributes = Some(ResourceAttributes {
@@ -205,7 +206,9 @@ impl Guard {
             return Ok(answer);
         }
         let api: Api<K> = Api::all(self.0.client.clone());
-        let answer = answered(api.create(&PostParams::default(), review)).await.map_err(|e| Refusal::unknown(&e))?;
+        let answer = answered(api.create(&PostParams::default(), review))
+            .await
+            .map_err(|e| Refusal::unknown(&e))?;
         let answer = read(answer);
         if let Some(asked) = asked {
             lock().keep(asked, answer.clone(), Instant::now());

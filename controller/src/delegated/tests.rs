@@ -11,7 +11,14 @@ use super::*;
 fn wanted(namespace: &str) -> Wanted {
     let (resource, subresource) = ("localqueues", "pendingworkloads");
     let (version, name) = ("v1beta2".to_owned(), "q".to_owned());
-    Wanted::Subresource { group: "example.org", version, resource, subresource, namespace: namespace.to_owned(), name }
+    Wanted::Subresource {
+        group: "example.org",
+        version,
+        resource,
+        subresource,
+        namespace: namespace.to_owned(),
+        name,
+    }
 }
 
 #[test]
@@ -20,7 +27,10 @@ fn the_api_server_is_asked_about_the_user_and_what_is_read() {
     let spec = wanted("team").review(&user).spec;
     let asked = spec.resource_attributes.unwrap();
     assert_eq!((asked.verb.as_deref(), asked.namespace.as_deref()), (Some("get"), Some("team")));
-    assert_eq!((asked.subresource.as_deref(), asked.name.as_deref()), (Some("pendingworkloads"), Some("q")));
+    assert_eq!(
+        (asked.subresource.as_deref(), asked.name.as_deref()),
+        (Some("pendingworkloads"), Some("q"))
+    );
     assert_eq!((spec.user.as_deref(), spec.groups), (Some("ann"), Some(vec!["dev".to_owned()])));
     assert_eq!(wanted("").review(&user).spec.resource_attributes.unwrap().namespace, None);
     let path = Wanted::Path("/metrics".to_owned()).review(&user).spec;
@@ -40,7 +50,8 @@ fn a_refusal_says_who_may_not_do_what() {
 
 #[test]
 fn a_token_is_what_follows_bearer() {
-    let with = |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+    let with =
+        |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
     assert_eq!(bearer(&with("Bearer abc")), Some("abc"));
     assert_eq!(bearer(&with("bearer  abc ")), Some("abc"));
     for none in ["Bearer ", "Basic abc", "abc"] {
@@ -59,7 +70,8 @@ struct Server {
 impl Server {
     fn guard(self: &Arc<Self>) -> Guard {
         let server = self.clone();
-        let answer = tower::service_fn(move |request: Request<Body>| answer(server.clone(), request));
+        let answer =
+            tower::service_fn(move |request: Request<Body>| answer(server.clone(), request));
         Guard::new(Client::new(answer, "default"))
     }
 
@@ -73,7 +85,8 @@ async fn answer(server: Arc<Server>, request: Request<Body>) -> Result<Response<
     server.most.fetch_max(server.at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.at_once.fetch_sub(1, Ordering::SeqCst);
-    let mut review: Value = serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap();
+    let mut review: Value =
+        serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap();
     let known = review["spec"]["token"].as_str().map(|token| token.starts_with("ann"));
     review["status"] = match known {
         Some(known) => json!({"authenticated": known, "user": {"username": "ann"}}),
@@ -119,11 +132,15 @@ async fn a_flood_of_tokens_is_asked_about_a_few_at_once_and_the_rest_is_told_to_
     let server = Arc::new(Server::default());
     let guard = server.guard();
     let tokens: Vec<String> = (0..2000).map(|number| format!("bob-{number}")).collect();
-    let answers = futures::future::join_all(tokens.iter().map(|token| pass(&guard, token, "/metrics"))).await;
+    let answers =
+        futures::future::join_all(tokens.iter().map(|token| pass(&guard, token, "/metrics"))).await;
     assert_eq!(server.most.load(Ordering::SeqCst), AT_ONCE);
     let busy = answers.iter().filter(|code| **code == StatusCode::TOO_MANY_REQUESTS).count();
     let asked = server.asked();
-    assert!((1..=AT_ONCE * 50 + AT_ONCE).contains(&asked), "{asked} in five seconds of a tenth each");
+    assert!(
+        (1..=AT_ONCE * 50 + AT_ONCE).contains(&asked),
+        "{asked} in five seconds of a tenth each"
+    );
     assert_eq!(busy + asked, 2000);
 }
 
@@ -131,7 +148,8 @@ async fn a_flood_of_tokens_is_asked_about_a_few_at_once_and_the_rest_is_told_to_
 async fn one_who_asks_often_at_once_costs_little() {
     let server = Arc::new(Server::default());
     let guard = server.guard();
-    let answers = futures::future::join_all((0..500).map(|_| pass(&guard, "ann", "/metrics"))).await;
+    let answers =
+        futures::future::join_all((0..500).map(|_| pass(&guard, "ann", "/metrics"))).await;
     assert!(answers.iter().all(|code| *code == StatusCode::OK));
     assert!(server.asked() <= 2 * AT_ONCE);
 }

@@ -47,7 +47,8 @@ impl Claims {
 fn templates(workload: Option<&Workload>) -> BTreeSet<Key> {
     let Some(workload) = workload else { return BTreeSet::new() };
     let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
-    let names = workload.spec.pod_sets.iter().flat_map(|pod_set| pod_set.template.claim_templates());
+    let names =
+        workload.spec.pod_sets.iter().flat_map(|pod_set| pod_set.template.claim_templates());
     names.map(|name| Key::new(namespace, &name)).collect()
 }
 
@@ -63,7 +64,8 @@ mod tests {
     fn claiming(name: &str, template: &str) -> Arc<Workload> {
         let mut workload = fixtures::workload(name);
         let claim = json!({"name": "gpu", "resourceClaimTemplateName": template});
-        workload.spec.pod_sets[0].template = json!({"spec": {"containers": [], "resourceClaims": [claim]}}).into();
+        workload.spec.pod_sets[0].template =
+            json!({"spec": {"containers": [], "resourceClaims": [claim]}}).into();
         // As it is read.
         Arc::new(serde_json::from_str(&serde_json::to_string(&workload).unwrap()).unwrap())
     }

@@ -138,11 +138,19 @@ impl Inbox {
     }
 
     /// Has a change of what requests depend on put the workloads of its namespace into the inbox, or all if it has none.
-    fn requests_follow<K: Resource + 'static>(self: &Arc<Self>, store: &Store<K>, workloads: &Store<Workload>) {
+    fn requests_follow<K: Resource + 'static>(
+        self: &Arc<Self>,
+        store: &Store<K>,
+        workloads: &Store<Workload>,
+    ) {
         let (inbox, workloads) = (self.clone(), workloads.clone());
         store.subscribe(move |change| {
             let namespace = &change.key.namespace;
-            let touched = if namespace.is_empty() { workloads.all() } else { workloads.in_namespace(namespace) };
+            let touched = if namespace.is_empty() {
+                workloads.all()
+            } else {
+                workloads.in_namespace(namespace)
+            };
             touched.iter().for_each(|workload| inbox.add_workload(Key::of(&**workload)));
         });
     }
@@ -172,7 +180,8 @@ mod tests {
         inbox.retry(WorkloadKey::new("ns", "a"));
         inbox.changed().await;
         let batch = inbox.take();
-        let told: Vec<_> = batch.objects.iter().map(|(kind, key)| format!("{kind:?} {key}")).collect();
+        let told: Vec<_> =
+            batch.objects.iter().map(|(kind, key)| format!("{kind:?} {key}")).collect();
         assert_eq!(told, ["ResourceFlavor default", "ClusterQueue cq"]);
         assert_eq!(batch.workloads.len(), 1);
         assert_eq!(batch.retries.len(), 1);

@@ -6,7 +6,8 @@ use std::{
 };
 
 use switchyard_scheduler::{
-    Amount, Changed, CohortView, Engine, Inactive, LocalQueueKey, Name, PastUse, ResourceQuota, ResourceUsage,
+    Amount, Changed, CohortView, Engine, Inactive, LocalQueueKey, Name, PastUse, ResourceQuota,
+    ResourceUsage,
 };
 
 use crate::{
@@ -103,7 +104,11 @@ impl Views {
     /// A LocalQueue's figures.
     #[must_use]
     pub fn local_queue(&self, namespace: &str, name: &str) -> Option<Arc<LocalQueueFigures>> {
-        self.local_queues.read().unwrap_or_else(PoisonError::into_inner).get(&Key::new(namespace, name)).cloned()
+        self.local_queues
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&Key::new(namespace, name))
+            .cloned()
     }
 
     /// All ClusterQueues by name.
@@ -176,8 +181,9 @@ impl Views {
     /// What each LocalQueue can take now. Asks the engine: what a queue could still borrow changes with its neighbours.
     pub(crate) fn capacity(&self, engine: &Engine, stores: &Stores) -> Capacity {
         let names = self.cluster_queues().into_keys();
-        let cluster_queues: BTreeMap<String, ClusterQueueFigures> =
-            names.filter_map(|name| cluster_queue(engine, &name, false).map(|figures| (name, figures))).collect();
+        let cluster_queues: BTreeMap<String, ClusterQueueFigures> = names
+            .filter_map(|name| cluster_queue(engine, &name, false).map(|figures| (name, figures)))
+            .collect();
         let mut capacity = Capacity::default();
         for (key, local) in self.local_queues() {
             let behind = cluster_queues.get(&local.cluster_queue);
@@ -186,16 +192,22 @@ impl Views {
                 namespace: key.namespace.to_string(),
                 name: key.name.to_string(),
                 cluster_queue: local.cluster_queue.clone(),
-                inactive: inactive.or_else(|| behind?.inactive.first().map(|inactive| inactive.message.clone())),
-                amounts: behind.map(|queue| queue.quota.iter().map(flavor_capacity).collect()).unwrap_or_default(),
+                inactive: inactive
+                    .or_else(|| behind?.inactive.first().map(|inactive| inactive.message.clone())),
+                amounts: behind
+                    .map(|queue| queue.quota.iter().map(flavor_capacity).collect())
+                    .unwrap_or_default(),
                 pending: behind.map_or(0, |queue| {
-                    u32::try_from(queue.pending_active + queue.pending_inadmissible).unwrap_or(u32::MAX)
+                    u32::try_from(queue.pending_active + queue.pending_inadmissible)
+                        .unwrap_or(u32::MAX)
                 }),
             };
             for amount in &queue.amounts {
                 if let Some(flavor) = stores.resource_flavors.get("", &amount.flavor) {
-                    let info =
-                        FlavorInfo { labels: flavor.spec.node_labels.clone(), taints: flavor.spec.node_taints.clone() };
+                    let info = FlavorInfo {
+                        labels: flavor.spec.node_labels.clone(),
+                        taints: flavor.spec.node_taints.clone(),
+                    };
                     capacity.flavors.insert(amount.flavor.clone(), info);
                 }
             }
@@ -231,7 +243,9 @@ fn cluster_queue(engine: &Engine, name: &str, resources: bool) -> Option<Cluster
         admitted: view.admitted,
         weighted_share: view.weighted_share,
         precise_share: view.precise_share,
-        cohorts: engine.cohorts_above(name).map(|(parent, root)| (parent.to_string(), root.to_string())),
+        cohorts: engine
+            .cohorts_above(name)
+            .map(|(parent, root)| (parent.to_string(), root.to_string())),
     })
 }
 

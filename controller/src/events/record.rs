@@ -121,15 +121,19 @@ impl Recorder {
         match step {
             Step::Nothing => Ok(()),
             Step::Create { name } => {
-                let created = answered(api.create(&PostParams::default(), &self.object(event, name))).await;
+                let created =
+                    answered(api.create(&PostParams::default(), &self.object(event, name))).await;
                 if created.is_err() {
                     self.memory().forget(key(event));
                 }
                 created.map(drop)
             }
             Step::Count { name, count } => {
-                let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(event.at)}});
-                answered(api.patch(&name, &PatchParams::default(), &Patch::Merge(series))).await.map(drop)
+                let series =
+                    json!({"series": {"count": count, "lastObservedTime": MicroTime(event.at)}});
+                answered(api.patch(&name, &PatchParams::default(), &Patch::Merge(series)))
+                    .await
+                    .map(drop)
             }
         }
     }
@@ -217,10 +221,18 @@ mod tests {
                 Step::Nothing => String::new(),
             }
         };
-        let told =
-            [(0, 1), (1, 1), (2, 2), (9, 1), (10, 1), (15, 1), (21, 1), (360, 1)].map(|(second, key)| at(second, key));
-        let expected =
-            ["create event-1-0", "", "create event-2-2", "", "event-1-0 x4", "", "event-1-0 x6", "create event-1-360"];
+        let told = [(0, 1), (1, 1), (2, 2), (9, 1), (10, 1), (15, 1), (21, 1), (360, 1)]
+            .map(|(second, key)| at(second, key));
+        let expected = [
+            "create event-1-0",
+            "",
+            "create event-2-2",
+            "",
+            "event-1-0 x4",
+            "",
+            "event-1-0 x6",
+            "create event-1-360",
+        ];
         assert_eq!(told, expected);
     }
 

@@ -97,7 +97,10 @@ mod tests {
         let activity = Activity::new(Instant::now());
         let busy = activity.begin();
         let long = 3 * IDLE;
-        assert!(tokio::time::timeout(long, activity.over()).await.is_err(), "a request is being answered");
+        assert!(
+            tokio::time::timeout(long, activity.over()).await.is_err(),
+            "a request is being answered"
+        );
         drop(busy);
         let answered = Instant::now();
         activity.over().await;

@@ -32,7 +32,11 @@ impl Identity {
     ///
     /// # Errors
     /// When keys or certificates cannot be made, or read.
-    pub(crate) fn new(folder: Option<&Path>, name: String, now: Timestamp) -> Result<Self, CertError> {
+    pub(crate) fn new(
+        folder: Option<&Path>,
+        name: String,
+        now: Timestamp,
+    ) -> Result<Self, CertError> {
         let (source, key) = match folder {
             Some(folder) => {
                 let served = read(folder)?;
@@ -73,7 +77,8 @@ impl Source {
     fn next(&mut self, now: Timestamp) -> Result<Option<Arc<CertifiedKey>>, CertError> {
         match self {
             Self::Made { names, bundle } => {
-                let Some(renewed) = cert::renewed(&Lives::default(), Some(bundle), names, now)? else {
+                let Some(renewed) = cert::renewed(&Lives::default(), Some(bundle), names, now)?
+                else {
                     return Ok(None);
                 };
                 let key = renewed.certified_key()?;
@@ -97,8 +102,10 @@ impl Source {
 fn read(folder: &Path) -> Result<Pair, CertError> {
     let text = |what: &'static str| {
         let path = folder.join(what);
-        fs::read_to_string(&path)
-            .map_err(|error| CertError::Read { what, problem: format!("{}: {error}", path.display()) })
+        fs::read_to_string(&path).map_err(|error| CertError::Read {
+            what,
+            problem: format!("{}: {error}", path.display()),
+        })
     };
     Ok(Pair { certificate: text("tls.crt")?, key: text("tls.key")? })
 }
@@ -115,9 +122,12 @@ mod tests {
     #[test]
     fn what_somebody_else_keeps_is_served_and_followed() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        let made = || cert::made(&Lives::default(), &BTreeSet::from(["a".to_owned()]), now).unwrap().serving;
+        let made = || {
+            cert::made(&Lives::default(), &BTreeSet::from(["a".to_owned()]), now).unwrap().serving
+        };
         let (folder, first, second) = (tempfile::tempdir().unwrap(), made(), made());
-        let missing = Identity::new(Some(folder.path()), "a".to_owned(), now).err().unwrap().to_string();
+        let missing =
+            Identity::new(Some(folder.path()), "a".to_owned(), now).err().unwrap().to_string();
         assert!(missing.contains("tls.crt: "), "{missing}");
 
         write(folder.path(), &first);
@@ -126,7 +136,10 @@ mod tests {
         let chain = |pair: &Pair| pair.certified_key().unwrap().cert.clone();
         assert_eq!(served(&identity), chain(&first));
         // A key that is none, or not the certificate's, as between two writes.
-        write(folder.path(), &Pair { certificate: second.certificate.clone(), key: first.key.clone() });
+        write(
+            folder.path(),
+            &Pair { certificate: second.certificate.clone(), key: first.key.clone() },
+        );
         identity.renew(now);
         assert_eq!(served(&identity), chain(&first), "the old one stays");
         write(folder.path(), &second);

@@ -44,7 +44,11 @@ pub(super) struct Place {
 impl Places {
     /// So many connections, and so many of one address.
     pub(super) fn new(most: usize, of_a_source: usize) -> Arc<Self> {
-        Arc::new(Self { most: most.max(1), of_a_source: of_a_source.max(1), crowd: Mutex::default() })
+        Arc::new(Self {
+            most: most.max(1),
+            of_a_source: of_a_source.max(1),
+            crowd: Mutex::default(),
+        })
     }
 
     /// A place for a connection from this address. There always is one: another connection may lose its own.
@@ -76,7 +80,9 @@ impl Crowd {
     /// Closes the one of these that is used least; of several, the oldest.
     fn close(&mut self, may: impl Fn(&Member) -> bool) {
         let candidates = self.members.iter().filter(|(_, member)| may(member));
-        let least = candidates.min_by_key(|(id, member)| (member.activity.use_of(), **id)).map(|(id, _)| *id);
+        let least = candidates
+            .min_by_key(|(id, member)| (member.activity.use_of(), **id))
+            .map(|(id, _)| *id);
         if let Some(member) = least.and_then(|id| self.members.remove(&id)) {
             member.taken.cancel();
         }

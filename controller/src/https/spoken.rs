@@ -19,10 +19,13 @@ static FROM_TLS13: [&SupportedProtocolVersion; 1] = [&TLS13];
 ///
 /// # Errors
 /// When no suite is left for any version, or no curve.
-pub(crate) fn server(allowed: Option<&Tls>) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
+pub(crate) fn server(
+    allowed: Option<&Tls>,
+) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
     let only_tls13 = allowed.is_some_and(|tls| tls.min_version == "VersionTLS13");
     let versions = if only_tls13 { &FROM_TLS13[..] } else { &FROM_TLS12 };
-    ServerConfig::builder_with_provider(Arc::new(provider(allowed))).with_protocol_versions(versions)
+    ServerConfig::builder_with_provider(Arc::new(provider(allowed)))
+        .with_protocol_versions(versions)
 }
 
 /// With the suites and curves that are allowed, of those that there are. Suites of TLS 1.3 are not for choice, as in Go.
@@ -37,7 +40,9 @@ fn provider(allowed: Option<&Tls>) -> CryptoProvider {
         });
     }
     if !tls.curve_preferences.is_empty() {
-        let group = |number: &i32| ALL_KX_GROUPS.iter().find(|it| i32::from(u16::from(it.name())) == *number).copied();
+        let group = |number: &i32| {
+            ALL_KX_GROUPS.iter().find(|it| i32::from(u16::from(it.name())) == *number).copied()
+        };
         provider.kx_groups = tls.curve_preferences.iter().filter_map(group).collect();
     }
     provider
@@ -67,12 +72,19 @@ mod tests {
     #[case::only_suites_of_1_3(tls("", &["TLS_AES_128_GCM_SHA256"], &[]), (true, 3, 4))]
     #[case::one_curve_and_one_that_is_not_known(tls("", &[], &[29, 999]), (true, 9, 1))]
     #[case::a_curve_that_is_not_spoken_otherwise(tls("", &[], &[4587, 29]), (true, 9, 2))]
-    fn what_the_configuration_allows_is_spoken(#[case] allowed: Tls, #[case] want: (bool, usize, usize)) {
+    fn what_the_configuration_allows_is_spoken(
+        #[case] allowed: Tls,
+        #[case] want: (bool, usize, usize),
+    ) {
         let provider = provider(Some(&allowed));
         let config = server(Some(&allowed)).unwrap();
         let spoken = format!("{config:?}");
         let has_tls12 = spoken.contains("TLSv1_2");
-        assert_eq!((has_tls12, provider.cipher_suites.len(), provider.kx_groups.len()), want, "{spoken}");
+        assert_eq!(
+            (has_tls12, provider.cipher_suites.len(), provider.kx_groups.len()),
+            want,
+            "{spoken}"
+        );
     }
     #[test]
     fn without_a_curve_that_is_known_nothing_is_spoken() {
@@ -84,7 +96,14 @@ mod tests {
         let curves = TLS_CURVES.map(|(number, _)| number);
         let suites = TLS_SUITES.iter().filter(|name| name.contains("_WITH_"));
         let provider = provider(Some(&tls("", &suites.copied().collect::<Vec<_>>(), &curves)));
-        assert_eq!((provider.cipher_suites.len(), provider.kx_groups.len()), (TLS_SUITES.len(), TLS_CURVES.len()));
-        assert_eq!(aws_lc_rs::default_provider().cipher_suites.len(), TLS_SUITES.len(), "and nothing else");
+        assert_eq!(
+            (provider.cipher_suites.len(), provider.kx_groups.len()),
+            (TLS_SUITES.len(), TLS_CURVES.len())
+        );
+        assert_eq!(
+            aws_lc_rs::default_provider().cipher_suites.len(),
+            TLS_SUITES.len(),
+            "and nothing else"
+        );
     }
 }

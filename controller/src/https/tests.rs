@@ -54,7 +54,11 @@ async fn a_peer_that_does_not_ask_loses_its_place() {
         stream.write_all(&said).await.unwrap();
         stream.flush().await.unwrap();
         served.await.unwrap();
-        assert!(start.elapsed() <= activity::FIRST + HANDSHAKE, "one who {sentence}: {:?}", start.elapsed());
+        assert!(
+            start.elapsed() <= activity::FIRST + HANDSHAKE,
+            "one who {sentence}: {:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -66,7 +70,12 @@ async fn one_that_has_asked_is_kept_for_a_while() {
         stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
         while !answer.ends_with(b"hello") {
-            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0, "{}", String::from_utf8_lossy(&answer));
+            assert_ne!(
+                stream.read_buf(&mut answer).await.unwrap(),
+                0,
+                "{}",
+                String::from_utf8_lossy(&answer)
+            );
         }
     }
     let start = tokio::time::Instant::now();

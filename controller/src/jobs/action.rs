@@ -92,7 +92,11 @@ impl Action {
     }
 
     /// An edit of a workload's status that says nothing of quota or admission.
-    pub(super) fn edit_status(workload: &Arc<Workload>, now: Timestamp, edit: impl FnOnce(&mut Edit)) -> Self {
+    pub(super) fn edit_status(
+        workload: &Arc<Workload>,
+        now: Timestamp,
+        edit: impl FnOnce(&mut Edit),
+    ) -> Self {
         Self::edit_quota(workload, Reasons::default(), now, edit)
     }
 

@@ -50,7 +50,11 @@ pub(crate) enum Top {
 
 /// Walks up the controllers of a job for as long as they are of known kinds, found by `find`, and gives the last job that
 /// `counts`. One that its kind skips never does: nobody would admit it.
-pub(super) fn top(job: &Value, find: impl Fn(&Controller) -> Owner, counts: impl Fn(&Value) -> bool) -> Top {
+pub(super) fn top(
+    job: &Value,
+    find: impl Fn(&Controller) -> Owner,
+    counts: impl Fn(&Value) -> bool,
+) -> Top {
     let mut found = Top::None;
     let mut passed = BTreeSet::from([meta::uid(job).to_owned()]);
     let mut owner = meta::controller_of(job);
@@ -173,7 +177,8 @@ mod tests {
     }
 
     fn reference(name: &str, uid: &str, controller: Option<bool>) -> Value {
-        let mut reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
+        let mut reference =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
         if let Some(controller) = controller {
             reference["controller"] = json!(controller);
         }

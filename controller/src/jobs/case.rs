@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::{self, events, termination_target},
-    jobs::{Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos, pod_sets_with_topology},
+    jobs::{
+        Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos,
+        pod_sets_with_topology,
+    },
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
@@ -38,7 +41,8 @@ impl Case<'_> {
 
     /// A hub's job that no controller here runs: it says so itself. What it asks for stays what its user wrote.
     pub(super) fn is_handed_over(&self) -> bool {
-        self.facts.role == Role::Hub && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
+        self.facts.role == Role::Hub
+            && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
     }
 
     /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the
@@ -51,7 +55,9 @@ impl Case<'_> {
     /// sent to a cluster, whatever its queue has become since.
     pub(super) fn runs_elsewhere(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub
-            && (self.is_handed_over() || self.facts.multi_kueue_check.is_some() || self.was_sent(workload))
+            && (self.is_handed_over()
+                || self.facts.multi_kueue_check.is_some()
+                || self.was_sent(workload))
     }
 
     /// Whether the job may change its size while it runs, be it on another cluster.
@@ -96,10 +102,17 @@ impl Case<'_> {
         let flavors: Vec<Arc<ResourceFlavor>> =
             flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
         let infos = pod_set_infos(workload, |name| {
-            flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(name)).map(Arc::as_ref)
+            flavors
+                .iter()
+                .find(|flavor| flavor.metadata.name.as_deref() == Some(name))
+                .map(Arc::as_ref)
         })?;
         let labels = !self.facts.gates.without_queue_labels;
-        Ok(if labels { infos } else { infos.into_iter().map(PodSetInfo::without_queue_labels).collect() })
+        Ok(if labels {
+            infos
+        } else {
+            infos.into_iter().map(PodSetInfo::without_queue_labels).collect()
+        })
     }
 
     /// Whether it is settled what topology the job asks for: it runs, or has ended. An annotation that nobody can read must not
@@ -112,7 +125,11 @@ impl Case<'_> {
     /// Whether a Workload that waits asks for the topology that the job asks for. One that holds quota keeps what it was
     /// admitted with.
     pub(super) fn has_topology_of(&self, workload: &Workload, pod_sets: &[PodSet]) -> bool {
-        if !self.facts.gates.topology.aware || self.is_placed() || has_reservation(workload) || is_finished(workload) {
+        if !self.facts.gates.topology.aware
+            || self.is_placed()
+            || has_reservation(workload)
+            || is_finished(workload)
+        {
             return true;
         }
         let both = pod_sets.iter().zip(&workload.spec.pod_sets);
@@ -121,29 +138,45 @@ impl Case<'_> {
 
     /// Pod sets of the job, or the event that says why there are none.
     pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
-        let topology = if self.is_placed() { TopologyGates::default() } else { self.facts.gates.topology };
-        pod_sets_with_topology(self.kind, self.job, topology)
-            .map_err(|error| Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]))
+        let topology =
+            if self.is_placed() { TopologyGates::default() } else { self.facts.gates.topology };
+        pod_sets_with_topology(self.kind, self.job, topology).map_err(|error| {
+            Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())])
+        })
     }
 
     /// Finishes the workload and tells the job.
-    pub(super) fn declare_finished(&self, workload: &Arc<Workload>, reason: &str, message: &str) -> Decision {
+    pub(super) fn declare_finished(
+        &self,
+        workload: &Arc<Workload>,
+        reason: &str,
+        message: &str,
+    ) -> Decision {
         let told = Action::normal(events::FINISHED_WORKLOAD, finished_note(workload));
         Decision::act([edit::finish(workload, reason, message, self.now), told])
     }
 
     /// Evicts a workload that has too little quota for what its job asks for by now.
     pub(super) fn queue_anew(&self, workload: &Arc<Workload>, message: String) -> Decision {
-        let eviction =
-            Eviction { reason: reasons::evicted::REQUESTS_CHANGED, cause: String::new(), message: message.clone() };
+        let eviction = Eviction {
+            reason: reasons::evicted::REQUESTS_CHANGED,
+            cause: String::new(),
+            message: message.clone(),
+        };
         let evict = Action::edit_status(workload, self.now, |edit| drop(edit.evict(eviction)));
         Decision::act([evict, Action::normal(events::STOPPED, message)])
     }
 
     /// The next step of stopping the job, `None` when it is stopped. Pods that are ended for it are told the reason, one of
     /// [`termination_target`].
-    pub(super) fn stop(&self, workload: Option<&Arc<Workload>>, reason: &str, message: &str) -> Option<Decision> {
-        let pod_sets: Option<&[PodSet]> = workload.map(|workload| workload.spec.pod_sets.as_slice());
+    pub(super) fn stop(
+        &self,
+        workload: Option<&Arc<Workload>>,
+        reason: &str,
+        message: &str,
+    ) -> Option<Decision> {
+        let pod_sets: Option<&[PodSet]> =
+            workload.map(|workload| workload.spec.pod_sets.as_slice());
         stopping(self.kind.stop(self.job, pod_sets), reason, message)
     }
 
@@ -173,8 +206,11 @@ fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
         Stop::Wait => Some(Decision::wait()),
         Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
         Stop::Terminate(members) => {
-            let told =
-                Action::TellMembers { members: members.clone(), reason: events::STOPPED, note: message.to_owned() };
+            let told = Action::TellMembers {
+                members: members.clone(),
+                reason: events::STOPPED,
+                note: message.to_owned(),
+            };
             let why = Some((reason.to_owned(), message.to_owned()));
             Some(Decision::act([Action::Terminate { members, why }, told]))
         }
@@ -188,7 +224,9 @@ fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
 fn flavor_names(workload: &Workload) -> impl Iterator<Item = &str> {
     let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
     let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
-    let names: BTreeSet<&str> =
-        assignments.flat_map(|assignment| assignment.flavors.values()).map(String::as_str).collect();
+    let names: BTreeSet<&str> = assignments
+        .flat_map(|assignment| assignment.flavors.values())
+        .map(String::as_str)
+        .collect();
     names.into_iter()
 }

@@ -12,10 +12,15 @@ pub(super) fn news(old: Option<&Workload>, new: &Workload) -> Option<String> {
 }
 
 fn note(workload: &Workload) -> Option<String> {
-    let waits = has_reservation(workload) && !is_admitted(workload) && !is_evicted(workload) && !is_finished(workload);
+    let waits = has_reservation(workload)
+        && !is_admitted(workload)
+        && !is_evicted(workload)
+        && !is_finished(workload);
     let checks = workload.status.as_ref().filter(|_| waits)?.admission_checks.iter();
-    let pending = checks.filter(|check| check.state == CheckState::Pending && !check.message.is_empty());
-    let said: Vec<String> = pending.map(|check| format!("{}: {}", check.name, check.message)).collect();
+    let pending =
+        checks.filter(|check| check.state == CheckState::Pending && !check.message.is_empty());
+    let said: Vec<String> =
+        pending.map(|check| format!("{}: {}", check.name, check.message)).collect();
     (!said.is_empty()).then(|| said.join("; "))
 }
 
@@ -44,9 +49,13 @@ mod tests {
     fn pending_checks_are_told_in_their_order_when_they_say_something_new() {
         let silent = waiting(&[("a", "Pending", ""), ("b", "Ready", "done")]).0;
         let one = waiting(&[("a", "Pending", "machines are ordered"), ("b", "Ready", "done")]).0;
-        let two = waiting(&[("a", "Pending", "machines are ordered"), ("c", "Pending", "so is more")]).0;
+        let two =
+            waiting(&[("a", "Pending", "machines are ordered"), ("c", "Pending", "so is more")]).0;
         assert_eq!(news(Some(&silent), &one).as_deref(), Some("a: machines are ordered"));
-        assert_eq!(news(Some(&one), &two).as_deref(), Some("a: machines are ordered; c: so is more"));
+        assert_eq!(
+            news(Some(&one), &two).as_deref(),
+            Some("a: machines are ordered; c: so is more")
+        );
         assert_eq!(news(Some(&one), &one), None, "said already");
         assert_eq!(news(Some(&one), &silent), None, "nothing is said");
         assert_eq!(news(None, &one), None, "seen for the first time");

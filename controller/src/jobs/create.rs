@@ -23,7 +23,13 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
     match build(case, pod_sets) {
         Ok(mut workload) => {
             if case.is_elastic() {
-                elastic::mark_slice(case.kind, case.job, &mut workload, None, &case.facts.workloads);
+                elastic::mark_slice(
+                    case.kind,
+                    case.job,
+                    &mut workload,
+                    None,
+                    &case.facts.workloads,
+                );
             }
             created(workload)
         }
@@ -41,7 +47,13 @@ pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> 
                 workload.spec.priority = holder.spec.priority;
                 workload.spec.priority_class_ref.clone_from(&holder.spec.priority_class_ref);
             }
-            elastic::mark_slice(case.kind, case.job, &mut workload, Some(holder), &case.facts.workloads);
+            elastic::mark_slice(
+                case.kind,
+                case.job,
+                &mut workload,
+                Some(holder),
+                &case.facts.workloads,
+            );
             created(workload)
         }
         Err(decision) => decision,
@@ -50,11 +62,18 @@ pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> 
 
 fn created(workload: Workload) -> Decision {
     let note = format!("Created Workload: {}", key(&workload));
-    Decision::act([Action::CreateWorkload(Box::new(workload)), Action::normal(events::CREATED_WORKLOAD, note)])
+    Decision::act([
+        Action::CreateWorkload(Box::new(workload)),
+        Action::normal(events::CREATED_WORKLOAD, note),
+    ])
 }
 
 /// Replaces the spec of a workload that holds no quota by what the job says now.
-pub(super) fn update_to_match(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Vec<PodSet>) -> Decision {
+pub(super) fn update_to_match(
+    case: &Case<'_>,
+    workload: &Arc<Workload>,
+    pod_sets: Vec<PodSet>,
+) -> Decision {
     let wanted = match build(case, pod_sets) {
         Ok(wanted) => wanted,
         Err(decision) => return decision,
@@ -70,7 +89,11 @@ pub(super) fn update_to_match(case: &Case<'_>, workload: &Arc<Workload>, pod_set
 
 /// Follows a change of the job's WorkloadPriorityClass. A priority that came from the pods' class stays. While quota is reserved a
 /// class can be exchanged, not added nor taken away. A job that has ended, or is to stop, does so whatever its class.
-pub(super) fn priority_change(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Option<Decision> {
+pub(super) fn priority_change(
+    case: &Case<'_>,
+    workload: &Arc<Workload>,
+    pod_sets: &[PodSet],
+) -> Option<Decision> {
     let class = workload.spec.priority_class_ref.as_ref();
     match class {
         None if has_reservation(workload) => return None,
@@ -89,7 +112,9 @@ pub(super) fn priority_change(case: &Case<'_>, workload: &Arc<Workload>, pod_set
         Ok(priority) => priority,
         Err(decision) => return Some(decision),
     };
-    if workload.spec.priority_class_ref == priority.class && workload.spec.priority == Some(priority.value) {
+    if workload.spec.priority_class_ref == priority.class
+        && workload.spec.priority == Some(priority.value)
+    {
         return None;
     }
     let note = format!("Updated workload priority class: {}", key(workload));
@@ -111,7 +136,9 @@ pub(super) fn priority(case: &Case<'_>, pod_sets: &[PodSet]) -> Result<Priority,
             PriorityError::WorkloadClass(_) => {
                 vec![Action::warning(events::WORKLOAD_PRIORITY_CLASS_NOT_FOUND, error.to_string())]
             }
-            PriorityError::PodClass(_) => vec![Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())],
+            PriorityError::PodClass(_) => {
+                vec![Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]
+            }
         };
         Decision::retry(actions, error.to_string())
     })

@@ -28,8 +28,8 @@ use crate::{
     clock::since,
     context::Role,
     workload::{
-        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, is_on_hold,
-        is_sent,
+        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished,
+        is_group_workload, is_on_hold, is_sent,
     },
 };
 
@@ -48,7 +48,12 @@ pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
 /// - The same input gives the same actions, and performing them leads to an input for which there are none.
 /// - At most one write goes to each object.
 #[must_use]
-pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: Timestamp) -> Decision {
+pub fn decide(
+    kind: &dyn JobKind,
+    job: Option<&Value>,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> Decision {
     let Some(job) = job else { return owner_gone(facts, now, false) };
     let case = Case { kind, job, facts, now };
     if meta::is_deleting(job) && !kind.is_composed(job) {
@@ -115,7 +120,8 @@ impl Case<'_> {
             return Decision::retry([], OWNER_UNREAD);
         }
         let decision = self.on_its_own();
-        let makes = decision.actions.iter().any(|action| matches!(action, Action::CreateWorkload(_)));
+        let makes =
+            decision.actions.iter().any(|action| matches!(action, Action::CreateWorkload(_)));
         if makes { Decision::retry([], OWNER_UNREAD) } else { decision }
     }
 
@@ -145,7 +151,10 @@ impl Case<'_> {
         if self.kind.on_hold(self.job) && !self.is_handed_over() {
             return workload.map_or_else(Decision::wait, |workload| self.on_hold(workload));
         }
-        if let Some(end) = self.kind.finished(self.job).filter(|_| !workload.is_some_and(|it| self.ends_elsewhere(it)))
+        if let Some(end) = self
+            .kind
+            .finished(self.job)
+            .filter(|_| !workload.is_some_and(|it| self.ends_elsewhere(it)))
         {
             return match workload {
                 Some(workload) => self.job_finished(workload, end.success, &end.message),
@@ -185,7 +194,11 @@ impl Case<'_> {
         if let Some(decision) = self.not_dispatchable(workload) {
             return decision;
         }
-        if self.kind.is_suspended(self.job) { self.suspended(workload) } else { self.running(workload) }
+        if self.kind.is_suspended(self.job) {
+            self.suspended(workload)
+        } else {
+            self.running(workload)
+        }
     }
 
     fn workload_finished(&self, workload: &Arc<Workload>) -> Decision {
@@ -193,7 +206,8 @@ impl Case<'_> {
         // may wait for the finalizer to go.
         let deleting = workload.metadata.deletion_timestamp.is_some();
         let made_by_others = !meta::prebuilt_workload_name(self.job).is_empty();
-        let dropped = (deleting || made_by_others).then(|| edit::drop_finalizer(workload)).flatten();
+        let dropped =
+            (deleting || made_by_others).then(|| edit::drop_finalizer(workload)).flatten();
         Decision::act(dropped.into_iter().chain(release(self.kind, self.job)))
     }
 
@@ -205,7 +219,9 @@ impl Case<'_> {
         if self.is_held_elsewhere(workload) {
             return Decision::wait();
         }
-        Decision::act(edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)))
+        Decision::act(
+            edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)),
+        )
     }
 
     /// Its quota is given back. A hub's copy says why, for the hub to take it back. That of a job that was sent to a cluster is the
@@ -249,7 +265,9 @@ impl Case<'_> {
 
     /// In a worker, a hub's copies go once the hub knows of the end. While it is away, the quota must not wait for it.
     fn hub_collects(&self, workload: &Workload) -> Option<Duration> {
-        same_copy(self.kind.id(), self.job, workload).then(|| self.left_since_end(COPY_GRACE)).flatten()
+        same_copy(self.kind.id(), self.job, workload)
+            .then(|| self.left_since_end(COPY_GRACE))
+            .flatten()
     }
 
     /// What is left of a time that began with the end of the job.
@@ -260,7 +278,9 @@ impl Case<'_> {
 
     fn no_workload(&self) -> Decision {
         if !matches!(self.facts.prebuilt, Prebuilt::NotNamed) {
-            if let Some(decision) = self.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload") {
+            if let Some(decision) =
+                self.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload")
+            {
                 return decision;
             }
             // It comes, or the job waits: its arrival is a change that we are told about.
@@ -302,8 +322,11 @@ impl Case<'_> {
     /// so, once it has given its quota back. Copies of a hub's jobs are for the hub to collect.
     fn retention(&self, workload: &Workload) -> Decision {
         let by_us = reasons::evicted::deactivated_due_to("");
-        let evicted = condition(workload, conditions::EVICTED).filter(|it| it.reason.starts_with(&by_us));
-        let (Some(keep), Some(evicted)) = (self.facts.keep_deactivated, evicted) else { return Decision::wait() };
+        let evicted =
+            condition(workload, conditions::EVICTED).filter(|it| it.reason.starts_with(&by_us));
+        let (Some(keep), Some(evicted)) = (self.facts.keep_deactivated, evicted) else {
+            return Decision::wait();
+        };
         let copy = same_copy(self.kind.id(), self.job, workload);
         if workload.spec.is_active() || has_reservation(workload) || copy {
             return Decision::wait();
@@ -313,10 +336,16 @@ impl Case<'_> {
             Some(left) => Decision::wait_at_most(left),
             None => {
                 let delete = match self.kind.is_composed(self.job) {
-                    true => Action::Terminate { members: self.kind.members(self.job).to_vec(), why: None },
+                    true => Action::Terminate {
+                        members: self.kind.members(self.job).to_vec(),
+                        why: None,
+                    },
                     false => Action::DeleteJob,
                 };
-                let told = Action::normal(events::DELETED, "Deleted job: deactivation retention period expired");
+                let told = Action::normal(
+                    events::DELETED,
+                    "Deleted job: deactivation retention period expired",
+                );
                 Decision::act(release(self.kind, self.job).into_iter().chain([delete, told]))
             }
         }
@@ -352,7 +381,8 @@ impl Case<'_> {
         if is_admitted(workload) {
             return match (self.runs_elsewhere(workload), self.is_handed_over()) {
                 (false, _) => {
-                    let refused = self.outgrown(workload).or_else(|| group::overdrawn(self, workload));
+                    let refused =
+                        self.outgrown(workload).or_else(|| group::overdrawn(self, workload));
                     refused.unwrap_or_else(|| self.start(workload))
                 }
                 (true, true) => self.show_started(),
@@ -369,10 +399,14 @@ impl Case<'_> {
     /// On a hub nobody else says that a job is suspended that its own controller leaves alone.
     fn show_waiting(&self, workload: &Workload) -> Decision {
         let created = workload.metadata.creation_timestamp.as_ref();
-        let Some(created) = created.filter(|_| self.facts.role == Role::Hub && self.is_handed_over()) else {
+        let Some(created) =
+            created.filter(|_| self.facts.role == Role::Hub && self.is_handed_over())
+        else {
             return Decision::wait();
         };
-        let Some(shown) = self.kind.waiting_status(self.job, self.now) else { return Decision::wait() };
+        let Some(shown) = self.kind.waiting_status(self.job, self.now) else {
+            return Decision::wait();
+        };
         let waited = since(self.now, created.0);
         match SHOWN_WAITING.checked_sub(waited).filter(|left| !left.is_zero()) {
             Some(left) => Decision::wait_at_most(left),
@@ -388,8 +422,9 @@ impl Case<'_> {
     /// reserved.
     fn outgrown(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let (resource, pod_set) = (self.facts.exceeded)(workload)?;
-        let message =
-            format!("The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for");
+        let message = format!(
+            "The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for"
+        );
         Some(self.queue_anew(workload, message))
     }
 
@@ -397,11 +432,11 @@ impl Case<'_> {
     /// as they are what is sent.
     fn show_started(&self) -> Decision {
         let mut wanted = self.job.clone();
-        let unchanged = |set: PodSet| PodSetInfo { name: set.name, count: set.count, ..PodSetInfo::default() };
-        let shown = self
-            .kind
-            .pod_sets(self.job)
-            .and_then(|sets| self.kind.run(&mut wanted, &sets.into_iter().map(unchanged).collect::<Vec<_>>()));
+        let unchanged =
+            |set: PodSet| PodSetInfo { name: set.name, count: set.count, ..PodSetInfo::default() };
+        let shown = self.kind.pod_sets(self.job).and_then(|sets| {
+            self.kind.run(&mut wanted, &sets.into_iter().map(unchanged).collect::<Vec<_>>())
+        });
         match shown {
             Ok(()) => Decision::act([Action::UpdateJob(Box::new(wanted))]),
             Err(error) => Decision::retry([], error.to_string()),
@@ -429,9 +464,16 @@ impl Case<'_> {
             // Nothing is left to be started.
             Ok(()) if wanted == *self.job => Decision::wait(),
             Ok(()) => {
-                let note = format!("Admitted by clusterQueue {}", admitted_by(workload).unwrap_or_default());
+                let note = format!(
+                    "Admitted by clusterQueue {}",
+                    admitted_by(workload).unwrap_or_default()
+                );
                 let told = match self.kind.is_composed(self.job) {
-                    true => Action::TellMembers { members: self.changed(&wanted), reason: events::STARTED, note },
+                    true => Action::TellMembers {
+                        members: self.changed(&wanted),
+                        reason: events::STARTED,
+                        note,
+                    },
                     false => Action::normal(events::STARTED, note),
                 };
                 Decision::act([Action::UpdateJob(Box::new(wanted)), told])

@@ -26,7 +26,12 @@ use crate::{
 pub(super) const OFF_HOLD: &str = "Workload no longer on hold; waiting for quota reservation";
 
 /// Declares the workload finished.
-pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now: Timestamp) -> Action {
+pub(super) fn finish(
+    workload: &Arc<Workload>,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Action {
     Action::edit_status(workload, now, |edit| {
         edit.finish(reason, message);
     })
@@ -43,7 +48,12 @@ pub(super) fn release_quota(workload: &Arc<Workload>, reasons: Reasons, now: Tim
 pub(super) const ON_HOLD: &str = "Job is on hold";
 
 /// Gives the quota of a workload back for as long as its job is on hold.
-pub(super) fn put_on_hold(workload: &Arc<Workload>, message: &str, reasons: Reasons, now: Timestamp) -> Action {
+pub(super) fn put_on_hold(
+    workload: &Arc<Workload>,
+    message: &str,
+    reasons: Reasons,
+    now: Timestamp,
+) -> Action {
     Action::edit_quota(workload, reasons, now, |edit| {
         edit.unreserve(quota_reserved::ON_HOLD, conditions::truncated_message(message.to_owned()));
     })
@@ -79,7 +89,11 @@ pub(super) fn adopt(kind: &dyn JobKind, job: &Value, workload: &Arc<Workload>) -
             controller: Some(true),
             block_owner_deletion: Some(true),
         });
-        workload.metadata.labels.get_or_insert_default().insert(names::JOB_UID.into(), meta::uid(job).into());
+        workload
+            .metadata
+            .labels
+            .get_or_insert_default()
+            .insert(names::JOB_UID.into(), meta::uid(job).into());
     })
 }
 
@@ -88,7 +102,9 @@ pub(super) fn queue_name(workload: &Arc<Workload>, queue: &str) -> Option<Action
     if crate::workload::queue_name(workload) == queue || has_reservation(workload) {
         return None;
     }
-    Some(Action::edit(workload, |workload| workload.spec.queue_name = Some(queue.to_owned()).filter(|q| !q.is_empty())))
+    Some(Action::edit(workload, |workload| {
+        workload.spec.queue_name = Some(queue.to_owned()).filter(|q| !q.is_empty())
+    }))
 }
 
 /// Hands the job's admission gates on to its workload.
@@ -111,7 +127,9 @@ pub(super) fn admission_gates(job: &Value, workload: &Arc<Workload>) -> Option<[
 
 /// Hands the job's rules about clusters on to its workload.
 pub(super) fn cluster_rules(job: &Value, workload: &Arc<Workload>) -> Option<[Action; 2]> {
-    let has = |key: &str| workload.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let has = |key: &str| {
+        workload.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str)
+    };
     let changed = |key: &&str| has(key) != meta::annotation(job, key);
     let changed: Vec<&str> = affinity::ANNOTATIONS.into_iter().filter(changed).collect();
     if changed.is_empty() {
@@ -137,11 +155,17 @@ pub(super) fn reclaimable_pods(
     now: Timestamp,
 ) -> Option<Action> {
     for pod in &mut pods {
-        if let Some(pod_set) = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pod.name) {
+        if let Some(pod_set) =
+            workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pod.name)
+        {
             pod.count = pod.count.min(pod_set.count);
         }
     }
-    let current = workload.status.as_ref().map(|status| status.reclaimable_pods.as_slice()).unwrap_or_default();
+    let current = workload
+        .status
+        .as_ref()
+        .map(|status| status.reclaimable_pods.as_slice())
+        .unwrap_or_default();
     if current == pods {
         return None;
     }
@@ -168,7 +192,12 @@ pub(super) enum PodsReady {
 
 /// Brings the PodsReady condition up to date. "Not yet" is first said with what is said of the quota, so that it needs no write
 /// of its own; until then its absence says the same. "Ready" is first said of an admission after the `delay`.
-pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: &PodsReadyDelay, now: Timestamp) -> PodsReady {
+pub(super) fn pods_ready(
+    workload: &Arc<Workload>,
+    ready: bool,
+    delay: &PodsReadyDelay,
+    now: Timestamp,
+) -> PodsReady {
     let found = condition(workload, conditions::PODS_READY);
     let was = found.map(|condition| condition.reason.as_str());
     let was_ready = found.is_some_and(|condition| condition.status == conditions::TRUE);
@@ -186,13 +215,16 @@ pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: &PodsRead
     if was_ready == holds && (was == Some(reason) || was.is_none()) {
         return PodsReady::Said;
     }
-    let admitted = condition(workload, conditions::ADMITTED).map_or(now, |condition| condition.last_transition_time.0);
+    let admitted = condition(workload, conditions::ADMITTED)
+        .map_or(now, |condition| condition.last_transition_time.0);
     let wait = delay.wait(since(now, admitted));
     if holds && matches!(was, None | Some(pods_ready::WAIT_FOR_START)) && !wait.is_zero() {
         return PodsReady::Later(wait);
     }
     // It has held since the pods were seen ready, however late that is written.
-    let seen = now.checked_sub(jiff::SignedDuration::try_from(delay.ready_for).unwrap_or_default()).unwrap_or(now);
+    let seen = now
+        .checked_sub(jiff::SignedDuration::try_from(delay.ready_for).unwrap_or_default())
+        .unwrap_or(now);
     let at = if holds { seen.max(admitted).min(now) } else { now };
     PodsReady::Say(Action::edit_status(workload, at, |edit| {
         edit.set(conditions::PODS_READY, holds, reason, message);
@@ -200,9 +232,20 @@ pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: &PodsRead
 }
 
 /// Rejects an admission check; `None` when that is said already.
-pub(super) fn reject_check(workload: &Arc<Workload>, check: &str, message: &str, now: Timestamp) -> Option<Action> {
-    let checks = workload.status.as_ref().map(|status| status.admission_checks.as_slice()).unwrap_or_default();
-    let said = |c: &AdmissionCheckState| c.name == check && c.state == CheckState::Rejected && c.message == message;
+pub(super) fn reject_check(
+    workload: &Arc<Workload>,
+    check: &str,
+    message: &str,
+    now: Timestamp,
+) -> Option<Action> {
+    let checks = workload
+        .status
+        .as_ref()
+        .map(|status| status.admission_checks.as_slice())
+        .unwrap_or_default();
+    let said = |c: &AdmissionCheckState| {
+        c.name == check && c.state == CheckState::Rejected && c.message == message
+    };
     if checks.iter().any(said) {
         return None;
     }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::{events, finished, termination_target},
-    jobs::{copy_of_another, elastic, is_copy_of_hub, is_equivalent, may_reclaim, meta, owned_by, same_copy},
+    jobs::{
+        copy_of_another, elastic, is_copy_of_hub, is_equivalent, may_reclaim, meta, owned_by,
+        same_copy,
+    },
     v1beta2::{PodSet, Workload},
 };
 
@@ -53,7 +56,9 @@ fn ensure_copies(case: &Case<'_>) -> Ensured {
 
 fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
-    if let Some(other) = owners.iter().find(|o| o.controller == Some(true) && o.uid != meta::uid(case.job)) {
+    if let Some(other) =
+        owners.iter().find(|o| o.controller == Some(true) && o.uid != meta::uid(case.job))
+    {
         tracing::warn!(
             workload = key(workload),
             kind = other.kind,
@@ -63,7 +68,11 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
         return Ensured::Workload(None);
     }
     if copy_of_another(case.kind.id(), case.job, workload) {
-        tracing::warn!(workload = key(workload), job = meta::name(case.job), "the prebuilt workload names another job");
+        tracing::warn!(
+            workload = key(workload),
+            job = meta::name(case.job),
+            "the prebuilt workload names another job"
+        );
         return Ensured::Workload(None);
     }
     if !owned_by(workload, meta::uid(case.job)) && !same_copy(case.kind.id(), case.job, workload) {
@@ -77,7 +86,8 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
         Err(decision) => return Ensured::Act(decision),
     };
     // Kueue's hub sends what an elastic job grows to before it has the job grow.
-    let grows = case.is_elastic() && elastic::replacement_for(workload).is_some() && !is_finished(workload);
+    let grows =
+        case.is_elastic() && elastic::replacement_for(workload).is_some() && !is_finished(workload);
     if grows || matches(case, &pod_sets, workload) {
         if !grows && is_live(workload) && !is_evicted(workload) && needs_more(case, workload) {
             let message = "More pods of the job run than quota was reserved for: some had ended before, and run again";
@@ -100,14 +110,19 @@ fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bo
 
 /// Whether more pods of a job run, or are to run, than it was admitted for: some had ended before it was admitted, and run again.
 fn needs_more(case: &Case<'_>, workload: &Workload) -> bool {
-    let Some(status) = workload.status.as_ref().filter(|_| has_reservation(workload) && case.facts.reclaims) else {
+    let Some(status) =
+        workload.status.as_ref().filter(|_| has_reservation(workload) && case.facts.reclaims)
+    else {
         return false;
     };
     let reclaimable = case.reclaimable(workload);
-    let count = |name: &str| reclaimable.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count);
+    let count =
+        |name: &str| reclaimable.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count);
     let whole = workload.spec.pod_sets.iter().filter(|pod_set| pod_set.min_count.is_none());
     !case.is_elastic()
-        && whole.into_iter().any(|pod_set| !may_reclaim(workload, status, &pod_set.name, count(&pod_set.name)))
+        && whole
+            .into_iter()
+            .any(|pod_set| !may_reclaim(workload, status, &pod_set.name, count(&pod_set.name)))
 }
 
 fn ensure_own(case: &Case<'_>) -> Ensured {
@@ -127,16 +142,24 @@ fn ensure_own(case: &Case<'_>) -> Ensured {
 fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet>) -> Ensured {
     let owned = |workload: &Arc<Workload>| owned_by(workload, meta::uid(case.job));
     let fits = |workload: &Arc<Workload>| {
-        matches(case, &pod_sets, workload) && case.has_topology_of(workload, &pod_sets) && !needs_more(case, workload)
+        matches(case, &pod_sets, workload)
+            && case.has_topology_of(workload, &pod_sets)
+            && !needs_more(case, workload)
     };
     let found = workloads.iter().position(|workload| owned(workload) && fits(workload));
-    let mut others: Vec<&Arc<Workload>> =
-        workloads.iter().enumerate().filter(|(at, _)| Some(*at) != found).map(|(_, workload)| workload).collect();
+    let mut others: Vec<&Arc<Workload>> = workloads
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| Some(*at) != found)
+        .map(|(_, workload)| workload)
+        .collect();
     let found = found.and_then(|at| workloads.get(at));
     let suspended = case.kind.is_suspended(case.job);
 
     let update = match others.first() {
-        Some(first) if found.is_none() && suspended && !has_reservation(first) && is_live(first) => {
+        Some(first)
+            if found.is_none() && suspended && !has_reservation(first) && is_live(first) =>
+        {
             Some(others.remove(0))
         }
         _ => None,
@@ -144,10 +167,15 @@ fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet
     if found.is_none() && !suspended && case.kind.finished(case.job).is_none() {
         // Its templates can only be restored when it is plain which workload they were in.
         let (workload, message) = match others.as_slice() {
-            [one] => (Some(*one), "No matching Workload; restoring pod templates according to existent Workload"),
+            [one] => (
+                Some(*one),
+                "No matching Workload; restoring pod templates according to existent Workload",
+            ),
             _ => (None, "Missing Workload; unable to restore pod templates"),
         };
-        if let Some(decision) = case.stop(workload, termination_target::NO_MATCHING_WORKLOAD, message) {
+        if let Some(decision) =
+            case.stop(workload, termination_target::NO_MATCHING_WORKLOAD, message)
+        {
             // What runs on another cluster stops there once its Workload is deleted, and shows here then that it has stopped.
             let runs_on = case.is_handed_over() && decision == Decision::wait();
             return Ensured::Act(if runs_on { delete_live(&others) } else { decision });
@@ -170,7 +198,10 @@ pub(super) fn is_live(workload: &Workload) -> bool {
 }
 
 /// Deletes workloads, and lets those go that are being deleted and with whose quota nothing runs.
-pub(super) fn delete_others(others: &[&Arc<Workload>], is_in_use: impl Fn(&Workload) -> bool) -> Decision {
+pub(super) fn delete_others(
+    others: &[&Arc<Workload>],
+    is_in_use: impl Fn(&Workload) -> bool,
+) -> Decision {
     let mut decision = delete_live(others);
     let deleting = others.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
     let free = deleting.filter(|it| !is_in_use(it));
@@ -183,17 +214,25 @@ fn delete_live(others: &[&Arc<Workload>]) -> Decision {
     let live = others.iter().filter(|workload| workload.metadata.deletion_timestamp.is_none());
     let delete = |workload: &&Arc<Workload>| {
         let note = format!("Deleted not matching Workload: {}", key(workload));
-        [Action::DeleteWorkload((*workload).clone()), Action::normal(events::DELETED_WORKLOAD, note)]
+        [
+            Action::DeleteWorkload((*workload).clone()),
+            Action::normal(events::DELETED_WORKLOAD, note),
+        ]
     };
     Decision::act(live.flat_map(delete))
 }
 
 /// The gates, the rules about clusters and the priority class of the job apply to its workload, also later; of a hub's copies the hub keeps them.
-pub(super) fn keep_in_step(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
+pub(super) fn keep_in_step(
+    case: &Case<'_>,
+    workload: &Arc<Workload>,
+    pod_sets: &[PodSet],
+) -> Ensured {
     let is_own = matches!(case.facts.prebuilt, Prebuilt::NotNamed);
     if is_own && is_live(workload) {
         // What makes pods has the rules, and they need not.
-        let rules = || edit::cluster_rules(case.job, workload).filter(|_| maker_of(workload).is_none());
+        let rules =
+            || edit::cluster_rules(case.job, workload).filter(|_| maker_of(workload).is_none());
         let edits = edit::admission_gates(case.job, workload).or_else(rules);
         if let Some(actions) = edits {
             return Ensured::Act(Decision::act(actions));

@@ -28,8 +28,11 @@ use crate::workload::{
 /// that was made for others.
 pub(super) fn overdrawn(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
     let mut seen = BTreeSet::new();
-    let waiting =
-        case.kind.members(case.job).iter().filter(|pod| case.kind.is_composed(case.job) && pod::is_gated(pod));
+    let waiting = case
+        .kind
+        .members(case.job)
+        .iter()
+        .filter(|pod| case.kind.is_composed(case.job) && pod::is_gated(pod));
     let exceeded = waiting.into_iter().find_map(|member| {
         let (role, shape) = (pod::role(member), pod::shape_hash(member));
         let at = workload.spec.pod_sets.iter().position(|pod_set| pod_set.name == role)?;
@@ -49,8 +52,13 @@ pub(super) fn overdrawn(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Dec
 /// What to do about the workloads that a pod had of its own before its user made it one of a group. While it runs, it runs
 /// with their quota, be it on another cluster; else the group's workload asks for the same a second time. Kueue leaves them
 /// until the pod is gone.
-pub(super) fn left_behind(kind: &dyn JobKind, member: &Value, workloads: &[Arc<Workload>]) -> Decision {
-    let open: Vec<&Arc<Workload>> = workloads.iter().filter(|workload| !is_finished(workload)).collect();
+pub(super) fn left_behind(
+    kind: &dyn JobKind,
+    member: &Value,
+    workloads: &[Arc<Workload>],
+) -> Decision {
+    let open: Vec<&Arc<Workload>> =
+        workloads.iter().filter(|workload| !is_finished(workload)).collect();
     let runs_here = !kind.is_suspended(member) && kind.finished(member).is_none();
     if runs_here || open.iter().any(|workload| was_dispatched(workload)) {
         return Decision::wait();
@@ -156,7 +164,9 @@ fn without_workload(case: &Case<'_>) -> Decision {
 fn sort_new(case: &Case<'_>) -> Result<pod::Sorted, Decision> {
     pod::sort_new(case.job, case.facts.copied).map_err(|problem| {
         let gone = let_go(case, pod::inactive(case.job));
-        Decision::act(gone.into_iter().chain([Action::warning(events::ERR_WORKLOAD_COMPOSE, problem)]))
+        Decision::act(
+            gone.into_iter().chain([Action::warning(events::ERR_WORKLOAD_COMPOSE, problem)]),
+        )
     })
 }
 
@@ -165,8 +175,12 @@ fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
         return case.reconcile(Some(workload));
     }
     let sorted = pod::sort(case.job, workload, case.now);
-    let same_time = workload.spec.maximum_execution_time_seconds == meta::max_exec_time_seconds(case.job);
-    if !same_time || sorted.group.is_null() || !pod::fits(&sorted.group, workload, is_finished(workload)) {
+    let same_time =
+        workload.spec.maximum_execution_time_seconds == meta::max_exec_time_seconds(case.job);
+    if !same_time
+        || sorted.group.is_null()
+        || !pod::fits(&sorted.group, workload, is_finished(workload))
+    {
         return mismatch(case, workload);
     }
     let kept = Case { job: &sorted.group, ..*case };
@@ -211,18 +225,26 @@ fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     let message = "No matching Workload; restoring pod templates according to existent Workload";
     let stop = || case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message);
     let running = case.kind.finished(case.job).is_none();
-    running.then(stop).flatten().unwrap_or_else(|| delete_others(&[workload], |it| case.is_held_elsewhere(it)))
+    running
+        .then(stop)
+        .flatten()
+        .unwrap_or_else(|| delete_others(&[workload], |it| case.is_held_elsewhere(it)))
 }
 
 /// Lets go what does not belong to the group any more, and deletes what is too much.
 fn tidy(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
     let gone: Vec<_> = sorted.excess.iter().chain(&sorted.replaced).cloned().collect();
     let mut actions: Vec<Action> = let_go(case, gone).into_iter().collect();
-    let excess: Vec<_> = sorted.excess.iter().filter(|pod| !meta::is_deleting(pod)).cloned().collect();
+    let excess: Vec<_> =
+        sorted.excess.iter().filter(|pod| !meta::is_deleting(pod)).cloned().collect();
     if !excess.is_empty() {
         actions.push(Action::Terminate { members: excess.clone(), why: None });
         let note = "Excess pod deleted".to_owned();
-        actions.push(Action::TellMembers { members: excess, reason: events::EXCESS_POD_DELETED, note });
+        actions.push(Action::TellMembers {
+            members: excess,
+            reason: events::EXCESS_POD_DELETED,
+            note,
+        });
     }
     actions
 }
@@ -232,9 +254,14 @@ fn let_go(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
 }
 
 /// Makes all pods owners of the workload, so that it goes with the last of them.
-fn own<'a>(case: &Case<'_>, pods: impl Iterator<Item = &'a Value>, workload: &Arc<Workload>) -> Option<[Action; 2]> {
+fn own<'a>(
+    case: &Case<'_>,
+    pods: impl Iterator<Item = &'a Value>,
+    workload: &Arc<Workload>,
+) -> Option<[Action; 2]> {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
-    let missing: Vec<_> = pods.filter(|pod| !owners.iter().any(|owner| owner.uid == meta::uid(pod))).collect();
+    let missing: Vec<_> =
+        pods.filter(|pod| !owners.iter().any(|owner| owner.uid == meta::uid(pod))).collect();
     if missing.is_empty() {
         return None;
     }
@@ -263,7 +290,9 @@ fn replacement(case: &Case<'_>, workload: &Arc<Workload>, absent: i32) -> Option
     } else {
         return None;
     };
-    if said.is_some_and(|it| waits == holds && (!holds || it.reason == reason && it.message == message)) {
+    if said.is_some_and(|it| {
+        waits == holds && (!holds || it.reason == reason && it.message == message)
+    }) {
         return None;
     }
     let (reason, message) = (reason.to_owned(), message.to_owned());

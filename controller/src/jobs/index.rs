@@ -59,11 +59,23 @@ impl JobKey {
     pub(crate) fn owner_of(workload: &Workload) -> Option<Self> {
         if is_group_workload(workload) {
             let name = workload.metadata.name.as_deref().unwrap_or_default();
-            return Some(Self::group(&Pod, workload.metadata.namespace.as_deref().unwrap_or_default(), name));
+            return Some(Self::group(
+                &Pod,
+                workload.metadata.namespace.as_deref().unwrap_or_default(),
+                name,
+            ));
         }
-        let owner = workload.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let owner = workload
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))?;
         let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
-        Some(Self::new(kind, Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), &owner.name)))
+        Some(Self::new(
+            kind,
+            Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), &owner.name),
+        ))
     }
 
     /// The keys of what makes the pods of a group, for the group's workload.
@@ -74,7 +86,8 @@ impl JobKey {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         let owners = workload.metadata.owner_references.iter().flatten();
         let maker = |owner: &OwnerReference| {
-            let kind = kind_of_owner(&owner.api_version, &owner.kind).filter(|kind| kind.serving().is_some())?;
+            let kind = kind_of_owner(&owner.api_version, &owner.kind)
+                .filter(|kind| kind.serving().is_some())?;
             Some(Self::new(kind, Key::new(namespace, &owner.name)))
         };
         owners.filter_map(maker).collect()
@@ -114,7 +127,12 @@ pub(crate) struct Index(Mutex<Maps>);
 
 impl Index {
     /// Follows a change of a workload; gives the jobs to look at.
-    pub(crate) fn workload(&self, key: &Key, old: Option<&Workload>, new: Option<&Workload>) -> BTreeSet<JobKey> {
+    pub(crate) fn workload(
+        &self,
+        key: &Key,
+        old: Option<&Workload>,
+        new: Option<&Workload>,
+    ) -> BTreeSet<JobKey> {
         let mut maps = self.lock();
         let mut affected = BTreeSet::new();
         if let Some(owner) = old.and_then(JobKey::owner_of) {
@@ -157,7 +175,9 @@ impl Index {
         let is_alone = |job: &Option<JobKey>| job.as_ref().is_some_and(|job| !job.composed);
         let (old, new) = (old.filter(|_| is_alone(&before)), new.filter(|_| is_alone(&after)));
         let job = JobKey::new(kind, key.clone());
-        let named = |object: Option<&Value>| object.map(meta::prebuilt_workload_name).unwrap_or_default().to_owned();
+        let named = |object: Option<&Value>| {
+            object.map(meta::prebuilt_workload_name).unwrap_or_default().to_owned()
+        };
         self.prebuilt(&job, &named(old), &named(new));
         let parent = |object: Option<&Value>| {
             let owner = meta::controller_of(object?)?;
@@ -193,7 +213,10 @@ impl Index {
     /// The jobs above a job: the one that controls it, the one that controls that one, and so on.
     fn above(&self, job: &JobKey) -> Vec<JobKey> {
         let maps = self.lock();
-        std::iter::successors(maps.parents.get(job), |job| maps.parents.get(*job)).take(MAX_DEPTH).cloned().collect()
+        std::iter::successors(maps.parents.get(job), |job| maps.parents.get(*job))
+            .take(MAX_DEPTH)
+            .cloned()
+            .collect()
     }
 
     /// The jobs that a job controls, those that they control, and so on.
@@ -357,7 +380,12 @@ mod tests {
     #[test]
     fn a_workload_is_of_the_job_that_controls_it_alone() {
         let mut other = workload("a");
-        other.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.controller = None);
+        other
+            .metadata
+            .owner_references
+            .iter_mut()
+            .flatten()
+            .for_each(|owner| owner.controller = None);
         assert_eq!(JobKey::owner_of(&other), None);
         other.metadata.owner_references = None;
         assert_eq!(JobKey::owner_of(&other), None);
@@ -390,7 +418,10 @@ mod tests {
     fn a_job_hears_of_the_workload_of_the_job_that_owns_it() {
         let (index, key) = (Index::default(), Key::new("ns", "w"));
         index.parent(&job("child"), None, Some(job("a")));
-        assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a"), job("child")]));
+        assert_eq!(
+            index.workload(&key, None, Some(&workload("a"))),
+            BTreeSet::from([job("a"), job("child")])
+        );
         index.parent(&job("child"), Some(job("a")), None);
         assert_eq!(index.workload(&key, Some(&workload("a")), None), BTreeSet::from([job("a")]));
     }
@@ -408,7 +439,10 @@ mod tests {
         let ending = child("a", serde_json::json!({"terminating": 1}));
         let stopped = child("a", serde_json::json!({}));
         index.parent(&job("a"), None, Some(job("top")));
-        assert_eq!(index.object(&BatchJob, &key, None, Some(&ending)), BTreeSet::from([job("child")]));
+        assert_eq!(
+            index.object(&BatchJob, &key, None, Some(&ending)),
+            BTreeSet::from([job("child")])
+        );
         assert_eq!(index.below(&job("top")), BTreeSet::from([job("a"), job("child")]));
         let all = BTreeSet::from([job("child"), job("a"), job("top")]);
         // The old object has its metadata only.
@@ -416,7 +450,10 @@ mod tests {
         assert!(index.is_active_below(&job("top")) && !index.is_active_below(&job("child")));
         assert_eq!(index.object(&BatchJob, &key, Some(&was), Some(&stopped)), all);
         assert!(!index.is_active_below(&job("top")));
-        assert_eq!(index.object(&BatchJob, &key, Some(&stopped), None), BTreeSet::from([job("child")]));
+        assert_eq!(
+            index.object(&BatchJob, &key, Some(&stopped), None),
+            BTreeSet::from([job("child")])
+        );
         assert_eq!(index.below(&job("top")), BTreeSet::from([job("a")]));
     }
 
@@ -433,7 +470,8 @@ mod tests {
     fn a_group_hears_of_the_workload_of_its_name_as_long_as_it_has_members() {
         let (index, key) = (Index::default(), Key::new("ns", "g"));
         let member = |name: &str| {
-            let metadata = serde_json::json!({"name": name, "labels": {"kueue.x-k8s.io/pod-group-name": "g"}});
+            let metadata =
+                serde_json::json!({"name": name, "labels": {"kueue.x-k8s.io/pod-group-name": "g"}});
             JobKey::of(&Pod, &Key::new("ns", name), &serde_json::json!({ "metadata": metadata }))
         };
         let group = member("a");
@@ -441,7 +479,10 @@ mod tests {
         index.member(&Key::new("ns", "a"), None, Some(&group));
         index.member(&Key::new("ns", "b"), None, Some(&group));
         assert_eq!(index.members(&group), [Key::new("ns", "a"), Key::new("ns", "b")]);
-        assert_eq!(index.workload(&key, None, Some(&workload("x"))), BTreeSet::from([job("x"), group.clone()]));
+        assert_eq!(
+            index.workload(&key, None, Some(&workload("x"))),
+            BTreeSet::from([job("x"), group.clone()])
+        );
         index.member(&Key::new("ns", "a"), Some(&group), None);
         index.member(&Key::new("ns", "b"), Some(&group), None);
         assert_eq!(index.workload(&key, Some(&workload("x")), None), BTreeSet::from([job("x")]));
@@ -465,7 +506,11 @@ mod tests {
         let told = || {
             let unowned = Workload { metadata: kube::core::ObjectMeta::default(), ..workload("x") };
             let mut told = index.workload(&Key::new("ns", "w"), None, Some(&unowned));
-            told.extend(index.workload(&Key::new("ns", "of-above"), None, Some(&workload("above"))));
+            told.extend(index.workload(
+                &Key::new("ns", "of-above"),
+                None,
+                Some(&workload("above")),
+            ));
             told.contains(&lone)
         };
         assert_eq!(index.object(&Pod, &key, None, Some(&alone)), BTreeSet::from([lone.clone()]));
@@ -485,7 +530,10 @@ mod tests {
         let (index, now) = (Index::default(), Instant::now());
         assert_eq!(index.arriving(&job("a"), now), None);
         index.created(&job("a"), now);
-        assert_eq!(index.arriving(&job("a"), now + Duration::from_secs(4)), Some(Duration::from_secs(1)));
+        assert_eq!(
+            index.arriving(&job("a"), now + Duration::from_secs(4)),
+            Some(Duration::from_secs(1))
+        );
         assert_eq!(index.arriving(&job("a"), now + Duration::from_secs(5)), None);
         index.created(&job("a"), now);
         index.workload(&Key::new("ns", "w"), None, Some(&workload("a")));

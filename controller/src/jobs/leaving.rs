@@ -19,8 +19,8 @@ use super::{
 use crate::{
     context::Role,
     workload::{
-        LOOK_AT_CLUSTER, has_reservation, is_awaited_from_cluster, is_evicted, is_finished, is_group_workload,
-        is_left_on_cluster, was_dispatched,
+        LOOK_AT_CLUSTER, has_reservation, is_awaited_from_cluster, is_evicted, is_finished,
+        is_group_workload, is_left_on_cluster, was_dispatched,
     },
 };
 
@@ -28,7 +28,8 @@ use crate::{
 /// still, and deleted in the foreground it waits for them. What runs on a cluster that is connected is charged until it has stopped
 /// there.
 pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
-    let is_held = |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
+    let is_held =
+        |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
     let release = |workload: &Arc<Workload>| {
         if is_held(workload) {
             let live = workload.metadata.deletion_timestamp.is_none();
@@ -68,7 +69,8 @@ pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
 /// and nobody owns it yet.
 fn outlives_its_pods(workload: &Workload) -> bool {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
-    is_group_workload(workload) && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
+    is_group_workload(workload)
+        && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
 }
 
 /// Gives the quota of an evicted workload back whose pods are all gone, while what makes them lives on. One that was sent to a
@@ -105,7 +107,8 @@ impl Case<'_> {
 
     /// Something of it is left on a cluster, or pods of the job run with its quota.
     pub(super) fn is_in_use(&self, workload: &Workload) -> bool {
-        let runs_here = || !self.is_handed_over() && has_reservation(workload) && self.active_for().is_some();
+        let runs_here =
+            || !self.is_handed_over() && has_reservation(workload) && self.active_for().is_some();
         self.is_held_elsewhere(workload) || runs_here()
     }
 }

@@ -27,7 +27,9 @@ pub(crate) fn managed_namespaces(config: &Configuration, own: &str) -> anyhow::R
 /// Whether jobs of the namespace are managed. A namespace that is not known is not.
 pub(crate) fn is_managed_namespace(stores: &Stores, selector: &Selector, namespace: &str) -> bool {
     stores.namespaces.get("", namespace).is_some_and(|namespace| {
-        selector.matches(namespace.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
+        selector.matches(
+            namespace.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()),
+        )
     })
 }
 
@@ -37,11 +39,14 @@ pub(crate) fn multi_kueue_check(stores: &Stores, namespace: &str, queue: &str) -
     let local = stores.local_queues.get(namespace, queue)?;
     let cluster_queue = stores.cluster_queues.get("", local.spec.cluster_queue.as_deref()?)?;
     let checks = cluster_queue.spec.admission_checks_strategy.as_ref()?;
-    let is_multi_kueue = |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
+    let is_multi_kueue =
+        |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
     checks
         .admission_checks
         .iter()
-        .find(|rule| stores.admission_checks.get("", &rule.name).is_some_and(|check| is_multi_kueue(&check)))
+        .find(|rule| {
+            stores.admission_checks.get("", &rule.name).is_some_and(|check| is_multi_kueue(&check))
+        })
         .map(|rule| rule.name.clone())
 }
 
@@ -52,15 +57,24 @@ pub(crate) fn has_default_queue(stores: &Stores, namespace: &str) -> bool {
 
 /// Whether a job is of a kind that is enabled only for what other kinds make, and is neither such a one nor sent by a hub: nothing is done
 /// to it.
-pub(crate) fn is_implied(config: &Configuration, kind: &dyn JobKind, job: &serde_json::Value) -> bool {
+pub(crate) fn is_implied(
+    config: &Configuration,
+    kind: &dyn JobKind,
+    job: &serde_json::Value,
+) -> bool {
     let named = || config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
     let sent = || meta::label(job, names::MULTIKUEUE_ORIGIN).is_some();
     kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !sent() && !named()
 }
 
 /// Whether the object's own owner is of a kind that is enabled, whether it is there and queued or not.
-pub(crate) fn owned_by_job(stores: &Stores, config: &Configuration, object: &serde_json::Value) -> bool {
-    let kind = meta::controller_of(object).and_then(|owner| kind_of_owner(&owner.api_version, &owner.kind));
+pub(crate) fn owned_by_job(
+    stores: &Stores,
+    config: &Configuration,
+    object: &serde_json::Value,
+) -> bool {
+    let kind = meta::controller_of(object)
+        .and_then(|owner| kind_of_owner(&owner.api_version, &owner.kind));
     kind.is_some_and(|kind| is_enabled(stores, config, kind))
 }
 

@@ -29,8 +29,8 @@ use super::{
 use crate::{
     context::Role,
     workload::{
-        Eviction, condition, has_reservation, is_admitted, is_copy, is_evicted, is_group_workload, is_on_hold,
-        queue_name, was_dispatched,
+        Eviction, condition, has_reservation, is_admitted, is_copy, is_evicted, is_group_workload,
+        is_on_hold, queue_name, was_dispatched,
     },
 };
 
@@ -68,7 +68,8 @@ pub(super) fn decide(scene: &Scene<'_>) -> Plan {
     let workloads = scene.workloads();
     // A pod that is told a group is measured by the group's Workload: it has to be there, and as it should be.
     let settled = workloads == Decision::wait();
-    let (replaced, kept): (Vec<&Value>, Vec<&Value>) = scene.pods.iter().partition(|pod| scene.is_replaced(pod));
+    let (replaced, kept): (Vec<&Value>, Vec<&Value>) =
+        scene.pods.iter().partition(|pod| scene.is_replaced(pod));
     Plan {
         workloads,
         pods: kept.into_iter().filter_map(|pod| scene.pod(pod, settled)).collect(),
@@ -107,7 +108,8 @@ impl Scene<'_> {
 
     /// Whether pods of a group run, be it that they are being deleted.
     fn runs(&self, group: &str) -> bool {
-        let runs = |pod: &&Value| group_name(pod) == Some(group) && !is_gated(pod) && !is_terminated(pod);
+        let runs =
+            |pod: &&Value| group_name(pod) == Some(group) && !is_gated(pod) && !is_terminated(pod);
         self.pods.iter().any(|pod| runs(&pod))
     }
 
@@ -162,13 +164,22 @@ impl Scene<'_> {
         let case = &self.case;
         let priority = create::priority(case, &pod_sets)?;
         let copied = case.facts.copied;
-        let workload = build_group_workload(case.kind, case.job, group, pod_sets, &priority, copied);
+        let workload =
+            build_group_workload(case.kind, case.job, group, pod_sets, &priority, copied);
         let note = format!("Created Workload: {}", key(&workload));
-        Ok(vec![Action::CreateWorkload(Box::new(workload)), Action::normal(events::CREATED_WORKLOAD, note)])
+        Ok(vec![
+            Action::CreateWorkload(Box::new(workload)),
+            Action::normal(events::CREATED_WORKLOAD, note),
+        ])
     }
 
     /// Keeps the Workload of a group in step with the maker: one write to it at a time.
-    fn keep(&self, group: &Group, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Result<Vec<Action>, Decision> {
+    fn keep(
+        &self,
+        group: &Group,
+        workload: &Arc<Workload>,
+        pod_sets: &[PodSet],
+    ) -> Result<Vec<Action>, Decision> {
         if !is_live(workload) {
             return Ok(Vec::new());
         }
@@ -189,22 +200,33 @@ impl Scene<'_> {
                 return Ok(actions.into());
             }
             if let Some(decision) = create::priority_change(&self.case, workload, pod_sets) {
-                return if decision.next == Next::OnChange { Ok(decision.actions) } else { Err(decision) };
+                return if decision.next == Next::OnChange {
+                    Ok(decision.actions)
+                } else {
+                    Err(decision)
+                };
             }
         }
         Ok(self.hold(group, workload))
     }
 
     /// Owner, queue and, as long as no quota is reserved, pods of the Workload.
-    fn bring_up_to_date(&self, group: &Group, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Option<Action> {
+    fn bring_up_to_date(
+        &self,
+        group: &Group,
+        workload: &Arc<Workload>,
+        pod_sets: &[PodSet],
+    ) -> Option<Action> {
         let (kind, object) = (self.case.kind, self.case.job);
         let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
         let disowned = !owners.iter().any(|owner| owner.uid == meta::uid(object));
         let free = !group.at_rest && !has_reservation(workload) && !is_copy(workload);
         let queue = meta::queue_name(object);
         let moved = free && queue_name(workload) != queue;
-        let asks_same =
-            || is_equivalent(object, pod_sets, true, workload, None) && self.case.has_topology_of(workload, pod_sets);
+        let asks_same = || {
+            is_equivalent(object, pod_sets, true, workload, None)
+                && self.case.has_topology_of(workload, pod_sets)
+        };
         let changed = free && !asks_same();
         if group.at_rest || !(disowned || moved || changed) {
             return None;
@@ -249,7 +271,10 @@ impl Scene<'_> {
             return Vec::new();
         }
         let message = format!("{kind} scaled to zero; workload on hold");
-        if !(self.case.facts.role == Role::Hub && has_reservation(workload) && was_dispatched(workload)) {
+        if !(self.case.facts.role == Role::Hub
+            && has_reservation(workload)
+            && was_dispatched(workload))
+        {
             return vec![Action::edit_quota(workload, reasons, now, |edit| {
                 edit.unreserve(quota_reserved::ON_HOLD, message);
                 edit.status.nominated_cluster_names.clear();
@@ -258,7 +283,11 @@ impl Scene<'_> {
         if is_evicted(workload) {
             return Vec::new();
         }
-        let eviction = Eviction { reason: quota_reserved::ON_HOLD, cause: String::new(), message: message.clone() };
+        let eviction = Eviction {
+            reason: quota_reserved::ON_HOLD,
+            cause: String::new(),
+            message: message.clone(),
+        };
         let evict = Action::edit_status(workload, now, |edit| drop(edit.evict(eviction)));
         vec![evict, Action::normal(events::STOPPED, message)]
     }
@@ -267,5 +296,6 @@ impl Scene<'_> {
 /// Whether it is not queued because it was put on hold while a cluster had it.
 fn is_kept_out(workload: &Workload) -> bool {
     let requeued = condition(workload, conditions::REQUEUED);
-    requeued.is_some_and(|it| it.status == conditions::FALSE && it.reason == quota_reserved::ON_HOLD)
+    requeued
+        .is_some_and(|it| it.status == conditions::FALSE && it.reason == quota_reserved::ON_HOLD)
 }

@@ -39,7 +39,8 @@ impl Reconciler {
             return;
         }
         let maker_of = |part: &Arc<Object>| self.maker_of(&change.key, &part.value());
-        let (before, after) = (change.old.as_ref().and_then(maker_of), change.new.as_ref().and_then(maker_of));
+        let (before, after) =
+            (change.old.as_ref().and_then(maker_of), change.new.as_ref().and_then(maker_of));
         if is_pod {
             self.index.part(&change.key, before.as_ref(), after.as_ref());
         }
@@ -63,9 +64,13 @@ impl Reconciler {
         serving: &'static dyn Serving,
     ) -> Outcome {
         let Some(makers) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
-        let Some(pods) = self.ctx.stores.job(Pod.id().group, Pod.id().kind) else { return Outcome::Done };
+        let Some(pods) = self.ctx.stores.job(Pod.id().group, Pod.id().kind) else {
+            return Outcome::Done;
+        };
         let parts = self.index.parts(key);
-        let parts = parts.iter().filter_map(|part| Some(Arc::unwrap_or_clone(pods.store.by_key(part)?.value())));
+        let parts = parts
+            .iter()
+            .filter_map(|part| Some(Arc::unwrap_or_clone(pods.store.by_key(part)?.value())));
         let parts: Vec<Value> = parts.collect();
         let maker = makers.store.by_key(&key.key);
         let plan = match maker.as_deref() {
@@ -98,12 +103,23 @@ impl Reconciler {
     }
 
     fn is_maker_managed(&self, maker: &Value) -> bool {
-        let queued = !meta::queue_name(maker).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
-        queued && lookup::is_managed_namespace(&self.ctx.stores, &self.managed_namespaces, meta::namespace(maker))
+        let queued =
+            !meta::queue_name(maker).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
+        queued
+            && lookup::is_managed_namespace(
+                &self.ctx.stores,
+                &self.managed_namespaces,
+                meta::namespace(maker),
+            )
     }
 
     /// Whether a job of ours rules what makes pods, where that matters; none: nobody can tell at the moment.
-    async fn is_maker_ruled(&self, key: &JobKey, kind: &dyn JobKind, maker: &Value) -> Option<bool> {
+    async fn is_maker_ruled(
+        &self,
+        key: &JobKey,
+        kind: &dyn JobKind,
+        maker: &Value,
+    ) -> Option<bool> {
         if !self.is_maker_managed(maker) || !asks_for_owners(kind, maker, true) {
             return Some(false);
         }
@@ -150,7 +166,8 @@ impl Reconciler {
         };
         // Where its pods only wait, no update has to be helped along.
         let elsewhere = ctx.role == Role::Hub
-            && (lookup::multi_kueue_check(&ctx.stores, namespace, meta::queue_name(maker)).is_some()
+            && (lookup::multi_kueue_check(&ctx.stores, namespace, meta::queue_name(maker))
+                .is_some()
                 || facts.workloads.iter().any(|workload| was_dispatched(workload)));
         let outdated = |pod: &Value| {
             if elsewhere {

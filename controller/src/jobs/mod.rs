@@ -44,7 +44,9 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{BuildOptions, Held, JobKind, KindId, elastic, kind_for, kind_of_owner, meta, same_copy},
+    jobs::{
+        BuildOptions, Held, JobKind, KindId, elastic, kind_for, kind_of_owner, meta, same_copy,
+    },
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -86,7 +88,9 @@ pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Resu
         ctx,
     });
     reconciler.subscribe();
-    let looks = work::run(reconciler.queue.clone(), CONCURRENCY, shutdown.clone(), |key| reconciler.look(key));
+    let looks = work::run(reconciler.queue.clone(), CONCURRENCY, shutdown.clone(), |key| {
+        reconciler.look(key)
+    });
     tokio::join!(looks, reconciler.follow_leadership(&shutdown));
     Ok(())
 }
@@ -94,7 +98,10 @@ pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Resu
 /// The members of a group, as events name them.
 fn members(kind: &dyn JobKind, group: &Object, resource: &ApiResource) -> Vec<ObjectReference> {
     let members = kind.members(&group.value()).to_vec();
-    members.into_iter().filter_map(|member| Some(Object::new(member).ok()?.object_ref(resource))).collect()
+    members
+        .into_iter()
+        .filter_map(|member| Some(Object::new(member).ok()?.object_ref(resource)))
+        .collect()
 }
 
 /// When PodsReady is first reported: well before the time-out, and at once where the next admission waits for it.
@@ -138,7 +145,9 @@ impl Reconciler {
         let this = self.clone();
         self.ctx.stores.workloads.subscribe(move |change| {
             this.tell_checks(change);
-            for job in this.index.workload(&change.key, change.old.as_deref(), change.new.as_deref()) {
+            for job in
+                this.index.workload(&change.key, change.old.as_deref(), change.new.as_deref())
+            {
                 this.queue.add(job);
             }
         });
@@ -153,7 +162,8 @@ impl Reconciler {
         let jobs = self.index.object(kind, &change.key, before.as_deref(), after.as_deref());
         let alone = JobKey::new(kind, change.key.clone());
         if jobs.contains(&alone) {
-            let is_alone = after.is_some_and(|object| JobKey::of(kind, &change.key, &object) == alone);
+            let is_alone =
+                after.is_some_and(|object| JobKey::of(kind, &change.key, &object) == alone);
             self.note_ready(kind, &alone, new.filter(|_| is_alone));
         } else if !self.index.owned(&alone).is_empty() {
             // It has joined a group, and has a workload of its own from before.
@@ -167,7 +177,9 @@ impl Reconciler {
         let Some(object) = change.new.as_ref().or(change.old.as_ref()) else { return false };
         let Some(owner) = meta::controller_of(&object.head()) else { return false };
         let maker = kind_of_owner(&owner.api_version, &owner.kind);
-        let depends = |maker: &&dyn JobKind| maker.dependencies().iter().any(|it| it.group == group && it.kind == kind);
+        let depends = |maker: &&dyn JobKind| {
+            maker.dependencies().iter().any(|it| it.group == group && it.kind == kind)
+        };
         let Some(maker) = maker.filter(depends) else { return false };
         self.queue.add(JobKey::new(maker, Key::new(&change.key.namespace, &owner.name)));
         true
@@ -183,7 +195,9 @@ impl Reconciler {
             }
             let depends = |job: &Object| {
                 kind.depends_on(&job.value()).is_some_and(|needed| {
-                    of_kind(&needed.kind) && *needed.namespace == *changed.namespace && *needed.name == *changed.name
+                    of_kind(&needed.kind)
+                        && *needed.namespace == *changed.namespace
+                        && *needed.name == *changed.name
                 })
             };
             for job in jobs.store.all().into_iter().filter(|job| depends(job)) {
@@ -252,11 +266,15 @@ impl Reconciler {
             return self.look_at_maker(&key, kind, serving).await;
         }
         let object = jobs.store.by_key(&key.key).filter(|_| !key.composed);
-        if let Some(member) = object.filter(|object| JobKey::of(kind, &key.key, &object.value()) != key) {
+        if let Some(member) =
+            object.filter(|object| JobKey::of(kind, &key.key, &object.value()) != key)
+        {
             // It has joined a group, which is looked at instead.
             self.index.forget(&key);
             let decision = group::left_behind(kind, &member.value(), &self.owned(&key));
-            return self.act(&Target { key: &key, jobs, kind, job: Some(&*member) }, decision).await;
+            return self
+                .act(&Target { key: &key, jobs, kind, job: Some(&*member) }, decision)
+                .await;
         }
         let job = self.job(kind, jobs, &key);
         if key.composed {
@@ -318,7 +336,13 @@ impl Reconciler {
                 }
                 PerformError::Refused { .. } => {
                     tracing::warn!(job = ?key, %error, "write refused");
-                    publish(&self.ctx, target, true, events::ERR_WORKLOAD_COMPOSE, error.to_string());
+                    publish(
+                        &self.ctx,
+                        target,
+                        true,
+                        events::ERR_WORKLOAD_COMPOSE,
+                        error.to_string(),
+                    );
                     return Outcome::Again(AFTER_REFUSAL);
                 }
                 PerformError::Failed(_) => tracing::warn!(job = ?key, %error, "write failed"),
@@ -353,12 +377,18 @@ impl Reconciler {
         let (namespace, queue) = (meta::namespace(value), meta::queue_name(value));
         let prebuilt = match meta::prebuilt_workload_name(value) {
             // A group has the workload of its name.
-            "" if key.composed => ctx.stores.workloads.by_key(&key.key).map_or(Prebuilt::NotNamed, Prebuilt::Found),
+            "" if key.composed => {
+                ctx.stores.workloads.by_key(&key.key).map_or(Prebuilt::NotNamed, Prebuilt::Found)
+            }
             "" => Prebuilt::NotNamed,
-            name => ctx.stores.workloads.get(namespace, name).map_or(Prebuilt::Missing, Prebuilt::Found),
+            name => {
+                ctx.stores.workloads.get(namespace, name).map_or(Prebuilt::Missing, Prebuilt::Found)
+            }
         };
         let copy = match &prebuilt {
-            Prebuilt::Found(workload) if key.composed || same_copy(kind.id(), value, workload) => Some(workload),
+            Prebuilt::Found(workload) if key.composed || same_copy(kind.id(), value, workload) => {
+                Some(workload)
+            }
             _ => None,
         };
         if ctx.config.waits_for_pods_ready() {
@@ -407,14 +437,26 @@ impl Reconciler {
     }
 
     fn owned(&self, key: &JobKey) -> Vec<Arc<Workload>> {
-        self.index.owned(key).iter().filter_map(|workload| self.ctx.stores.workloads.by_key(workload)).collect()
+        self.index
+            .owned(key)
+            .iter()
+            .filter_map(|workload| self.ctx.stores.workloads.by_key(workload))
+            .collect()
     }
 
     /// A live read before workloads are finished because their job is gone.
-    async fn confirm_gone(&self, target: &Target<'_>, workloads: &[Arc<Workload>]) -> Result<bool, kube::Error> {
-        let owners = workloads.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
-        let uids: Vec<String> =
-            owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect();
+    async fn confirm_gone(
+        &self,
+        target: &Target<'_>,
+        workloads: &[Arc<Workload>],
+    ) -> Result<bool, kube::Error> {
+        let owners = workloads
+            .iter()
+            .flat_map(|workload| workload.metadata.owner_references.iter().flatten());
+        let uids: Vec<String> = owners
+            .filter(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid.clone())
+            .collect();
         if uids.is_empty() {
             return Ok(true);
         }
@@ -422,7 +464,11 @@ impl Reconciler {
     }
 
     /// When to reconcile a job again that is being deleted and of which pods run. They are deleted if its Workload is evicted.
-    async fn wait_while_deleted(&self, target: &Target<'_>, workloads: &[Arc<Workload>]) -> Option<Outcome> {
+    async fn wait_while_deleted(
+        &self,
+        target: &Target<'_>,
+        workloads: &[Arc<Workload>],
+    ) -> Option<Outcome> {
         let job = target.job?.value();
         let kind = target.kind;
         if !meta::is_deleting(&job) || kind.is_composed(&job) || kind.cleans_up(&job) {
@@ -458,15 +504,21 @@ impl Reconciler {
 
     /// Whether jobs like this one are managed where it is, if it has a queue.
     fn is_managed(&self, kind: &dyn JobKind, job: &Value) -> bool {
-        lookup::is_managed_namespace(&self.ctx.stores, &self.managed_namespaces, meta::namespace(job))
-            && !lookup::is_implied(&self.ctx.config, kind, job)
+        lookup::is_managed_namespace(
+            &self.ctx.stores,
+            &self.managed_namespaces,
+            meta::namespace(job),
+        ) && !lookup::is_implied(&self.ctx.config, kind, job)
     }
 
     /// How the topmost job of ours above this one stands. Whether there is one above a pod was settled at its creation.
     async fn ancestor(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Object>) -> Ancestor {
         let job = &*job.map(Object::value).unwrap_or_default();
-        let queued = !meta::queue_name(job).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
-        let asks = kind.held() != Held::Gated && asks_for_owners(kind, job, queued) && self.is_managed(kind, job);
+        let queued =
+            !meta::queue_name(job).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
+        let asks = kind.held() != Held::Gated
+            && asks_for_owners(kind, job, queued)
+            && self.is_managed(kind, job);
         if !asks {
             return Ancestor::None;
         }
@@ -496,18 +548,36 @@ impl Reconciler {
 
     /// Tells a waiting job what the checks of its workload say.
     fn tell_checks(&self, change: &Change<Workload>) {
-        let Some(note) = change.new.as_ref().and_then(|new| checks::news(change.old.as_deref(), new)) else { return };
-        let Some(key) = change.new.as_deref().and_then(JobKey::owner_of).filter(|_| self.ctx.leading()) else { return };
-        let Some((jobs, kind)) = self.ctx.stores.job(key.group, key.kind).zip(kind_for(key.group, key.kind)) else {
+        let Some(note) =
+            change.new.as_ref().and_then(|new| checks::news(change.old.as_deref(), new))
+        else {
             return;
         };
-        let Some(job) = self.job(kind, jobs, &key).filter(|job| kind.is_suspended(&job.value())) else { return };
+        let Some(key) =
+            change.new.as_deref().and_then(JobKey::owner_of).filter(|_| self.ctx.leading())
+        else {
+            return;
+        };
+        let Some((jobs, kind)) =
+            self.ctx.stores.job(key.group, key.kind).zip(kind_for(key.group, key.kind))
+        else {
+            return;
+        };
+        let Some(job) = self.job(kind, jobs, &key).filter(|job| kind.is_suspended(&job.value()))
+        else {
+            return;
+        };
         let told = match key.composed {
             true => members(kind, &job, &jobs.resource),
             false => vec![job.object_ref(&jobs.resource)],
         };
         for one in told {
-            self.ctx.events.publish(one, EventType::Normal, events::UPDATED_ADMISSION_CHECK, note.clone());
+            self.ctx.events.publish(
+                one,
+                EventType::Normal,
+                events::UPDATED_ADMISSION_CHECK,
+                note.clone(),
+            );
         }
     }
 }

@@ -30,7 +30,12 @@ use crate::{context::Context, object::Object, stores::Stores, write::answered};
 
 /// The topmost job above an object that is queued, or any job where all are; by what is watched, and by what `read` has of
 /// the others.
-fn climb(stores: &Stores, config: &Configuration, object: &Value, read: impl Fn(&Controller) -> Option<Found>) -> Top {
+fn climb(
+    stores: &Stores,
+    config: &Configuration,
+    object: &Value,
+    read: impl Fn(&Controller) -> Option<Found>,
+) -> Top {
     let all = config.manage_jobs_without_queue_name;
     let find = |owner: &Controller| find(stores, config, meta::namespace(object), owner, &read);
     ancestor::top(object, find, |parent| all || !meta::queue_name(parent).is_empty())
@@ -115,7 +120,8 @@ async fn ask(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result
     }
     let replica_sets = || ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "ReplicaSet"));
     let kind = kind_of_owner(&owner.api_version, &owner.kind);
-    let is_watched = kind.is_some_and(|kind| ctx.stores.job(kind.id().group, kind.id().kind).is_some());
+    let is_watched =
+        kind.is_some_and(|kind| ctx.stores.job(kind.id().group, kind.id().kind).is_some());
     let resource = kind.map_or_else(replica_sets, |kind: &dyn JobKind| kind.id().api_resource());
     let api = Api::<Object>::namespaced_with(ctx.client.clone(), namespace, &resource);
     let read = if is_watched {
@@ -126,7 +132,10 @@ async fn ask(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result
     };
     let forbidden = matches!(&read, Err(kube::Error::Api(status)) if status.is_forbidden());
     if ctx.stores.owners.is_forbidden_now(owner, forbidden) {
-        tracing::warn!(kind = owner.kind, "owners of this kind may not be read: jobs above them are not seen");
+        tracing::warn!(
+            kind = owner.kind,
+            "owners of this kind may not be read: jobs above them are not seen"
+        );
     }
     let found = match read {
         Ok(found) => found.map(Arc::new),
@@ -190,10 +199,16 @@ mod tests {
     }
 
     /// Climbs from the object, and reads of `cluster` what is not known.
-    fn climb((stores, config): &(Stores, Configuration), object: &Value, cluster: &[Value]) -> (String, usize) {
+    fn climb(
+        (stores, config): &(Stores, Configuration),
+        object: &Value,
+        cluster: &[Value],
+    ) -> (String, usize) {
         let mut read: Vec<(Controller, Found)> = Vec::new();
         loop {
-            let known = |owner: &Controller| read.iter().find(|(it, _)| it == owner).map(|(_, found)| found.clone());
+            let known = |owner: &Controller| {
+                read.iter().find(|(it, _)| it == owner).map(|(_, found)| found.clone())
+            };
             match super::climb(stores, config, object, known) {
                 Top::Unread(owner) => {
                     let found = cluster.iter().find(|it| meta::name(it) == owner.name);
@@ -234,15 +249,28 @@ mod tests {
                 object("Pod", "pod", Some(("apps/v1", "ReplicaSet", "rs")), ""),
                 vec![
                     object("ReplicaSet", "rs", Some(("apps/v1", "Deployment", "web")), ""),
-                    object("Deployment", "web", Some(("workload.codeflare.dev/v1beta2", "AppWrapper", "top")), ""),
+                    object(
+                        "Deployment",
+                        "web",
+                        Some(("workload.codeflare.dev/v1beta2", "AppWrapper", "top")),
+                        "",
+                    ),
                     object("AppWrapper", "top", None, "lq"),
                 ],
             ),
         ];
         for (sentence, frameworks, pod, cluster) in chains {
             let stores = stores(&frameworks);
-            assert_eq!(climb(&stores, &pod, &cluster), ("top".to_owned(), cluster.len()), "{sentence}");
-            assert_eq!(climb(&stores, &pod, &cluster[..cluster.len() - 1]).0, "none", "{sentence}, once it is gone");
+            assert_eq!(
+                climb(&stores, &pod, &cluster),
+                ("top".to_owned(), cluster.len()),
+                "{sentence}"
+            );
+            assert_eq!(
+                climb(&stores, &pod, &cluster[..cluster.len() - 1]).0,
+                "none",
+                "{sentence}, once it is gone"
+            );
         }
     }
 
@@ -255,7 +283,8 @@ mod tests {
         let server = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             let accept = format!("{:?}", request.headers().get("accept"));
-            let what = if accept.contains("PartialObjectMetadata") { " by its metadata" } else { "" };
+            let what =
+                if accept.contains("PartialObjectMetadata") { " by its metadata" } else { "" };
             log.lock().unwrap().push(format!("{name}{what}"));
             let (status, body) = match answers.iter().find(|(it, ..)| *it == name) {
                 Some((_, 200, object)) => (200, object.clone()),
@@ -289,7 +318,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_owner_is_asked_for_once_however_many_it_owns_and_of_what_is_not_watched_the_metadata_is_enough() {
+    async fn an_owner_is_asked_for_once_however_many_it_owns_and_of_what_is_not_watched_the_metadata_is_enough()
+     {
         let mut set = object("JobSet", "set", Some(("example.com/v1", "Farm", "farm")), "lq");
         set["apiVersion"] = json!("jobset.x-k8s.io/v1alpha2");
         let owner = Some(("jobset.x-k8s.io/v1alpha2", "JobSet", "set"));
@@ -302,7 +332,8 @@ mod tests {
         assert_eq!(asked.lock().unwrap().as_slice(), ["set by its metadata"]);
 
         // Of one that is watched the watch is about to have all.
-        let (ctx, asked) = context(&["batch/job", "jobset.x-k8s.io/jobset"], vec![("set", 200, set)]);
+        let (ctx, asked) =
+            context(&["batch/job", "jobset.x-k8s.io/jobset"], vec![("set", 200, set)]);
         assert!(is_ruled(&ctx, &owned_by("a")).await.unwrap());
         assert!(matches!(known_top(&ctx, &owned_by("a")), Top::Unread(_)));
         assert_eq!(asked.lock().unwrap().as_slice(), ["set"]);
@@ -328,7 +359,8 @@ mod tests {
     fn what_the_caches_know_is_not_read_and_a_queue_counts_at_enabled_kinds_only() {
         let known = stores(&["ray.io/rayjob", "pod"]);
         let top = object("RayJob", "top", None, "lq");
-        let cluster = object("RayCluster", "cluster", Some(("ray.io/v1", "RayJob", "top")), "other");
+        let cluster =
+            object("RayCluster", "cluster", Some(("ray.io/v1", "RayJob", "top")), "other");
         let pod = object("Pod", "pod", Some(("ray.io/v1", "RayCluster", "cluster")), "");
         known.0.job("ray.io", "RayJob").unwrap().store.insert(Object::new(top.clone()).unwrap());
         assert_eq!(climb(&known, &pod, std::slice::from_ref(&cluster)), ("top".to_owned(), 1));
@@ -338,7 +370,11 @@ mod tests {
         other["metadata"]["uid"] = json!("another");
         let known = stores(&["ray.io/rayjob", "pod"]);
         known.0.job("ray.io", "RayJob").unwrap().store.insert(Object::new(other.clone()).unwrap());
-        assert_eq!(climb(&known, &pod, &[cluster, other]), ("none".to_owned(), 2), "of that name is another now");
+        assert_eq!(
+            climb(&known, &pod, &[cluster, other]),
+            ("none".to_owned(), 2),
+            "of that name is another now"
+        );
     }
 
     #[test]

@@ -25,8 +25,8 @@ use crate::{
     object::Object,
     stores::JobStore,
     workload::{
-        self, WriteError, admitted_by, condition, has_reservation, is_admitted, is_finished, patch_metadata,
-        patch_status,
+        self, WriteError, admitted_by, condition, has_reservation, is_admitted, is_finished,
+        patch_metadata, patch_status,
     },
     write::answered,
 };
@@ -79,9 +79,14 @@ impl From<WriteError> for PerformError {
 /// API server, comes as 500. 403 and 404 (of a namespace) may pass.
 fn refusal(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
-    let too_large = ["request is too large", "larger than max"].iter().any(|text| status.message.contains(text));
+    let too_large = ["request is too large", "larger than max"]
+        .iter()
+        .any(|text| status.message.contains(text));
     if too_large {
-        return Some(format!("it is too large to be stored, make the job smaller: {}", status.message));
+        return Some(format!(
+            "it is too large to be stored, make the job smaller: {}",
+            status.message
+        ));
     }
     matches!(status.code, 400 | 413 | 422).then(|| status.message.clone())
 }
@@ -108,17 +113,29 @@ pub(super) async fn perform(
                     delete_one(ctx, target, &job.value()).await?;
                 }
             }
-            Action::Terminate { members, why } => terminate(ctx, target, &members, why.as_ref()).await?,
+            Action::Terminate { members, why } => {
+                terminate(ctx, target, &members, why.as_ref()).await?
+            }
             Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
-            Action::TellMembers { members, reason, note } => tell(ctx, target, &members, reason, &note),
-            Action::TellWorkload { workload, reason, note } => ctx.events.normal(&*workload, reason, note),
+            Action::TellMembers { members, reason, note } => {
+                tell(ctx, target, &members, reason, &note)
+            }
+            Action::TellWorkload { workload, reason, note } => {
+                ctx.events.normal(&*workload, reason, note)
+            }
         }
     }
     Ok(())
 }
 
 /// Publishes an event about the job.
-pub(super) fn publish(ctx: &Context, target: &Target<'_>, warning: bool, reason: &str, note: String) {
+pub(super) fn publish(
+    ctx: &Context,
+    target: &Target<'_>,
+    warning: bool,
+    reason: &str,
+    note: String,
+) {
     let Some(job) = target.job else { return };
     let type_ = if warning { EventType::Warning } else { EventType::Normal };
     ctx.events.publish(job.object_ref(&target.jobs.resource), type_, reason, note);
@@ -127,12 +144,20 @@ pub(super) fn publish(ctx: &Context, target: &Target<'_>, warning: bool, reason:
 /// Publishes a Normal event about each of these members of the job.
 fn tell(ctx: &Context, target: &Target<'_>, members: &[Value], reason: &str, note: &str) {
     for member in members.iter().filter_map(|member| Object::new(member.clone()).ok()) {
-        ctx.events.publish(member.object_ref(&target.jobs.resource), EventType::Normal, reason, note.to_owned());
+        ctx.events.publish(
+            member.object_ref(&target.jobs.resource),
+            EventType::Normal,
+            reason,
+            note.to_owned(),
+        );
     }
 }
 
 fn params() -> PatchParams {
-    PatchParams { field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()),
+        ..PatchParams::default()
+    }
 }
 
 fn job_api(ctx: &Context, resource: &ApiResource, namespace: &str) -> Api<Object> {
@@ -140,11 +165,17 @@ fn job_api(ctx: &Context, resource: &ApiResource, namespace: &str) -> Api<Object
 }
 
 /// Whether the job is really gone, asked of the server: the watches of jobs and of workloads may be apart by a moment.
-pub(super) async fn is_gone(ctx: &Context, target: &Target<'_>, uids: &[String]) -> Result<bool, kube::Error> {
+pub(super) async fn is_gone(
+    ctx: &Context,
+    target: &Target<'_>,
+    uids: &[String],
+) -> Result<bool, kube::Error> {
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
     let found = answered(api.get_opt(&target.key.key.name)).await?;
     // What is watched by its label is gone for us when it has lost it.
-    let lost = |job: &Value| target.kind.held() == Held::Gated && meta::label(job, names::MANAGED) != Some("true");
+    let lost = |job: &Value| {
+        target.kind.held() == Held::Gated && meta::label(job, names::MANAGED) != Some("true")
+    };
     let same = |job: &Object| uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref());
     Ok(found.is_none_or(|job| !same(&job) || lost(&job.value())))
 }
@@ -165,7 +196,10 @@ async fn patch_job(
     });
     all(pairs.map(async |(now, wanted, patch)| {
         patch_one(ctx, target, meta::name(now), patch, status).await?;
-        if target.kind.held() == Held::Gated && target.kind.is_suspended(now) && !target.kind.is_suspended(wanted) {
+        if target.kind.held() == Held::Gated
+            && target.kind.is_suspended(now)
+            && !target.kind.is_suspended(wanted)
+        {
             measure_ungated(ctx, index, target);
         }
         Ok::<(), PerformError>(())
@@ -175,12 +209,19 @@ async fn patch_job(
 
 /// Notes how long after the admission of its workload a pod was let go.
 fn measure_ungated(ctx: &Context, index: &Index, target: &Target<'_>) {
-    let owned = index.owned(target.key).into_iter().filter_map(|key| ctx.stores.workloads.by_key(&key));
+    let owned =
+        index.owned(target.key).into_iter().filter_map(|key| ctx.stores.workloads.by_key(&key));
     for workload in owned.filter(|workload| is_admitted(workload)) {
-        let admitted = condition(&workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
+        let admitted = condition(&workload, conditions::ADMITTED)
+            .map(|admitted| admitted.last_transition_time.0);
         if let (Some(cluster_queue), Some(admitted)) = (admitted_by(&workload), admitted) {
             let after = since(ctx.clock.now(), admitted);
-            ctx.metrics.ungated(names::ADMISSION_SCHEDULING_GATE, cluster_queue, target.key.composed, after);
+            ctx.metrics.ungated(
+                names::ADMISSION_SCHEDULING_GATE,
+                cluster_queue,
+                target.key.composed,
+                after,
+            );
         }
     }
 }
@@ -259,7 +300,8 @@ async fn mark(
     // Conditions are merged by their types.
     let patch = json!({"metadata": {"uid": meta::uid(pod)}, "status": {"conditions": [condition]}});
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
-    let marked = answered(api.patch_status(meta::name(pod), &params(), &Patch::Strategic(&patch))).await;
+    let marked =
+        answered(api.patch_status(meta::name(pod), &params(), &Patch::Strategic(&patch))).await;
     ctx.metrics.wrote("job_status", marked.is_ok());
     match marked.map_err(WriteError::from) {
         Ok(_) | Err(WriteError::Gone) => Ok(()),
@@ -272,7 +314,8 @@ async fn delete_one(ctx: &Context, target: &Target<'_>, job: &Value) -> Result<(
         return Err(WriteError::NotLeading.into());
     }
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
-    let preconditions = Preconditions { uid: Some(meta::uid(job).to_owned()), resource_version: None };
+    let preconditions =
+        Preconditions { uid: Some(meta::uid(job).to_owned()), resource_version: None };
     let params = DeleteParams::background().preconditions(preconditions);
     let deleted = answered(api.delete(meta::name(job), &params)).await;
     ctx.metrics.wrote("job", deleted.is_ok());
@@ -294,12 +337,18 @@ fn job_patch(job: &Value, wanted: &Value, status: bool) -> Option<Value> {
     Some(patch)
 }
 
-async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Workload) -> Result<(), PerformError> {
+async fn create(
+    ctx: &Context,
+    index: &Index,
+    target: &Target<'_>,
+    workload: &Workload,
+) -> Result<(), PerformError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading.into());
     }
     let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &target.key.key.namespace);
-    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
+    let params =
+        PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     let created = answered(api.create(&params, workload)).await;
     ctx.metrics.wrote("workload", created.is_ok());
     match created {
@@ -320,10 +369,15 @@ async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Wo
 fn measure_created(ctx: &Context, target: &Target<'_>, workload: &Workload) {
     let value = target.job.map(Object::value);
     let job = value.as_deref().and_then(|job| target.kind.members(job).first());
-    let fresh = job.filter(|job| job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default() <= 1);
+    let fresh = job.filter(|job| {
+        job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default() <= 1
+    });
     let created = fresh.and_then(|job| meta::time_at(job, "/metadata/creationTimestamp"));
-    if let Some(created) = created.filter(|_| ctx.config.enabled("MetricForWorkloadCreationLatency")) {
-        ctx.metrics.workload_created(target.kind.id().kind, since(workload::created(workload), created));
+    if let Some(created) =
+        created.filter(|_| ctx.config.enabled("MetricForWorkloadCreationLatency"))
+    {
+        ctx.metrics
+            .workload_created(target.kind.id().kind, since(workload::created(workload), created));
     }
 }
 
@@ -349,8 +403,10 @@ async fn delete(ctx: &Context, workload: &std::sync::Arc<Workload>) -> Result<()
     if !ctx.leading() {
         return Err(WriteError::NotLeading.into());
     }
-    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
-    let preconditions = Preconditions { uid: workload.metadata.uid.clone(), resource_version: None };
+    let api: Api<Workload> =
+        Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    let preconditions =
+        Preconditions { uid: workload.metadata.uid.clone(), resource_version: None };
     let params = DeleteParams::background().preconditions(preconditions);
     let deleted = answered(api.delete(&workload.name_any(), &params)).await;
     ctx.metrics.wrote("workload", deleted.is_ok());

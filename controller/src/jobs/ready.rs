@@ -61,7 +61,12 @@ impl ReadyJobs {
     }
 
     /// What is to be counted of a workload whose pods are ready for the first time since its admission.
-    pub(super) fn first(&self, key: &JobKey, workload: &Workload, now: Timestamp) -> Option<Readiness> {
+    pub(super) fn first(
+        &self,
+        key: &JobKey,
+        workload: &Workload,
+        now: Timestamp,
+    ) -> Option<Readiness> {
         let admission = starting(workload)?;
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = jobs.get_mut(key).filter(|entry| entry.since.is_some())?;
@@ -71,7 +76,10 @@ impl ReadyJobs {
         }
         let admitted = admission.0;
         entry.counted = Some(admission);
-        Some(Readiness { queued: since(now, queued_since(workload)), admitted: since(now, admitted) })
+        Some(Readiness {
+            queued: since(now, queued_since(workload)),
+            admitted: since(now, admitted),
+        })
     }
 }
 
@@ -81,7 +89,8 @@ fn starting(workload: &Workload) -> Option<Admission> {
         || is_evicted(workload)
         || is_finished(workload)
         || variants::parent_of(workload).is_some()
-        || condition(workload, conditions::PODS_READY).is_some_and(|it| it.reason != pods_ready::WAIT_FOR_START)
+        || condition(workload, conditions::PODS_READY)
+            .is_some_and(|it| it.reason != pods_ready::WAIT_FOR_START)
     {
         return None;
     }
@@ -107,12 +116,14 @@ mod tests {
     fn admitted() -> tests::TestWorkload {
         tests::job().workload().admitted().edit(|workload| {
             let created = tests::now() - jiff::SignedDuration::from_secs(90);
-            workload.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+            workload.metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
         })
     }
 
     #[test]
-    fn the_time_until_pods_are_ready_is_counted_once_for_each_admission_and_when_they_are_seen_ready() {
+    fn the_time_until_pods_are_ready_is_counted_once_for_each_admission_and_when_they_are_seen_ready()
+     {
         let (jobs, start) = (ReadyJobs::default(), Instant::now());
         let key = JobKey::new(&BatchJob, Key::new("ns", "train"));
         let workload = Arc::new(admitted().0);
@@ -127,7 +138,8 @@ mod tests {
         assert_eq!(jobs.ready_for(&key, start + Duration::from_secs(7)), Duration::from_secs(2));
         let again = admitted().edit(|workload| {
             for condition in &mut workload.status.as_mut().unwrap().conditions {
-                condition.last_transition_time.0 = tests::now() - jiff::SignedDuration::from_secs(10);
+                condition.last_transition_time.0 =
+                    tests::now() - jiff::SignedDuration::from_secs(10);
             }
         });
         assert_eq!(first(&again.0), readiness([90, 10]), "admitted once more");
@@ -154,7 +166,11 @@ mod tests {
             let jobs = ReadyJobs::default();
             let key = JobKey::new(&BatchJob, Key::new("ns", "train"));
             jobs.note(&key, Some(true), Instant::now());
-            assert_eq!(jobs.first(&key, &workload.0, tests::now()).is_some(), want, "a workload that {sentence}");
+            assert_eq!(
+                jobs.first(&key, &workload.0, tests::now()).is_some(),
+                want,
+                "a workload that {sentence}"
+            );
         }
     }
 }

@@ -16,7 +16,9 @@ impl Case<'_> {
     pub(super) fn reclaimable(&self, workload: &Workload) -> Vec<ReclaimablePod> {
         let status = workload.status.as_ref();
         let first = || {
-            let attempt = status.and_then(|status| status.dispatch.as_ref()).map_or(0, |dispatch| dispatch.attempt);
+            let attempt = status
+                .and_then(|status| status.dispatch.as_ref())
+                .map_or(0, |dispatch| dispatch.attempt);
             attempt <= 1 && status.is_some_and(|status| status.cluster_name.is_some())
         };
         if self.runs_elsewhere(workload) && !first() {
@@ -34,7 +36,8 @@ impl Case<'_> {
     /// The job, with as many pods as it runs with: one that runs elsewhere with fewer than it asks for does not say so here.
     fn as_it_runs(&self, workload: &Workload) -> Cow<'_, Value> {
         let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-        let sized = admission.filter(|_| self.is_handed_over()).and_then(|it| sized_pod_sets(workload, it));
+        let sized =
+            admission.filter(|_| self.is_handed_over()).and_then(|it| sized_pod_sets(workload, it));
         let Some(pod_sets) = sized else { return Cow::Borrowed(self.job) };
         let mut job = self.job.clone();
         self.kind.shrink(&mut job, &pod_sets);
@@ -42,15 +45,25 @@ impl Case<'_> {
     }
 
     /// Notes pods whose quota is not needed any more, where that is wanted.
-    pub(super) fn reclaim(&self, workload: &Arc<Workload>, pods: Vec<ReclaimablePod>) -> Option<Action> {
+    pub(super) fn reclaim(
+        &self,
+        workload: &Arc<Workload>,
+        pods: Vec<ReclaimablePod>,
+    ) -> Option<Action> {
         edit::reclaimable_pods(workload, pods, self.now).filter(|_| self.facts.reclaims)
     }
 }
 
 /// Of a job that runs with fewer pods than it asked for, quota is counted from what it asked for: what it did not get is
 /// not needed either.
-fn beside_those_not_admitted(workload: &Workload, sizes: &[PodSet], reclaimable: &mut [ReclaimablePod]) {
-    let count_in = |sets: &[PodSet], name: &str| sets.iter().find(|it| it.name == name).map_or(0, |it| it.count);
+fn beside_those_not_admitted(
+    workload: &Workload,
+    sizes: &[PodSet],
+    reclaimable: &mut [ReclaimablePod],
+) {
+    let count_in = |sets: &[PodSet], name: &str| {
+        sets.iter().find(|it| it.name == name).map_or(0, |it| it.count)
+    };
     for pods in reclaimable.iter_mut().filter(|pods| pods.count > 0) {
         let asked = count_in(&workload.spec.pod_sets, &pods.name);
         let missing = asked.saturating_sub(count_in(sizes, &pods.name)).max(0);

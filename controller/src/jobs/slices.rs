@@ -52,15 +52,22 @@ struct Chain {
 impl Chain {
     /// `live` in the order in which they were made.
     fn of(live: &[Arc<Workload>], case: &Case<'_>) -> Self {
-        let superseded = |old: &Workload| live.iter().any(|new| holds(case, new) && replaces(new, old));
+        let superseded =
+            |old: &Workload| live.iter().any(|new| holds(case, new) && replaces(new, old));
         let holder = live.iter().rev().find(|it| holds(case, it) && !superseded(it)).cloned();
         let waits = |it: &&Arc<Workload>| !holds(case, it) && !is_evicted(it);
         let (pending, alone) = match &holder {
-            Some(holder) => (live.iter().filter(waits).find(|it| replaces(it, holder)).cloned(), None),
+            Some(holder) => {
+                (live.iter().filter(waits).find(|it| replaces(it, holder)).cloned(), None)
+            }
             None => (None, live.last().cloned()),
         };
         let kept = [&holder, &pending, &alone].into_iter().flatten().cloned().collect::<Vec<_>>();
-        let rest = live.iter().filter(|it| !kept.iter().any(|kept| Arc::ptr_eq(kept, it))).cloned().collect();
+        let rest = live
+            .iter()
+            .filter(|it| !kept.iter().any(|kept| Arc::ptr_eq(kept, it)))
+            .cloned()
+            .collect();
         Self { holder, pending, alone, rest }
     }
 }
@@ -68,8 +75,13 @@ impl Chain {
 /// Whether the pods of the job run by the quota of this workload. Of a job that a hub sends to other clusters, one that has
 /// quota and was never sent anywhere has not taken over from the one before it.
 fn holds(case: &Case<'_>, workload: &Workload) -> bool {
-    let was_sent =
-        || workload.status.as_ref().and_then(|status| status.dispatch.as_ref()).is_some_and(|it| it.attempt > 0);
+    let was_sent = || {
+        workload
+            .status
+            .as_ref()
+            .and_then(|status| status.dispatch.as_ref())
+            .is_some_and(|it| it.attempt > 0)
+    };
     has_reservation(workload) && (!case.is_sent() || was_sent())
 }
 
@@ -84,7 +96,8 @@ pub(super) enum Slices {
 /// Brings the workloads of an elastic job in step with it.
 pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     let act = |actions: Vec<Action>| Slices::Ensured(Ensured::Act(Decision::act(actions)));
-    let (over, live): (Vec<_>, Vec<_>) = elastic::in_order(known(case)).into_iter().partition(|it| is_finished(it));
+    let (over, live): (Vec<_>, Vec<_>) =
+        elastic::in_order(known(case)).into_iter().partition(|it| is_finished(it));
     let to_go = over.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
     let let_go: Vec<Action> = to_go.filter_map(edit::drop_finalizer).collect();
     if !let_go.is_empty() {
@@ -156,7 +169,9 @@ fn without_any(case: &Case<'_>, over: &[Arc<Workload>]) -> Slices {
     }
     let replaced = over.last().filter(|_| last.is_none() && runs(case));
     let message = "Missing Workload; restoring pod templates according to the last one";
-    match replaced.and_then(|it| case.stop(Some(it), termination_target::NO_MATCHING_WORKLOAD, message)) {
+    match replaced
+        .and_then(|it| case.stop(Some(it), termination_target::NO_MATCHING_WORKLOAD, message))
+    {
         Some(stop) => Slices::Ensured(Ensured::Act(stop)),
         None => Slices::One(last.into_iter().collect()),
     }
@@ -172,7 +187,8 @@ fn marked(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
     if case.kind.is_suspended(case.job) {
         return Some(Decision::act([Action::edit(workload, elastic::mark_first)]));
     }
-    let message = "The Workload does not say that the job is elastic, so its pods would wait for ever";
+    let message =
+        "The Workload does not say that the job is elastic, so its pods would wait for ever";
     case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message)
 }
 
@@ -206,7 +222,12 @@ fn runs(case: &Case<'_>) -> bool {
 }
 
 /// What a growing job grows to has its counts, as long as it waits.
-fn grows_to(case: &Case<'_>, holder: &Arc<Workload>, pending: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
+fn grows_to(
+    case: &Case<'_>,
+    holder: &Arc<Workload>,
+    pending: &Arc<Workload>,
+    pod_sets: &[PodSet],
+) -> Ensured {
     if pending.metadata.deletion_timestamp.is_some() {
         // Somebody deleted it: it is made anew.
         return Ensured::Act(Decision::act(edit::drop_finalizer(pending)));
@@ -242,7 +263,9 @@ fn keeps(case: &Case<'_>, holder: Arc<Workload>, pod_sets: &[PodSet]) -> Slices 
         // Also of a job that is about to start: it keeps its quota.
         Size::Smaller => {
             let wanted = resized(&holder.spec.pod_sets, pod_sets);
-            Ensured::Act(Decision::act([Action::edit(&holder, |workload| workload.spec.pod_sets = wanted)]))
+            Ensured::Act(Decision::act([Action::edit(&holder, |workload| {
+                workload.spec.pod_sets = wanted
+            })]))
         }
         Size::Same if runs(case) => keep_in_step(case, &holder, pod_sets),
         Size::Same | Size::Larger | Size::Incomparable => return Slices::One(vec![holder]),
@@ -276,11 +299,16 @@ fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
 
 /// What there is to say about the pods of a job; `pod_sets` are those of an elastic one. Of the pods of a growing job as
 /// many count as the workload does: that others are not ready yet is not said.
-pub(super) fn pods_ready(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Option<&[PodSet]>) -> PodsReady {
+pub(super) fn pods_ready(
+    case: &Case<'_>,
+    workload: &Arc<Workload>,
+    pod_sets: Option<&[PodSet]>,
+) -> PodsReady {
     let Some(delay) = &case.facts.pods_ready else { return PodsReady::Said };
     let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
     let is_of_its_size = pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same);
-    let ready = if is_of_its_size { kind.pods_ready(job) } else { kind.pods_ready_of(job, counted) };
+    let ready =
+        if is_of_its_size { kind.pods_ready(job) } else { kind.pods_ready_of(job, counted) };
     edit::pods_ready(workload, ready, delay, case.now)
 }
 
@@ -305,7 +333,8 @@ pub(super) fn reclaimable(
     of_job: Vec<ReclaimablePod>,
 ) -> Vec<ReclaimablePod> {
     let of_workload = |mut pods: ReclaimablePod| {
-        let count = |sets: &[PodSet]| sets.iter().find(|set| set.name == pods.name).map(|set| set.count);
+        let count =
+            |sets: &[PodSet]| sets.iter().find(|set| set.name == pods.name).map(|set| set.count);
         if let (Some(now), Some(counted)) = (count(pod_sets), count(&workload.spec.pod_sets)) {
             pods.count = counted.saturating_sub(now.saturating_sub(pods.count));
         }

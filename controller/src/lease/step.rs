@@ -17,7 +17,11 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+        Self {
+            lease: Duration::from_secs(15),
+            renew: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
     }
 }
 
@@ -76,7 +80,13 @@ pub struct State {
 
 impl State {
     /// What to do about the Lease as it was read at `now`.
-    pub fn step(&mut self, observed: Option<Observed>, identity: &str, timing: Timing, now: Instant) -> Action {
+    pub fn step(
+        &mut self,
+        observed: Option<Observed>,
+        identity: &str,
+        timing: Timing,
+        now: Instant,
+    ) -> Action {
         let Some(observed) = observed else {
             self.seen = None;
             self.renewed = None;
@@ -127,7 +137,8 @@ impl State {
 
     /// Stops leading if the last renewal is too old. Returns whether it did.
     pub fn expire(&mut self, timing: Timing, now: Instant) -> bool {
-        let expired = self.renewed.is_some_and(|sent| now.saturating_duration_since(sent) >= timing.renew);
+        let expired =
+            self.renewed.is_some_and(|sent| now.saturating_duration_since(sent) >= timing.renew);
         if expired {
             self.renewed = None;
             self.unsure = true;
@@ -137,12 +148,15 @@ impl State {
 
     /// How long one attempt may take.
     pub fn patience(&self, timing: Timing, now: Instant) -> Duration {
-        self.renewed.map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now))
+        self.renewed
+            .map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now))
     }
 
     /// How long to wait before the next attempt.
     pub fn pause(&self, timing: Timing, now: Instant) -> Duration {
-        self.renewed.map_or(timing.retry, |sent| timing.retry.min((sent + timing.renew).saturating_duration_since(now)))
+        self.renewed.map_or(timing.retry, |sent| {
+            timing.retry.min((sent + timing.renew).saturating_duration_since(now))
+        })
     }
 
     /// Whether it leads, as far as it knows.
@@ -157,7 +171,12 @@ impl State {
 
     /// Both, for others to act on.
     pub fn leadership(&self) -> Leadership {
-        Leadership { leading: self.leading(), unsure: self.unsure, begun: self.begun, epoch: self.epoch }
+        Leadership {
+            leading: self.leading(),
+            unsure: self.unsure,
+            begun: self.begun,
+            epoch: self.epoch,
+        }
     }
 }
 
@@ -167,11 +186,19 @@ mod tests {
 
     use super::*;
 
-    const T: Timing =
-        Timing { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+    const T: Timing = Timing {
+        lease: Duration::from_secs(15),
+        renew: Duration::from_secs(10),
+        retry: Duration::from_secs(2),
+    };
 
     fn lease(version: u64, holder: &str, transitions: u64) -> Observed {
-        Observed { version: version.to_string(), holder: holder.into(), duration: Some(T.lease), transitions }
+        Observed {
+            version: version.to_string(),
+            holder: holder.into(),
+            duration: Some(T.lease),
+            transitions,
+        }
     }
 
     /// The second of a read, and the version, holder and transitions that it showed.
@@ -214,9 +241,11 @@ mod tests {
         let mut actions = Vec::new();
         for (second, read) in reads {
             let now = start + Duration::from_secs(*second);
-            let read = read.map(|(version, holder, transitions)| lease(version, holder, transitions));
-            let (version, transitions) =
-                read.as_ref().map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
+            let read =
+                read.map(|(version, holder, transitions)| lease(version, holder, transitions));
+            let (version, transitions) = read
+                .as_ref()
+                .map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
             let action = state.step(read, "me", T, now);
             match action {
                 Action::Wait => (),
@@ -260,10 +289,16 @@ mod tests {
         if let Some((holder, transitions)) = read {
             state.step(Some(lease(1, holder, transitions)), "me", T, later);
         }
-        assert_eq!(state.leadership(), Leadership { leading: false, unsure, begun: 1, epoch: seen });
+        assert_eq!(
+            state.leadership(),
+            Leadership { leading: false, unsure, begun: 1, epoch: seen }
+        );
         state.won(lease(2, "me", seen + 1), later);
         let begun = if unsure { 1 } else { 2 };
-        assert_eq!(state.leadership(), Leadership { leading: true, unsure: false, begun, epoch: seen + 1 });
+        assert_eq!(
+            state.leadership(),
+            Leadership { leading: true, unsure: false, begun, epoch: seen + 1 }
+        );
     }
 
     #[test]

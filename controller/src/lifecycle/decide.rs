@@ -120,7 +120,8 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
         Phase::Admitted | Phase::Finished => (),
     }
     // A check may reject it while it is being evicted, or later: nothing would queue it again.
-    let rejected = subject.spec.is_active() && !facts.parent && checks::rejected(&mut plan, &mut edit);
+    let rejected =
+        subject.spec.is_active() && !facts.parent && checks::rejected(&mut plan, &mut edit);
     let goes = rejected && !workload::is_evicted(subject);
     if workload::has_reservation(subject) && subject.spec.is_active() && !goes {
         reserved::look(&mut plan, &mut edit, subject, facts, rules, now);
@@ -133,7 +134,12 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
 
 /// Whether our finalizer keeps it.
 fn held(subject: &Workload) -> bool {
-    subject.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::RESOURCE_IN_USE)
+    subject
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == names::RESOURCE_IN_USE)
 }
 
 /// Workloads without an owner that had one, or that are being deleted, end here.
@@ -202,9 +208,10 @@ fn deactivated(plan: &mut Plan, edit: &mut Edit, subject: &Workload) {
         }
         return;
     }
-    let (cause, message) = target.map_or((String::new(), "The workload is deactivated".to_owned()), |target| {
-        (target.reason, format!("The workload is deactivated due to {}", target.message))
-    });
+    let (cause, message) = target
+        .map_or((String::new(), "The workload is deactivated".to_owned()), |target| {
+            (target.reason, format!("The workload is deactivated due to {}", target.message))
+        });
     plan.evict(subject, edit, Eviction { reason: reasons::evicted::DEACTIVATED, cause, message });
 }
 

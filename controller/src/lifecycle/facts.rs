@@ -47,7 +47,8 @@ impl Rules {
             base: seconds(wait.requeuing_strategy.backoff_base_seconds),
             max: seconds(wait.requeuing_strategy.backoff_max_seconds),
         };
-        let keep_finished = config.object_retention_policies.workloads.after_finished.map(GoDuration::std);
+        let keep_finished =
+            config.object_retention_policies.workloads.after_finished.map(GoDuration::std);
         Self {
             keep_finished,
             reasons: Reasons::of(config),
@@ -105,12 +106,15 @@ impl Facts {
         let local_queue = ctx.stores.local_queues.get(namespace, workload::queue_name(subject));
         let behind = local_queue.as_ref().and_then(|queue| queue.spec.cluster_queue.clone());
         let cluster_queue_name = workload::admitted_by(subject).map(str::to_owned).or(behind);
-        let cluster_queue = cluster_queue_name.as_deref().and_then(|name| ctx.stores.cluster_queues.get("", name));
+        let cluster_queue =
+            cluster_queue_name.as_deref().and_then(|name| ctx.stores.cluster_queues.get("", name));
         // Before the engine has looked at it once nothing is wrong with it.
         let view = cluster_queue_name.as_deref().and_then(|name| views.cluster_queue(name));
         let cluster_queue_active = view.is_none_or(|view| view.inactive.is_empty());
-        let owner_gone = subject.metadata.deletion_timestamp.is_some() && owner_gone(ctx, namespace, subject);
-        let dispatching_checks = cluster_queue.as_deref().map(|queue| dispatching(ctx, queue)).unwrap_or_default();
+        let owner_gone =
+            subject.metadata.deletion_timestamp.is_some() && owner_gone(ctx, namespace, subject);
+        let dispatching_checks =
+            cluster_queue.as_deref().map(|queue| dispatching(ctx, queue)).unwrap_or_default();
         let families = ctx.config.enabled(variants::FEATURE_GATE);
         Self {
             local_queue,
@@ -128,10 +132,12 @@ impl Facts {
 }
 
 fn dispatching(ctx: &Context, queue: &ClusterQueue) -> BTreeSet<String> {
-    let rules = queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    let rules =
+        queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
     let ours = |name: &&String| {
         let check = ctx.stores.admission_checks.get("", name);
-        ctx.role == Role::Hub && check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+        ctx.role == Role::Hub
+            && check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
     };
     rules.map(|rule| &rule.name).filter(ours).cloned().collect()
 }
@@ -139,7 +145,9 @@ fn dispatching(ctx: &Context, queue: &ClusterQueue) -> BTreeSet<String> {
 /// Whether the job that controls it was of a kind that we watch and is not there any more.
 fn owner_gone(ctx: &Context, namespace: &str, subject: &Workload) -> bool {
     let owners = subject.metadata.owner_references.iter().flatten();
-    let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else { return false };
+    let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else {
+        return false;
+    };
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     let Some(jobs) = ctx.stores.job(group, &owner.kind) else { return false };
     let job = jobs.store.get(namespace, &owner.name);

@@ -59,11 +59,15 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), Wr
         tell(ctx, subject, &current, told);
     }
     if plan.deactivate {
-        current = patch_metadata(ctx, &current, json!({"spec": {"active": false}}), "deactivate").await?;
+        current =
+            patch_metadata(ctx, &current, json!({"spec": {"active": false}}), "deactivate").await?;
     }
     if plan.release {
-        let kept: Vec<_> = current.finalizers().iter().filter(|name| *name != names::RESOURCE_IN_USE).collect();
-        current = patch_metadata(ctx, &current, json!({"metadata": {"finalizers": kept}}), "release").await?;
+        let kept: Vec<_> =
+            current.finalizers().iter().filter(|name| *name != names::RESOURCE_IN_USE).collect();
+        current =
+            patch_metadata(ctx, &current, json!({"metadata": {"finalizers": kept}}), "release")
+                .await?;
     }
     if plan.delete {
         delete(ctx, &current).await?;
@@ -76,9 +80,15 @@ fn tell(ctx: &Context, before: &Workload, workload: &Workload, told: Told) {
     match told {
         Told::Event { warning: true, reason, note } => ctx.events.warning(workload, reason, note),
         Told::Event { warning: false, reason, note } => ctx.events.normal(workload, reason, note),
-        Told::Evicted { cluster_queue, evicted } => ctx.tell_evicted(before, workload, &cluster_queue, &evicted),
+        Told::Evicted { cluster_queue, evicted } => {
+            ctx.tell_evicted(before, workload, &cluster_queue, &evicted)
+        }
         Told::Admitted { cluster_queue, waited, reserved_for } => {
-            ctx.events.normal(workload, events::ADMITTED, admitted_note(&cluster_queue, reserved_for));
+            ctx.events.normal(
+                workload,
+                events::ADMITTED,
+                admitted_note(&cluster_queue, reserved_for),
+            );
             ctx.count_admitted(workload, &cluster_queue, waited, Some(reserved_for));
         }
     }

@@ -29,7 +29,8 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
     cluster_queues(ctx, queue);
     for jobs in &ctx.stores.jobs {
         // A job that is gone may leave a workload behind that waits for us to let it go.
-        let (queue, workloads, counted) = (queue.clone(), ctx.stores.workloads.clone(), ctx.clone());
+        let (queue, workloads, counted) =
+            (queue.clone(), ctx.stores.workloads.clone(), ctx.clone());
         let kind = kind_for(&jobs.resource.group, &jobs.resource.kind);
         jobs.store.subscribe(move |change| {
             if let (Some(kind), Some(old), Some(new)) = (kind, &change.old, &change.new) {
@@ -41,7 +42,11 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
                 workload.metadata.deletion_timestamp.is_some()
                     && workload.owner_references().iter().any(|owner| owner.uid == uid)
             };
-            for workload in workloads.in_namespace(&change.key.namespace).iter().filter(|workload| owned(workload)) {
+            for workload in workloads
+                .in_namespace(&change.key.namespace)
+                .iter()
+                .filter(|workload| owned(workload))
+            {
                 queue.add(Key::of(&**workload));
             }
         });
@@ -49,7 +54,8 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
 }
 
 fn workloads(ctx: &Arc<Context>, queue: &Queue<Key>) {
-    let (queue, counted, families) = (queue.clone(), ctx.clone(), ctx.config.enabled(variants::FEATURE_GATE));
+    let (queue, counted, families) =
+        (queue.clone(), ctx.clone(), ctx.config.enabled(variants::FEATURE_GATE));
     ctx.stores.workloads.subscribe(move |change| {
         // Of a workload with variants it alone is counted.
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -69,9 +75,12 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
         return;
     }
     let (before, after) = (workload::phase(old), workload::phase(new));
-    let at = |type_: &str| workload::condition(new, type_).map(|condition| condition.last_transition_time.0);
-    let by_job = workload::condition(new, conditions::FINISHED)
-        .is_some_and(|it| matches!(it.reason.as_str(), reasons::finished::SUCCEEDED | reasons::finished::FAILED));
+    let at = |type_: &str| {
+        workload::condition(new, type_).map(|condition| condition.last_transition_time.0)
+    };
+    let by_job = workload::condition(new, conditions::FINISHED).is_some_and(|it| {
+        matches!(it.reason.as_str(), reasons::finished::SUCCEEDED | reasons::finished::FAILED)
+    });
     if after == Phase::Finished && before != Phase::Finished && !(by_job && is_copy(new)) {
         let ran = at(conditions::FINISHED).and_then(|end| ran_until(new, end));
         ctx.metrics.finished(new, workload::admitted_by(new).unwrap_or_default(), ran);
@@ -94,7 +103,9 @@ fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Object, new: &Object) {
         return;
     }
     let named = ctx.stores.workloads.get(meta::namespace(new), meta::prebuilt_workload_name(new));
-    let Some(copy) = named.filter(|it| same_copy(kind.id(), new, it) && workload::phase(it) == Phase::Admitted) else {
+    let Some(copy) =
+        named.filter(|it| same_copy(kind.id(), new, it) && workload::phase(it) == Phase::Admitted)
+    else {
         return;
     };
     let ran = ran_until(&copy, ctx.clock.now());
@@ -103,16 +114,19 @@ fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Object, new: &Object) {
 
 /// How long a workload was admitted, all times together; none where it never was.
 fn ran_until(workload: &Workload, end: Timestamp) -> Option<Duration> {
-    let admitted = workload::condition(workload, conditions::ADMITTED).filter(|it| it.status == conditions::TRUE);
+    let admitted = workload::condition(workload, conditions::ADMITTED)
+        .filter(|it| it.status == conditions::TRUE);
     let last = admitted.map(|admitted| since(end, admitted.last_transition_time.0));
-    let before = workload.status.as_ref().and_then(|status| status.accumulated_past_execution_time_seconds);
+    let before =
+        workload.status.as_ref().and_then(|status| status.accumulated_past_execution_time_seconds);
     let before = before.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
     last.into_iter().chain(before).reduce(|sum, time| sum + time)
 }
 
 /// Whether no job owns the workload because a hub's agent made the two together.
 fn is_copy(workload: &Workload) -> bool {
-    let of_a_hub = workload.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::HUB_ID));
+    let of_a_hub =
+        workload.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::HUB_ID));
     of_a_hub && workload.owner_references().is_empty() && named_job(workload).is_some()
 }
 
@@ -123,7 +137,11 @@ fn local_queues(ctx: &Arc<Context>, queue: &Queue<Key>) {
             return;
         }
         let in_queue = |workload: &Workload| workload::queue_name(workload) == &*change.key.name;
-        for workload in workloads.in_namespace(&change.key.namespace).iter().filter(|workload| in_queue(workload)) {
+        for workload in workloads
+            .in_namespace(&change.key.namespace)
+            .iter()
+            .filter(|workload| in_queue(workload))
+        {
             queue.add(Key::of(&**workload));
         }
     });
@@ -167,21 +185,37 @@ fn cluster_queue_matters(change: &Change<ClusterQueue>) -> bool {
     }
 }
 
-fn add_of_cluster_queue(queue: &Queue<Key>, workloads: &Store<Workload>, local_queues: &Store<LocalQueue>, name: &str) {
+fn add_of_cluster_queue(
+    queue: &Queue<Key>,
+    workloads: &Store<Workload>,
+    local_queues: &Store<LocalQueue>,
+    name: &str,
+) {
     let behind = local_queues.filter(|local| local.spec.cluster_queue.as_deref() == Some(name));
-    let doors: std::collections::BTreeSet<Key> = behind.iter().map(|local| Key::of(&**local)).collect();
+    let doors: std::collections::BTreeSet<Key> =
+        behind.iter().map(|local| Key::of(&**local)).collect();
     let concerned = |workload: &Workload| {
-        let door = Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), workload::queue_name(workload));
+        let door = Key::new(
+            workload.metadata.namespace.as_deref().unwrap_or_default(),
+            workload::queue_name(workload),
+        );
         workload::admitted_by(workload) == Some(name) || doors.contains(&door)
     };
-    for workload in workloads.filter(|workload| !workload::is_finished(workload) && concerned(workload)) {
+    for workload in
+        workloads.filter(|workload| !workload::is_finished(workload) && concerned(workload))
+    {
         queue.add(Key::of(&*workload));
     }
 }
 
 /// A new leader looks at everything once.
-pub(super) async fn on_leadership(ctx: Arc<Context>, queue: Queue<Key>, shutdown: CancellationToken) {
-    let all = || ctx.stores.workloads.all().iter().for_each(|workload| queue.add(Key::of(&**workload)));
+pub(super) async fn on_leadership(
+    ctx: Arc<Context>,
+    queue: Queue<Key>,
+    shutdown: CancellationToken,
+) {
+    let all =
+        || ctx.stores.workloads.all().iter().for_each(|workload| queue.add(Key::of(&**workload)));
     ctx.each_term(&shutdown, all).await;
 }
 
@@ -216,14 +250,19 @@ mod tests {
     #[case::again(past(40, fixtures::workload("a").reserved("cq").admitted()), Some(140))]
     #[case::only_before(past(40, fixtures::workload("a")), Some(40))]
     fn all_admissions_are_added_up(#[case] workload: Workload, #[case] seconds: Option<u64>) {
-        let admitted = workload::condition(&workload, conditions::ADMITTED).map(|it| it.last_transition_time.0);
-        let end = admitted.unwrap_or_else(|| fixtures::at(0)).checked_add(Duration::from_secs(100)).unwrap();
+        let admitted = workload::condition(&workload, conditions::ADMITTED)
+            .map(|it| it.last_transition_time.0);
+        let end = admitted
+            .unwrap_or_else(|| fixtures::at(0))
+            .checked_add(Duration::from_secs(100))
+            .unwrap();
         assert_eq!(ran_until(&workload, end), seconds.map(Duration::from_secs));
     }
 
     fn past(seconds: i32, workload: Workload) -> Workload {
         workload.edit(|it| {
-            it.status.get_or_insert_default().accumulated_past_execution_time_seconds = Some(seconds);
+            it.status.get_or_insert_default().accumulated_past_execution_time_seconds =
+                Some(seconds);
         })
     }
 }

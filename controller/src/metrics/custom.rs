@@ -76,9 +76,13 @@ impl Custom {
             return None;
         }
         let mut counts: BTreeMap<String, BTreeMap<Labels, usize>> = BTreeMap::new();
-        for workload in self.stores.workloads.filter(|workload| is_admitted(workload) && !is_finished(workload)) {
+        for workload in
+            self.stores.workloads.filter(|workload| is_admitted(workload) && !is_finished(workload))
+        {
             // Of a workload with variants it alone is counted.
-            if let Some(queue) = admitted_by(&workload).filter(|_| variants::parent_of(&workload).is_none()) {
+            if let Some(queue) =
+                admitted_by(&workload).filter(|_| variants::parent_of(&workload).is_none())
+            {
                 let labels = values(&self.workload, Some(&workload.metadata));
                 *counts.entry(queue.to_owned()).or_default().entry(labels).or_default() += 1;
             }
@@ -89,7 +93,9 @@ impl Custom {
 
 /// The labels of an object. As in Kueue, one that is not there has them all, with nothing in them.
 fn values(labels: &[CustomLabel], object: Option<&ObjectMeta>) -> Labels {
-    let value = |label: &CustomLabel| object.map_or("", |it| label.value(&it.labels, &it.annotations)).to_owned();
+    let value = |label: &CustomLabel| {
+        object.map_or("", |it| label.value(&it.labels, &it.annotations)).to_owned()
+    };
     labels.iter().map(|label| (label.metric_name(), value(label))).collect()
 }
 
@@ -98,7 +104,9 @@ fn labelled(page: &str, of: impl Fn(&Subject) -> Labels) -> String {
     let mut out = String::with_capacity(page.len());
     for line in page.split_inclusive('\n') {
         let series = (!line.starts_with('#')).then(|| parse(line)).flatten();
-        let Some((subject, end)) = series.and_then(|(name, labels, end)| Some((subject(name, &labels)?, end))) else {
+        let Some((subject, end)) =
+            series.and_then(|(name, labels, end)| Some((subject(name, &labels)?, end)))
+        else {
             out.push_str(line);
             continue;
         };
@@ -164,9 +172,21 @@ mod tests {
         let local = || Some(Subject::LocalQueue { namespace: "ns".into(), name: "lq".into() });
         let cohort = || Some(Subject::Cohort("all".into()));
         for (sentence, line, expected) in [
-            ("a gauge", "kueue_pending_workloads{cluster_queue=\"cq\",status=\"active\"} 1.0\n", queue("cq")),
-            ("a bucket", "kueue_admission_wait_time_seconds_bucket{le=\"1.0\",cluster_queue=\"cq\"} 1\n", queue("cq")),
-            ("who preempts", "kueue_preempted_workloads_total{preempting_cluster_queue=\"cq\"} 1\n", queue("cq")),
+            (
+                "a gauge",
+                "kueue_pending_workloads{cluster_queue=\"cq\",status=\"active\"} 1.0\n",
+                queue("cq"),
+            ),
+            (
+                "a bucket",
+                "kueue_admission_wait_time_seconds_bucket{le=\"1.0\",cluster_queue=\"cq\"} 1\n",
+                queue("cq"),
+            ),
+            (
+                "who preempts",
+                "kueue_preempted_workloads_total{preempting_cluster_queue=\"cq\"} 1\n",
+                queue("cq"),
+            ),
             (
                 "a queue's Cohort",
                 "kueue_cluster_queue_nominal_quota{cohort=\"all\",cluster_queue=\"cq\"} 1\n",
@@ -177,21 +197,37 @@ mod tests {
                 "kueue_pod_scheduling_gate_removal_seconds_sum{name=\"g\",cluster_queue=\"cq\"} 1\n",
                 queue("cq"),
             ),
-            ("a LocalQueue", "kueue_local_queue_status{name=\"lq\",namespace=\"ns\",active=\"True\"} 1.0\n", local()),
+            (
+                "a LocalQueue",
+                "kueue_local_queue_status{name=\"lq\",namespace=\"ns\",active=\"True\"} 1.0\n",
+                local(),
+            ),
             (
                 "a LocalQueue's ClusterQueue",
                 "kueue_local_queue_unadmitted_workloads{name=\"lq\",namespace=\"ns\",cluster_queue=\"cq\"} 1.0\n",
                 local(),
             ),
-            ("a Cohort", "kueue_cohort_info{cohort=\"all\",parent_cohort=\"\",root_cohort=\"all\"} 1.0\n", cohort()),
+            (
+                "a Cohort",
+                "kueue_cohort_info{cohort=\"all\",parent_cohort=\"\",root_cohort=\"all\"} 1.0\n",
+                cohort(),
+            ),
             (
                 "a quote in a value",
                 "kueue_evicted_workloads_total{reason=\"a \\\"b\\\",c=\\\\\",cluster_queue=\"cq\"} 1\n",
                 queue("cq"),
             ),
             ("a cycle", "kueue_admission_attempts_total{result=\"success\"} 1\n", None),
-            ("a kind of jobs", "kueue_workload_creation_latency_seconds_count{job_kind=\"Job\"} 1\n", None),
-            ("a cluster", "multikueue_workloads_admitted_total{cluster_queue=\"cq\",cluster=\"east\"} 1\n", None),
+            (
+                "a kind of jobs",
+                "kueue_workload_creation_latency_seconds_count{job_kind=\"Job\"} 1\n",
+                None,
+            ),
+            (
+                "a cluster",
+                "multikueue_workloads_admitted_total{cluster_queue=\"cq\",cluster=\"east\"} 1\n",
+                None,
+            ),
             ("one of ours", "switchyard_cluster_connected{cluster=\"east\"} 1\n", None),
             ("no labels", "switchyard_breaker_open 0\n", None),
             ("help", "# HELP kueue_pending_workloads Pending {cluster_queue=\"cq\"}.\n", None),
@@ -202,14 +238,20 @@ mod tests {
                 vec![("custom_a".into(), "x".into())]
             });
             let with = line.replace("} ", ",custom_a=\"x\"} ");
-            assert_eq!(found, if expected.is_some() { with } else { line.to_owned() }, "{sentence}");
+            assert_eq!(
+                found,
+                if expected.is_some() { with } else { line.to_owned() },
+                "{sentence}"
+            );
         }
     }
 
     #[test]
     fn what_a_page_ends_in_stays_and_values_are_escaped() {
         let page = "# TYPE kueue_pending_workloads gauge\nkueue_pending_workloads{cluster_queue=\"cq\"} 1.0\n# EOF\n";
-        let with = labelled(page, |_| vec![("custom_a".into(), "x\\\"\n".into()), ("custom_b".into(), String::new())]);
+        let with = labelled(page, |_| {
+            vec![("custom_a".into(), "x\\\"\n".into()), ("custom_b".into(), String::new())]
+        });
         insta::assert_snapshot!(with, @r#"
         # TYPE kueue_pending_workloads gauge
         kueue_pending_workloads{cluster_queue="cq",custom_a="x\\\"\n",custom_b=""} 1.0
@@ -223,9 +265,12 @@ mod tests {
             metrics: {customLabels: [{name: team, trackedValues: [red]}]}\n\
             featureGates: {CustomMetricLabels: true}\n";
         let config = config::load(file).unwrap();
-        let labels: Vec<CustomLabel> = config.custom_labels(SourceKind::ClusterQueue).cloned().collect();
-        let of =
-            |value: &str| ObjectMeta { labels: Some([("team".into(), value.into())].into()), ..ObjectMeta::default() };
+        let labels: Vec<CustomLabel> =
+            config.custom_labels(SourceKind::ClusterQueue).cloned().collect();
+        let of = |value: &str| ObjectMeta {
+            labels: Some([("team".into(), value.into())].into()),
+            ..ObjectMeta::default()
+        };
         let told = |object: Option<&ObjectMeta>| values(&labels, object).remove(0);
         assert_eq!(told(Some(&of("red"))), ("custom_team".into(), "red".into()));
         assert_eq!(told(Some(&of("blue"))).1, "kueue.x-k8s.io/_UNTRACKED_VALUE_");

@@ -56,7 +56,13 @@ impl Families {
         self.add_with(name, help, (labels, custom::Labels::new()), value);
     }
 
-    fn add_with(&mut self, name: &'static str, help: &'static str, labels: (Labels, custom::Labels), value: f64) {
+    fn add_with(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: (Labels, custom::Labels),
+        value: f64,
+    ) {
         match self.0.iter_mut().find(|(known, ..)| *known == name) {
             Some((.., series)) => series.push((labels, value)),
             None => self.0.push((name, help, vec![(labels, value)])),
@@ -77,7 +83,12 @@ impl Collector for Gauges {
             };
             for (labels, count) in admitted {
                 let labels = (of_cluster_queue(&name, role), labels);
-                families.add_with("kueue_admitted_active_workloads", "Admitted workloads", labels, number(count));
+                families.add_with(
+                    "kueue_admitted_active_workloads",
+                    "Admitted workloads",
+                    labels,
+                    number(count),
+                );
             }
         }
         self.local_queues(&mut families, role);
@@ -95,7 +106,13 @@ impl Collector for Gauges {
 }
 
 impl Gauges {
-    fn cluster_queue(&self, families: &mut Families, name: &str, figures: &ClusterQueueFigures, role: &str) {
+    fn cluster_queue(
+        &self,
+        families: &mut Families,
+        name: &str,
+        figures: &ClusterQueueFigures,
+        role: &str,
+    ) {
         let queue = || of_cluster_queue(name, role);
         let with = |key: &'static str, value: &str| {
             let mut labels = queue();
@@ -148,7 +165,13 @@ impl Gauges {
         }
     }
 
-    fn cluster_queue_resources(&self, families: &mut Families, name: &str, figures: &ClusterQueueFigures, role: &str) {
+    fn cluster_queue_resources(
+        &self,
+        families: &mut Families,
+        name: &str,
+        figures: &ClusterQueueFigures,
+        role: &str,
+    ) {
         let spec = self.stores.cluster_queues.get("", name);
         let cohort = spec.and_then(|queue| queue.spec.cohort_name.clone()).unwrap_or_default();
         let labels = |flavor: &str, resource: &str| {
@@ -170,7 +193,11 @@ impl Gauges {
                 );
             }
         };
-        used("kueue_cluster_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
+        used(
+            "kueue_cluster_queue_resource_reservation",
+            "Reserved per flavor and resource",
+            &figures.reservation,
+        );
         used(
             "kueue_cluster_queue_resource_usage",
             "Used by admitted workloads per flavor and resource",
@@ -178,7 +205,9 @@ impl Gauges {
         );
         for quota in &figures.quota {
             let place = || labels(&quota.flavor, &quota.resource);
-            let limit = |limit: Option<Amount>| limit.map_or(f64::INFINITY, |limit| amount(&quota.resource, limit));
+            let limit = |limit: Option<Amount>| {
+                limit.map_or(f64::INFINITY, |limit| amount(&quota.resource, limit))
+            };
             let nominal = amount(&quota.resource, quota.nominal);
             families.add(
                 "kueue_cluster_queue_nominal_quota",
@@ -194,14 +223,27 @@ impl Gauges {
                 borrow,
             );
             let lend = limit(quota.lending_limit);
-            families.add("kueue_cluster_queue_lending_limit", "Lending limit, +Inf when unlimited", place(), lend);
+            families.add(
+                "kueue_cluster_queue_lending_limit",
+                "Lending limit, +Inf when unlimited",
+                place(),
+                lend,
+            );
         }
     }
 
     /// A LocalQueue's pending workloads that will be tried, and those that will not: parked ones, and all of a ClusterQueue
     /// that is not active. In a LocalQueue that is stopped, as in Kueue, nothing is queued.
-    fn pending(&self, key: &Key, figures: &LocalQueueFigures) -> Option<[(&'static str, usize); 2]> {
-        if figures.inactive.as_ref().is_some_and(|inactive| inactive.reason == reasons::local_queue::STOPPED) {
+    fn pending(
+        &self,
+        key: &Key,
+        figures: &LocalQueueFigures,
+    ) -> Option<[(&'static str, usize); 2]> {
+        if figures
+            .inactive
+            .as_ref()
+            .is_some_and(|inactive| inactive.reason == reasons::local_queue::STOPPED)
+        {
             return None;
         }
         let behind = self.views.cluster_queue(&figures.cluster_queue);
@@ -209,7 +251,10 @@ impl Gauges {
         let (pending, parked) = match &behind {
             None => (0, 0),
             Some(behind) if !behind.inactive.is_empty() => (figures.pending, figures.pending),
-            Some(behind) => (figures.pending, behind.parked.get(&of_queue).copied().unwrap_or(0).min(figures.pending)),
+            Some(behind) => (
+                figures.pending,
+                behind.parked.get(&of_queue).copied().unwrap_or(0).min(figures.pending),
+            ),
         };
         Some([("active", pending - parked), ("inadmissible", parked)])
     }
@@ -220,9 +265,13 @@ impl Gauges {
     }
 
     fn local_queues(&self, families: &mut Families, role: &str) {
-        for (key, figures) in self.views.local_queues().into_iter().filter(|(key, _)| self.shows(key)) {
+        for (key, figures) in
+            self.views.local_queues().into_iter().filter(|(key, _)| self.shows(key))
+        {
             let queue = of_local_queue(&key, role);
-            let with = |key: &'static str, value: &str| [queue.clone(), vec![(key, value.to_owned())]].concat();
+            let with = |key: &'static str, value: &str| {
+                [queue.clone(), vec![(key, value.to_owned())]].concat()
+            };
             for (status, count) in self.pending(&key, &figures).into_iter().flatten() {
                 families.add(
                     "kueue_local_queue_pending_workloads",
@@ -277,17 +326,34 @@ fn of_local_queue(key: &Key, role: &str) -> Labels {
 
 fn local_queue_quota(families: &mut Families, queue: &Labels, figures: &LocalQueueFigures) {
     let reserving = number(figures.reserving);
-    families.add("kueue_local_queue_reserving_active_workloads", "Workloads that hold quota", queue.clone(), reserving);
+    families.add(
+        "kueue_local_queue_reserving_active_workloads",
+        "Workloads that hold quota",
+        queue.clone(),
+        reserving,
+    );
     let admitted = number(figures.admitted);
-    families.add("kueue_local_queue_admitted_active_workloads", "Admitted workloads", queue.clone(), admitted);
+    families.add(
+        "kueue_local_queue_admitted_active_workloads",
+        "Admitted workloads",
+        queue.clone(),
+        admitted,
+    );
     let mut used = |metric, help, usage: &[ResourceUsage]| {
         for entry in usage {
             let mut labels = queue.clone();
-            labels.extend([("flavor", entry.flavor.to_string()), ("resource", entry.resource.to_string())]);
+            labels.extend([
+                ("flavor", entry.flavor.to_string()),
+                ("resource", entry.resource.to_string()),
+            ]);
             families.add(metric, help, labels, amount(&entry.resource, entry.total));
         }
     };
-    used("kueue_local_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
+    used(
+        "kueue_local_queue_resource_reservation",
+        "Reserved per flavor and resource",
+        &figures.reservation,
+    );
     used("kueue_local_queue_resource_usage", "Used by admitted workloads", &figures.usage);
 }
 

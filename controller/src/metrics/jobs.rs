@@ -40,8 +40,15 @@ impl Default for OfJobs {
 }
 
 impl OfJobs {
-    pub(super) fn created(&self, job_kind: &'static str, after: Duration, replica_role: &'static str) {
-        self.created.get_or_create(&CreationLabels { job_kind, replica_role }).observe(after.as_secs_f64());
+    pub(super) fn created(
+        &self,
+        job_kind: &'static str,
+        after: Duration,
+        replica_role: &'static str,
+    ) {
+        self.created
+            .get_or_create(&CreationLabels { job_kind, replica_role })
+            .observe(after.as_secs_f64());
     }
 
     pub(super) fn ungated(
@@ -51,7 +58,8 @@ impl OfJobs {
         after: Duration,
         replica_role: &'static str,
     ) {
-        let (cluster_queue, is_group) = (cluster_queue.to_owned(), if group { "true" } else { "false" });
+        let (cluster_queue, is_group) =
+            (cluster_queue.to_owned(), if group { "true" } else { "false" });
         let labels = UngatedLabels { name: gate, cluster_queue, is_group, replica_role };
         self.ungated.observe(&labels, after);
     }

@@ -45,7 +45,13 @@ pub(super) struct EvictedLabels {
 impl EvictedLabels {
     pub(super) fn new(queue: QueueLabels, reason: &str, cause: &str) -> Self {
         let QueueLabels { cluster_queue, priority_class, replica_role } = queue;
-        Self { cluster_queue, reason: reason.into(), underlying_cause: cause.into(), priority_class, replica_role }
+        Self {
+            cluster_queue,
+            reason: reason.into(),
+            underlying_cause: cause.into(),
+            priority_class,
+            replica_role,
+        }
     }
 }
 

@@ -106,8 +106,14 @@ where
         for counter in [quota_reserved, admitted, finished] {
             counter.remove(queue);
         }
-        let waits =
-            [quota_reserved_wait, admission_wait, checks_wait, ready_wait, admitted_until_ready, execution_time];
+        let waits = [
+            quota_reserved_wait,
+            admission_wait,
+            checks_wait,
+            ready_wait,
+            admitted_until_ready,
+            execution_time,
+        ];
         for wait in waits {
             wait.remove(queue);
         }
@@ -128,10 +134,22 @@ where
             registry.register(name, help, series.family());
         }
         let waits = [
-            ("quota_reserved_wait_time_seconds", "Time from queued to reserved", &self.quota_reserved_wait),
+            (
+                "quota_reserved_wait_time_seconds",
+                "Time from queued to reserved",
+                &self.quota_reserved_wait,
+            ),
             ("admission_wait_time_seconds", "Time from queued to admitted", &self.admission_wait),
-            ("admission_checks_wait_time_seconds", "Time from reserved to admitted", &self.checks_wait),
-            ("ready_wait_time_seconds", "Time from queued until all pods were ready", &self.ready_wait),
+            (
+                "admission_checks_wait_time_seconds",
+                "Time from reserved to admitted",
+                &self.checks_wait,
+            ),
+            (
+                "ready_wait_time_seconds",
+                "Time from queued until all pods were ready",
+                &self.ready_wait,
+            ),
             (
                 "admitted_until_ready_wait_time_seconds",
                 "Time from admitted until all pods were ready",

@@ -29,15 +29,21 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When the listener or TLS cannot be used.
-pub(crate) async fn run(ctx: Arc<Context>, endpoint: Endpoint, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    ctx: Arc<Context>,
+    endpoint: Endpoint,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let Endpoint { listener, certificates } = endpoint;
     listener.set_nonblocking(true).context("metrics listener")?;
     let listener = tokio::net::TcpListener::from_std(listener).context("metrics listener")?;
     let name = format!("metrics.{}.svc", ctx.namespace);
     let own = Identity::new(certificates.as_deref(), name, ctx.clock.now());
     let mut own = own.context("the certificate of the metrics")?;
-    let router = Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
-    let site = Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls_options(), router)?);
+    let router =
+        Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
+    let site =
+        Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls_options(), router)?);
     let renew = async {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;

@@ -25,7 +25,8 @@ impl Shown {
             return Ok(Self::None);
         }
         let Some(selector) = section.local_queue_selector.clone() else { return Ok(Self::All) };
-        let selector = Selector::try_from(selector).context("metrics.localQueueMetrics.localQueueSelector")?;
+        let selector =
+            Selector::try_from(selector).context("metrics.localQueueMetrics.localQueueSelector")?;
         Ok(Self::Matching(selector, queues.clone()))
     }
 
@@ -35,7 +36,10 @@ impl Shown {
             Self::None => false,
             Self::All => true,
             Self::Matching(selector, queues) => {
-                let labels = queues.by_key(queue).and_then(|queue| queue.metadata.labels.clone()).unwrap_or_default();
+                let labels = queues
+                    .by_key(queue)
+                    .and_then(|queue| queue.metadata.labels.clone())
+                    .unwrap_or_default();
                 selector.matches(&labels)
             }
         }
@@ -68,12 +72,18 @@ mod tests {
             ("none without the gate", "featureGates: {LocalQueueMetrics: false}", [false, false]),
             ("those with the labels", matching, [true, false]),
         ] {
-            let file = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{section}\n");
+            let file = format!(
+                "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{section}\n"
+            );
             let queues = Store::default();
             queues.insert(labelled("mine", "a"));
             queues.insert(labelled("other", "b"));
             let shown = Shown::new(&config::load(&file).unwrap(), &queues).unwrap();
-            assert_eq!(["mine", "other"].map(|name| shown.has(&Key::new("ns", name))), expected, "{sentence}");
+            assert_eq!(
+                ["mine", "other"].map(|name| shown.has(&Key::new("ns", name))),
+                expected,
+                "{sentence}"
+            );
         }
     }
 }

@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn trees_are_few() {
-        let all: Vec<_> = (0..3 * TREES).map(|number| Held::new(json!({"number": number}))).collect();
+        let all: Vec<_> =
+            (0..3 * TREES).map(|number| Held::new(json!({"number": number}))).collect();
         let trees = all.iter().filter(|held| held.lock().tree.is_some()).count();
         assert!(trees <= TREES);
         for (number, held) in all.iter().enumerate() {

@@ -134,7 +134,10 @@ mod tests {
                 refers(GROUP, "MultiKueueConfig", "config"),
                 "wrong kind \"MultiKueueConfig\", expecting \"ProvisioningRequestConfig\": bad parameters reference",
             ),
-            (refers(GROUP, KIND, "other"), "ProvisioningRequestConfig.kueue.x-k8s.io \"other\" not found"),
+            (
+                refers(GROUP, KIND, "other"),
+                "ProvisioningRequestConfig.kueue.x-k8s.io \"other\" not found",
+            ),
         ] {
             assert_eq!(said(&parameters, false), format!("False BadParametersRef: {message}"));
         }

@@ -10,7 +10,9 @@ use k8s_openapi::{
 use kube::{ResourceExt as _, core::PartialObjectMeta};
 use switchyard_api::{
     autoscaling::ProvisioningRequest,
-    v1beta2::{AdmissionCheckState, CheckState, ProvisioningRequestConfigSpec, Workload, WorkloadStatus},
+    v1beta2::{
+        AdmissionCheckState, CheckState, ProvisioningRequestConfigSpec, Workload, WorkloadStatus,
+    },
 };
 
 use super::{
@@ -46,7 +48,9 @@ pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan 
         return Plan { delete: facts.requests.clone(), ..Plan::default() };
     }
     let status = subject.status.as_ref().filter(|_| !evicted && workload::has_reservation(subject));
-    let Some(before) = status.filter(|status| status.admission.is_some()) else { return Plan::default() };
+    let Some(before) = status.filter(|status| status.admission.is_some()) else {
+        return Plan::default();
+    };
     let (mut plan, mut after, mut kept) = (Plan::default(), before.clone(), BTreeSet::new());
     for state in &mut after.admission_checks {
         let Some(config) = facts.checks.get(&state.name) else { continue };
@@ -71,7 +75,12 @@ pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan 
             ask(&mut plan, subject, facts, state, config, (&asked, latest));
         }
     }
-    plan.delete = facts.requests.iter().filter(|request| !kept.contains(&request.name_any())).cloned().collect();
+    plan.delete = facts
+        .requests
+        .iter()
+        .filter(|request| !kept.contains(&request.name_any()))
+        .cloned()
+        .collect();
     plan.status = (after != *before).then_some(after);
     plan
 }
@@ -92,7 +101,12 @@ fn latest<'a>(
 }
 
 /// Lets the state become `after`.
-fn turn(plan: &mut Plan, state: &mut AdmissionCheckState, mut after: AdmissionCheckState, now: Timestamp) {
+fn turn(
+    plan: &mut Plan,
+    state: &mut AdmissionCheckState,
+    mut after: AdmissionCheckState,
+    now: Timestamp,
+) {
     if after.state != state.state {
         after.last_transition_time = Time(whole_seconds(now));
         let (name, from, to) = (&after.name, state.state.as_str(), after.state.as_str());
@@ -106,11 +120,21 @@ fn turn(plan: &mut Plan, state: &mut AdmissionCheckState, mut after: AdmissionCh
 }
 
 /// Templates are the workload's until their request is there: so they are not left behind if it never is.
-fn hand_over(plan: &mut Plan, subject: &Workload, facts: &Facts, request: &Arc<ProvisioningRequest>) {
+fn hand_over(
+    plan: &mut Plan,
+    subject: &Workload,
+    facts: &Facts,
+    request: &Arc<ProvisioningRequest>,
+) {
     let Some(owner) = objects::controller(&**request) else { return };
-    let named = request.spec.pod_sets.iter().filter_map(|pods| facts.templates.get(&pods.pod_template_ref.name));
+    let named = request
+        .spec
+        .pod_sets
+        .iter()
+        .filter_map(|pods| facts.templates.get(&pods.pod_template_ref.name));
     let ours = |template: &&Arc<PartialObjectMeta<PodTemplate>>| {
-        workload_of(&***template).is_some_and(|owner| Some(&owner.uid) == subject.metadata.uid.as_ref())
+        workload_of(&***template)
+            .is_some_and(|owner| Some(&owner.uid) == subject.metadata.uid.as_ref())
     };
     plan.hand_over.extend(named.filter(ours).map(|template| (Key::of(&**template), owner.clone())));
 }

@@ -33,19 +33,32 @@ impl Facts {
         let namespace = subject.metadata.namespace.as_deref().unwrap_or_default();
         let stores = &ctx.stores;
         let keys = owned.of(subject);
-        let requests: Vec<_> = keys.iter().filter_map(|key| stores.provisioning_requests.by_key(key)).collect();
-        let named = requests.iter().flat_map(|request| &request.spec.pod_sets).map(|set| &set.pod_template_ref.name);
-        let templates = named.filter_map(|name| Some((name.clone(), stores.pod_templates.get(namespace, name)?)));
+        let requests: Vec<_> =
+            keys.iter().filter_map(|key| stores.provisioning_requests.by_key(key)).collect();
+        let named = requests
+            .iter()
+            .flat_map(|request| &request.spec.pod_sets)
+            .map(|set| &set.pod_template_ref.name);
+        let templates = named
+            .filter_map(|name| Some((name.clone(), stores.pod_templates.get(namespace, name)?)));
         let templates = templates.collect();
         let status = subject.status.as_ref();
-        let checks = status.into_iter().flat_map(|status| &status.admission_checks).filter_map(|state| {
-            let check = stores.admission_checks.get("", &state.name).filter(|check| is_ours(check))?;
-            Some((state.name.clone(), config_of(&check, &stores.provisioning_request_configs).ok()))
-        });
+        let checks =
+            status.into_iter().flat_map(|status| &status.admission_checks).filter_map(|state| {
+                let check =
+                    stores.admission_checks.get("", &state.name).filter(|check| is_ours(check))?;
+                Some((
+                    state.name.clone(),
+                    config_of(&check, &stores.provisioning_request_configs).ok(),
+                ))
+            });
         let assigned = status.and_then(|status| status.admission.as_ref()).into_iter();
-        let assigned = assigned.flat_map(|admission| &admission.pod_set_assignments).flat_map(|it| it.flavors.values());
-        let flavors =
-            assigned.filter_map(|name| Some((name.clone(), stores.resource_flavors.by_key(&Key::new("", name))?)));
+        let assigned = assigned
+            .flat_map(|admission| &admission.pod_set_assignments)
+            .flat_map(|it| it.flavors.values());
+        let flavors = assigned.filter_map(|name| {
+            Some((name.clone(), stores.resource_flavors.by_key(&Key::new("", name))?))
+        });
         Self {
             checks: checks.collect(),
             flavors: flavors.collect(),

@@ -6,11 +6,16 @@ use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Ow
 use kube::{Resource, ResourceExt as _, api::ObjectMeta};
 use serde_json::{Value, json};
 use switchyard_api::{
-    autoscaling::{PodTemplateReference, ProvisioningRequest, ProvisioningRequestSpec, RequestedPods},
+    autoscaling::{
+        PodTemplateReference, ProvisioningRequest, ProvisioningRequestSpec, RequestedPods,
+    },
     jobs::{JobError, PodSetInfo, meta},
     names,
     quantity::Exact,
-    v1beta2::{PodSet, PodSetAssignment, PodSetMergePolicy, ProvisioningRequestConfigSpec, ResourceFlavor, Workload},
+    v1beta2::{
+        PodSet, PodSetAssignment, PodSetMergePolicy, ProvisioningRequestConfigSpec, ResourceFlavor,
+        Workload,
+    },
 };
 
 use super::request_name;
@@ -34,7 +39,10 @@ pub(super) struct Creation {
 
 /// What a workload with quota asks for; nothing if none of its pods uses what is managed, or none was admitted.
 /// None when what it was given does not fit its pod sets.
-pub(super) fn asked<'a>(subject: &'a Workload, config: &ProvisioningRequestConfigSpec) -> Option<Vec<Asked<'a>>> {
+pub(super) fn asked<'a>(
+    subject: &'a Workload,
+    config: &ProvisioningRequestConfigSpec,
+) -> Option<Vec<Asked<'a>>> {
     let assignments = &subject.status.as_ref()?.admission.as_ref()?.pod_set_assignments;
     let mut all: Vec<Asked<'a>> = Vec::new();
     for pod_set in &subject.spec.pod_sets {
@@ -65,10 +73,14 @@ pub(super) fn is_current(
 ) -> bool {
     let wanted = parameters(subject, config);
     let same = |name: &String| request.spec.parameters.get(name) == wanted.get(name);
-    request.spec.provisioning_class_name == config.provisioning_class_name && config.parameters.keys().all(same)
+    request.spec.provisioning_class_name == config.provisioning_class_name
+        && config.parameters.keys().all(same)
 }
 
-fn parameters(subject: &Workload, config: &ProvisioningRequestConfigSpec) -> BTreeMap<String, String> {
+fn parameters(
+    subject: &Workload,
+    config: &ProvisioningRequestConfigSpec,
+) -> BTreeMap<String, String> {
     let mut parameters = config.parameters.clone();
     for (key, value) in subject.annotations() {
         if let Some(name) = key.strip_prefix(names::PROVISIONING_REQUEST_PREFIX) {
@@ -96,11 +108,20 @@ pub(super) fn creation(
     for pods in asked {
         let template = request_name::template(&name, &pods.pod_set.name);
         let made = pod_template(subject, &template, pods, flavors);
-        templates.push(made.map_err(|error| format!("Error creating PodTemplate {template:?}: {error}"))?);
-        pod_sets.push(RequestedPods { pod_template_ref: PodTemplateReference { name: template }, count: pods.count });
+        templates.push(
+            made.map_err(|error| format!("Error creating PodTemplate {template:?}: {error}"))?,
+        );
+        pod_sets.push(RequestedPods {
+            pod_template_ref: PodTemplateReference { name: template },
+            count: pods.count,
+        });
     }
     let provisioning_class_name = config.provisioning_class_name.clone();
-    let spec = ProvisioningRequestSpec { pod_sets, provisioning_class_name, parameters: parameters(subject, config) };
+    let spec = ProvisioningRequestSpec {
+        pod_sets,
+        provisioning_class_name,
+        parameters: parameters(subject, config),
+    };
     let request = ProvisioningRequest { metadata: metadata(subject, &name), spec, status: None };
     Ok(Creation { check: check.to_owned(), templates, request })
 }
@@ -117,7 +138,9 @@ fn metadata(subject: &Workload, name: &str) -> ObjectMeta {
 
 /// The reference that makes an object the controller of another.
 pub(super) fn controller<K: Resource<DynamicType = ()>>(owner: &K) -> Option<OwnerReference> {
-    owner.controller_owner_ref(&()).map(|it| OwnerReference { block_owner_deletion: Some(true), ..it })
+    owner
+        .controller_owner_ref(&())
+        .map(|it| OwnerReference { block_owner_deletion: Some(true), ..it })
 }
 
 fn pod_template(
@@ -147,7 +170,9 @@ fn limits_as_missing_requests(template: &mut Value) {
 }
 
 fn fill_requests(of: &mut Value) {
-    let Some(limits) = of.pointer("/resources/limits").and_then(Value::as_object).cloned() else { return };
+    let Some(limits) = of.pointer("/resources/limits").and_then(Value::as_object).cloned() else {
+        return;
+    };
     let Some(requests) = meta::object_mut(of, &["resources", "requests"]) else { return };
     for (resource, limit) in limits {
         requests.entry(resource).or_insert(limit);
@@ -157,17 +182,21 @@ fn fill_requests(of: &mut Value) {
 /// Whether a container of the pods names one of the resources, or none is asked for in particular.
 fn uses(pod_set: &PodSet, resources: &[String]) -> bool {
     let names = |container: &Value| {
-        let named = ["requests", "limits"].into_iter().filter_map(|kind| container.get("resources")?.get(kind));
+        let named = ["requests", "limits"]
+            .into_iter()
+            .filter_map(|kind| container.get("resources")?.get(kind));
         let mut named = named.filter_map(Value::as_object).flatten();
         named.any(|(resource, _)| resources.contains(resource))
     };
-    resources.is_empty() || containers(&pod_set.template.value()).any(|(_, container)| names(container))
+    resources.is_empty()
+        || containers(&pod_set.template.value()).any(|(_, container)| names(container))
 }
 
 /// The containers of a pod template, each with the list that it is in.
 fn containers(template: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     ["initContainers", "containers"].into_iter().flat_map(|list| {
-        let containers = template.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
+        let containers =
+            template.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
         containers.into_iter().flatten().map(move |container| (list, container))
     })
 }
@@ -179,7 +208,8 @@ fn are_alike(one: &PodSet, other: &PodSet, policy: PodSetMergePolicy) -> bool {
             let fields = ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"];
             let (one, other) = (one.template.value(), other.template.value());
             let same = |field: &str| {
-                let [one, other] = [&one, &other].map(|it| it.get("spec").and_then(|spec| spec.get(field)));
+                let [one, other] =
+                    [&one, &other].map(|it| it.get("spec").and_then(|spec| spec.get(field)));
                 one.filter(|value| !is_empty(value)) == other.filter(|value| !is_empty(value))
             };
             requests(&one) == requests(&other) && fields.into_iter().all(same)
@@ -197,7 +227,11 @@ fn is_empty(value: &Value) -> bool {
 fn requests(template: &Value) -> Vec<(&'static str, Requests)> {
     let of = |container: &Value| -> Requests {
         let requests = container.pointer("/resources/requests").and_then(Value::as_object);
-        requests.into_iter().flatten().map(|(resource, amount)| (resource.clone(), requested(amount))).collect()
+        requests
+            .into_iter()
+            .flatten()
+            .map(|(resource, amount)| (resource.clone(), requested(amount)))
+            .collect()
     };
     containers(template).map(|(list, container)| (list, of(container))).collect()
 }
@@ -213,5 +247,6 @@ enum Requested {
 
 fn requested(amount: &Value) -> Requested {
     let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
-    Exact::try_from(&Quantity(text.clone())).map_or(Requested::Other(text), |exact| Requested::Amount(exact.nanos()))
+    Exact::try_from(&Quantity(text.clone()))
+        .map_or(Requested::Other(text), |exact| Requested::Amount(exact.nanos()))
 }

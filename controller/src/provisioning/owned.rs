@@ -45,7 +45,9 @@ impl Owned {
 
 /// The workload that controls an object.
 pub(super) fn workload_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
-    controller_of(object).filter(|owner| owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/"))
+    controller_of(object).filter(|owner| {
+        owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/")
+    })
 }
 
 /// What controls an object.

@@ -70,12 +70,20 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
         }
     }
     for request in &plan.delete {
-        delete(ctx, &**request, Api::namespaced(ctx.client.clone(), &request.namespace().unwrap_or_default())).await?;
+        delete(
+            ctx,
+            &**request,
+            Api::namespaced(ctx.client.clone(), &request.namespace().unwrap_or_default()),
+        )
+        .await?;
     }
     for (key, owner) in plan.hand_over {
         let Some(template) = ctx.stores.pod_templates.by_key(&key) else { continue };
         let target = Target {
-            api: Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &key.namespace),
+            api: Api::<PartialObjectMeta<PodTemplate>>::namespaced(
+                ctx.client.clone(),
+                &key.namespace,
+            ),
             store: &ctx.stores.pod_templates,
             object: &*template,
             manager: names::PROVISIONING_REQUEST_CONTROLLER,
@@ -91,7 +99,8 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
     for creation in plan.create {
         match create(ctx, &creation).await {
             Ok(()) => {
-                let note = format!("Created ProvisioningRequest: {:?}", creation.request.name_any());
+                let note =
+                    format!("Created ProvisioningRequest: {:?}", creation.request.name_any());
                 ctx.events.normal(&current, events::PROVISIONING_REQUEST_CREATED, note);
             }
             Err(Failure::NotSeenYet) => outcome = outcome.at_latest(Some(UNTIL_SEEN)),
@@ -128,7 +137,10 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
             }
             // What is left of an earlier request of the same name may ask for another flavor.
             Some(stale) if was_handed_over(&*stale) => {
-                let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &namespace);
+                let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(
+                    ctx.client.clone(),
+                    &namespace,
+                );
                 delete(ctx, &*stale, api).await.map_err(Failure::Write)?;
             }
             // Somebody else's: the answer will say so.
@@ -159,10 +171,19 @@ async fn enforce_content(
 }
 
 fn params() -> PostParams {
-    PostParams { field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()), ..PostParams::default() }
+    PostParams {
+        field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()),
+        ..PostParams::default()
+    }
 }
 
-async fn post<K>(ctx: &Context, api: &Api<K>, object: &K, of: &Creation, kind: &'static str) -> Result<(), Failure>
+async fn post<K>(
+    ctx: &Context,
+    api: &Api<K>,
+    object: &K,
+    of: &Creation,
+    kind: &'static str,
+) -> Result<(), Failure>
 where
     K: Resource + Clone + Serialize + DeserializeOwned + Debug,
 {
@@ -178,11 +199,18 @@ where
     };
     if status.is_already_exists() {
         let found = answered(api.get_metadata_opt(&object.name_any())).await;
-        if found.map_err(|error| Failure::Write(error.into()))?.is_none_or(|found| same_owner(&found, &of.request)) {
+        if found
+            .map_err(|error| Failure::Write(error.into()))?
+            .is_none_or(|found| same_owner(&found, &of.request))
+        {
             return Err(Failure::NotSeenYet);
         }
     }
-    Err(Failure::Refused(format!("Error creating {kind} {:?}: {}", object.name_any(), status.message)))
+    Err(Failure::Refused(format!(
+        "Error creating {kind} {:?}: {}",
+        object.name_any(),
+        status.message
+    )))
 }
 
 /// Whether a request owns the template.
@@ -192,11 +220,17 @@ fn was_handed_over(template: &impl Resource) -> bool {
 
 /// Whether an object is of the workload that a request is for.
 pub(super) fn same_owner(found: &impl Resource, request: &ProvisioningRequest) -> bool {
-    workload_of(found).is_some_and(|owner| workload_of(request).is_some_and(|other| owner.uid == other.uid))
+    workload_of(found)
+        .is_some_and(|owner| workload_of(request).is_some_and(|other| owner.uid == other.uid))
 }
 
 /// Says on the check, and in an event, why its request could not be made.
-async fn tell_failure(ctx: &Context, current: Workload, check: &str, message: String) -> Result<Workload, WriteError> {
+async fn tell_failure(
+    ctx: &Context,
+    current: Workload,
+    check: &str,
+    message: String,
+) -> Result<Workload, WriteError> {
     ctx.events.warning(&current, events::FAILED_CREATE, message.clone());
     let mut status = current.status.clone().unwrap_or_default();
     if let Some(state) = status.admission_checks.iter_mut().find(|state| state.name == check) {
@@ -209,7 +243,10 @@ async fn tell_failure(ctx: &Context, current: Workload, check: &str, message: St
 /// Deletes an object, if it is still the one that was seen.
 async fn delete<K>(ctx: &Context, object: &K, api: Api<K>) -> Result<(), WriteError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
 {
     if !ctx.leading() {
         return Err(WriteError::NotLeading);

@@ -13,7 +13,8 @@ pub(super) fn request(workload: &str, check: &str, attempt: i32) -> String {
 
 /// Which attempt a request of a workload for a check is; none if its name is another's.
 pub(super) fn attempt(name: &str, workload: &str, check: &str) -> Option<i32> {
-    let digits = name.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-')?.strip_prefix(check));
+    let digits =
+        name.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-')?.strip_prefix(check));
     if let Some(digits) = digits.and_then(|rest| rest.strip_prefix('-'))
         && !digits.is_empty()
         && digits.bytes().all(|digit| digit.is_ascii_digit())
@@ -62,7 +63,10 @@ mod tests {
     fn attempts_of_names_that_were_cut_are_known_too() {
         let workload = "w".repeat(245);
         for number in [1, 7, 100] {
-            assert_eq!(attempt(&request(&workload, "check", number), &workload, "check"), Some(number));
+            assert_eq!(
+                attempt(&request(&workload, "check", number), &workload, "check"),
+                Some(number)
+            );
         }
         assert_eq!(attempt(&request(&workload, "other", 1), &workload, "check"), None);
     }

@@ -7,7 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::{
     autoscaling::{self, ProvisioningRequest},
     conditions::{self, truncated_message},
-    v1beta2::{AdmissionCheckState, CheckState, PodSetUpdate, ProvisioningRequestConfigSpec, Workload},
+    v1beta2::{
+        AdmissionCheckState, CheckState, PodSetUpdate, ProvisioningRequestConfigSpec, Workload,
+    },
 };
 
 use super::request_name;
@@ -22,11 +24,19 @@ pub(super) enum Standing<'a> {
     /// There is no request yet, or no more.
     NotAsked,
     /// This is the latest request, of this attempt.
-    Asked { request: &'a ProvisioningRequest, attempt: i32, config: &'a ProvisioningRequestConfigSpec },
+    Asked {
+        request: &'a ProvisioningRequest,
+        attempt: i32,
+        config: &'a ProvisioningRequestConfigSpec,
+    },
 }
 
 /// The state of a check, its time of transition left as it was.
-pub(super) fn judged(subject: &Workload, known: &AdmissionCheckState, standing: &Standing<'_>) -> AdmissionCheckState {
+pub(super) fn judged(
+    subject: &Workload,
+    known: &AdmissionCheckState,
+    standing: &Standing<'_>,
+) -> AdmissionCheckState {
     let mut state = known.clone();
     match standing {
         Standing::Inactive => {
@@ -39,7 +49,9 @@ pub(super) fn judged(subject: &Workload, known: &AdmissionCheckState, standing: 
             state.pod_set_updates.clear();
         }
         Standing::NotNeeded | Standing::NotAsked => (),
-        Standing::Asked { request, attempt, config } => by_request(&mut state, subject, request, *attempt, config),
+        Standing::Asked { request, attempt, config } => {
+            by_request(&mut state, subject, request, *attempt, config)
+        }
     }
     state.message = truncated_message(state.message);
     state
@@ -102,7 +114,8 @@ fn retry(
     // An older request has had its retry.
     if attempt > retries {
         let seconds = |n: i32| Duration::from_secs(u64::try_from(n).unwrap_or(0));
-        let (base, most) = (seconds(strategy.backoff_base_seconds), seconds(strategy.backoff_max_seconds));
+        let (base, most) =
+            (seconds(strategy.backoff_base_seconds), seconds(strategy.backoff_max_seconds));
         let wait = doubled(base, most, retries.saturating_add(1));
         state.state = CheckState::Retry;
         state.requeue_after_seconds = Some(i32::try_from(wait.as_secs()).unwrap_or(i32::MAX));
@@ -120,16 +133,26 @@ fn pod_set_updates(
     let details = request.status.as_ref().map(|status| &status.provisioning_class_details);
     let selectors = config.pod_set_updates.iter().flat_map(|updates| &updates.node_selector);
     let node_selector: BTreeMap<String, String> = selectors
-        .filter_map(|it| Some((it.key.clone(), details?.get(&it.value_from_provisioning_class_detail)?.clone())))
+        .filter_map(|it| {
+            Some((it.key.clone(), details?.get(&it.value_from_provisioning_class_detail)?.clone()))
+        })
         .collect();
     let annotations = BTreeMap::from([
         (autoscaling::CONSUME_PROVISIONING_REQUEST.to_owned(), name.to_owned()),
-        (autoscaling::PROVISIONING_CLASS_NAME.to_owned(), request.spec.provisioning_class_name.clone()),
+        (
+            autoscaling::PROVISIONING_CLASS_NAME.to_owned(),
+            request.spec.provisioning_class_name.clone(),
+        ),
     ]);
     let of_template = |template: &str| {
-        subject.spec.pod_sets.iter().find(|pod_set| request_name::template(name, &pod_set.name) == template)
+        subject
+            .spec
+            .pod_sets
+            .iter()
+            .find(|pod_set| request_name::template(name, &pod_set.name) == template)
     };
-    let pod_sets = request.spec.pod_sets.iter().filter_map(|pods| of_template(&pods.pod_template_ref.name));
+    let pod_sets =
+        request.spec.pod_sets.iter().filter_map(|pods| of_template(&pods.pod_template_ref.name));
     pod_sets
         .map(|pod_set| PodSetUpdate {
             name: pod_set.name.clone(),
@@ -143,7 +166,8 @@ fn pod_set_updates(
 /// Whether a request has come to nothing, so that another may be made.
 pub(super) fn has_ended(subject: &Workload, request: &ProvisioningRequest) -> bool {
     holds(request, autoscaling::FAILED).is_some()
-        || (holds(request, autoscaling::BOOKING_EXPIRED).is_some() && !workload::is_admitted(subject))
+        || (holds(request, autoscaling::BOOKING_EXPIRED).is_some()
+            && !workload::is_admitted(subject))
 }
 
 fn find<'a>(request: &'a ProvisioningRequest, type_: &str) -> Option<&'a Condition> {

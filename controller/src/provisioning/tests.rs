@@ -10,7 +10,8 @@ use switchyard_api::{
     autoscaling::{ProvisioningRequest, ProvisioningRequestStatus},
     conditions,
     v1beta2::{
-        AdmissionCheckState, CheckState, PodSet, PodSetAssignment, ProvisioningRequestConfig, ResourceFlavor, Workload,
+        AdmissionCheckState, CheckState, PodSet, PodSetAssignment, ProvisioningRequestConfig,
+        ResourceFlavor, Workload,
     },
 };
 
@@ -63,7 +64,9 @@ impl FactsExt for Facts {
     fn asked(mut self, subject: &Workload, attempt: i32, said: &[(&str, bool, &str)]) -> Self {
         let config = self.checks["prov"].clone().unwrap();
         let asked = objects::asked(subject, &config.spec).unwrap();
-        let creation = objects::creation(subject, "prov", attempt, &config.spec, &asked, &self.flavors).unwrap();
+        let creation =
+            objects::creation(subject, "prov", attempt, &config.spec, &asked, &self.flavors)
+                .unwrap();
         let mut status = ProvisioningRequestStatus::default();
         for (type_, holds, message) in said {
             let condition = conditions::new(type_, *holds, "Reason", *message, None);
@@ -103,23 +106,40 @@ fn told(subject: &Workload, facts: &Facts) -> String {
     if let Some(status) = &plan.status {
         for check in &status.admission_checks {
             let since = check.last_transition_time.0.as_second();
-            writeln!(said, "{} is {} since {since}s: {:?}", check.name, check.state.as_str(), check.message).unwrap();
+            writeln!(
+                said,
+                "{} is {} since {since}s: {:?}",
+                check.name,
+                check.state.as_str(),
+                check.message
+            )
+            .unwrap();
             if let Some(seconds) = check.requeue_after_seconds {
                 writeln!(said, "  requeue after {seconds}s").unwrap();
             }
             for update in &check.pod_set_updates {
-                writeln!(said, "  {} gets {:?} {:?}", update.name, update.annotations, update.node_selector).unwrap();
+                writeln!(
+                    said,
+                    "  {} gets {:?} {:?}",
+                    update.name, update.annotations, update.node_selector
+                )
+                .unwrap();
             }
         }
         settled.status = Some(status.clone());
     }
     plan.told.iter().for_each(|note| writeln!(said, "event: {note}").unwrap());
     plan.delete.iter().for_each(|request| writeln!(said, "delete {}", request.name_any()).unwrap());
-    plan.hand_over.iter().for_each(|(it, owner)| writeln!(said, "{} to {}", it.name, owner.name).unwrap());
-    plan.refused.iter().for_each(|(check, why)| writeln!(said, "{check} cannot ask: {why}").unwrap());
+    plan.hand_over
+        .iter()
+        .for_each(|(it, owner)| writeln!(said, "{} to {}", it.name, owner.name).unwrap());
+    plan.refused
+        .iter()
+        .for_each(|(check, why)| writeln!(said, "{check} cannot ask: {why}").unwrap());
     for creation in &plan.create {
         let sets = creation.request.spec.pod_sets.iter();
-        let sets: Vec<String> = sets.map(|it| format!("{} x {}", it.count, it.pod_template_ref.name)).collect();
+        let sets: Vec<String> =
+            sets.map(|it| format!("{} x {}", it.count, it.pod_template_ref.name)).collect();
         writeln!(said, "ask {} for {}", creation.request.name_any(), sets.join(", ")).unwrap();
     }
     // Once the status is written there is nothing more to be written.
@@ -129,9 +149,17 @@ fn told(subject: &Workload, facts: &Facts) -> String {
 
 #[rstest]
 #[case::before_it_has_quota(workload("wl").check("prov", CheckState::Pending, ""), facts(), "nothing")]
-#[case::with_quota(reserved(CheckState::Pending), facts(), "ask wl-prov-1 for 3 x ppt-wl-prov-1-main")]
+#[case::with_quota(
+    reserved(CheckState::Pending),
+    facts(),
+    "ask wl-prov-1 for 3 x ppt-wl-prov-1-main"
+)]
 #[case::a_check_of_another_controller(reserved(CheckState::Pending), Facts::default(), "nothing")]
-#[case::the_next_attempt_when_the_last_is_deleted(retried(2), facts(), "ask wl-prov-3 for 3 x ppt-wl-prov-3-main")]
+#[case::the_next_attempt_when_the_last_is_deleted(
+    retried(2),
+    facts(),
+    "ask wl-prov-3 for 3 x ppt-wl-prov-3-main"
+)]
 #[case::not_while_the_retry_is_under_way(reserved(CheckState::Retry), facts(), "nothing")]
 #[case::ready_and_its_request_deleted_by_somebody(reserved(CheckState::Ready).admitted(), facts(), "nothing")]
 #[case::a_flavor_that_is_gone(
@@ -171,7 +199,11 @@ fn told(subject: &Workload, facts: &Facts) -> String {
     Facts { checks: [("prov".to_owned(), None)].into(), ..facts() },
     "prov is Pending since 15s: \"the check is not active\""
 )]
-fn when_it_is_asked_for_room(#[case] subject: Workload, #[case] facts: Facts, #[case] expected: &str) {
+fn when_it_is_asked_for_room(
+    #[case] subject: Workload,
+    #[case] facts: Facts,
+    #[case] expected: &str,
+) {
     assert_eq!(told(&subject, &facts), expected);
 }
 
@@ -261,7 +293,11 @@ fn waits_double_up_to_the_longest() {
         let subject = retried(retries);
         let facts = facts().config(json!({"retryStrategy": {"backoffLimitCount": 20}}));
         let plan = decide(&subject, &facts.asked(&subject, retries + 1, &[FAILED]), at(100));
-        assert_eq!(plan.status.unwrap().admission_checks[0].requeue_after_seconds, Some(expected), "{retries}");
+        assert_eq!(
+            plan.status.unwrap().admission_checks[0].requeue_after_seconds,
+            Some(expected),
+            "{retries}"
+        );
     }
 }
 
@@ -273,11 +309,20 @@ fn only_the_latest_attempt_that_asks_for_what_the_configuration_says_is_kept() {
     for changed in [json!({"provisioningClassName": "other"}), json!({"parameters": {"p": "w"}})] {
         let subject = reserved(CheckState::Pending);
         let changed = facts().asked(&subject, 1, &[ACCEPTED]).config(changed);
-        assert_eq!(told(&subject, &changed), "delete wl-prov-1\nask wl-prov-1 for 3 x ppt-wl-prov-1-main");
+        assert_eq!(
+            told(&subject, &changed),
+            "delete wl-prov-1\nask wl-prov-1 for 3 x ppt-wl-prov-1-main"
+        );
     }
     let subject = reserved(CheckState::Pending);
-    let inactive = Facts { checks: [("prov".to_owned(), None)].into(), ..facts().asked(&subject, 1, &[ACCEPTED]) };
-    assert_eq!(told(&subject, &inactive), "prov is Pending since 15s: \"the check is not active\"\ndelete wl-prov-1");
+    let inactive = Facts {
+        checks: [("prov".to_owned(), None)].into(),
+        ..facts().asked(&subject, 1, &[ACCEPTED])
+    };
+    assert_eq!(
+        told(&subject, &inactive),
+        "prov is Pending since 15s: \"the check is not active\"\ndelete wl-prov-1"
+    );
 }
 
 #[test]
@@ -305,12 +350,16 @@ fn a_limit_stands_for_a_missing_request() {
     let subject = reserved(CheckState::Pending).edit(|workload| {
         let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
         let container = json!({"name": "c", "resources": resources});
-        let template = json!({"spec": {"initContainers": [{"name": "i"}], "containers": [container]}});
+        let template =
+            json!({"spec": {"initContainers": [{"name": "i"}], "containers": [container]}});
         workload.spec.pod_sets[0].template = template.into();
     });
     let plan = decide(&subject, &facts(), at(100));
     let spec = &plan.create[0].templates[0].value()["template"]["spec"];
-    assert_eq!(spec["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+    assert_eq!(
+        spec["containers"][0]["resources"]["requests"],
+        json!({"cpu": "1", "memory": "1Gi"})
+    );
     assert_eq!(spec["initContainers"], json!([{"name": "i"}]));
 }
 
@@ -323,8 +372,10 @@ fn of_pod_sets(specs: &[Value]) -> Workload {
             PodSet { name, count, template: json!({"spec": spec}).into(), ..PodSet::default() }
         });
         workload.spec.pod_sets = pod_sets.collect();
-        let assignments = (1..=specs.len()).map(|at| PodSetAssignment { name: named(at).0, ..Default::default() });
-        workload.status.as_mut().unwrap().admission.as_mut().unwrap().pod_set_assignments = assignments.collect();
+        let assignments = (1..=specs.len())
+            .map(|at| PodSetAssignment { name: named(at).0, ..Default::default() });
+        workload.status.as_mut().unwrap().admission.as_mut().unwrap().pod_set_assignments =
+            assignments.collect();
     })
 }
 
@@ -354,7 +405,10 @@ fn a_template_is_the_workloads_until_its_request_is_there() {
     assert_eq!(told(&subject, &facts), "ppt-wl-prov-1-main to wl-prov-1");
     let owner = plan.hand_over[0].1.clone();
     let request: &ProvisioningRequest = &facts.requests[0];
-    assert_eq!((Some(owner.uid.as_str()), owner.controller), (request.metadata.uid.as_deref(), Some(true)));
+    assert_eq!(
+        (Some(owner.uid.as_str()), owner.controller),
+        (request.metadata.uid.as_deref(), Some(true))
+    );
     facts.templates = owned(owner);
     assert_eq!(decide(&subject, &facts, at(100)), Plan::default());
 }
@@ -364,7 +418,8 @@ fn a_template_that_an_earlier_request_left_to_the_workload_is_known_again() {
     let subject = reserved(CheckState::Pending);
     let creation = decide(&subject, &facts(), at(100)).create.remove(0);
     let as_stored = |template: &Object| {
-        serde_json::from_value::<PartialObjectMeta<PodTemplate>>((*template.value()).clone()).unwrap()
+        serde_json::from_value::<PartialObjectMeta<PodTemplate>>((*template.value()).clone())
+            .unwrap()
     };
     assert!(same_owner(&as_stored(&creation.templates[0]), &creation.request));
     assert!(!same_owner(&PartialObjectMeta::<PodTemplate>::default(), &creation.request));

@@ -32,7 +32,9 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
         let Some(owner) = template.and_then(|it| controller_of(&**it)) else { return };
         let request = seen.provisioning_requests.get(&change.key.namespace, &owner.name);
         // First it is the workload's, then the request's.
-        let workload = template.and_then(|it| workload_of(&**it)).or_else(|| request.as_deref().and_then(workload_of));
+        let workload = template
+            .and_then(|it| workload_of(&**it))
+            .or_else(|| request.as_deref().and_then(workload_of));
         if let Some(workload) = workload {
             into.workloads.add(Key::new(&change.key.namespace, &workload.name));
         }
@@ -40,7 +42,9 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
     let (into, seen) = (queues.clone(), stores.clone());
     stores.admission_checks.subscribe(move |change| {
         // Finalizers and conditions are no reason to look at all workloads.
-        let spec = |check: &Option<Arc<AdmissionCheck>>| check.as_ref().map(|check| (check.uid(), check.spec.clone()));
+        let spec = |check: &Option<Arc<AdmissionCheck>>| {
+            check.as_ref().map(|check| (check.uid(), check.spec.clone()))
+        };
         let ours = [&change.old, &change.new].into_iter().flatten().any(|check| is_ours(check));
         if ours && spec(&change.old) != spec(&change.new) {
             check_changed(&into, &seen, &change.key);
@@ -49,7 +53,8 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
     let (into, seen) = (queues.clone(), stores.clone());
     stores.provisioning_request_configs.subscribe(move |change| {
         let names = |check: &AdmissionCheck| {
-            is_ours(check) && check.spec.parameters.as_ref().is_some_and(|it| it.name == *change.key.name)
+            is_ours(check)
+                && check.spec.parameters.as_ref().is_some_and(|it| it.name == *change.key.name)
         };
         for check in seen.admission_checks.filter(names) {
             check_changed(&into, &seen, &Key::of(&*check));
@@ -59,7 +64,11 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
 
 /// A new leader looks at everything once, and so does everyone when the cluster comes to know ProvisioningRequests, or
 /// ceases to.
-pub(super) async fn everything_again(ctx: &Arc<Context>, queues: &Queues, shutdown: &CancellationToken) {
+pub(super) async fn everything_again(
+    ctx: &Arc<Context>,
+    queues: &Queues,
+    shutdown: &CancellationToken,
+) {
     let all = || {
         for check in ctx.stores.admission_checks.filter(is_ours) {
             check_changed(queues, &ctx.stores, &Key::of(&*check));
@@ -82,7 +91,9 @@ fn check_changed(queues: &Queues, stores: &Stores, check: &Key) {
     queues.checks.add(check.clone());
     let has = |workload: &Workload| {
         let status = workload.status.as_ref();
-        status.is_some_and(|status| status.admission_checks.iter().any(|state| state.name == *check.name))
+        status.is_some_and(|status| {
+            status.admission_checks.iter().any(|state| state.name == *check.name)
+        })
     };
     for workload in stores.workloads.filter(has) {
         queues.workloads.add(Key::of(&*workload));

@@ -54,7 +54,8 @@ pub(super) async fn look(ctx: &Context, views: &Views, memory: &Memory, key: Key
     let after = status(&queue, &figures, ctx.config.fair_sharing.is_some(), ctx.clock.now());
     let before = queue.status.as_ref();
     let urgent = before.is_none_or(|before| before.conditions != after.conditions);
-    let again = queue.metadata.deletion_timestamp.as_ref().and_then(|_| tell_holders(ctx, memory, &queue));
+    let again =
+        queue.metadata.deletion_timestamp.as_ref().and_then(|_| tell_holders(ctx, memory, &queue));
     let change = Change { before, after: &after, urgent };
     publish(ctx, &memory.cluster_queues, key, &target, change).await.at_latest(again)
 }
@@ -63,13 +64,17 @@ pub(super) async fn look(ctx: &Context, views: &Views, memory: &Memory, key: Key
 fn tell_holders(ctx: &Context, memory: &Memory, queue: &ClusterQueue) -> Option<Duration> {
     let name = queue.metadata.name.as_deref();
     let holds = |subject: &Workload| {
-        workload::has_reservation(subject) && !workload::is_finished(subject) && workload::admitted_by(subject) == name
+        workload::has_reservation(subject)
+            && !workload::is_finished(subject)
+            && workload::admitted_by(subject) == name
     };
     let holders = ctx.stores.workloads.filter(holds);
     let names: Vec<String> = holders.iter().map(|holder| Key::of(&**holder).to_string()).collect();
     // The engine may know of one that is about to be written.
     (!names.is_empty())
-        .then(|| memory.queue_deletions.tell(ctx, queue, "its quota is held by", "workload", &names))
+        .then(|| {
+            memory.queue_deletions.tell(ctx, queue, "its quota is held by", "workload", &names)
+        })
         .flatten()
 }
 
@@ -84,7 +89,8 @@ async fn finalizer(
         return target.finalizer(ctx, names::RESOURCE_IN_USE, true).await;
     }
     let empty = figures.is_some_and(|figures| {
-        let terminating = |inactive: &Inactive| inactive.reason == reasons::cluster_queue::TERMINATING;
+        let terminating =
+            |inactive: &Inactive| inactive.reason == reasons::cluster_queue::TERMINATING;
         figures.reserving == 0 && figures.inactive.iter().any(terminating)
     });
     if empty { target.finalizer(ctx, names::RESOURCE_IN_USE, false).await } else { Ok(false) }
@@ -103,12 +109,14 @@ pub(super) fn status(
     status.pending_workloads = usage::count(figures.pending_active + figures.pending_inadmissible);
     status.reserving_workloads = usage::count(figures.reserving);
     status.admitted_workloads = usage::count(figures.admitted);
-    status.fair_sharing = fair.then_some(FairSharingStatus { weighted_share: figures.weighted_share });
+    status.fair_sharing =
+        fair.then_some(FairSharingStatus { weighted_share: figures.weighted_share });
     let (holds, reason, mut message) = active(&figures.inactive);
     if status.effective_quotas.is_some() {
         message.push_str(NOT_FOLLOWED);
     }
-    let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
+    let condition =
+        conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
     conditions::set(&mut status.conditions, condition, whole_seconds(now));
     status
 }
@@ -122,7 +130,11 @@ fn active(inactive: &[Inactive]) -> (bool, &'static str, String) {
         return (true, reasons::cluster_queue::READY, "Can admit new workloads".to_owned());
     };
     if first.reason == reasons::cluster_queue::TERMINATING {
-        return (false, first.reason, "Can't admit new workloads; clusterQueue is terminating".to_owned());
+        return (
+            false,
+            first.reason,
+            "Can't admit new workloads; clusterQueue is terminating".to_owned(),
+        );
     }
     let messages: Vec<&str> = inactive.iter().map(|inactive| inactive.message.as_str()).collect();
     (false, first.reason, format!("Can't admit new workloads: {}.", messages.join(", ")))
@@ -230,7 +242,10 @@ mod tests {
     fn quotas_of_an_orchestrator_are_kept_without_effect() {
         let mut queue = ClusterQueue::default();
         let quotas = Some(serde_json::json!({"resourceGroups": []}));
-        queue.status = Some(ClusterQueueStatus { effective_quotas: quotas.clone(), ..ClusterQueueStatus::default() });
+        queue.status = Some(ClusterQueueStatus {
+            effective_quotas: quotas.clone(),
+            ..ClusterQueueStatus::default()
+        });
         let status = status(&queue, &figures(Vec::new()), true, fixtures::at(30));
         assert_eq!(status.effective_quotas, quotas);
         assert_eq!(
@@ -243,7 +258,10 @@ mod tests {
     fn the_share_is_gone_when_quota_is_not_shared_fairly_any_more() {
         let mut queue = ClusterQueue::default();
         queue.status = Some(status(&queue, &figures(Vec::new()), true, fixtures::at(30)));
-        assert_eq!(status(&queue, &figures(Vec::new()), false, fixtures::at(30)).fair_sharing, None);
+        assert_eq!(
+            status(&queue, &figures(Vec::new()), false, fixtures::at(30)).fair_sharing,
+            None
+        );
     }
 
     #[rstest::rstest]
@@ -258,9 +276,15 @@ mod tests {
         "CohortCycleDetected",
         "Can't admit new workloads: the cohorts above form a cycle."
     )]
-    fn inactive_queues(#[case] causes: &[(&'static str, &str)], #[case] reason: &str, #[case] message: &str) {
-        let causes: Vec<Inactive> =
-            causes.iter().map(|(reason, message)| Inactive { reason, message: (*message).to_owned() }).collect();
+    fn inactive_queues(
+        #[case] causes: &[(&'static str, &str)],
+        #[case] reason: &str,
+        #[case] message: &str,
+    ) {
+        let causes: Vec<Inactive> = causes
+            .iter()
+            .map(|(reason, message)| Inactive { reason, message: (*message).to_owned() })
+            .collect();
         let (holds, said, told) = active(&causes);
         assert_eq!((holds, said, told.as_str()), (false, reason, message));
     }

@@ -66,6 +66,10 @@ mod tests {
         assert_eq!(rendered(false), "{}");
         let quotas = Some(serde_json::json!({"resourceGroups": []}));
         let orchestrated = CohortStatus { effective_quotas: quotas.clone(), ..before };
-        assert_eq!(status(&orchestrated, &view, true).effective_quotas, quotas, "another release's field stays");
+        assert_eq!(
+            status(&orchestrated, &view, true).effective_quotas,
+            quotas,
+            "another release's field stays"
+        );
     }
 }

@@ -36,13 +36,22 @@ pub(super) fn follow_cluster_queues(ctx: &Arc<Context>, flavors: &Queue<Key>, ch
 pub(super) fn follow_flavors(ctx: &Arc<Context>, topologies: &Queue<Key>) {
     let topologies = topologies.clone();
     ctx.stores.resource_flavors.subscribe(move |change| {
-        let named = change.old.iter().chain(&change.new).filter_map(|flavor| flavor.spec.topology_name.as_deref());
+        let named = change
+            .old
+            .iter()
+            .chain(&change.new)
+            .filter_map(|flavor| flavor.spec.topology_name.as_deref());
         named.for_each(|name| topologies.add(Key::new("", name)));
     });
 }
 
 fn flavor_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
-    queue.spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str())
+    queue
+        .spec
+        .resource_groups
+        .iter()
+        .flat_map(|group| &group.flavors)
+        .map(|flavor| flavor.name.as_str())
 }
 
 fn check_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
@@ -74,7 +83,10 @@ pub(super) async fn check(ctx: &Context, deletions: &Waits, key: Key) -> Outcome
 /// A Topology stays while a ResourceFlavor names it.
 pub(super) async fn topology(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
     let users = |name: &str| {
-        let users = ctx.stores.resource_flavors.filter(|flavor| flavor.spec.topology_name.as_deref() == Some(name));
+        let users = ctx
+            .stores
+            .resource_flavors
+            .filter(|flavor| flavor.spec.topology_name.as_deref() == Some(name));
         users.iter().map(|flavor| flavor.name_any()).collect()
     };
     let kept = Kept { kind: "Topology", user: "ResourceFlavor", what: "topology", users };
@@ -95,7 +107,11 @@ struct Kept<U> {
 impl<U: Fn(&str) -> Vec<String>> Kept<U> {
     async fn look<K>(&self, ctx: &Context, store: &Store<K>, deletions: &Waits, key: Key) -> Outcome
     where
-        K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug + 'static,
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + 'static,
     {
         let Some(object) = store.by_key(&key) else {
             deletions.forget(&key);
@@ -108,10 +124,12 @@ impl<U: Fn(&str) -> Vec<String>> Kept<U> {
         let users = if deleting { (self.users)(&key.name) } else { Vec::new() };
         // A deleted object takes no new finalizer.
         if !users.is_empty() {
-            return Outcome::Done.at_latest(deletions.tell(ctx, &*object, IN_USE, self.user, &users));
+            return Outcome::Done
+                .at_latest(deletions.tell(ctx, &*object, IN_USE, self.user, &users));
         }
         let api = Api::all(ctx.client.clone());
-        let target = Target { api, store, object: &*object, manager: names::FIELD_MANAGER, what: self.what };
+        let target =
+            Target { api, store, object: &*object, manager: names::FIELD_MANAGER, what: self.what };
         let result = target.finalizer(ctx, names::RESOURCE_IN_USE, !deleting).await;
         outcome(self.kind, &key, result.map(drop))
     }

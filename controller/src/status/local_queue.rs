@@ -8,7 +8,8 @@ use switchyard_api::{
     names,
     quantity::quantity_of_nanos,
     v1beta2::{
-        LocalQueue, LocalQueueAdmissionFairSharingStatus, LocalQueueFairSharingStatus, LocalQueueStatus, StopPolicy,
+        LocalQueue, LocalQueueAdmissionFairSharingStatus, LocalQueueFairSharingStatus,
+        LocalQueueStatus, StopPolicy,
     },
 };
 use switchyard_scheduler::PastUse;
@@ -55,7 +56,11 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
 }
 
 /// The status as it should read. Pure.
-pub(super) fn status(queue: &LocalQueue, figures: &LocalQueueFigures, now: Timestamp) -> LocalQueueStatus {
+pub(super) fn status(
+    queue: &LocalQueue,
+    figures: &LocalQueueFigures,
+    now: Timestamp,
+) -> LocalQueueStatus {
     let mut status = queue.status.clone().unwrap_or_default();
     let stopped = queue.spec.stop_policy != StopPolicy::None;
     // A stopped queue is out of the queueing; Kueue shows nothing as pending in it.
@@ -71,14 +76,16 @@ pub(super) fn status(queue: &LocalQueue, figures: &LocalQueueFigures, now: Times
         status.fair_sharing = Some(past_use(used));
     }
     let (holds, reason, message) = active(figures);
-    let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
+    let condition =
+        conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
     conditions::set(&mut status.conditions, condition, whole_seconds(now));
     status
 }
 
 /// Past use, as the next leader takes it over.
 fn past_use(used: &PastUse) -> LocalQueueFairSharingStatus {
-    let consumed = used.consumed.iter().map(|(name, nanos)| (name.to_string(), quantity_of_nanos(*nanos)));
+    let consumed =
+        used.consumed.iter().map(|(name, nanos)| (name.to_string(), quantity_of_nanos(*nanos)));
     LocalQueueFairSharingStatus {
         weighted_share: 0,
         admission_fair_sharing_status: Some(LocalQueueAdmissionFairSharingStatus {
@@ -128,7 +135,8 @@ mod tests {
     #[test]
     fn past_use_is_shown_exactly() {
         let consumed = [("cpu".into(), 1_500_000_000_i128), ("memory".into(), 636_414_338)].into();
-        let past_use = Some(PastUse { consumed, last_update: switchyard_scheduler::Time::from_secs(20) });
+        let past_use =
+            Some(PastUse { consumed, last_update: switchyard_scheduler::Time::from_secs(20) });
         let figures = LocalQueueFigures { past_use, ..figures(None) };
         let status = status(&LocalQueue::default(), &figures, fixtures::at(30)).fair_sharing;
         insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"weightedShare":0,"admissionFairSharingStatus":{"consumedResources":{"cpu":"1500m","memory":"636414338n"},"lastUpdate":"1970-01-01T00:00:20Z"}}"#);

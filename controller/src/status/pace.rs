@@ -40,7 +40,8 @@ impl Pace {
 
     /// It was written now.
     pub(super) fn written(&self, key: Key) {
-        let (now, mut written) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let (now, mut written) =
+            (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(before) = written.last.insert(key.clone(), now) {
             written.lately.remove(&(before, key.clone()));
         }
@@ -76,7 +77,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_objects_share_a_number_of_writes_a_second() {
         let pace = Pace::default();
-        let keys: Vec<Key> = (0..1000).map(|number| Key::new("", &format!("cq-{number}"))).collect();
+        let keys: Vec<Key> =
+            (0..1000).map(|number| Key::new("", &format!("cq-{number}"))).collect();
         for key in &keys[..50] {
             pace.written(key.clone());
         }

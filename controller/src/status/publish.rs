@@ -51,7 +51,11 @@ where
     }
 }
 
-async fn write<K, S>(ctx: &Context, target: &Target<'_, K>, change: &Change<'_, S>) -> Result<bool, WriteError>
+async fn write<K, S>(
+    ctx: &Context,
+    target: &Target<'_, K>,
+    change: &Change<'_, S>,
+) -> Result<bool, WriteError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + 'static,
     S: Serialize,

@@ -1,10 +1,15 @@
 //! Usage per flavor and resource, as ClusterQueues and LocalQueues show it.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use switchyard_api::v1beta2::{FlavorUsage, LocalQueueFlavorUsage, LocalQueueResourceUsage, ResourceUsage};
+use switchyard_api::v1beta2::{
+    FlavorUsage, LocalQueueFlavorUsage, LocalQueueResourceUsage, ResourceUsage,
+};
 use switchyard_scheduler as engine;
 
-fn by_flavor<T>(usage: &[engine::ResourceUsage], entry: impl Fn(&engine::ResourceUsage) -> T) -> Vec<(String, Vec<T>)> {
+fn by_flavor<T>(
+    usage: &[engine::ResourceUsage],
+    entry: impl Fn(&engine::ResourceUsage) -> T,
+) -> Vec<(String, Vec<T>)> {
     let mut flavors: Vec<(String, Vec<T>)> = Vec::new();
     for used in usage {
         match flavors.iter_mut().find(|(flavor, _)| **flavor == *used.flavor) {
@@ -21,7 +26,10 @@ pub(super) fn of_cluster_queue(usage: &[engine::ResourceUsage]) -> Vec<FlavorUsa
         total: Quantity(used.total.quantity(&used.resource)),
         borrowed: Quantity(used.borrowed.quantity(&used.resource)),
     };
-    by_flavor(usage, entry).into_iter().map(|(name, resources)| FlavorUsage { name, resources }).collect()
+    by_flavor(usage, entry)
+        .into_iter()
+        .map(|(name, resources)| FlavorUsage { name, resources })
+        .collect()
 }
 
 pub(super) fn of_local_queue(usage: &[engine::ResourceUsage]) -> Vec<LocalQueueFlavorUsage> {
@@ -29,7 +37,10 @@ pub(super) fn of_local_queue(usage: &[engine::ResourceUsage]) -> Vec<LocalQueueF
         name: used.resource.to_string(),
         total: Quantity(used.total.quantity(&used.resource)),
     };
-    by_flavor(usage, entry).into_iter().map(|(name, resources)| LocalQueueFlavorUsage { name, resources }).collect()
+    by_flavor(usage, entry)
+        .into_iter()
+        .map(|(name, resources)| LocalQueueFlavorUsage { name, resources })
+        .collect()
 }
 
 pub(super) fn count(number: usize) -> i32 {

@@ -81,7 +81,10 @@ mod tests {
         let names: Vec<String> = ["ns/a", "ns/b", "ns/c", "ns/d"].map(str::to_owned).into();
         let said = |count: usize| note("its quota is held by", "workload", &names[..count]);
         assert_eq!(said(1), "Deletion waits: its quota is held by 1 workload: ns/a");
-        assert_eq!(said(4), "Deletion waits: its quota is held by 4 workloads: ns/a, ns/b, ns/c and 1 more");
+        assert_eq!(
+            said(4),
+            "Deletion waits: its quota is held by 4 workloads: ns/a, ns/b, ns/c and 1 more"
+        );
     }
 
     #[test]

@@ -21,11 +21,20 @@ fn recorded(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
     let sink = seen.clone();
     let text = |object: &Option<Arc<ConfigMap>>| {
         object.as_ref().map_or("-".to_owned(), |object| {
-            format!("{}@{}", object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default())
+            format!(
+                "{}@{}",
+                object.uid().unwrap_or_default(),
+                object.resource_version().unwrap_or_default()
+            )
         })
     };
     store.subscribe(move |change| {
-        sink.lock().unwrap().push(format!("{} {} {}", change.key, text(&change.old), text(&change.new)));
+        sink.lock().unwrap().push(format!(
+            "{} {} {}",
+            change.key,
+            text(&change.old),
+            text(&change.new)
+        ));
     });
     seen
 }

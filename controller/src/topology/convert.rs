@@ -2,12 +2,12 @@
 
 use switchyard_api::v1beta2::{
     self as api, DelayedTopologyRequestState, PodSetTopologyRequest, TopologyAssignmentSlice,
-    TopologyAssignmentSliceLevelIndividualValues as Individual, TopologyAssignmentSliceLevelValues as LevelValues,
-    TopologyAssignmentSlicePodCounts as Counts,
+    TopologyAssignmentSliceLevelIndividualValues as Individual,
+    TopologyAssignmentSliceLevelValues as LevelValues, TopologyAssignmentSlicePodCounts as Counts,
 };
 use switchyard_scheduler::{
-    self as engine, AssignedDomain, DelayedTopology, Name, PodCounts, SliceLayer, TopologyAssignment, TopologyRequest,
-    Values, encode,
+    self as engine, AssignedDomain, DelayedTopology, Name, PodCounts, SliceLayer,
+    TopologyAssignment, TopologyRequest, Values, encode,
 };
 
 /// What a pod set asks for.
@@ -21,7 +21,10 @@ pub(crate) fn request(request: &PodSetTopologyRequest) -> TopologyRequest {
         slice_topology: name(&request.pod_set_slice_required_topology),
         slice_size: request.pod_set_slice_size,
         slice_layers: layers
-            .map(|layer| SliceLayer { topology: Name::from(layer.topology.as_str()), size: layer.size })
+            .map(|layer| SliceLayer {
+                topology: Name::from(layer.topology.as_str()),
+                size: layer.size,
+            })
             .collect(),
         group: name(&request.pod_set_group_name),
         pod_index_label: name(&request.pod_index_label),
@@ -37,7 +40,10 @@ pub(crate) fn assignment(assignment: &api::TopologyAssignment) -> TopologyAssign
     TopologyAssignment {
         levels: assignment.levels.iter().map(|level| Name::from(level.as_str())).collect(),
         domains: domains
-            .map(|domain| AssignedDomain { values: domain.values.into_iter().map(name).collect(), count: domain.count })
+            .map(|domain| AssignedDomain {
+                values: domain.values.into_iter().map(name).collect(),
+                count: domain.count,
+            })
             .collect(),
     }
 }
@@ -96,7 +102,10 @@ mod tests {
             levels: vec!["kubernetes.io/hostname".into()],
             domains: hosts
                 .iter()
-                .map(|(host, count)| AssignedDomain { values: vec![Name::from(*host)], count: *count })
+                .map(|(host, count)| AssignedDomain {
+                    values: vec![Name::from(*host)],
+                    count: *count,
+                })
                 .collect(),
         }
     }
@@ -115,7 +124,8 @@ mod tests {
 
     #[test]
     fn a_slice_is_written_as_the_api_has_it() {
-        let written = serde_json::to_string(&written(&hosts(&[("n-1", 1), ("n-2", 1)]), true)).unwrap();
+        let written =
+            serde_json::to_string(&written(&hosts(&[("n-1", 1), ("n-2", 1)]), true)).unwrap();
         insta::assert_snapshot!(written, @r#"{"levels":["kubernetes.io/hostname"],"slices":[{"domainCount":2,"valuesPerLevel":[{"individual":{"prefix":"n-","roots":["1","2"]}}],"podCounts":{"universal":1}}]}"#);
     }
 }

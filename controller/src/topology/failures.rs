@@ -35,7 +35,10 @@ use crate::{
     context::Context,
     store::{Change, Key},
     work::{self, Outcome, Queue},
-    workload::{Edit, Evicted, Eviction, WriteError, admitted_by, is_admitted, is_evicted, is_finished, patch_status},
+    workload::{
+        Edit, Evicted, Eviction, WriteError, admitted_by, is_admitted, is_evicted, is_finished,
+        patch_status,
+    },
     write::answered,
 };
 
@@ -88,8 +91,12 @@ struct State {
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let Some(rules) = Rules::of(&ctx.config) else { return shutdown.cancelled().await };
     let queue = Queue::default();
-    let state =
-        Arc::new(State { rules, assigned: Hosts::default(), pods: Hosts::default(), chains: Chains::default() });
+    let state = Arc::new(State {
+        rules,
+        assigned: Hosts::default(),
+        pods: Hosts::default(),
+        chains: Chains::default(),
+    });
     follow(&ctx, &state, &queue);
     let everything = || {
         let hosts = state.assigned.all().into_iter().chain(state.pods.all());
@@ -106,7 +113,9 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
     ctx.stores.workloads.subscribe(move |change| {
         of.chains.follow_workload(change, chain_of);
         if is_placed_anew(change) {
-            let hosts = |workload: &Option<Arc<Workload>>| workload.as_deref().map(hosts::assigned).unwrap_or_default();
+            let hosts = |workload: &Option<Arc<Workload>>| {
+                workload.as_deref().map(hosts::assigned).unwrap_or_default()
+            };
             let now = hosts(&change.new);
             of.assigned.follow(&change.key, &hosts(&change.old), &now);
             // One that failed between the decision and the write.
@@ -116,11 +125,14 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
     let (of, into) = (state.clone(), queue.clone());
     ctx.stores.pods.subscribe(move |change| {
         of.chains.follow_pod(change, PodRecord::chain);
-        let hosts = |pod: &Option<Arc<PodRecord>>| pod.as_deref().map(hosts::of_pod).unwrap_or_default();
+        let hosts =
+            |pod: &Option<Arc<PodRecord>>| pod.as_deref().map(hosts::of_pod).unwrap_or_default();
         let now = hosts(&change.new);
         of.pods.follow(&change.key, &hosts(&change.old), &now);
         if change.new.as_deref().is_none_or(judge::is_telling) {
-            now.into_iter().chain(hosts(&change.old)).for_each(|host| into.add_after(host, GATHERED));
+            now.into_iter()
+                .chain(hosts(&change.old))
+                .for_each(|host| into.add_after(host, GATHERED));
         }
     });
     let (into, rules) = (queue.clone(), state.rules);
@@ -130,7 +142,8 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
             (node.uid(), ready, rules.taints.then(|| nodes::taints(node).to_vec()))
         };
         if change.old.as_ref().map(seen) != change.new.as_ref().map(seen) {
-            let labels = change.old.iter().chain(&change.new).filter_map(|node| nodes::hostname(node));
+            let labels =
+                change.old.iter().chain(&change.new).filter_map(|node| nodes::hostname(node));
             labels.for_each(|host| into.add(Arc::from(host)));
             into.add(change.key.name.clone());
         }
@@ -142,7 +155,8 @@ fn is_placed_anew(change: &Change<Workload>) -> bool {
     // Nearly all changes are of workloads without places: nothing is copied.
     fn places(workload: Option<&Workload>) -> Option<(Vec<&TopologyAssignment>, bool)> {
         let admission = workload?.status.as_ref()?.admission.as_ref()?;
-        let places = admission.pod_set_assignments.iter().filter_map(|it| it.topology_assignment.as_ref());
+        let places =
+            admission.pod_set_assignments.iter().filter_map(|it| it.topology_assignment.as_ref());
         Some((places.collect(), is_admitted(workload?)))
     }
     places(change.old.as_deref()) != places(change.new.as_deref())
@@ -168,8 +182,9 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
     let Some((node, ready)) = node.as_ref().zip(ready) else {
         return all_failed(ctx, &affected, &host).await;
     };
-    let failed_for = (ready.status != "True")
-        .then(|| ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0)));
+    let failed_for = (ready.status != "True").then(|| {
+        ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0))
+    });
     if let Some(failed_for) = failed_for.filter(|failed_for| *failed_for < GIVEN_UP)
         && (!state.rules.await_pods || state.rules.fixed_time)
     {
@@ -200,18 +215,29 @@ async fn all_failed(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> O
 }
 
 /// Looks at each workload that has pods on the node, or pods that are to go there.
-async fn judged(ctx: &Context, state: &State, node: &Node, host: &str, affected: Vec<Arc<Workload>>) -> Outcome {
-    let pods: Vec<Arc<PodRecord>> = state.pods.on(host).iter().filter_map(|key| ctx.stores.pods.by_key(key)).collect();
+async fn judged(
+    ctx: &Context,
+    state: &State,
+    node: &Node,
+    host: &str,
+    affected: Vec<Arc<Workload>>,
+) -> Outcome {
+    let pods: Vec<Arc<PodRecord>> =
+        state.pods.on(host).iter().filter_map(|key| ctx.stores.pods.by_key(key)).collect();
     let known: BTreeSet<Key> = affected.iter().map(|workload| Key::of(&**workload)).collect();
     let chains: BTreeSet<Key> = pods.iter().filter_map(|pod| pod.chain()).collect();
-    let strays = chains.iter().flat_map(|chain| state.chains.members(chain, &ctx.stores.workloads, &ctx.stores.pods).0);
+    let strays = chains
+        .iter()
+        .flat_map(|chain| state.chains.members(chain, &ctx.stores.workloads, &ctx.stores.pods).0);
     let strays = strays.filter(|workload| runs(workload) && !known.contains(&Key::of(&**workload)));
     let workloads: Vec<_> = strays.chain(affected).collect();
     let judge = Judge { rules: state.rules, node, host };
     let mut outcome = Outcome::Done;
     for workload in workloads {
-        let chain = Key::new(&workload.namespace().unwrap_or_default(), elastic::slice_name(&workload));
-        let own: Vec<_> = pods.iter().filter(|pod| pod.chain().as_ref() == Some(&chain)).cloned().collect();
+        let chain =
+            Key::new(&workload.namespace().unwrap_or_default(), elastic::slice_name(&workload));
+        let own: Vec<_> =
+            pods.iter().filter(|pod| pod.chain().as_ref() == Some(&chain)).cloned().collect();
         let flavor = |name: &str| ctx.stores.resource_flavors.get("", name);
         let Verdict { failed, ends } = judge.look(&workload, &own, flavor);
         let mut done = mark(ctx, &workload, host, failed).await;
@@ -229,7 +255,8 @@ async fn judged(ctx: &Context, state: &State, node: &Node, host: &str, affected:
 
 /// What a workload's status becomes when a host of it has failed, or is well again; none if it says so already.
 fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evicted>)> {
-    let known: Vec<String> = edit.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
+    let known: Vec<String> =
+        edit.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
     match (known.iter().any(|it| it == host), failed) {
         (true, true) | (false, false) => None,
         (true, false) => {
@@ -242,9 +269,11 @@ fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evic
         }
         (false, true) => {
             let nodes = [known.join(", "), host.to_owned()].join(", ");
-            let message =
-                format!("Workload eviction triggered due to multiple TAS assigned node failures, including: {nodes}");
-            let eviction = Eviction { reason: reasons::evicted::NODE_FAILURES, cause: String::new(), message };
+            let message = format!(
+                "Workload eviction triggered due to multiple TAS assigned node failures, including: {nodes}"
+            );
+            let eviction =
+                Eviction { reason: reasons::evicted::NODE_FAILURES, cause: String::new(), message };
             let evicted = edit.evict(eviction);
             Some((edit, Some(evicted)))
         }
@@ -252,7 +281,9 @@ fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evic
 }
 
 async fn mark(ctx: &Context, workload: &Workload, host: &str, failed: bool) -> Outcome {
-    let Some((edit, evicted)) = marked(ctx.edit(workload), host, failed) else { return Outcome::Done };
+    let Some((edit, evicted)) = marked(ctx.edit(workload), host, failed) else {
+        return Outcome::Done;
+    };
     match patch_status(ctx, workload, &edit.status, "unhealthy nodes").await {
         Ok(Some(after)) => {
             if let (Some(evicted), Some(cluster_queue)) = (&evicted, admitted_by(workload)) {
@@ -282,8 +313,14 @@ async fn end(ctx: &Context, pod: &PodRecord) -> bool {
     });
     // Conditions are merged by their type.
     let patch = json!({"metadata": {"uid": pod.meta().uid}, "status": {"phase": "Failed", "conditions": [condition]}});
-    let params = PatchParams { field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()), ..PatchParams::default() };
-    match answered(api.patch_status(&key.name, &params, &Patch::Strategic(&patch))).await.map_err(WriteError::from) {
+    let params = PatchParams {
+        field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    match answered(api.patch_status(&key.name, &params, &Patch::Strategic(&patch)))
+        .await
+        .map_err(WriteError::from)
+    {
         Ok(pod) => {
             ctx.events.normal(&pod, POD_TERMINATED, POD_MESSAGE);
             true
@@ -312,9 +349,14 @@ mod tests {
     #[case::it_is_well_again(&["n1"], false, Some(""))]
     #[case::another_is_well(&["n2"], false, None)]
     #[case::the_second_that_fails(&["n2"], true, Some("evicted"))]
-    fn a_failure_is_noted(#[case] known: &[&str], #[case] failed: bool, #[case] expected: Option<&str>) {
+    fn a_failure_is_noted(
+        #[case] known: &[&str],
+        #[case] failed: bool,
+        #[case] expected: Option<&str>,
+    ) {
         let workload = fixtures::workload("a").reserved("cq").admitted().status(|status| {
-            status.unhealthy_nodes = known.iter().map(|name| UnhealthyNode { name: (*name).to_owned() }).collect();
+            status.unhealthy_nodes =
+                known.iter().map(|name| UnhealthyNode { name: (*name).to_owned() }).collect();
         });
         let edit = Edit::new(&workload, Reasons::Fine, fixtures::at(30));
         let told = marked(edit, "n1", failed).map(|(edit, evicted)| match evicted {

@@ -16,13 +16,18 @@ pub(crate) fn fit(node: &mut Node) {
         spec.provider_id = None;
     }
     let Some(status) = node.status.take() else { return };
-    let ready =
-        status.conditions.into_iter().flatten().filter(|condition| condition.type_ == "Ready").map(|condition| {
+    let ready = status
+        .conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition.type_ == "Ready")
+        .map(|condition| {
             // A heartbeat and its words are no news.
             NodeCondition { last_heartbeat_time: None, message: None, reason: None, ..condition }
         });
     let conditions = Some(ready.collect());
-    node.status = Some(NodeStatus { allocatable: status.allocatable, conditions, ..NodeStatus::default() });
+    node.status =
+        Some(NodeStatus { allocatable: status.allocatable, conditions, ..NodeStatus::default() });
 }
 
 /// The value of its hostname label.
@@ -32,7 +37,8 @@ pub(crate) fn hostname(node: &Node) -> Option<&str> {
 
 /// The node with this hostname. Its name is the same nearly everywhere.
 pub(crate) fn of_host(stores: &Stores, host: &str) -> Option<Arc<Node>> {
-    let named = stores.nodes.get("", host).filter(|node| hostname(node).is_none_or(|it| it == host));
+    let named =
+        stores.nodes.get("", host).filter(|node| hostname(node).is_none_or(|it| it == host));
     named.or_else(|| stores.nodes.filter(|node| hostname(node) == Some(host)).into_iter().next())
 }
 
@@ -69,7 +75,9 @@ fn leaf(node: &Node) -> CapacityLeaf {
         labels: node.metadata.labels.clone().unwrap_or_default(),
         taints: taints(node).iter().filter_map(selector::taint).collect(),
         capacity: allocatable
-            .map(|(resource, quantity)| (Name::from(resource.as_str()), Amount::new(amount_of(resource, quantity))))
+            .map(|(resource, quantity)| {
+                (Name::from(resource.as_str()), Amount::new(amount_of(resource, quantity)))
+            })
             .collect(),
     }
 }
@@ -102,7 +110,8 @@ mod tests {
         stores.nodes.insert(node);
         match event(&stores, &Key::new("", "n1")) {
             Event::CapacityLeaf(leaf) => {
-                let capacity = leaf.capacity.iter().map(|(name, amount)| format!("{name}={amount}"));
+                let capacity =
+                    leaf.capacity.iter().map(|(name, amount)| format!("{name}={amount}"));
                 format!("{} taints={}", capacity.collect::<Vec<_>>().join(" "), leaf.taints.len())
             }
             event => format!("{event:?}"),
@@ -125,6 +134,9 @@ mod tests {
 
     #[test]
     fn a_node_that_is_gone_has_nothing() {
-        assert!(matches!(event(&Stores::default(), &Key::new("", "n")), Event::CapacityLeafDeleted { .. }));
+        assert!(matches!(
+            event(&Stores::default(), &Key::new("", "n")),
+            Event::CapacityLeafDeleted { .. }
+        ));
     }
 }

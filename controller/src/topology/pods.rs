@@ -125,14 +125,18 @@ impl PodRecord {
     /// The record of a pod; none of one that uses nothing and waits for no place.
     pub(crate) fn of(pod: Pod, shapes: &Shapes) -> Option<Self> {
         let annotations = pod.metadata.annotations.as_ref();
-        let placed = annotations.is_some_and(|all| PLACED_BY.iter().any(|key| all.contains_key(*key)));
+        let placed =
+            annotations.is_some_and(|all| PLACED_BY.iter().any(|key| all.contains_key(*key)));
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
         let pending = phase == Some("Pending");
         let spec = pod.spec.unwrap_or_default();
         if !placed {
             let node = spec.node_name.as_deref().filter(|node| !node.is_empty() && !ended)?;
-            let kind = Kind::Outside(Outside { node: Name::from(node), requests: shapes.shared(requests(&spec)) });
+            let kind = Kind::Outside(Outside {
+                node: Name::from(node),
+                requests: shapes.shared(requests(&spec)),
+            });
             return Some(Self { metadata: identity(pod.metadata), kind });
         }
         let requests = shapes.shared(requests(&spec));
@@ -150,7 +154,8 @@ impl PodRecord {
             let kept = all.iter().filter(|(key, _)| KEPT.contains(&key.as_str()));
             kept.map(|(key, value)| (key.clone(), value.clone())).collect()
         });
-        let metadata = ObjectMeta { labels, annotations: kept, deletion_timestamp, ..identity(pod.metadata) };
+        let metadata =
+            ObjectMeta { labels, annotations: kept, deletion_timestamp, ..identity(pod.metadata) };
         Some(Self { metadata, kind: Kind::Placed(Box::new(kind)) })
     }
 
@@ -172,7 +177,11 @@ impl PodRecord {
     fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
         match &self.kind {
             Kind::Outside(outside) => Some(outside.clone()),
-            Kind::Placed(placed) if placed.ended || placed.node_selector.keys().any(|key| is_level(key)) => None,
+            Kind::Placed(placed)
+                if placed.ended || placed.node_selector.keys().any(|key| is_level(key)) =>
+            {
+                None
+            }
             Kind::Placed(placed) => {
                 let node = Name::from(placed.node.as_deref()?);
                 Some(Outside { node, requests: placed.requests.clone() })
@@ -197,7 +206,9 @@ impl PodRecord {
 
     /// The workload that it is of, or the first of those of an elastic job.
     pub(crate) fn chain(&self) -> Option<Key> {
-        let name = self.annotation(names::WORKLOAD_SLICE_NAME).or_else(|| self.annotation(names::WORKLOAD))?;
+        let name = self
+            .annotation(names::WORKLOAD_SLICE_NAME)
+            .or_else(|| self.annotation(names::WORKLOAD))?;
         Some(Key::new(self.metadata.namespace.as_deref().unwrap_or_default(), name))
     }
 
@@ -209,7 +220,8 @@ impl PodRecord {
 
 /// The API server has let it in: it can be counted, but for what a later Kubernetes knows.
 fn requests(spec: &PodSpec) -> Requests {
-    let defaults = RequestDefaults { overhead: spec.overhead.clone(), ..RequestDefaults::default() };
+    let defaults =
+        RequestDefaults { overhead: spec.overhead.clone(), ..RequestDefaults::default() };
     let requests = pod_requests(spec, &defaults).unwrap_or_default();
     requests.into_iter().map(|(name, amount)| (Name::from(name), Amount::new(amount))).collect()
 }
@@ -252,7 +264,9 @@ impl Shapes {
 /// Whether a change is one of what pods of others use.
 pub(crate) fn changes_use(change: &Change<PodRecord>) -> bool {
     // Of a pod that was sent somewhere the engine is told that it uses nothing, which it knows.
-    let of = |record: &Option<Arc<PodRecord>>| record.as_ref().and_then(|record| record.outside(|_| false));
+    let of = |record: &Option<Arc<PodRecord>>| {
+        record.as_ref().and_then(|record| record.outside(|_| false))
+    };
     of(&change.old) != of(&change.new)
 }
 
@@ -296,7 +310,9 @@ mod tests {
 
     fn told(change: &Value) -> String {
         let stores = Stores::default();
-        let Some(record) = PodRecord::of(pod(change), &Shapes::default()) else { return "nothing".into() };
+        let Some(record) = PodRecord::of(pod(change), &Shapes::default()) else {
+            return "nothing".into();
+        };
         let levels = json!({"levels": [{"nodeLabel": "rack"}]});
         let topology = json!({"metadata": {"name": "t"}, "spec": levels});
         stores.topologies.insert(serde_json::from_value(topology).unwrap());

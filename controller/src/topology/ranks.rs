@@ -24,7 +24,8 @@ pub(crate) struct Going<'a> {
 
 /// The gated pods that can go to their places, of all pods of the workload.
 pub(crate) fn going<'a>(workload: &Workload, pods: &'a [Arc<PodRecord>]) -> Vec<Going<'a>> {
-    let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref()) else {
+    let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref())
+    else {
         return Vec::new();
     };
     let failed = workload.status.iter().flat_map(|status| &status.unhealthy_nodes);
@@ -65,12 +66,14 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     fn of(topology: &'a TopologyAssignment) -> Self {
-        let domains = topology.domains().map(|it| (it.values, usize::try_from(it.count).unwrap_or_default()));
+        let domains =
+            topology.domains().map(|it| (it.values, usize::try_from(it.count).unwrap_or_default()));
         Self { levels: &topology.levels, domains: domains.collect() }
     }
 
     fn selector(&self, place: usize) -> BTreeMap<String, String> {
-        let values = self.domains.get(place).map(|(values, _)| values.as_slice()).unwrap_or_default();
+        let values =
+            self.domains.get(place).map(|(values, _)| values.as_slice()).unwrap_or_default();
         self.levels.iter().cloned().zip(values.iter().cloned()).collect()
     }
 
@@ -78,7 +81,10 @@ impl<'a> Places<'a> {
     fn place_of(&self, pod: &PodRecord) -> Option<usize> {
         let selector = &pod.placed()?.node_selector;
         let is_it = |values: &[String]| {
-            self.levels.iter().zip(values).all(|(level, value)| selector.get(level).is_some_and(|it| it == value))
+            self.levels
+                .iter()
+                .zip(values)
+                .all(|(level, value)| selector.get(level).is_some_and(|it| it == value))
         };
         self.domains.iter().position(|(values, _)| is_it(values))
     }
@@ -96,7 +102,10 @@ impl<'a> Places<'a> {
     /// The place of each rank, for as many as asked.
     fn by_rank(&self, ranks: usize) -> Vec<usize> {
         let places = self.domains.iter().enumerate();
-        places.flat_map(|(place, (_, count))| std::iter::repeat_n(place, (*count).min(ranks))).take(ranks).collect()
+        places
+            .flat_map(|(place, (_, count))| std::iter::repeat_n(place, (*count).min(ranks)))
+            .take(ranks)
+            .collect()
     }
 
     /// Gated pods take what the others leave of each place, in the order of their names.
@@ -151,9 +160,16 @@ impl<'a> Numbering<'a> {
     }
 
     /// Of a leader and its workers, the smaller pod set has the first numbers.
-    fn within(&mut self, workload: &Workload, all: &[PodSetAssignment], own: &PodSetAssignment, group: &str) {
+    fn within(
+        &mut self,
+        workload: &Workload,
+        all: &[PodSetAssignment],
+        own: &PodSetAssignment,
+        group: &str,
+    ) {
         let in_group = |it: &&PodSetAssignment| {
-            request(workload, &it.name).is_some_and(|request| request.pod_set_group_name.as_deref() == Some(group))
+            request(workload, &it.name)
+                .is_some_and(|request| request.pod_set_group_name.as_deref() == Some(group))
         };
         let mut members: Vec<_> = all.iter().filter(in_group).collect();
         members.sort_by_key(|it| count(it));
@@ -185,7 +201,11 @@ impl<'a> Numbering<'a> {
     }
 
     /// The place of each gated pod; none if the numbers do not tell them, or others are not where their numbers say.
-    fn places<'p>(&self, pods: &[&'p Arc<PodRecord>], places: &Places<'_>) -> Option<Vec<(&'p Arc<PodRecord>, usize)>> {
+    fn places<'p>(
+        &self,
+        pods: &[&'p Arc<PodRecord>],
+        places: &Places<'_>,
+    ) -> Option<Vec<(&'p Arc<PodRecord>, usize)>> {
         let ranks: Vec<usize> = pods.iter().map(|pod| self.rank(pod)).collect::<Option<_>>()?;
         let mut seen = ranks.clone();
         seen.sort_unstable();
@@ -194,14 +214,18 @@ impl<'a> Numbering<'a> {
             return None;
         }
         let by_rank = places.by_rank(seen.last().map_or(0, |last| last + 1));
-        let placed = pods.iter().copied().zip(&ranks).map(|(pod, rank)| Some((pod, *by_rank.get(*rank)?)));
+        let placed =
+            pods.iter().copied().zip(&ranks).map(|(pod, rank)| Some((pod, *by_rank.get(*rank)?)));
         let placed: Vec<_> = placed.collect::<Option<_>>()?;
         let is_there = |(pod, place): &&(&Arc<PodRecord>, usize)| {
             let selector = places.selector(*place);
             let has = pod.placed().map(|placed| &placed.node_selector);
-            has.is_some_and(|has| selector.iter().all(|(level, value)| has.get(level) == Some(value)))
+            has.is_some_and(|has| {
+                selector.iter().all(|(level, value)| has.get(level) == Some(value))
+            })
         };
-        let (gated, others): (Vec<_>, Vec<_>) = placed.into_iter().partition(|(pod, _)| is_gated(pod));
+        let (gated, others): (Vec<_>, Vec<_>) =
+            placed.into_iter().partition(|(pod, _)| is_gated(pod));
         others.iter().all(|other| is_there(&other)).then_some(gated)
     }
 }

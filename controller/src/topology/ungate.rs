@@ -26,7 +26,8 @@ use crate::{
 
 /// Workloads looked at in parallel.
 const WORKERS: usize = 8;
-const GATE: Gate = Gate { name: names::TOPOLOGY_SCHEDULING_GATE, failure: "a pod was not let go to its place" };
+const GATE: Gate =
+    Gate { name: names::TOPOLOGY_SCHEDULING_GATE, failure: "a pod was not let go to its place" };
 /// Pods are waited for so long, so that those of one job are looked at together, and so that a node that has just failed is
 /// known to have.
 const GATHERED: Duration = Duration::from_secs(1);
@@ -35,15 +36,20 @@ const GATHERED: Duration = Duration::from_secs(1);
 pub(super) fn chain_of(workload: &Workload) -> Option<Key> {
     let admission = workload.status.as_ref()?.admission.as_ref()?;
     let placed = admission.pod_set_assignments.iter().any(|it| it.topology_assignment.is_some());
-    let namespace =
-        workload.metadata.namespace.as_deref().filter(|_| placed && variants::parent_of(workload).is_none())?;
+    let namespace = workload
+        .metadata
+        .namespace
+        .as_deref()
+        .filter(|_| placed && variants::parent_of(workload).is_none())?;
     Some(Key::new(namespace, elastic::slice_name(workload)))
 }
 
 /// Whether a change of a pod may change where pods go.
 fn matters(change: &Change<PodRecord>) -> bool {
     let seen = |pod: &Arc<PodRecord>| {
-        let placed = pod.placed().map(|placed| (placed.gates.clone(), placed.node_selector.clone(), placed.ended));
+        let placed = pod
+            .placed()
+            .map(|placed| (placed.gates.clone(), placed.node_selector.clone(), placed.ended));
         (pod.chain(), pod.pod_set().to_owned(), placed, kube::Resource::meta(&**pod).uid.clone())
     };
     change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
@@ -59,7 +65,10 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.pods.subscribe(move |change| {
         let changed = of.follow_pod(change, PodRecord::chain);
-        changed.into_iter().filter(|_| matters(change)).for_each(|chain| into.add_after(chain, GATHERED));
+        changed
+            .into_iter()
+            .filter(|_| matters(change))
+            .for_each(|chain| into.add_after(chain, GATHERED));
     });
     let everything = || chains.all().into_iter().for_each(|chain| queue.add(chain));
     let again = ctx.each_term(&shutdown, everything);
@@ -74,7 +83,9 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
     }
     let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods);
     let Some(active) = active(workloads) else { return Outcome::Done };
-    let let_go = async |going: Going<'_>| GATE.outcome(ctx, &active, &Key::of(&**going.pod), ungate(ctx, &going).await);
+    let let_go = async |going: Going<'_>| {
+        GATE.outcome(ctx, &active, &Key::of(&**going.pod), ungate(ctx, &going).await)
+    };
     release::all(going(&active, &pods).into_iter().map(let_go).collect()).await
 }
 
@@ -84,6 +95,10 @@ async fn ungate(ctx: &Context, Going { pod, selector }: &Going<'_>) -> Result<()
     let others: Vec<_> = others.collect();
     let api = Api::namespaced(ctx.client.clone(), &Key::of(&***pod).namespace);
     let store = &ctx.stores.pods;
-    let target = Target { api, store, object: &**pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
-    target.patch(ctx, json!({"spec": {"schedulingGates": others, "nodeSelector": selector}})).await.map(drop)
+    let target =
+        Target { api, store, object: &**pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
+    target
+        .patch(ctx, json!({"spec": {"schedulingGates": others, "nodeSelector": selector}}))
+        .await
+        .map(drop)
 }

@@ -21,7 +21,12 @@ use super::{
 use crate::stores::{Stores, feed};
 
 /// Reads nodes and pods from when somebody has to know of them until `shutdown`. `on`: whether the gate is on.
-pub(crate) async fn run(stores: Stores, client: Client, on: bool, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    stores: Stores,
+    client: Client,
+    on: bool,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let exists = Arc::new(Notify::new());
     if on {
         let told = exists.clone();
@@ -40,10 +45,13 @@ pub(crate) async fn run(stores: Stores, client: Client, on: bool, shutdown: Canc
     }
     let all = watcher::Config::default;
     let nodes = watcher(Api::<Node>::all(client.clone()), all()).default_backoff();
-    let nodes = feed(nodes, "nodes".to_owned(), false, stores.nodes.clone(), |_| (), shutdown.clone());
+    let nodes =
+        feed(nodes, "nodes".to_owned(), false, stores.nodes.clone(), |_| (), shutdown.clone());
     let shapes = Shapes::default();
     let pods = watcher(Api::<Pod>::all(client), all()).default_backoff();
-    let pods = futures::TryStreamExt::try_filter_map(pods, move |event| std::future::ready(Ok(kept(event, &shapes))));
+    let pods = futures::TryStreamExt::try_filter_map(pods, move |event| {
+        std::future::ready(Ok(kept(event, &shapes)))
+    });
     let pods = feed(pods, "pods".to_owned(), false, stores.pods.clone(), |_| (), shutdown);
     tokio::try_join!(nodes, pods).map(|_| ())
 }
@@ -81,7 +89,10 @@ mod tests {
     fn a_pod_that_uses_nothing_any_more_is_gone() {
         let shapes = Shapes::default();
         let ended = || pod("Succeeded", &json!("n1"));
-        assert!(matches!(kept(Event::Apply(pod("Running", &json!("n1"))), &shapes), Some(Event::Apply(_))));
+        assert!(matches!(
+            kept(Event::Apply(pod("Running", &json!("n1"))), &shapes),
+            Some(Event::Apply(_))
+        ));
         assert!(matches!(kept(Event::Apply(ended()), &shapes), Some(Event::Delete(_))));
         assert!(kept(Event::InitApply(ended()), &shapes).is_none());
         assert!(kept(Event::InitApply(pod("Pending", &Value::Null)), &shapes).is_none());

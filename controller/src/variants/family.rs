@@ -24,7 +24,11 @@ impl Policy {
     /// What a ClusterQueue says, if it says anything. What is sent to other clusters goes there as one workload.
     pub(crate) fn of(queue: &ClusterQueue, is_sent: impl Fn(&str) -> bool) -> Option<Self> {
         let migration = &queue.spec.concurrent_admission_policy.as_ref()?.migration;
-        let checks = queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+        let checks = queue
+            .spec
+            .admission_checks_strategy
+            .iter()
+            .flat_map(|strategy| &strategy.admission_checks);
         if checks.into_iter().any(|rule| is_sent(&rule.name)) {
             return None;
         }
@@ -32,7 +36,10 @@ impl Policy {
         Some(Self {
             flavors: group.flavors.iter().map(|flavor| flavor.name.clone()).collect(),
             retains: migration.mode == ConcurrentAdmissionMigrationMode::RetainFirstAdmission,
-            last: migration.constraints.as_ref().and_then(|it| it.last_acceptable_flavor_name.clone()),
+            last: migration
+                .constraints
+                .as_ref()
+                .and_then(|it| it.last_acceptable_flavor_name.clone()),
         })
     }
 
@@ -61,11 +68,13 @@ pub(crate) fn queue(stores: &Stores, workload: &Workload) -> Option<std::sync::A
 /// Tells the engine what a workload is to others. One that has variants, or is about to, is not queued, and what it shows
 /// is its variant's quota.
 pub(crate) fn tell(stores: &Stores, workload: &Workload, known: &mut engine::Workload) {
-    known.flavors = variants::allowed_flavors(workload).map(|flavors| flavors.into_iter().map(Name::from).collect());
+    known.flavors = variants::allowed_flavors(workload)
+        .map(|flavors| flavors.into_iter().map(Name::from).collect());
     if let Some(parent) = variants::parent_of(workload) {
         known.parent = Some(Name::from(parent.uid.as_str()));
         // Variants are created within a second: the better flavor goes first.
-        let rank = policy(stores, workload).and_then(|policy| policy.rank(variants::flavor_of(workload)?));
+        let rank =
+            policy(stores, workload).and_then(|policy| policy.rank(variants::flavor_of(workload)?));
         let later = std::time::Duration::from_millis(u64::try_from(rank.unwrap_or(0)).unwrap_or(0));
         known.queue_time = known.queue_time.plus(later);
     } else if variants::is_parent(workload) || policy(stores, workload).is_some() {

@@ -49,7 +49,9 @@ impl Index {
 
     /// Follows a change; gives the workload to look at, itself or that which it is a variant of.
     fn follow(&self, change: &Change<Workload>) -> Key {
-        let Some(parent) = change.new.as_ref().or(change.old.as_ref()).and_then(|it| parent_key(it)) else {
+        let Some(parent) =
+            change.new.as_ref().or(change.old.as_ref()).and_then(|it| parent_key(it))
+        else {
             return change.key.clone();
         };
         let mut all = self.lock();
@@ -80,12 +82,18 @@ fn subject(workload: &Workload) -> Key {
 
 /// Looks after variants until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
-    let (queue, index, on) = (Queue::default(), Index::default(), ctx.config.enabled(variants::FEATURE_GATE));
+    let (queue, index, on) =
+        (Queue::default(), Index::default(), ctx.config.enabled(variants::FEATURE_GATE));
     let index = Arc::new(index);
     let everything = || {
-        let left = |it: &Workload| on || variants::is_parent(it) || variants::parent_of(it).is_some();
+        let left =
+            |it: &Workload| on || variants::is_parent(it) || variants::parent_of(it).is_some();
         for workload in ctx.stores.workloads.filter(left) {
-            index.follow(&Change { key: Key::of(&*workload), old: None, new: Some(workload.clone()) });
+            index.follow(&Change {
+                key: Key::of(&*workload),
+                old: None,
+                new: Some(workload.clone()),
+            });
             queue.add(subject(&workload));
         }
     };
@@ -105,19 +113,25 @@ fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
     ctx.stores.workloads.subscribe(move |change| into.add(index.follow(change)));
     let (into, workloads) = (queue.clone(), ctx.stores.workloads.clone());
     ctx.stores.local_queues.subscribe(move |change| {
-        let behind = |queue: &Option<Arc<LocalQueue>>| queue.as_ref().map(|it| it.spec.cluster_queue.clone());
+        let behind = |queue: &Option<Arc<LocalQueue>>| {
+            queue.as_ref().map(|it| it.spec.cluster_queue.clone())
+        };
         if behind(&change.old) != behind(&change.new) {
             let concerned = workloads.in_namespace(&change.key.namespace);
-            let concerned = concerned.iter().filter(|it| workload::queue_name(it) == &*change.key.name);
+            let concerned =
+                concerned.iter().filter(|it| workload::queue_name(it) == &*change.key.name);
             concerned.for_each(|it| into.add(subject(it)));
         }
     });
     let (into, stores) = (queue.clone(), ctx.stores.clone());
     ctx.stores.cluster_queues.subscribe(move |change| {
-        let said =
-            |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|queue| family::Policy::of(queue, |_| false));
+        let said = |queue: &Option<Arc<ClusterQueue>>| {
+            queue.as_ref().and_then(|queue| family::Policy::of(queue, |_| false))
+        };
         if said(&change.old) != said(&change.new) {
-            let behind = |it: &Workload| family::queue(&stores, it).is_some_and(|it| it.name_any() == *change.key.name);
+            let behind = |it: &Workload| {
+                family::queue(&stores, it).is_some_and(|it| it.name_any() == *change.key.name)
+            };
             let live = stores.workloads.filter(|it| !workload::is_finished(it));
             live.iter().filter(|it| behind(it)).for_each(|it| into.add(subject(it)));
         }
@@ -130,16 +144,24 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
         return Outcome::Done;
     }
     let parent = ctx.stores.workloads.by_key(&key);
-    let variants: Vec<_> = index.of(&key).iter().filter_map(|key| ctx.stores.workloads.by_key(key)).collect();
-    let policy = parent.as_ref().filter(|_| on).and_then(|parent| family::policy(&ctx.stores, parent));
+    let variants: Vec<_> =
+        index.of(&key).iter().filter_map(|key| ctx.stores.workloads.by_key(key)).collect();
+    let policy =
+        parent.as_ref().filter(|_| on).and_then(|parent| family::policy(&ctx.stores, parent));
     // Without its queues nothing is known of what they say.
-    let unknown = on && parent.as_ref().is_some_and(|parent| family::queue(&ctx.stores, parent).is_none());
+    let unknown =
+        on && parent.as_ref().is_some_and(|parent| family::queue(&ctx.stores, parent).is_none());
     if unknown && !parent.as_ref().is_some_and(|parent| workload::is_finished(parent)) {
         return Outcome::Done;
     }
     let gated = ctx.config.enabled("AdmissionGatedBy");
-    let Plan { acts, again } =
-        plan(parent.as_ref(), variants, policy.as_ref(), (Reasons::of(&ctx.config), gated), ctx.clock.now());
+    let Plan { acts, again } = plan(
+        parent.as_ref(),
+        variants,
+        policy.as_ref(),
+        (Reasons::of(&ctx.config), gated),
+        ctx.clock.now(),
+    );
     // Without the gate nothing follows the changes.
     let mut outcome = if on || acts.is_empty() { Outcome::Done } else { Outcome::Failed };
     for act in acts {
@@ -171,9 +193,13 @@ async fn perform(ctx: &Context, parent: Option<&Workload>, act: Act) -> Result<(
         Act::Delete(variant) => {
             workload::delete(ctx, &variant).await?;
             if let Some(parent) = parent {
-                let (name, flavor) =
-                    (Key::of(&*variant).to_string(), variants::flavor_of(&variant).unwrap_or_default());
-                let note = format!("Variant Workload {name:?} deleted; flavor {flavor:?} no longer in ClusterQueue");
+                let (name, flavor) = (
+                    Key::of(&*variant).to_string(),
+                    variants::flavor_of(&variant).unwrap_or_default(),
+                );
+                let note = format!(
+                    "Variant Workload {name:?} deleted; flavor {flavor:?} no longer in ClusterQueue"
+                );
                 ctx.events.normal(parent, "DeletedVariant", note);
             }
         }
@@ -201,8 +227,10 @@ async fn create(ctx: &Context, variant: &Workload) -> Result<bool, WriteError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading);
     }
-    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &variant.namespace().unwrap_or_default());
-    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
+    let api: Api<Workload> =
+        Api::namespaced(ctx.client.clone(), &variant.namespace().unwrap_or_default());
+    let params =
+        PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     let created = answered(api.create(&params, variant)).await;
     ctx.metrics.wrote("variants", created.is_ok());
     match created {

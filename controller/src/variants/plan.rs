@@ -19,7 +19,8 @@ use crate::{
     clock::{since, whole_seconds},
     store::Key,
     workload::{
-        Edit, Eviction, Reasons, condition, has_reservation, is_admissible, is_admitted, is_evicted, is_finished,
+        Edit, Eviction, Reasons, condition, has_reservation, is_admissible, is_admitted,
+        is_evicted, is_finished,
     },
 };
 
@@ -87,14 +88,17 @@ pub(super) fn plan(
     let is_own = |variant: &Arc<Workload>, parent: &Workload| {
         variants::parent_of(variant).map(|owner| &owner.uid) == parent.metadata.uid.as_ref()
     };
-    let (mut own, orphans): (Vec<_>, Vec<_>) =
-        variants.into_iter().partition(|variant| parent.is_some_and(|parent| is_own(variant, parent)));
+    let (mut own, orphans): (Vec<_>, Vec<_>) = variants
+        .into_iter()
+        .partition(|variant| parent.is_some_and(|parent| is_own(variant, parent)));
     let orphans: Vec<Act> = orphans.iter().filter_map(delete).collect();
     if !orphans.is_empty() {
         return Plan::acts(orphans);
     }
     // A variant has none itself.
-    let Some(parent) = parent.filter(|it| variants::parent_of(it).is_none()) else { return Plan::default() };
+    let Some(parent) = parent.filter(|it| variants::parent_of(it).is_none()) else {
+        return Plan::default();
+    };
     if is_finished(parent) {
         return Plan::acts(own.iter().filter_map(|variant| finish(parent, variant, now)).collect());
     }
@@ -105,7 +109,8 @@ pub(super) fn plan(
     if !variants::is_parent(parent) {
         return Plan::acts(vec![label(parent, Some("true"))]);
     }
-    let rank = |variant: &Arc<Workload>| policy.rank(variants::flavor_of(variant).unwrap_or_default());
+    let rank =
+        |variant: &Arc<Workload>| policy.rank(variants::flavor_of(variant).unwrap_or_default());
     own.sort_by_key(|variant| (rank(variant), variant.metadata.name.clone()));
     let acts = in_step(parent, &own, policy);
     if !acts.is_empty() {
@@ -145,9 +150,14 @@ fn status(of: &Arc<Workload>, edit: Edit, told: Option<(&'static str, String)>) 
 
 /// A variant for each flavor, none for others, and each as its parent says.
 fn in_step(parent: &Arc<Workload>, variants: &[Arc<Workload>], policy: &Policy) -> Vec<Act> {
-    let is_for = |variant: &Arc<Workload>, flavor: &String| variants::flavor_of(variant) == Some(flavor);
-    let missing = policy.flavors.iter().filter(|flavor| !variants.iter().any(|variant| is_for(variant, flavor)));
-    let mut acts: Vec<Act> = missing.map(|flavor| Act::Create(Box::new(variants::make(parent, flavor)))).collect();
+    let is_for =
+        |variant: &Arc<Workload>, flavor: &String| variants::flavor_of(variant) == Some(flavor);
+    let missing = policy
+        .flavors
+        .iter()
+        .filter(|flavor| !variants.iter().any(|variant| is_for(variant, flavor)));
+    let mut acts: Vec<Act> =
+        missing.map(|flavor| Act::Create(Box::new(variants::make(parent, flavor)))).collect();
     for variant in variants {
         let known = policy.flavors.iter().any(|flavor| is_for(variant, flavor));
         acts.extend(if known { follow(parent, variant) } else { delete(variant) });
@@ -176,7 +186,9 @@ fn follow(parent: &Workload, variant: &Arc<Workload>) -> Option<Act> {
         patch["spec"]["priority"] = json!(wanted.priority);
         patch["spec"]["priorityClassRef"] = json!(wanted.priority_class_ref);
     }
-    let annotation = |of: &Workload, key: &str| of.metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
+    let annotation = |of: &Workload, key: &str| {
+        of.metadata.annotations.as_ref().and_then(|all| all.get(key).cloned())
+    };
     for key in FOLLOWED {
         let wanted = annotation(parent, key);
         if wanted != annotation(variant, key) {
@@ -191,7 +203,8 @@ impl Family<'_> {
         if let Some(acts) = self.evictions() {
             return Plan::acts(acts);
         }
-        let mut acts: Vec<Act> = self.variants.iter().filter_map(|variant| self.activity(variant)).collect();
+        let mut acts: Vec<Act> =
+            self.variants.iter().filter_map(|variant| self.activity(variant)).collect();
         acts.extend(self.admission());
         if !acts.is_empty() {
             return Plan::acts(acts);
@@ -213,7 +226,8 @@ impl Family<'_> {
     /// First the parent's job stops, and then its variant's quota is given back: also if the parent was evicted for itself.
     fn evictions(&self) -> Option<Vec<Act>> {
         if is_evicted(self.parent)
-            && let Some(variant) = self.variants.iter().find(|it| self.runs_with(it) && !is_evicted(it))
+            && let Some(variant) =
+                self.variants.iter().find(|it| self.runs_with(it) && !is_evicted(it))
             && let Some(act) = self.evict_with_parent(variant)
         {
             return Some(vec![act]);
@@ -232,10 +246,18 @@ impl Family<'_> {
     /// how long it is kept out of the queue.
     fn evict_with_parent(&self, variant: &Arc<Workload>) -> Option<Act> {
         let why = condition(self.parent, conditions::EVICTED)?;
-        let own = [evicted::PODS_READY_TIMEOUT, evicted::LOCAL_QUEUE_STOPPED, evicted::CLUSTER_QUEUE_STOPPED];
+        let own = [
+            evicted::PODS_READY_TIMEOUT,
+            evicted::LOCAL_QUEUE_STOPPED,
+            evicted::CLUSTER_QUEUE_STOPPED,
+        ];
         let reason = own.into_iter().find(|own| *own == why.reason)?;
         let mut edit = Edit::new(variant, Reasons::default(), self.now);
-        let again = self.parent.status.as_ref().and_then(|status| status.requeue_state.as_ref()?.requeue_at.clone());
+        let again = self
+            .parent
+            .status
+            .as_ref()
+            .and_then(|status| status.requeue_state.as_ref()?.requeue_at.clone());
         if let Some(again) = again {
             edit.requeue_at(again.0, false);
         }
@@ -255,15 +277,21 @@ impl Family<'_> {
         if variant.spec.is_active() == active {
             return None;
         }
-        let (reason, done) =
-            if active { ("ActivatedVariant", "activated") } else { ("DeactivatedVariant", "deactivated") };
+        let (reason, done) = if active {
+            ("ActivatedVariant", "activated")
+        } else {
+            ("DeactivatedVariant", "deactivated")
+        };
         let told = Some((reason, format!("Variant Workload {done} due to {why}")));
         Some(Act::Patch { of: variant.clone(), patch: json!({"spec": {"active": active}}), told })
     }
 
     fn wanted(&self, variant: &Arc<Workload>) -> Option<(bool, String)> {
         if !self.parent.spec.is_active() {
-            return Some((false, format!("Parent Workload {:?} not active", Key::of(&**self.parent).to_string())));
+            return Some((
+                false,
+                format!("Parent Workload {:?} not active", Key::of(&**self.parent).to_string()),
+            ));
         }
         let Some(admitted) = self.admitted() else {
             return Some((true, "no other Variant being admitted".to_owned()));
@@ -273,14 +301,19 @@ impl Family<'_> {
         }
         let name = format!("{:?}", Key::of(&**admitted).to_string());
         if self.policy.retains {
-            return Some((false, format!("RetainFirstAdmission: another Variant {name} is admitted")));
+            return Some((
+                false,
+                format!("RetainFirstAdmission: another Variant {name} is admitted"),
+            ));
         }
         let rank = |of: &Workload| self.policy.rank(variants::flavor_of(of).unwrap_or_default());
         let last = self.policy.last.as_ref();
         if let Some(last) = last.filter(|last| rank(variant) > self.policy.rank(last)) {
             return Some((
                 false,
-                format!("being below lastAcceptableFlavor: {last:?} and another Variant admitted {name}"),
+                format!(
+                    "being below lastAcceptableFlavor: {last:?} and another Variant admitted {name}"
+                ),
             ));
         }
         if rank(variant) > rank(admitted) {
@@ -323,7 +356,12 @@ impl Family<'_> {
     fn tell_of_pods(&self, variant: &Arc<Workload>) -> Option<Act> {
         let mut edit = Edit::new(variant, Reasons::default(), self.now);
         if let Some(ready) = condition(self.parent, conditions::PODS_READY) {
-            edit.set(conditions::PODS_READY, ready.status == conditions::TRUE, &ready.reason, ready.message.clone());
+            edit.set(
+                conditions::PODS_READY,
+                ready.status == conditions::TRUE,
+                &ready.reason,
+                ready.message.clone(),
+            );
         }
         if let Some(parent) = &self.parent.status {
             edit.status.reclaimable_pods.clone_from(&parent.reclaimable_pods);
@@ -333,18 +371,23 @@ impl Family<'_> {
 
     /// One variant after the other may preempt, the best first; each has some time to get quota by that.
     fn gates(&self) -> Plan {
-        let waiting: Vec<_> = self.variants.iter().filter(|variant| is_admissible(variant, self.gated)).collect();
+        let waiting: Vec<_> =
+            self.variants.iter().filter(|variant| is_admissible(variant, self.gated)).collect();
         let Some(next) = next_to_preempt(&waiting) else { return Plan::default() };
         let opened = waiting.iter().filter_map(|variant| opened(variant)).max();
-        let left = opened.and_then(|at| PREEMPTION_TIMEOUT.checked_sub(since(self.now, at))).unwrap_or_default();
+        let left = opened
+            .and_then(|at| PREEMPTION_TIMEOUT.checked_sub(since(self.now, at)))
+            .unwrap_or_default();
         if !left.is_zero() {
             return Plan { acts: Vec::new(), again: Some(left) };
         }
         let mut edit = Edit::new(next, Reasons::default(), self.now);
         open(&mut edit.status, self.now);
         let key = Key::of(&**next);
-        let told =
-            ("PreemptionUngatedVariant", format!("Opened preemption gate for variant workload {:?}", key.to_string()));
+        let told = (
+            "PreemptionUngatedVariant",
+            format!("Opened preemption gate for variant workload {:?}", key.to_string()),
+        );
         Plan { acts: vec![status(next, edit, Some(told))], again: Some(PREEMPTION_TIMEOUT) }
     }
 }
@@ -353,14 +396,17 @@ impl Family<'_> {
 fn is_unevaluated(variant: &Workload) -> bool {
     condition(variant, conditions::QUOTA_RESERVED).is_none_or(|said| {
         said.status == conditions::FALSE
-            && (said.reason == quota_reserved::PENDING_EVALUATION || said.message == quota_reserved::TO_BE_EVALUATED)
+            && (said.reason == quota_reserved::PENDING_EVALUATION
+                || said.message == quota_reserved::TO_BE_EVALUATED)
     })
 }
 
 /// The best variant that would have to preempt and must not. Better ones have to be tried first.
 fn next_to_preempt<'a>(waiting: &[&'a Arc<Workload>]) -> Option<&'a Arc<Workload>> {
     for variant in waiting.iter().filter(|variant| opened(variant).is_none()) {
-        if condition(variant, conditions::BLOCKED_ON_PREEMPTION_GATES).is_some_and(|it| it.status == conditions::TRUE) {
+        if condition(variant, conditions::BLOCKED_ON_PREEMPTION_GATES)
+            .is_some_and(|it| it.status == conditions::TRUE)
+        {
             return Some(variant);
         }
         if is_unevaluated(variant) {
@@ -372,7 +418,11 @@ fn next_to_preempt<'a>(waiting: &[&'a Arc<Workload>]) -> Option<&'a Arc<Workload
 
 /// Since when a variant may preempt.
 fn opened(variant: &Workload) -> Option<Timestamp> {
-    let gates = variant.status.as_ref().map(|status| status.preemption_gates.as_slice()).unwrap_or_default();
+    let gates = variant
+        .status
+        .as_ref()
+        .map(|status| status.preemption_gates.as_slice())
+        .unwrap_or_default();
     let gate = gates.iter().find(|gate| gate.name == PREEMPTION_GATE)?;
     (gate.position == PreemptionGatePosition::Open).then_some(gate.last_transition_time.0)
 }

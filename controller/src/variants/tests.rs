@@ -8,7 +8,8 @@ use serde_json::json;
 use switchyard_api::{
     conditions, names,
     v1beta2::{
-        ClusterQueue, PreemptionGatePosition, PreemptionGateState, ReclaimablePod, RequeueState, StopPolicy, Workload,
+        ClusterQueue, PreemptionGatePosition, PreemptionGateState, ReclaimablePod, RequeueState,
+        StopPolicy, Workload,
     },
     variants::{self, PREEMPTION_GATE},
 };
@@ -26,7 +27,8 @@ const NOW: i64 = 1000;
 
 fn parent() -> Workload {
     fixtures::workload("job").edit(|it| {
-        it.metadata.labels = Some(BTreeMap::from([(names::CONCURRENT_ADMISSION_PARENT.into(), "true".into())]));
+        it.metadata.labels =
+            Some(BTreeMap::from([(names::CONCURRENT_ADMISSION_PARENT.into(), "true".into())]));
     })
 }
 
@@ -64,23 +66,38 @@ fn flavors(flavors: &[&str]) -> Policy {
 
 fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Policy>) -> Plan {
     let parent = parent.map(Arc::new);
-    plan(parent.as_ref(), variants.into_iter().map(Arc::new).collect(), policy, (Reasons::Fine, true), at(NOW))
+    plan(
+        parent.as_ref(),
+        variants.into_iter().map(Arc::new).collect(),
+        policy,
+        (Reasons::Fine, true),
+        at(NOW),
+    )
 }
 
 /// The acts in words: of a status those conditions that are news.
 fn words(plan: &Plan) -> Vec<String> {
     let name = |of: &Workload| of.metadata.name.clone().unwrap_or_default();
     let word = |act: &Act| match act {
-        Act::Create(variant) => format!("create {}", variants::flavor_of(variant).unwrap_or_default()),
+        Act::Create(variant) => {
+            format!("create {}", variants::flavor_of(variant).unwrap_or_default())
+        }
         Act::Delete(variant) => format!("delete {}", name(variant)),
         Act::Patch { of, patch, told } => {
-            let told = told.as_ref().map(|(reason, note)| format!(" ({reason}: {note})")).unwrap_or_default();
+            let told = told
+                .as_ref()
+                .map(|(reason, note)| format!(" ({reason}: {note})"))
+                .unwrap_or_default();
             format!("{}: {patch}{told}", name(of))
         }
         Act::Status { of, status, .. } => {
             let before = of.status.clone().unwrap_or_default().conditions;
-            let news = status.conditions.iter().filter(|new| conditions::find(&before, &new.type_) != Some(*new));
-            let news: Vec<_> = news.map(|it| format!("{}={} {}", it.type_, it.status, it.reason)).collect();
+            let news = status
+                .conditions
+                .iter()
+                .filter(|new| conditions::find(&before, &new.type_) != Some(*new));
+            let news: Vec<_> =
+                news.map(|it| format!("{}={} {}", it.type_, it.status, it.reason)).collect();
             format!("{}: {}", name(of), news.join(", "))
         }
     };
@@ -115,7 +132,11 @@ const OFF: &str = r#"{"spec":{"active":false}}"#;
     vec![runs(variant("spot")), variant("reserved").condition("Finished", true, "Succeeded", "done")],
     &["spot: Finished=True Succeeded"]
 )]
-fn who_is_there(#[case] parent: Workload, #[case] variants: Vec<Workload>, #[case] expected: &[&str]) {
+fn who_is_there(
+    #[case] parent: Workload,
+    #[case] variants: Vec<Workload>,
+    #[case] expected: &[&str],
+) {
     assert_eq!(family(parent, variants, &policy()), expected);
 }
 
@@ -126,7 +147,8 @@ fn variants_of_a_workload_that_is_gone_go() {
 
 #[test]
 fn without_a_policy_the_workload_stands_for_itself_before_its_variants_go() {
-    let unlabelled = [r#"job: {"metadata":{"labels":{"kueue.x-k8s.io/concurrent-admission-parent":null}}}"#];
+    let unlabelled =
+        [r#"job: {"metadata":{"labels":{"kueue.x-k8s.io/concurrent-admission-parent":null}}}"#];
     assert_eq!(words(&planned(Some(parent()), vec![variant("spot")], None)), unlabelled);
     let alone = fixtures::workload("job");
     assert_eq!(words(&planned(Some(alone.clone()), vec![variant("spot")], None)), ["delete spot"]);
@@ -223,7 +245,8 @@ fn an_evicted_variant(
     #[case] reason: &str,
     #[case] expected: &[&str],
 ) {
-    let reserved = if reason == "Preempted" { runs(variant("reserved")) } else { variant("reserved") };
+    let reserved =
+        if reason == "Preempted" { runs(variant("reserved")) } else { variant("reserved") };
     let mut said = family(parent, vec![reserved, evicted(spot, reason)], &policy());
     said.iter_mut().for_each(|said| *said = sorted(said));
     assert_eq!(said, expected.iter().map(|expected| sorted(expected)).collect::<Vec<_>>());
@@ -241,7 +264,8 @@ fn what_stops_the_workload_itself_evicts_the_variant_that_it_runs_with() {
     let until = RequeueState { count: Some(1), requeue_at: Some(Time(at(2000))) };
     let parent = evicted(runs_on(parent(), "spot"), "PodsReadyTimeout");
     let parent = parent.status(|status| status.requeue_state = Some(until));
-    let plan = planned(Some(parent), vec![variant("reserved"), runs(variant("spot"))], Some(&policy()));
+    let plan =
+        planned(Some(parent), vec![variant("reserved"), runs(variant("spot"))], Some(&policy()));
     assert_eq!(words(&plan), ["spot: Evicted=True PodsReadyTimeout"]);
     let Act::Status { status, .. } = &plan.acts[0] else { panic!("{plan:?}") };
     let again = status.requeue_state.as_ref().unwrap();
@@ -253,8 +277,15 @@ fn what_stops_the_workload_itself_evicts_the_variant_that_it_runs_with() {
 #[case::whose_variant_lost_its_quota_while_another_got_some(vec![runs(variant("reserved")), variant("spot").inactive()])]
 fn a_workload_that_runs_without_quota_is_stopped(#[case] variants: Vec<Workload>) {
     let running = runs_on(parent(), "spot");
-    assert_eq!(family(running.clone(), variants.clone(), &policy()), ["job: Evicted=True ConcurrentAdmission"]);
-    assert_eq!(family(evicted(running, "ConcurrentAdmission"), variants, &policy()), [""; 0], "told once");
+    assert_eq!(
+        family(running.clone(), variants.clone(), &policy()),
+        ["job: Evicted=True ConcurrentAdmission"]
+    );
+    assert_eq!(
+        family(evicted(running, "ConcurrentAdmission"), variants, &policy()),
+        [""; 0],
+        "told once"
+    );
 }
 
 #[test]
@@ -299,9 +330,19 @@ fn opened(second: i64, workload: Workload) -> Workload {
 #[rstest]
 #[case::the_best_first(blocked("reserved"), blocked("spot"), Some("reserved"), Some(300))]
 #[case::not_before_a_better_one_was_tried(variant("reserved"), blocked("spot"), None, None)]
-#[case::not_before_a_better_one_is_evaluated_again(unevaluated("PendingEvaluation"), blocked("spot"), None, None)]
+#[case::not_before_a_better_one_is_evaluated_again(
+    unevaluated("PendingEvaluation"),
+    blocked("spot"),
+    None,
+    None
+)]
 #[case::also_in_plain_words(unevaluated("Pending"), blocked("spot"), None, None)]
-#[case::one_that_would_not_preempt_is_passed(waits("reserved"), blocked("spot"), Some("spot"), Some(300))]
+#[case::one_that_would_not_preempt_is_passed(
+    waits("reserved"),
+    blocked("spot"),
+    Some("spot"),
+    Some(300)
+)]
 #[case::the_next_has_to_wait(opened(900, blocked("reserved")), blocked("spot"), None, Some(200))]
 #[case::for_some_time(opened(700, blocked("reserved")), blocked("spot"), Some("spot"), Some(300))]
 #[case::nobody_has_to(waits("reserved"), waits("spot"), None, None)]
@@ -315,7 +356,10 @@ fn one_after_the_other_may_preempt(
     let opened = plan.acts.iter().map(|act| match act {
         Act::Status { of, status, told: Some(("PreemptionUngatedVariant", _)) } => {
             let gate = status.preemption_gates.last().unwrap();
-            assert_eq!((gate.position, gate.last_transition_time.0), (PreemptionGatePosition::Open, at(NOW)));
+            assert_eq!(
+                (gate.position, gate.last_transition_time.0),
+                (PreemptionGatePosition::Open, at(NOW))
+            );
             of.metadata.name.as_deref().unwrap()
         }
         other => panic!("{other:?}"),
@@ -336,7 +380,8 @@ fn a_queue_says_what_its_policy_is_unless_it_sends_its_workloads_elsewhere() {
     let sends = |name: &str| name == "mk";
     let expected = Policy { last: Some("default".into()), ..flavors(&["default", "gpu"]) };
     assert_eq!(Policy::of(&queue(&["other"], constrained.clone()), sends), Some(expected));
-    let retaining = Policy::of(&queue(&[], json!({"mode": "RetainFirstAdmission"})), sends).unwrap();
+    let retaining =
+        Policy::of(&queue(&[], json!({"mode": "RetainFirstAdmission"})), sends).unwrap();
     assert!(retaining.retains && retaining.last.is_none());
     assert_eq!(Policy::of(&queue(&["other", "mk"], constrained), sends), None);
     assert_eq!(Policy::of(&fixtures::cluster_queue(StopPolicy::None, &[]), sends), None);
@@ -344,7 +389,9 @@ fn a_queue_says_what_its_policy_is_unless_it_sends_its_workloads_elsewhere() {
 
 #[test]
 fn a_variant_that_an_annotation_holds_back_may_preempt_where_annotations_hold_nothing_back() {
-    let annotate = |it: Workload| Arc::new(it.annotation("kueue.x-k8s.io/admission-gated-by", "example.com/later"));
+    let annotate = |it: Workload| {
+        Arc::new(it.annotation("kueue.x-k8s.io/admission-gated-by", "example.com/later"))
+    };
     let annotated = |flavor: &str| annotate(blocked(flavor));
     let parent = annotate(parent());
     let acts = |gated| {

@@ -16,7 +16,8 @@ pub(super) fn groups() -> Value {
 
 /// The group and its versions.
 pub(super) fn group() -> Value {
-    let versions = VERSIONS.map(|version| json!({"groupVersion": format!("{GROUP}/{version}"), "version": version}));
+    let versions = VERSIONS
+        .map(|version| json!({"groupVersion": format!("{GROUP}/{version}"), "version": version}));
     json!({
         "kind": "APIGroup", "apiVersion": "v1", "name": GROUP,
         "preferredVersion": versions[0].clone(), "versions": versions,
@@ -62,7 +63,8 @@ mod tests {
     fn each_version_has_a_document() {
         let paths = &documents()["paths"];
         for version in VERSIONS {
-            let url = paths[format!("apis/{GROUP}/{version}")]["serverRelativeURL"].as_str().unwrap();
+            let url =
+                paths[format!("apis/{GROUP}/{version}")]["serverRelativeURL"].as_str().unwrap();
             assert!(url.starts_with(&format!("/openapi/v3/apis/{GROUP}/{version}?hash=")), "{url}");
         }
         assert_eq!(paths.as_object().unwrap().len(), VERSIONS.len());
@@ -70,7 +72,10 @@ mod tests {
 
     #[test]
     fn the_group_is_told_alike_everywhere() {
-        assert_eq!(group()["preferredVersion"]["groupVersion"], "visibility.kueue.x-k8s.io/v1beta2");
+        assert_eq!(
+            group()["preferredVersion"]["groupVersion"],
+            "visibility.kueue.x-k8s.io/v1beta2"
+        );
         assert_eq!(groups()["groups"][0]["versions"], group()["versions"]);
         let resources = resources("v1beta1");
         assert_eq!(resources["groupVersion"], "visibility.kueue.x-k8s.io/v1beta1");

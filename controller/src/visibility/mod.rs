@@ -57,7 +57,8 @@ pub(crate) async fn run(
     listener.set_nonblocking(true).context("visibility listener")?;
     let listener = tokio::net::TcpListener::from_std(listener).context("visibility listener")?;
     let mut keeper = Keeper::new(ctx.clone(), certificates.as_deref())?;
-    let answers = Arc::new(Answers { guard: Guard::new(ctx.client.clone()), ctx: ctx.clone(), engine });
+    let answers =
+        Arc::new(Answers { guard: Guard::new(ctx.client.clone()), ctx: ctx.clone(), engine });
     let site = Arc::new(Visibility { answers, state: keeper.state.clone() });
     let follow = async {
         loop {
@@ -87,7 +88,11 @@ struct Keeper {
 
 impl Keeper {
     fn new(ctx: Arc<Context>, certificates: Option<&Path>) -> anyhow::Result<Self> {
-        let own = Identity::new(certificates, format!("visibility.{}.svc", ctx.namespace), ctx.clock.now());
+        let own = Identity::new(
+            certificates,
+            format!("visibility.{}.svc", ctx.namespace),
+            ctx.clock.now(),
+        );
         let own = own.context("the certificate of the visibility API")?;
         let proxy = Arc::new(FrontProxy::default());
         let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls_options())?);
@@ -108,7 +113,9 @@ impl Keeper {
             return true;
         }
         match proxy.tls(self.own.certificate.clone(), self.ctx.config.tls_options()) {
-            Ok(tls) => self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) })),
+            Ok(tls) => {
+                self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) }))
+            }
             Err(error) => {
                 tracing::warn!(%error, "visibility API: what the API server publishes cannot be used");
                 return false;
@@ -158,15 +165,22 @@ impl Answers {
     async fn answer(&self, head: &Parts, proxy: Option<&FrontProxy>) -> Result<Value, Refusal> {
         let path = head.uri.path();
         let target = Target::parse(path);
-        let wanted = target.as_ref().map_or_else(|| target::unknown(path), |target| target.wanted(path));
+        let wanted =
+            target.as_ref().map_or_else(|| target::unknown(path), |target| target.wanted(path));
         self.guard.pass(&head.headers, proxy, &wanted).await?;
         if head.method != Method::GET {
-            let message =
-                format!("{} is not supported here: lists of pending workloads are read with GET", head.method);
+            let message = format!(
+                "{} is not supported here: lists of pending workloads are read with GET",
+                head.method
+            );
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
         }
         match target {
-            None => Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("there is nothing at {path}"))),
+            None => Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "NotFound",
+                format!("there is nothing at {path}"),
+            )),
             Some(Target::OpenApi2) => Ok(openapi::v2()),
             Some(Target::OpenApi3) => Ok(discovery::documents()),
             Some(Target::OpenApi3Of(version)) => Ok(openapi::v3(version)),
@@ -174,14 +188,25 @@ impl Answers {
             Some(Target::Group) => Ok(discovery::group()),
             Some(Target::Version(version)) => Ok(discovery::resources(version)),
             Some(Target::ClusterQueue { version, name }) => {
-                known(self.ctx.stores.cluster_queues.get("", &name).is_some(), "clusterqueue", &name)?;
+                known(
+                    self.ctx.stores.cluster_queues.get("", &name).is_some(),
+                    "clusterqueue",
+                    &name,
+                )?;
                 self.pending(head, version, name, None).await
             }
             Some(Target::LocalQueue { version, namespace, name }) => {
                 let queue = self.ctx.stores.local_queues.get(&namespace, &name);
                 known(queue.is_some(), "localqueue", &name)?;
-                let cluster_queue = queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default();
-                self.pending(head, version, cluster_queue, Some(LocalQueueKey::new(&*namespace, &*name))).await
+                let cluster_queue =
+                    queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default();
+                self.pending(
+                    head,
+                    version,
+                    cluster_queue,
+                    Some(LocalQueueKey::new(&*namespace, &*name)),
+                )
+                .await
             }
         }
     }
@@ -194,8 +219,9 @@ impl Answers {
         local_queue: Option<LocalQueueKey>,
     ) -> Result<Value, Refusal> {
         let page = Query::<Page>::try_from_uri(&head.uri);
-        let Query(page) =
-            page.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", error.body_text()))?;
+        let Query(page) = page.map_err(|error| {
+            Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", error.body_text())
+        })?;
         let pending = self.engine.pending(page.of(cluster_queue, local_queue)).await;
         let pending = pending.map_err(|error| Refusal::internal(format!("{error:#}")))?;
         let workload = |namespace: &str, name: &str| self.ctx.stores.workloads.get(namespace, name);

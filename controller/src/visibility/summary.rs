@@ -25,7 +25,8 @@ impl Page {
     /// The part of a ClusterQueue's list that is on this page, or of that of one LocalQueue in it.
     pub(super) fn of(self, cluster_queue: String, local_queue: Option<LocalQueueKey>) -> Part {
         let count = |number: i64| usize::try_from(number.max(0)).unwrap_or(usize::MAX);
-        let limit = count(self.limit.filter(|limit| *limit != 0).unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT));
+        let limit =
+            count(self.limit.filter(|limit| *limit != 0).unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT));
         Part { cluster_queue, local_queue, offset: count(self.offset.unwrap_or(0)), limit }
     }
 }
@@ -36,7 +37,9 @@ pub(super) fn summary(
     page: &[Pending],
     workload: impl Fn(&str, &str) -> Option<Arc<Workload>>,
 ) -> PendingWorkloadsSummary {
-    let items = page.iter().map(|entry| item(entry, workload(&entry.key.namespace, &entry.key.name).as_deref()));
+    let items = page
+        .iter()
+        .map(|entry| item(entry, workload(&entry.key.namespace, &entry.key.name).as_deref()));
     PendingWorkloadsSummary {
         api_version: format!("{GROUP}/{version}"),
         kind: SUMMARY.to_owned(),
@@ -47,14 +50,21 @@ pub(super) fn summary(
 
 fn item(entry: &Pending, workload: Option<&Workload>) -> PendingWorkload {
     let place = |position: usize| i32::try_from(position).unwrap_or(i32::MAX);
-    let owners = workload.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
-    let owners: Vec<OwnerReference> =
-        owners.map(|owner| OwnerReference { block_owner_deletion: None, controller: None, ..owner.clone() }).collect();
+    let owners =
+        workload.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
+    let owners: Vec<OwnerReference> = owners
+        .map(|owner| OwnerReference {
+            block_owner_deletion: None,
+            controller: None,
+            ..owner.clone()
+        })
+        .collect();
     PendingWorkload {
         metadata: ObjectMeta {
             name: Some(entry.key.name.to_string()),
             namespace: Some(entry.key.namespace.to_string()),
-            creation_timestamp: workload.and_then(|workload| workload.metadata.creation_timestamp.clone()),
+            creation_timestamp: workload
+                .and_then(|workload| workload.metadata.creation_timestamp.clone()),
             owner_references: Some(owners).filter(|owners| !owners.is_empty()),
             ..ObjectMeta::default()
         },
@@ -102,7 +112,11 @@ mod tests {
     fn an_entry_names_its_job_and_its_places() {
         let pending = pending();
         let mut workload = Workload::default();
-        let owner = OwnerReference { kind: "Job".to_owned(), controller: Some(true), ..OwnerReference::default() };
+        let owner = OwnerReference {
+            kind: "Job".to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
         workload.metadata.owner_references = Some(vec![owner]);
         workload.spec.priority = Some(3);
         let workload = Arc::new(workload);
@@ -110,8 +124,15 @@ mod tests {
         let list = serde_json::to_value(list).unwrap();
         assert_eq!(list["apiVersion"], "visibility.kueue.x-k8s.io/v1beta1");
         let last = &list["items"][1];
-        assert_eq!((&last["positionInClusterQueue"], &last["positionInLocalQueue"]), (&json!(3), &json!(1)));
-        assert_eq!((&last["localQueueName"], &last["priority"]), (&json!("lq"), &json!(3)), "without its boost");
+        assert_eq!(
+            (&last["positionInClusterQueue"], &last["positionInLocalQueue"]),
+            (&json!(3), &json!(1))
+        );
+        assert_eq!(
+            (&last["localQueueName"], &last["priority"]),
+            (&json!("lq"), &json!(3)),
+            "without its boost"
+        );
         let owner = &last["metadata"]["ownerReferences"][0];
         assert_eq!((&owner["kind"], owner.get("controller")), (&json!("Job"), None));
         assert_eq!(list["items"][0]["metadata"], json!({"name": "w0", "namespace": "a"}));

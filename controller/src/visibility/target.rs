@@ -45,10 +45,14 @@ impl Target {
         let version = VERSIONS.into_iter().find(|known| known == version)?;
         match rest {
             [] => Some(Self::Version(version)),
-            ["clusterqueues", name, PENDING] => Some(Self::ClusterQueue { version, name: (*name).to_owned() }),
-            ["namespaces", namespace, "localqueues", name, PENDING] => {
-                Some(Self::LocalQueue { version, namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+            ["clusterqueues", name, PENDING] => {
+                Some(Self::ClusterQueue { version, name: (*name).to_owned() })
             }
+            ["namespaces", namespace, "localqueues", name, PENDING] => Some(Self::LocalQueue {
+                version,
+                namespace: (*namespace).to_owned(),
+                name: (*name).to_owned(),
+            }),
             _ => None,
         }
     }
@@ -56,11 +60,18 @@ impl Target {
     /// What the caller must be allowed to read.
     pub(super) fn wanted(&self, path: &str) -> Wanted {
         let (version, resource, namespace, name) = match self {
-            Self::OpenApi2 | Self::OpenApi3 | Self::OpenApi3Of(_) | Self::Groups | Self::Group | Self::Version(_) => {
+            Self::OpenApi2
+            | Self::OpenApi3
+            | Self::OpenApi3Of(_)
+            | Self::Groups
+            | Self::Group
+            | Self::Version(_) => {
                 return unknown(path);
             }
             Self::ClusterQueue { version, name } => (version, "clusterqueues", "", name),
-            Self::LocalQueue { version, namespace, name } => (version, "localqueues", namespace.as_str(), name),
+            Self::LocalQueue { version, namespace, name } => {
+                (version, "localqueues", namespace.as_str(), name)
+            }
         };
         Wanted::Subresource {
             group: GROUP,
@@ -95,11 +106,18 @@ mod tests {
             ),
             (
                 "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/ns/localqueues/lq/pendingworkloads",
-                Some(Target::LocalQueue { version, namespace: "ns".to_owned(), name: "lq".to_owned() }),
+                Some(Target::LocalQueue {
+                    version,
+                    namespace: "ns".to_owned(),
+                    name: "lq".to_owned(),
+                }),
             ),
             ("/openapi/v2", Some(Target::OpenApi2)),
             ("/openapi/v3", Some(Target::OpenApi3)),
-            ("/openapi/v3/apis/visibility.kueue.x-k8s.io/v1beta1", Some(Target::OpenApi3Of(version))),
+            (
+                "/openapi/v3/apis/visibility.kueue.x-k8s.io/v1beta1",
+                Some(Target::OpenApi3Of(version)),
+            ),
             ("/openapi/v3/apis/visibility.kueue.x-k8s.io/v1", None),
             ("/openapi/v3/apis/other.example.org/v1beta1", None),
             ("/apis/visibility.kueue.x-k8s.io/v1", None),
@@ -117,7 +135,9 @@ mod tests {
         let path = "/apis/visibility.kueue.x-k8s.io/v1beta2";
         assert_eq!(Target::parse(path).unwrap().wanted(path), Wanted::Path(path.to_owned()));
         let list = format!("{path}/namespaces/ns/localqueues/lq/pendingworkloads");
-        let Wanted::Subresource { resource, namespace, .. } = Target::parse(&list).unwrap().wanted(&list) else {
+        let Wanted::Subresource { resource, namespace, .. } =
+            Target::parse(&list).unwrap().wanted(&list)
+        else {
             panic!("a list is an object's")
         };
         assert_eq!((resource, namespace.as_str()), ("localqueues", "ns"));

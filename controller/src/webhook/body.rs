@@ -37,12 +37,16 @@ async fn read_all(body: Body, limit: usize) -> Result<Held, Response> {
     let mut parts = body.into_data_stream();
     let mut held = Held { bytes: Vec::new(), _room: None };
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()).into_response())?;
+        let part =
+            part.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()).into_response())?;
         if held.bytes.len() + part.len() > limit {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "length limit exceeded").into_response());
         }
-        let busy = |_| (StatusCode::SERVICE_UNAVAILABLE, "too much is being read; try again").into_response();
-        let room = ROOM.try_acquire_many(u32::try_from(part.len()).unwrap_or(u32::MAX)).map_err(busy)?;
+        let busy = |_| {
+            (StatusCode::SERVICE_UNAVAILABLE, "too much is being read; try again").into_response()
+        };
+        let room =
+            ROOM.try_acquire_many(u32::try_from(part.len()).unwrap_or(u32::MAX)).map_err(busy)?;
         match &mut held._room {
             Some(all) => all.merge(room),
             None => held._room = Some(room),

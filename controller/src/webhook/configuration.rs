@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
-        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-        ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+        ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
@@ -88,7 +88,9 @@ impl Inputs<'_> {
             ..MutatingWebhook::default()
         };
         let jobs = self.kinds.iter().map(|id| MutatingWebhook {
-            failure_policy: Some(if self.dispatches { "Fail" } else { self.job_policy(*id) }.into()),
+            failure_policy: Some(
+                if self.dispatches { "Fail" } else { self.job_policy(*id) }.into(),
+            ),
             namespace_selector: Some(self.job_namespaces()),
             match_conditions: self.conditions(self.labelled(*id, false)),
             ..webhook(
@@ -102,7 +104,10 @@ impl Inputs<'_> {
             objects::path("mutate", "workload"),
             rule(v1beta2::GROUP, v1beta2::VERSION, &["workloads"], &["CREATE"]),
         );
-        MutatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(jobs.chain([workloads]).collect()) }
+        MutatingWebhookConfiguration {
+            metadata: self.metadata(),
+            webhooks: Some(jobs.chain([workloads]).collect()),
+        }
     }
 
     /// The validating configuration: jobs and Kueue's kinds.
@@ -208,7 +213,10 @@ impl Inputs<'_> {
             return None;
         }
         let has = |object: &str, map: &str, key: &str| {
-            format!("(has({object}.metadata.{map}) && {} in {object}.metadata.{map})", cel_string(key))
+            format!(
+                "(has({object}.metadata.{map}) && {} in {object}.metadata.{map})",
+                cel_string(key)
+            )
         };
         let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
         if held(id) == Held::Gated {
@@ -221,10 +229,14 @@ impl Inputs<'_> {
         if updates {
             any.push(has("object", "labels", names::PREBUILT_WORKLOAD_NAME));
             any.push(has("object", "annotations", names::PREBUILT_WORKLOAD_NAME));
-            any.push(format!("(oldObject != null && {})", has("oldObject", "labels", names::QUEUE_NAME)));
+            any.push(format!(
+                "(oldObject != null && {})",
+                has("oldObject", "labels", names::QUEUE_NAME)
+            ));
         }
         if !self.default_queues.is_empty() {
-            let listed: Vec<String> = self.default_queues.iter().map(|name| cel_string(name)).collect();
+            let listed: Vec<String> =
+                self.default_queues.iter().map(|name| cel_string(name)).collect();
             any.push(format!("request.namespace in [{}]", listed.join(", ")));
         }
         Some(MatchCondition { name: "concerns-a-queue".into(), expression: any.join(" || ") })
@@ -284,7 +296,12 @@ mod tests {
     }
 
     fn expressions(webhook: &MutatingWebhook) -> Vec<String> {
-        webhook.match_conditions.iter().flatten().map(|condition| condition.expression.clone()).collect()
+        webhook
+            .match_conditions
+            .iter()
+            .flatten()
+            .map(|condition| condition.expression.clone())
+            .collect()
     }
 
     #[test]
@@ -292,8 +309,14 @@ mod tests {
         let url = url();
         let webhooks = inputs(&url).mutating().webhooks.unwrap();
         let job = &webhooks[0];
-        assert_eq!((job.name.as_str(), job.failure_policy.as_deref()), ("mjob.kb.io", Some("Ignore")));
-        assert_eq!(job.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate-batch-v1-job"));
+        assert_eq!(
+            (job.name.as_str(), job.failure_policy.as_deref()),
+            ("mjob.kb.io", Some("Ignore"))
+        );
+        assert_eq!(
+            job.client_config.url.as_deref(),
+            Some("https://127.0.0.1:9443/mutate-batch-v1-job")
+        );
         insta::assert_snapshot!(expressions(job).join("\n"), @r"
         request.userInfo.username != 'system:serviceaccount:switchyard-system:hub'
         (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels)
@@ -311,7 +334,10 @@ mod tests {
         let inputs = Inputs { kinds: vec![switchyard_api::jobs::pod::Pod.id()], ..inputs(&url) };
         let webhooks = inputs.mutating().webhooks.unwrap();
         let pod = &webhooks[0];
-        assert_eq!((pod.name.as_str(), pod.failure_policy.as_deref()), ("mpod.kb.io", Some("Fail")));
+        assert_eq!(
+            (pod.name.as_str(), pod.failure_policy.as_deref()),
+            ("mpod.kb.io", Some("Fail"))
+        );
         assert_eq!(pod.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate--v1-pod"));
         insta::assert_snapshot!(expressions(pod)[1], @"(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (has(object.metadata.labels) && 'kueue.x-k8s.io/managed' in object.metadata.labels) || (has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations)");
     }
@@ -328,7 +354,8 @@ mod tests {
     fn job_webhook_is_called_for_annotated_queues_where_they_count() {
         let url = url();
         let annotated = Inputs { queue_annotation: true, ..inputs(&url) };
-        let of = |inputs: &Inputs<'_>| expressions(&inputs.mutating().webhooks.unwrap()[0])[1].clone();
+        let of =
+            |inputs: &Inputs<'_>| expressions(&inputs.mutating().webhooks.unwrap()[0])[1].clone();
         let in_annotations = "'kueue.x-k8s.io/queue-name' in object.metadata.annotations";
         assert!(of(&annotated).contains(in_annotations), "{}", of(&annotated));
         assert!(!of(&inputs(&url)).contains(in_annotations));
@@ -339,7 +366,10 @@ mod tests {
         let url = url();
         let of = |inputs: &Inputs<'_>| {
             let webhooks = inputs.validating().webhooks.unwrap();
-            webhooks.into_iter().find(|it| it.name == "vmultikueuecluster.kb.io").and_then(|it| it.failure_policy)
+            webhooks
+                .into_iter()
+                .find(|it| it.name == "vmultikueuecluster.kb.io")
+                .and_then(|it| it.failure_policy)
         };
         assert_eq!(of(&Inputs { dispatches: true, ..inputs(&url) }).as_deref(), Some("Ignore"));
         assert_eq!(of(&inputs(&url)), None);
@@ -359,19 +389,29 @@ mod tests {
     #[test]
     fn namespaces_with_a_default_queue_are_called_for_too() {
         let url = url();
-        let inputs = Inputs { default_queues: ["a".to_owned(), "b".to_owned()].into(), ..inputs(&url) };
+        let inputs =
+            Inputs { default_queues: ["a".to_owned(), "b".to_owned()].into(), ..inputs(&url) };
         let webhooks = inputs.mutating().webhooks.unwrap();
         assert!(expressions(&webhooks[0])[1].ends_with("|| request.namespace in ['a', 'b']"));
-        let many = Inputs { default_queues: (0..201).map(|n| format!("ns-{n}")).collect(), ..inputs };
+        let many =
+            Inputs { default_queues: (0..201).map(|n| format!("ns-{n}")).collect(), ..inputs };
         assert_eq!(expressions(&many.mutating().webhooks.unwrap()[0]).len(), 1);
     }
 
     #[test]
     fn with_all_jobs_managed_all_are_called_for() {
         let url = url();
-        let inputs = Inputs { without_queue_name: true, service_account: None, fail_closed: true, ..inputs(&url) };
+        let inputs = Inputs {
+            without_queue_name: true,
+            service_account: None,
+            fail_closed: true,
+            ..inputs(&url)
+        };
         let job = &inputs.validating().webhooks.unwrap()[0];
-        assert_eq!((job.match_conditions.as_ref(), job.failure_policy.as_deref()), (None, Some("Fail")));
+        assert_eq!(
+            (job.match_conditions.as_ref(), job.failure_policy.as_deref()),
+            (None, Some("Fail"))
+        );
     }
 
     #[test]
@@ -387,7 +427,11 @@ mod tests {
                 json!({"matchLabels": {"team": "a"}}),
                 json!({"matchLabels": {"team": "a"}, "matchExpressions": [own]}),
             ),
-            ("by expression", json!({"matchExpressions": [managed]}), json!({"matchExpressions": [managed, own]})),
+            (
+                "by expression",
+                json!({"matchExpressions": [managed]}),
+                json!({"matchExpressions": [managed, own]}),
+            ),
             (
                 "without one of them",
                 json!({"matchExpressions": [never("other")]}),
@@ -395,12 +439,17 @@ mod tests {
             ),
         ] {
             let managed = serde_json::from_value(configured).unwrap();
-            let inputs = Inputs { managed, without_queue_name: true, fail_closed: true, ..inputs(&url) };
+            let inputs =
+                Inputs { managed, without_queue_name: true, fail_closed: true, ..inputs(&url) };
             let job = &inputs.mutating().webhooks.unwrap()[0];
             let selector = serde_json::to_value(&job.namespace_selector).unwrap();
             assert_eq!(selector, expected, "{sentence}");
         }
-        assert_eq!(inputs(&url).job_namespaces().match_expressions.map(|all| all.len()), Some(1), "said once");
+        assert_eq!(
+            inputs(&url).job_namespaces().match_expressions.map(|all| all.len()),
+            Some(1),
+            "said once"
+        );
     }
 
     #[test]
@@ -408,8 +457,14 @@ mod tests {
         let url = url();
         let webhooks = inputs(&url).validating().webhooks.unwrap();
         let conditions = webhooks[0].match_conditions.as_ref().unwrap();
-        assert!(conditions[1].expression.contains("(oldObject != null && (has(oldObject.metadata.labels)"));
-        assert!(webhooks[1..].iter().all(|webhook| webhook.failure_policy.as_deref() == Some("Fail")));
+        assert!(
+            conditions[1]
+                .expression
+                .contains("(oldObject != null && (has(oldObject.metadata.labels)")
+        );
+        assert!(
+            webhooks[1..].iter().all(|webhook| webhook.failure_policy.as_deref() == Some("Fail"))
+        );
     }
 
     #[test]
@@ -417,7 +472,10 @@ mod tests {
         let service = Advertise::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
         let webhooks = inputs(&service).mutating().webhooks.unwrap();
         let reference = webhooks[0].client_config.service.as_ref().unwrap();
-        assert_eq!((reference.name.as_str(), reference.path.as_deref()), ("hook", Some("/mutate-batch-v1-job")));
+        assert_eq!(
+            (reference.name.as_str(), reference.path.as_deref()),
+            ("hook", Some("/mutate-batch-v1-job"))
+        );
     }
 
     #[test]

@@ -55,9 +55,16 @@ impl Contest {
 pub(super) fn last_writer<'a>(managed: &'a [ManagedFieldsEntry], field: &str) -> Option<&'a str> {
     let wrote = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        fields.and_then(|fields| fields.get("f:spec")?.get(format!("f:{field}"))).is_some_and(|it| *it != Value::Null)
+        fields
+            .and_then(|fields| fields.get("f:spec")?.get(format!("f:{field}")))
+            .is_some_and(|it| *it != Value::Null)
     };
-    managed.iter().filter(wrote).max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.as_deref()
+    managed
+        .iter()
+        .filter(wrote)
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?
+        .manager
+        .as_deref()
 }
 
 #[cfg(test)]

@@ -42,7 +42,9 @@ async fn handle(State(turns): State<Arc<Semaphore>>, request: Request) -> Respon
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let Ok(turn) = turns.acquire_owned().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let Ok(turn) = turns.acquire_owned().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
     let answered = tokio::task::spawn_blocking(move || {
         let answered = review(&body.bytes);
         drop(turn);
@@ -62,8 +64,8 @@ async fn handle(State(turns): State<Arc<Semaphore>>, request: Request) -> Respon
 fn review(body: &[u8]) -> Result<ConversionReview, String> {
     let review: ConversionReview = serde_json::from_slice(body)
         .map_err(|error| format!("not a ConversionReview of apiextensions.k8s.io/v1: {error}"))?;
-    let mut request =
-        ConversionRequest::from_review(review).map_err(|_| "the ConversionReview has no request".to_owned())?;
+    let mut request = ConversionRequest::from_review(review)
+        .map_err(|_| "the ConversionReview has no request".to_owned())?;
     let desired = request.desired_api_version.clone();
     let objects = std::mem::take(&mut request.objects);
     let converted: Result<Vec<Value>, ConversionError> =
@@ -86,7 +88,8 @@ mod tests {
     use super::*;
 
     fn ask(objects: &Value) -> Value {
-        let request = json!({"uid": "u1", "desiredAPIVersion": "kueue.x-k8s.io/v1beta2", "objects": objects});
+        let request =
+            json!({"uid": "u1", "desiredAPIVersion": "kueue.x-k8s.io/v1beta2", "objects": objects});
         let body = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request});
         serde_json::to_value(review(body.to_string().as_bytes()).unwrap()).unwrap()
     }
@@ -101,11 +104,21 @@ mod tests {
     #[test]
     fn all_objects_are_answered_in_their_order() {
         let got = ask(&json!([queue("a"), queue("b")]));
-        assert_eq!((&got["apiVersion"], &got["kind"]), (&json!("apiextensions.k8s.io/v1"), &json!("ConversionReview")));
+        assert_eq!(
+            (&got["apiVersion"], &got["kind"]),
+            (&json!("apiextensions.k8s.io/v1"), &json!("ConversionReview"))
+        );
         let response = &got["response"];
-        assert_eq!((&response["uid"], &response["result"]["status"]), (&json!("u1"), &json!("Success")));
-        let cohorts: Vec<&Value> =
-            response["convertedObjects"].as_array().unwrap().iter().map(|it| &it["spec"]["cohortName"]).collect();
+        assert_eq!(
+            (&response["uid"], &response["result"]["status"]),
+            (&json!("u1"), &json!("Success"))
+        );
+        let cohorts: Vec<&Value> = response["convertedObjects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| &it["spec"]["cohortName"])
+            .collect();
         assert_eq!(cohorts, ["a", "b"]);
     }
 
@@ -116,7 +129,8 @@ mod tests {
         use tower::ServiceExt as _;
         let router = router();
         let ask = |body: Body| router.clone().oneshot(Request::post(PATH).body(body).unwrap());
-        let trickle = || Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>());
+        let trickle =
+            || Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>());
         let mut slow: Vec<_> = (0..4 * AT_ONCE).map(|_| Box::pin(ask(trickle()))).collect();
         for request in &mut slow {
             assert!(futures::poll!(request).is_pending());
@@ -136,7 +150,10 @@ mod tests {
         let mut odd = queue("b");
         odd["kind"] = json!("Queue");
         let response = &ask(&json!([queue("a"), odd]))["response"];
-        assert_eq!((&response["uid"], &response["result"]["status"]), (&json!("u1"), &json!("Failure")));
+        assert_eq!(
+            (&response["uid"], &response["result"]["status"]),
+            (&json!("u1"), &json!("Failure"))
+        );
         assert_eq!(response["convertedObjects"], json!([]));
         let message = response["result"]["message"].as_str().unwrap();
         let start = "Queue b cannot be converted to kueue.x-k8s.io/v1beta2: kind: Unsupported value: \"Queue\"";
@@ -145,8 +162,13 @@ mod tests {
 
     #[test]
     fn what_is_no_review_is_refused_with_the_reason() {
-        assert!(review(b"{}").unwrap_err().starts_with("not a ConversionReview of apiextensions.k8s.io/v1"));
-        let empty = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}).to_string();
+        assert!(
+            review(b"{}")
+                .unwrap_err()
+                .starts_with("not a ConversionReview of apiextensions.k8s.io/v1")
+        );
+        let empty = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"})
+            .to_string();
         assert_eq!(review(empty.as_bytes()).unwrap_err(), "the ConversionReview has no request");
     }
 }

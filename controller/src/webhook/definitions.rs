@@ -13,7 +13,8 @@ use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        CustomResourceConversion, CustomResourceDefinition, ServiceReference, WebhookClientConfig, WebhookConversion,
+        CustomResourceConversion, CustomResourceDefinition, ServiceReference, WebhookClientConfig,
+        WebhookConversion,
     },
 };
 use kube::{
@@ -70,12 +71,15 @@ impl Definitions {
 
     /// Tells of changes, also of those by others. Without the right to watch, the regular looks remain.
     async fn watch(&self, changed: Arc<Notify>) {
-        let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.ctx.client.clone());
+        let api: Api<PartialObjectMeta<CustomResourceDefinition>> =
+            Api::all(self.ctx.client.clone());
         let ours: Vec<String> = v1beta1::differing_definitions().collect();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Apply(it) | Event::InitApply(it)) if ours.contains(&it.name_any()) => changed.notify_one(),
+                Ok(Event::Apply(it) | Event::InitApply(it)) if ours.contains(&it.name_any()) => {
+                    changed.notify_one()
+                }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "CustomResourceDefinitions not watched"),
             }
@@ -102,7 +106,10 @@ impl Definitions {
     async fn register(&self, contests: &mut BTreeMap<String, Contest>) -> bool {
         let wanted = {
             let trusted = self.trusted.borrow();
-            Wanted { ready: conversion(&self.advertise, &trusted), early: conversion(&self.early, &trusted) }
+            Wanted {
+                ready: conversion(&self.advertise, &trusted),
+                early: conversion(&self.early, &trusted),
+            }
         };
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api = Api::all_with(self.ctx.client.clone(), &resource);
@@ -110,7 +117,9 @@ impl Definitions {
         for name in v1beta1::differing_definitions() {
             let contest = contests.entry(name.clone()).or_default();
             match one(&api, &name, &wanted, contest).await {
-                Ok(Done::Corrected) => tracing::info!(definition = name, "v1beta1 is served and converted"),
+                Ok(Done::Corrected) => {
+                    tracing::info!(definition = name, "v1beta1 is served and converted")
+                }
                 Ok(Done::Contested(other)) => contested(&name, other.as_deref()),
                 Ok(Done::Nothing) => {}
                 Err(error) => {
@@ -134,7 +143,8 @@ struct Wanted {
 impl Wanted {
     fn for_definition(&self, definition: &Value) -> &CustomResourceConversion {
         let stored = definition.pointer("/status/storedVersions").and_then(Value::as_array);
-        let older = stored.is_some_and(|stored| stored.iter().any(|version| version == v1beta1::VERSION));
+        let older =
+            stored.is_some_and(|stored| stored.iter().any(|version| version == v1beta1::VERSION));
         if older { &self.early } else { &self.ready }
     }
 }
@@ -165,16 +175,28 @@ async fn one(
     wanted: &Wanted,
     contest: &mut Contest,
 ) -> Result<Done, kube::Error> {
-    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
+    let params =
+        PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     let (mut tries, mut verdict) = (0, None);
     loop {
-        let Some(mut definition) = answered(api.get_opt(name)).await? else { return Ok(Done::Nothing) };
+        let Some(mut definition) = answered(api.get_opt(name)).await? else {
+            return Ok(Done::Nothing);
+        };
         if !correct(&mut definition.data, wanted) {
             return Ok(Done::Nothing);
         }
-        if let Verdict::Leave { first } = *verdict.get_or_insert_with(|| contest.judge(Instant::now())) {
-            let other = last_writer(definition.metadata.managed_fields.as_deref().unwrap_or_default(), "conversion");
-            return Ok(if first { Done::Contested(other.map(str::to_owned)) } else { Done::Nothing });
+        if let Verdict::Leave { first } =
+            *verdict.get_or_insert_with(|| contest.judge(Instant::now()))
+        {
+            let other = last_writer(
+                definition.metadata.managed_fields.as_deref().unwrap_or_default(),
+                "conversion",
+            );
+            return Ok(if first {
+                Done::Contested(other.map(str::to_owned))
+            } else {
+                Done::Nothing
+            });
         }
         tries += 1;
         match answered(api.replace(name, &params, &definition)).await {
@@ -209,7 +231,8 @@ fn conversion(advertise: &Advertise, trusted: &str) -> CustomResourceConversion 
         },
     };
     let conversion_review_versions = vec!["v1".into()];
-    let webhook = WebhookConversion { client_config: Some(client_config), conversion_review_versions };
+    let webhook =
+        WebhookConversion { client_config: Some(client_config), conversion_review_versions };
     CustomResourceConversion { strategy: "Webhook".into(), webhook: Some(webhook) }
 }
 
@@ -217,12 +240,19 @@ fn conversion(advertise: &Advertise, trusted: &str) -> CustomResourceConversion 
 /// without both versions are not ours to change.
 fn correct(definition: &mut Value, wanted: &Wanted) -> bool {
     let Ok(wanted) = serde_json::to_value(wanted.for_definition(definition)) else { return false };
-    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return false };
-    let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) else { return false };
+    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {
+        return false;
+    };
+    let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) else {
+        return false;
+    };
     if !versions.iter().any(|version| version["name"] == v1beta2::VERSION) {
         return false;
     }
-    let Some(older) = versions.iter_mut().find(|version| version["name"] == v1beta1::VERSION) else { return false };
+    let Some(older) = versions.iter_mut().find(|version| version["name"] == v1beta1::VERSION)
+    else {
+        return false;
+    };
     let was_served = older["served"] == true;
     older["served"] = true.into();
     let before = spec.insert("conversion".to_owned(), wanted);
@@ -236,11 +266,15 @@ mod tests {
     fn definition(plural: &str) -> Value {
         let name = format!("{plural}.kueue.x-k8s.io");
         let crds = switchyard_api::crds();
-        serde_json::to_value(crds.iter().find(|crd| crd.metadata.name.as_deref() == Some(&name)).unwrap()).unwrap()
+        serde_json::to_value(
+            crds.iter().find(|crd| crd.metadata.name.as_deref() == Some(&name)).unwrap(),
+        )
+        .unwrap()
     }
 
     fn ours(trusted: &str) -> Wanted {
-        let at = |port: u16| conversion(&Advertise::Url(format!("https://127.0.0.1:{port}/")), trusted);
+        let at =
+            |port: u16| conversion(&Advertise::Url(format!("https://127.0.0.1:{port}/")), trusted);
         Wanted { ready: at(9443), early: at(9444) }
     }
 
@@ -287,10 +321,16 @@ mod tests {
         let mut asked = |stored: Value| {
             definition["status"] = serde_json::json!({ "storedVersions": stored });
             assert!(correct(&mut definition, &ours("PEM")), "{stored}");
-            definition.pointer("/spec/conversion/webhook/clientConfig/url").cloned().unwrap_or_default()
+            definition
+                .pointer("/spec/conversion/webhook/clientConfig/url")
+                .cloned()
+                .unwrap_or_default()
         };
         assert_eq!(asked(serde_json::json!(["v1beta2"])), "https://127.0.0.1:9443/convert");
-        assert_eq!(asked(serde_json::json!(["v1beta1", "v1beta2"])), "https://127.0.0.1:9444/convert");
+        assert_eq!(
+            asked(serde_json::json!(["v1beta1", "v1beta2"])),
+            "https://127.0.0.1:9444/convert"
+        );
         assert_eq!(asked(Value::Null), "https://127.0.0.1:9443/convert");
     }
 
@@ -298,7 +338,8 @@ mod tests {
     fn a_definition_with_one_version_is_not_ours_to_change() {
         for left in [0, 1] {
             let mut definition = definition("workloads");
-            definition["spec"]["versions"] = serde_json::json!([definition["spec"]["versions"][left]]);
+            definition["spec"]["versions"] =
+                serde_json::json!([definition["spec"]["versions"][left]]);
             assert!(!correct(&mut definition, &ours("PEM")));
         }
     }
@@ -306,8 +347,12 @@ mod tests {
     #[test]
     fn a_service_is_named_with_its_path() {
         let service = Advertise::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
-        let reference = conversion(&service, "PEM").webhook.unwrap().client_config.unwrap().service.unwrap();
-        assert_eq!((reference.name.as_str(), reference.path.as_deref()), ("hook", Some("/convert")));
+        let reference =
+            conversion(&service, "PEM").webhook.unwrap().client_config.unwrap().service.unwrap();
+        assert_eq!(
+            (reference.name.as_str(), reference.path.as_deref()),
+            ("hook", Some("/convert"))
+        );
     }
 
     #[test]

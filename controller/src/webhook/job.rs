@@ -4,8 +4,8 @@ use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
     jobs::{
-        Around, Held, JobKind, TopologyGates, elastic, is_dns_label, meta, pod, serving::is_sent, topology,
-        validate_create, validate_update,
+        Around, Held, JobKind, TopologyGates, elastic, is_dns_label, meta, pod, serving::is_sent,
+        topology, validate_create, validate_update,
     },
     names,
 };
@@ -47,14 +47,20 @@ pub(super) struct Facts {
 
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
 /// queues to MultiKueue, whoever owns them. `dispatches` is asked for the queue that the job then has.
-pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispatches: impl Fn(&str) -> bool) {
+pub(super) fn default(
+    kind: &dyn JobKind,
+    job: &mut Value,
+    facts: &Facts,
+    dispatches: impl Fn(&str) -> bool,
+) {
     let settled = is_settled(kind, job);
     if !settled && !concerns(kind, job, facts) {
         return;
     }
     let waits = settled || !facts.ruled && fill_in(kind, job, facts);
     // A gate that its user has set lacks our other marks, and what is held by its pods is not suspended itself.
-    if waits && (kind.held() != Held::Suspended || !kind.is_suspended(job)) && !facts.admitted_copy {
+    if waits && (kind.held() != Held::Suspended || !kind.is_suspended(job)) && !facts.admitted_copy
+    {
         kind.suspend(job);
     }
     let queued = waits || !meta::queue_name(job).is_empty();
@@ -109,7 +115,12 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
 }
 
 /// What is wrong with a job; empty when nothing is. Jobs that are not ours are let through.
-pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
+pub(super) fn validate(
+    kind: &dyn JobKind,
+    old: Option<&Value>,
+    job: &Value,
+    facts: &Facts,
+) -> Vec<String> {
     if !is_checked(kind, old, job, facts) {
         return Vec::new();
     }
@@ -140,7 +151,12 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
 
 /// What is wrong with the topology that a job asks for. `old` and `job` have what their pods depend on attached. What was so before
 /// is let through: the job is stopped and started by updates.
-pub(super) fn validate_topology(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
+pub(super) fn validate_topology(
+    kind: &dyn JobKind,
+    old: Option<&Value>,
+    job: &Value,
+    facts: &Facts,
+) -> Vec<String> {
     if !is_checked(kind, old, job, facts) {
         return Vec::new();
     }
@@ -151,7 +167,8 @@ pub(super) fn validate_topology(kind: &dyn JobKind, old: Option<&Value>, job: &V
 
 /// Whether the job is ours, as it is or as it was, and does not go.
 fn is_checked(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> bool {
-    let ours = |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
+    let ours =
+        |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
     let was_ours = old.is_some_and(ours) && !(facts.lets_ray_and_spark_go && is_ray_or_spark(kind));
     let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
     // What another kind makes of pods is changed by its controller as it sees fit.
@@ -183,7 +200,8 @@ pub(super) fn with_annotated_queue(job: &Value) -> Option<Value> {
 
 /// The warning about a new job whose queue is named by its annotation.
 pub(super) fn annotation_warning(old: Option<&Value>, job: &Value) -> Option<String> {
-    let queue = annotated_queue(job).filter(|queue| old.is_none() && meta::queue_name(job) == *queue)?;
+    let queue =
+        annotated_queue(job).filter(|queue| old.is_none() && meta::queue_name(job) == *queue)?;
     Some(format!(
         "annotation {name} is of Kueue 0.1: the job has the label {name}={queue} for it; name the queue by that label",
         name = names::QUEUE_NAME
@@ -191,15 +209,23 @@ pub(super) fn annotation_warning(old: Option<&Value>, job: &Value) -> Option<Str
 }
 
 /// The warning about a job that is let through.
-pub(super) fn warning(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
+pub(super) fn warning(
+    kind: &dyn JobKind,
+    old: Option<&Value>,
+    job: &Value,
+    facts: &Facts,
+) -> Option<String> {
     let without_effect = || ignored(old, job).filter(|_| facts.managed_namespace && !facts.implied);
     odd_pod(kind, old, job, facts).or_else(without_effect)
 }
 
 /// Annotations of a queued job, or of its pods, that a later Kueue heeds and Switchyard does not. Told once, when they come.
 fn ignored(old: Option<&Value>, job: &Value) -> Option<String> {
-    const LATER: [&str; 3] =
-        [names::WAIT_FOR_PODS_READY, names::POD_GROUP_MAX_NOT_READY_COUNT, names::PODSET_TOPOLOGY_SPREADING];
+    const LATER: [&str; 3] = [
+        names::WAIT_FOR_PODS_READY,
+        names::POD_GROUP_MAX_NOT_READY_COUNT,
+        names::PODSET_TOPOLOGY_SPREADING,
+    ];
     let has = |job: &Value, key: &str| {
         let template = job.pointer("/spec/template").unwrap_or(&Value::Null);
         meta::annotation(job, key).is_some() || meta::annotation(template, key).is_some()
@@ -214,15 +240,20 @@ fn ignored(old: Option<&Value>, job: &Value) -> Option<String> {
 /// be is settled where its maker holds it back.
 fn odd_pod(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
     let marked = kind.held() == Held::Gated && meta::label(job, names::MANAGED) == Some("true");
-    let looked_at = facts.managed_namespace && !facts.implied && !(old.is_some() && is_settled(kind, job));
+    let looked_at =
+        facts.managed_namespace && !facts.implied && !(old.is_some() && is_settled(kind, job));
     (marked && looked_at && facts.owned).then(|| {
-        format!("pod owner is managed by kueue, label '{}=true' might lead to unexpected behaviour", names::MANAGED)
+        format!(
+            "pod owner is managed by kueue, label '{}=true' might lead to unexpected behaviour",
+            names::MANAGED
+        )
     })
 }
 
 /// What was scaled to zero gets pods again only once the quota of those before is free.
 fn comes_back_early(old: &Value, new: &Value) -> Option<FieldError> {
-    let replicas = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let replicas =
+        |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
     let path = Path::new("spec").child("replicas");
     let detail = "workload from previous scale-down is still being deleted";
     (replicas(old) == 0 && replicas(new) > 0).then(|| FieldError::forbidden(&path, detail))
@@ -269,7 +300,10 @@ mod tests {
     #[case::by_no_name(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "Not a name"}}), None)]
     #[case::in_what_a_controller_made(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"},
         "ownerReferences": [{"kind": "CronJob", "name": "c", "uid": "u", "apiVersion": "batch/v1", "controller": true}]}), None)]
-    fn queue_of_an_annotation_becomes_the_label(#[case] metadata: Value, #[case] queue: Option<&str>) {
+    fn queue_of_an_annotation_becomes_the_label(
+        #[case] metadata: Value,
+        #[case] queue: Option<&str>,
+    ) {
         let made = with_annotated_queue(&job(json!({"metadata": metadata})));
         assert_eq!(made.as_ref().map(meta::queue_name), queue);
         let Some(made) = made else { return };
@@ -310,7 +344,8 @@ mod tests {
     }
 
     fn elastic(change: Value) -> Value {
-        job(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}})).tap(change)
+        job(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}}))
+            .tap(change)
     }
 
     #[rstest]
@@ -338,8 +373,11 @@ mod tests {
     fn a_job_that_takes_no_quota_is_let_be() {
         let kind = switchyard_api::jobs::kind_for("ray.io", "RayJob").unwrap();
         let on_a_cluster_of_its_own = job(json!({"spec": {"rayClusterSpec": {}}}));
-        let on_one_that_is_there = job(json!({"spec": {"clusterSelector": {"ray.io/cluster": "c"}}}));
-        for (mut job, suspended) in [(on_a_cluster_of_its_own, json!(true)), (on_one_that_is_there, json!(null))] {
+        let on_one_that_is_there =
+            job(json!({"spec": {"clusterSelector": {"ray.io/cluster": "c"}}}));
+        for (mut job, suspended) in
+            [(on_a_cluster_of_its_own, json!(true)), (on_one_that_is_there, json!(null))]
+        {
             default(kind, &mut job, &facts(), |_| true);
             assert_eq!(job["spec"]["suspend"], suspended);
         }
@@ -362,7 +400,12 @@ mod tests {
     #[case::in_a_namespace_that_is_not_managed(None, job(bad()), Facts::default(), 0)]
     #[case::a_bad_job_that_loses_its_queue(Some(job(json!({}))), job(bad()).tap(without_queue()), facts(), 2)]
     #[case::a_bad_job_that_is_being_deleted(Some(job(json!({}))), job(bad()).tap(json!({"metadata": {"deletionTimestamp": "x"}})), facts(), 0)]
-    fn validation(#[case] old: Option<Value>, #[case] job: Value, #[case] facts: Facts, #[case] errors: usize) {
+    fn validation(
+        #[case] old: Option<Value>,
+        #[case] job: Value,
+        #[case] facts: Facts,
+        #[case] errors: usize,
+    ) {
         let got = validate(&BatchJob, old.as_ref(), &job, &facts);
         assert_eq!(got.len(), errors, "{got:?}");
     }
@@ -370,8 +413,9 @@ mod tests {
     #[test]
     fn what_gates_switch_off_is_let_through() {
         let kind = |group: &str, kind: &str| switchyard_api::jobs::kind_for(group, kind).unwrap();
-        let errors =
-            |kind: &dyn JobKind, old: &Value, new: &Value, facts: &Facts| validate(kind, Some(old), new, facts);
+        let errors = |kind: &dyn JobKind, old: &Value, new: &Value, facts: &Facts| {
+            validate(kind, Some(old), new, facts)
+        };
 
         let head = json!({"template": {"spec": {"containers": [{"name": "head"}]}}});
         let running = job(json!({"spec": {"suspend": false, "headGroupSpec": head}}));
@@ -386,15 +430,22 @@ mod tests {
             "one that keeps a queue"
         );
         let (plain, plain_lost) = (job(json!({})), job(without_queue()));
-        assert_eq!(errors(&BatchJob, &plain, &plain_lost, &off), errors(&BatchJob, &plain, &plain_lost, &facts()));
+        assert_eq!(
+            errors(&BatchJob, &plain, &plain_lost, &off),
+            errors(&BatchJob, &plain, &plain_lost, &facts())
+        );
 
         let set = |size: i32| {
             let template = json!({"spec": {"containers": []}});
-            job(json!({"spec": {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}}))
+            job(
+                json!({"spec": {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}}),
+            )
         };
         let groups = kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
         assert_eq!(errors(groups, &set(2), &set(3), &facts()).len(), 1);
-        assert!(errors(groups, &set(2), &set(3), &Facts { resizes_groups: true, ..facts() }).is_empty());
+        assert!(
+            errors(groups, &set(2), &set(3), &Facts { resizes_groups: true, ..facts() }).is_empty()
+        );
     }
 
     trait Tap {
@@ -447,7 +498,8 @@ mod tests {
     fn annotations_that_are_not_heeded_are_warned_of_when_they_come() {
         let key = "kueue.x-k8s.io/wait-for-pods-ready";
         let annotated = || job(json!({"metadata": {"annotations": {key: "{}"}}}));
-        let in_template = job(json!({"spec": {"template": {"metadata": {"annotations": {key: "{}"}}}}}));
+        let in_template =
+            job(json!({"spec": {"template": {"metadata": {"annotations": {key: "{}"}}}}}));
         let warned = |old: Option<&Value>, job: &Value| warning(&BatchJob, old, job, &facts());
         let want = format!("Switchyard does not heed {key}: it is of a later Kueue");
         assert_eq!(warned(None, &annotated()).as_deref(), Some(&*want));
@@ -506,7 +558,12 @@ mod tests {
         true,
         "spec.replicas: Forbidden: workload from previous scale-down is still being deleted"
     )]
-    fn scaling_what_makes_pods(#[case] old: Value, #[case] new: Value, #[case] quota_left: bool, #[case] want: &str) {
+    fn scaling_what_makes_pods(
+        #[case] old: Value,
+        #[case] new: Value,
+        #[case] quota_left: bool,
+        #[case] want: &str,
+    ) {
         let kind = switchyard_api::jobs::kind_for("apps", "StatefulSet").unwrap();
         let errors = validate(kind, Some(&old), &new, &Facts { quota_left, ..facts() });
         assert_eq!(errors.join("\n"), want);
@@ -516,7 +573,9 @@ mod tests {
     fn what_is_queued_by_its_pods_marks_their_template_at_every_change() {
         let kind = switchyard_api::jobs::kind_for("apps", "Deployment").unwrap();
         let queue_of_pods = |job: &Value| {
-            job.pointer("/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name").cloned().unwrap_or_default()
+            job.pointer("/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name")
+                .cloned()
+                .unwrap_or_default()
         };
         let mut web = job(json!({"status": {"readyReplicas": 3}}));
         default(kind, &mut web, &facts(), |_| true);

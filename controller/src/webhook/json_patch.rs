@@ -19,7 +19,8 @@ fn diff(path: &str, from: &Value, to: &Value, operations: &mut Vec<Value>) {
             for (key, new) in after {
                 match before.get(key) {
                     Some(old) => diff(&below(path, key), old, new, operations),
-                    None => operations.push(json!({"op": "add", "path": below(path, key), "value": new})),
+                    None => operations
+                        .push(json!({"op": "add", "path": below(path, key), "value": new})),
                 }
             }
         }

@@ -50,20 +50,31 @@ pub(super) struct Found {
 }
 
 /// Asks the API server for what the caches lack. `None` when it did not answer in time.
-pub(super) async fn look(ctx: &Context, managed: &Selector, namespace: &str, queue: &str) -> Option<Found> {
+pub(super) async fn look(
+    ctx: &Context,
+    managed: &Selector,
+    namespace: &str,
+    queue: &str,
+) -> Option<Found> {
     let found = tokio::time::timeout(DEADLINE, in_turn(find(ctx, managed, namespace, queue))).await;
     let problem = match found {
         Ok(Ok(found)) => return Some(found),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {DEADLINE:?}"),
     };
-    tracing::warn!(namespace, queue, problem, "a job came before its queue was known, and the queue cannot be read");
+    tracing::warn!(
+        namespace,
+        queue,
+        problem,
+        "a job came before its queue was known, and the queue cannot be read"
+    );
     None
 }
 
 /// Whether a job of ours rules the object, with owners read that the caches lack. `None` when they could not be read in time.
 pub(super) async fn is_ruled(ctx: &Context, object: &Value) -> Option<bool> {
-    let problem = match tokio::time::timeout(DEADLINE, in_turn(owners::is_ruled(ctx, object))).await {
+    let problem = match tokio::time::timeout(DEADLINE, in_turn(owners::is_ruled(ctx, object))).await
+    {
         Ok(Ok(ruled)) => return Some(ruled),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {DEADLINE:?}"),
@@ -73,21 +84,36 @@ pub(super) async fn is_ruled(ctx: &Context, object: &Value) -> Option<bool> {
     None
 }
 
-async fn find(ctx: &Context, managed: &Selector, namespace: &str, queue: &str) -> kube::Result<Found> {
+async fn find(
+    ctx: &Context,
+    managed: &Selector,
+    namespace: &str,
+    queue: &str,
+) -> kube::Result<Found> {
     let (stores, client) = (&ctx.stores, &ctx.client);
     let all = |name| (Api::<Namespace>::all(client.clone()), "", name);
-    let Some(labels) = get(&stores.namespaces, all(namespace)).await?.map(|it| it.metadata.labels.clone()) else {
+    let Some(labels) =
+        get(&stores.namespaces, all(namespace)).await?.map(|it| it.metadata.labels.clone())
+    else {
         return Ok(Found::default());
     };
     let managed_namespace = managed.matches(&labels.unwrap_or_default());
     let mut found = Found { managed_namespace, dispatches: false };
-    let local = get(&stores.local_queues, (Api::namespaced(client.clone(), namespace), namespace, queue)).await?;
-    let Some(name) = local.and_then(|local| local.spec.cluster_queue.clone()) else { return Ok(found) };
+    let local =
+        get(&stores.local_queues, (Api::namespaced(client.clone(), namespace), namespace, queue))
+            .await?;
+    let Some(name) = local.and_then(|local| local.spec.cluster_queue.clone()) else {
+        return Ok(found);
+    };
     let cluster_queue = get(&stores.cluster_queues, (Api::all(client.clone()), "", &name)).await?;
-    let strategy = cluster_queue.and_then(|queue| queue.spec.admission_checks_strategy.clone()).unwrap_or_default();
+    let strategy = cluster_queue
+        .and_then(|queue| queue.spec.admission_checks_strategy.clone())
+        .unwrap_or_default();
     for rule in &strategy.admission_checks {
-        let check = get(&stores.admission_checks, (Api::all(client.clone()), "", &rule.name)).await?;
-        let dispatches = |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
+        let check =
+            get(&stores.admission_checks, (Api::all(client.clone()), "", &rule.name)).await?;
+        let dispatches =
+            |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
         found.dispatches |= check.is_some_and(|check| dispatches(&check));
     }
     Ok(found)

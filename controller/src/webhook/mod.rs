@@ -40,7 +40,10 @@ use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{Held, JobKind, KindId, TopologyGates, elastic, enabled_kinds, meta, same_copy, serving::Group},
+    jobs::{
+        Held, JobKind, KindId, TopologyGates, elastic, enabled_kinds, meta, same_copy,
+        serving::Group,
+    },
     names,
     v1beta2::Workload,
     validate::Gates,
@@ -60,7 +63,8 @@ use crate::{
 /// Our name among the parts that must run.
 const COMPONENT: &str = "webhook";
 /// Why a pod is refused of which nobody can tell whether it is queued itself.
-const UNREAD: &str = "the owners cannot be read at the moment, so it is not known what queues this: try again";
+const UNREAD: &str =
+    "the owners cannot be read at the moment, so it is not known what queues this: try again";
 /// How soon after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -85,13 +89,14 @@ impl Advertise {
     fn names(&self) -> BTreeSet<String> {
         match self {
             Self::Url(url) => {
-                let authority = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+                let authority =
+                    url.trim_start_matches("https://").split('/').next().unwrap_or_default();
                 let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
                 BTreeSet::from([host.trim_matches(['[', ']']).to_owned()])
             }
-            Self::Service { namespace, name, .. } => {
-                [".svc", ".svc.cluster.local", ""].map(|suffix| format!("{name}.{namespace}{suffix}")).into()
-            }
+            Self::Service { namespace, name, .. } => [".svc", ".svc.cluster.local", ""]
+                .map(|suffix| format!("{name}.{namespace}{suffix}"))
+                .into(),
         }
     }
 }
@@ -157,17 +162,31 @@ pub async fn run(
         ctx.components.set(component, false);
     }
     options.listener.set_nonblocking(true).context("webhook listener")?;
-    let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
+    let listener =
+        tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
     let early = options.conversion.unwrap_or_else(|| options.advertise.clone());
     let names = &options.advertise.names() | &early.names();
     let external = options.external_certificates;
-    let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret, options.lives, external);
-    let router = closed_until(filled.clone(), router(&ctx, options.ignores_queue_annotation)?).merge(convert::router());
+    let secrets = SecretStore::new(
+        ctx.client.clone(),
+        &ctx.namespace,
+        &options.secret,
+        options.lives,
+        external,
+    );
+    let router = closed_until(filled.clone(), router(&ctx, options.ignores_queue_annotation)?)
+        .merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
-    let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls_options(), router).context("webhook server")?;
+    let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls_options(), router)
+        .context("webhook server")?;
     let (trusted, trusts) = watch::channel(bundle.trusted());
-    let definitions = Definitions { ctx: ctx.clone(), advertise: options.advertise.clone(), early, trusted: trusts };
+    let definitions = Definitions {
+        ctx: ctx.clone(),
+        advertise: options.advertise.clone(),
+        early,
+        trusted: trusts,
+    };
     let registrar = Registrar {
         service_account: service_account(&ctx).await,
         changed: Arc::new(Notify::new()),
@@ -201,7 +220,8 @@ fn closed_until(filled: watch::Receiver<bool>, router: Router) -> Router {
             if open {
                 next.run(request).await
             } else {
-                (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not there yet").into_response()
+                (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not there yet")
+                    .into_response()
             }
         }
     }))
@@ -216,17 +236,28 @@ fn router(ctx: &Arc<Context>, ignores_queue_annotation: bool) -> anyhow::Result<
     let managed = lookup::managed_namespaces(&ctx.config, &ctx.namespace)?;
     let mut rules: Vec<(String, Rule)> = Vec::new();
     for kind in enabled_kinds(&ctx.config.integrations.frameworks) {
-        let jobs = Jobs { ctx: ctx.clone(), managed: managed.clone(), kind, ignores_queue_annotation };
+        let jobs =
+            Jobs { ctx: ctx.clone(), managed: managed.clone(), kind, ignores_queue_annotation };
         let (mutate, validate) = (Arc::new(jobs), kind.id());
         let jobs = mutate.clone();
-        rules.push((job_path("mutate", validate), Arc::new(move |question| mutate.default(question))));
-        rules.push((job_path("validate", validate), Arc::new(move |question| jobs.validate(question))));
+        rules.push((
+            job_path("mutate", validate),
+            Arc::new(move |question| mutate.default(question)),
+        ));
+        rules.push((
+            job_path("validate", validate),
+            Arc::new(move |question| jobs.validate(question)),
+        ));
     }
     let (partial, gates) = (ctx.config.enabled("PartialAdmission"), Gates::of(&ctx.config));
-    let default_workload = move |question: &Question<'_>| objects::default_workload(question, partial);
+    let default_workload =
+        move |question: &Question<'_>| objects::default_workload(question, partial);
     rules.push((objects::path("mutate", "workload"), Arc::new(default_workload)));
     for kind in objects::KINDS {
-        rules.push((objects::path("validate", kind.singular), Arc::new(move |question| kind.answer(question, gates))));
+        rules.push((
+            objects::path("validate", kind.singular),
+            Arc::new(move |question| kind.answer(question, gates)),
+        ));
     }
     let of_cluster = ctx.clone();
     let leaving = move |question: &Question<'_>| leaving::warn(&of_cluster, question);
@@ -247,7 +278,11 @@ impl Jobs {
     fn facts(&self, question: &Question<'_>, ruled: bool) -> job::Facts {
         let stores = &self.ctx.stores;
         job::Facts {
-            managed_namespace: lookup::is_managed_namespace(stores, &self.managed, question.namespace),
+            managed_namespace: lookup::is_managed_namespace(
+                stores,
+                &self.managed,
+                question.namespace,
+            ),
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queue: lookup::has_default_queue(stores, question.namespace),
             default_priority_class: self.ctx.config.enabled("WorkloadPriorityClassDefaulting")
@@ -276,7 +311,9 @@ impl Jobs {
 
     /// Whether a group that has no pods on purpose has its quota still, or a Workload that is about to go.
     fn has_quota_left(&self, old: &Value) -> bool {
-        let going = |it: &Workload| it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it);
+        let going = |it: &Workload| {
+            it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it)
+        };
         self.has_group(old, |group, workload| group.at_rest && going(workload))
     }
 
@@ -288,7 +325,8 @@ impl Jobs {
     /// Whether the object makes a group of pods whose Workload is like that.
     fn has_group(&self, object: &Value, is: impl Fn(&Group, &Workload) -> bool) -> bool {
         let Some(serving) = self.kind.serving() else { return false };
-        let workload = |group: &Group| self.ctx.stores.workloads.get(meta::namespace(object), &group.name);
+        let workload =
+            |group: &Group| self.ctx.stores.workloads.get(meta::namespace(object), &group.name);
         let named = lookup::as_named(&self.ctx.stores, serving, object);
         serving.groups(&named).iter().any(|group| workload(group).is_some_and(|it| is(group, &it)))
     }
@@ -297,21 +335,25 @@ impl Jobs {
     fn is_admitted_copy(&self, question: &Question<'_>) -> bool {
         let name = meta::prebuilt_workload_name(question.object);
         let workload = self.ctx.stores.workloads.get(question.namespace, name);
-        workload.is_some_and(|it| workload::runs(&it) && same_copy(self.kind.id(), question.object, &it))
+        workload.is_some_and(|it| {
+            workload::runs(&it) && same_copy(self.kind.id(), question.object, &it)
+        })
     }
 
     fn default(&self, question: &Question<'_>) -> Answer {
         let queued = (question.old.is_none() && !self.ignores_queue_annotation)
             .then(|| job::with_annotated_queue(question.object))
             .flatten();
-        let question = &Question { object: queued.as_ref().unwrap_or(question.object), ..*question };
+        let question =
+            &Question { object: queued.as_ref().unwrap_or(question.object), ..*question };
         let (stores, mut wanted) = (&self.ctx.stores, question.object.clone());
         let mut facts = self.facts(question, false);
         let matters = job::may_be_ruled(self.kind, question.object, &facts);
         let ruled = if matters { self.is_ruled(question.object) } else { Some(false) };
         facts.ruled = ruled.unwrap_or_default();
         let dispatches = |queue: &str| {
-            self.ctx.role == Role::Hub && lookup::multi_kueue_check(stores, question.namespace, queue).is_some()
+            self.ctx.role == Role::Hub
+                && lookup::multi_kueue_check(stores, question.namespace, queue).is_some()
         };
         job::default(self.kind, &mut wanted, &facts, dispatches);
         let queue = meta::queue_name(&wanted);
@@ -322,7 +364,8 @@ impl Jobs {
         if ruled.is_some() && !late {
             return Answer::Change(Box::new(wanted));
         }
-        let (jobs, namespace, object) = (self.clone(), question.namespace.to_owned(), question.object.clone());
+        let (jobs, namespace, object) =
+            (self.clone(), question.namespace.to_owned(), question.object.clone());
         Answer::Later(Box::pin(async move {
             let question = Question { namespace: &namespace, object: &object, old: None };
             jobs.default_late(&question, facts, ruled).await
@@ -331,7 +374,12 @@ impl Jobs {
 
     /// For a job whose owners or whose queue the caches do not know. If the API server cannot tell either, the job is as the
     /// caches have it: the reconciler says what is wrong. But for a pod, which is refused.
-    async fn default_late(&self, question: &Question<'_>, mut facts: job::Facts, ruled: Option<bool>) -> Answer {
+    async fn default_late(
+        &self,
+        question: &Question<'_>,
+        mut facts: job::Facts,
+        ruled: Option<bool>,
+    ) -> Answer {
         let (ctx, mut wanted) = (&self.ctx, question.object.clone());
         facts.ruled = match ruled {
             Some(ruled) => ruled,
@@ -368,17 +416,26 @@ impl Jobs {
 
     /// Whether a job of ours rules one whose owners the caches do not know. What is wrongly gated stays so, charged a second
     /// time: of such nothing is guessed, and whoever makes it tries again.
-    async fn rules_late(&self, question: &Question<'_>, facts: &job::Facts) -> Result<bool, Answer> {
+    async fn rules_late(
+        &self,
+        question: &Question<'_>,
+        facts: &job::Facts,
+    ) -> Result<bool, Answer> {
         late(self.kind, live::is_ruled(&self.ctx, question.object).await, facts.owned)
     }
 
     fn validate(&self, question: &Question<'_>) -> Answer {
         // Of the others it does not matter.
-        let ruled = if self.kind.held() == Held::ByPods { self.is_ruled(question.object) } else { Some(false) };
+        let ruled = if self.kind.held() == Held::ByPods {
+            self.is_ruled(question.object)
+        } else {
+            Some(false)
+        };
         if let Some(ruled) = ruled {
             return self.judge(question, ruled);
         }
-        let (jobs, namespace, object) = (self.clone(), question.namespace.to_owned(), question.object.clone());
+        let (jobs, namespace, object) =
+            (self.clone(), question.namespace.to_owned(), question.object.clone());
         let old = question.old.cloned();
         Answer::Later(Box::pin(async move {
             let question = Question { namespace: &namespace, object: &object, old: old.as_ref() };
@@ -393,19 +450,23 @@ impl Jobs {
             return Cow::Borrowed(job);
         }
         let Ok(object) = Object::new(job.clone()) else { return Cow::Borrowed(job) };
-        Cow::Owned(Arc::unwrap_or_clone(self.ctx.stores.attached(self.kind, Arc::new(object)).value()))
+        Cow::Owned(Arc::unwrap_or_clone(
+            self.ctx.stores.attached(self.kind, Arc::new(object)).value(),
+        ))
     }
 
     fn judge(&self, question: &Question<'_>, ruled: bool) -> Answer {
         let facts = self.facts(question, ruled);
         let mut errors = job::validate(self.kind, question.old, question.object, &facts);
-        let (old, job) = (question.old.map(|old| self.attached(old)), self.attached(question.object));
+        let (old, job) =
+            (question.old.map(|old| self.attached(old)), self.attached(question.object));
         errors.extend(job::validate_topology(self.kind, old.as_deref(), &job, &facts));
         if !errors.is_empty() {
             return Answer::Refuse(errors);
         }
         let annotated = !self.ignores_queue_annotation && facts.managed_namespace;
-        let annotated = annotated.then(|| job::annotation_warning(question.old, question.object)).flatten();
+        let annotated =
+            annotated.then(|| job::annotation_warning(question.old, question.object)).flatten();
         let warning = job::warning(self.kind, question.old, question.object, &facts);
         let warnings: Vec<String> = annotated.into_iter().chain(warning).collect();
         if warnings.is_empty() { Answer::Allow } else { Answer::Warn(warnings) }

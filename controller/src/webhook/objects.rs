@@ -28,9 +28,19 @@ pub(super) const KINDS: &[Kind] = &[
         rule: workload,
         warnings: workload_warnings,
     },
-    Kind { singular: "clusterqueue", resources: &["clusterqueues"], rule: cluster_queue, warnings: no_warnings },
+    Kind {
+        singular: "clusterqueue",
+        resources: &["clusterqueues"],
+        rule: cluster_queue,
+        warnings: no_warnings,
+    },
     Kind { singular: "cohort", resources: &["cohorts"], rule: cohort, warnings: no_warnings },
-    Kind { singular: "resourceflavor", resources: &["resourceflavors"], rule: resource_flavor, warnings: no_warnings },
+    Kind {
+        singular: "resourceflavor",
+        resources: &["resourceflavors"],
+        rule: resource_flavor,
+        warnings: no_warnings,
+    },
 ];
 
 /// The path of a kind's reviews.
@@ -51,7 +61,9 @@ impl Kind {
                 warnings => Answer::Warn(warnings),
             },
             Ok(errors) => Answer::Refuse(errors.iter().map(ToString::to_string).collect()),
-            Err(error) => Answer::Refuse(vec![format!("the object has not the shape of its kind: {error}")]),
+            Err(error) => {
+                Answer::Refuse(vec![format!("the object has not the shape of its kind: {error}")])
+            }
         }
     }
 }
@@ -86,14 +98,19 @@ fn workload(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, se
 }
 
 fn workload_warnings(question: &Question<'_>) -> Vec<String> {
-    typed(question.object).map(|workload: Workload| validate::workload_warnings(&workload)).unwrap_or_default()
+    typed(question.object)
+        .map(|workload: Workload| validate::workload_warnings(&workload))
+        .unwrap_or_default()
 }
 
 fn no_warnings(_: &Question<'_>) -> Vec<String> {
     Vec::new()
 }
 
-fn cluster_queue(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
+fn cluster_queue(
+    question: &Question<'_>,
+    gates: Gates,
+) -> Result<Vec<FieldError>, serde_json::Error> {
     let new: ClusterQueue = typed(question.object)?;
     match question.old {
         None => Ok(validate::cluster_queue(&new, gates)),
@@ -105,6 +122,9 @@ fn cohort(question: &Question<'_>, _: Gates) -> Result<Vec<FieldError>, serde_js
     Ok(validate::cohort(&typed::<Cohort>(question.object)?))
 }
 
-fn resource_flavor(question: &Question<'_>, _: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
+fn resource_flavor(
+    question: &Question<'_>,
+    _: Gates,
+) -> Result<Vec<FieldError>, serde_json::Error> {
     Ok(validate::resource_flavor(&typed::<ResourceFlavor>(question.object)?))
 }

@@ -29,7 +29,11 @@ use crate::{
 pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
     match answered(api.create(&PostParams::default(), &SelfSubjectReview::default())).await {
-        Ok(review) => review.status?.user_info?.username.filter(|name| name.starts_with("system:serviceaccount:")),
+        Ok(review) => review
+            .status?
+            .user_info?
+            .username
+            .filter(|name| name.starts_with("system:serviceaccount:")),
         Err(error) => {
             tracing::debug!(%error, "own user name not known");
             None
@@ -68,7 +72,8 @@ pub(super) struct Registrar {
     /// Whether the stores are filled, without which admission reviews cannot be answered.
     pub(super) filled: watch::Receiver<bool>,
     // What was applied last, so that only changes are written between the regular looks.
-    pub(super) applied: Mutex<Option<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration)>>,
+    pub(super) applied:
+        Mutex<Option<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration)>>,
 }
 
 impl Registrar {
@@ -158,9 +163,15 @@ impl Registrar {
         }
     }
 
-    fn wanted(&self, bundle: &Bundle) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
-        let defaults =
-            self.ctx.stores.local_queues.filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
+    fn wanted(
+        &self,
+        bundle: &Bundle,
+    ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
+        let defaults = self
+            .ctx
+            .stores
+            .local_queues
+            .filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
         let inputs = Inputs {
             name: &self.name,
             advertise: &self.advertise,
@@ -168,9 +179,15 @@ impl Registrar {
             namespace: &self.ctx.namespace,
             managed: self.ctx.config.managed_jobs_namespace_selector(&self.ctx.namespace),
             service_account: self.service_account.as_deref(),
-            kinds: enabled_kinds(&self.ctx.config.integrations.frameworks).iter().map(|kind| kind.id()).collect(),
+            kinds: enabled_kinds(&self.ctx.config.integrations.frameworks)
+                .iter()
+                .map(|kind| kind.id())
+                .collect(),
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
-            default_queues: defaults.iter().filter_map(|queue| queue.metadata.namespace.clone()).collect(),
+            default_queues: defaults
+                .iter()
+                .filter_map(|queue| queue.metadata.namespace.clone())
+                .collect(),
             fail_closed: self.fail_closed,
             queue_annotation: !self.ignores_queue_annotation,
             dispatches: self.ctx.role == Role::Hub,
@@ -200,7 +217,8 @@ mod tests {
 
     #[test]
     fn mend_names_the_missing_configuration_only_where_it_may_miss() {
-        let failed = |code: u16| kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }));
+        let failed =
+            |code: u16| kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }));
         for (case, code, expected) in [
             ("an account that may not create it", 403, "apply deploy/webhooks"),
             ("not found", 404, "apply deploy/webhooks"),

@@ -79,10 +79,15 @@ async fn handle(State(rule): State<Rule>, request: Request) -> Response {
 /// Answers one review, with the patch in base64 as Go writes bytes.
 async fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
     let answered = answered(rule, body).await?;
-    let patch =
-        answered.response.as_ref().and_then(|response| response.patch.as_ref()).map(|patch| STANDARD.encode(patch));
+    let patch = answered
+        .response
+        .as_ref()
+        .and_then(|response| response.patch.as_ref())
+        .map(|patch| STANDARD.encode(patch));
     let mut review = serde_json::to_value(answered).map_err(|error| error.to_string())?;
-    if let (Some(patch), Some(response)) = (patch, review.get_mut("response").and_then(Value::as_object_mut)) {
+    if let (Some(patch), Some(response)) =
+        (patch, review.get_mut("response").and_then(Value::as_object_mut))
+    {
         response.insert("patch".to_owned(), Value::from(patch));
     }
     Ok(review)
@@ -98,8 +103,11 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     let object = request.object.as_ref().or(request.old_object.as_ref());
     let Some(object) = object else { return Ok(response.into_review()) };
     let (object, old) = (object.value(), request.old_object.as_ref().map(Object::value));
-    let question =
-        Question { namespace: request.namespace.as_deref().unwrap_or_default(), object: &object, old: old.as_deref() };
+    let question = Question {
+        namespace: request.namespace.as_deref().unwrap_or_default(),
+        object: &object,
+        old: old.as_deref(),
+    };
     let mut answer = rule(&question);
     while let Answer::Later(later) = answer {
         answer = later.await;
@@ -129,12 +137,17 @@ fn refuse(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse 
     response
 }
 
-fn change(response: AdmissionResponse, from: &Value, to: &Value) -> Result<AdmissionResponse, String> {
+fn change(
+    response: AdmissionResponse,
+    from: &Value,
+    to: &Value,
+) -> Result<AdmissionResponse, String> {
     let operations = json_patch(from, to);
     if operations.is_empty() {
         return Ok(response);
     }
-    let patch = serde_json::from_value(Value::Array(operations)).map_err(|error| error.to_string())?;
+    let patch =
+        serde_json::from_value(Value::Array(operations)).map_err(|error| error.to_string())?;
     response.with_patch(patch).map_err(|error| error.to_string())
 }
 
@@ -150,7 +163,10 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    fn ask(rule: impl Fn(&Question<'_>) -> Answer + Send + Sync + 'static, request: Value) -> Value {
+    fn ask(
+        rule: impl Fn(&Question<'_>) -> Answer + Send + Sync + 'static,
+        request: Value,
+    ) -> Value {
         let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
         let rule: Rule = Arc::new(rule);
         now(review(&rule, body.to_string().as_bytes())).unwrap()
@@ -176,8 +192,14 @@ mod tests {
             create(),
         );
         let patch = STANDARD.decode(got["response"]["patch"].as_str().unwrap());
-        assert_eq!(String::from_utf8(patch.unwrap()).unwrap(), r#"[{"op":"add","path":"/spec/suspend","value":true}]"#);
-        assert_eq!((got["response"]["uid"].as_str(), got["response"]["allowed"].as_bool()), (Some("u1"), Some(true)));
+        assert_eq!(
+            String::from_utf8(patch.unwrap()).unwrap(),
+            r#"[{"op":"add","path":"/spec/suspend","value":true}]"#
+        );
+        assert_eq!(
+            (got["response"]["uid"].as_str(), got["response"]["allowed"].as_bool()),
+            (Some("u1"), Some(true))
+        );
     }
 
     #[test]
@@ -188,14 +210,20 @@ mod tests {
 
     #[test]
     fn an_answer_may_take_a_question_first() {
-        let got = ask(|_| Answer::Later(Box::pin(async { Answer::Refuse(vec!["a: bad".into()]) })), create());
+        let got = ask(
+            |_| Answer::Later(Box::pin(async { Answer::Refuse(vec!["a: bad".into()]) })),
+            create(),
+        );
         assert_eq!(got["response"]["allowed"], false);
     }
 
     #[test]
     fn a_warning_lets_it_through() {
         let got = ask(|_| Answer::Warn(vec!["odd".into()]), create());
-        assert_eq!((&got["response"]["allowed"], &got["response"]["warnings"]), (&json!(true), &json!(["odd"])));
+        assert_eq!(
+            (&got["response"]["allowed"], &got["response"]["warnings"]),
+            (&json!(true), &json!(["odd"]))
+        );
     }
 
     #[test]
@@ -210,7 +238,11 @@ mod tests {
     fn what_is_no_review_is_refused_with_the_reason() {
         let rule: Rule = Arc::new(|_| Answer::Allow);
         assert!(now(review(&rule, b"{}")).unwrap_err().starts_with("not an AdmissionReview"));
-        let empty = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string();
-        assert_eq!(now(review(&rule, empty.as_bytes())).unwrap_err(), "the AdmissionReview has no request");
+        let empty =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string();
+        assert_eq!(
+            now(review(&rule, empty.as_bytes())).unwrap_err(),
+            "the AdmissionReview has no request"
+        );
     }
 }

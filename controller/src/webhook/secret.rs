@@ -45,26 +45,43 @@ pub(super) enum SecretError {
 }
 
 impl SecretStore {
-    pub(super) fn new(client: Client, namespace: &str, name: &str, lives: Lives, external: bool) -> Self {
+    pub(super) fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        lives: Lives,
+        external: bool,
+    ) -> Self {
         let api = Api::namespaced(client, namespace);
         Self { api, namespace: namespace.into(), name: name.into(), lives, external }
     }
 
     /// The certificates as they should be now: those of the Secret, renewed and written back if that is due. Of replicas
     /// that renew at once one wins, and the others take what it wrote. What somebody else keeps is only read.
-    pub(super) async fn load(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
+    pub(super) async fn load(
+        &self,
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Bundle, SecretError> {
         if self.external {
             return self.take(names, now).await;
         }
         for _ in 0..ATTEMPTS {
-            let found = answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
+            let found = answered(self.api.get_opt(&self.name))
+                .await
+                .map_err(|source| self.error(source))?;
             let current = found.as_ref().and_then(read);
             let Some(bundle) = renewed(&self.lives, current.as_ref(), names, now)? else {
                 // Nothing due: there is one.
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
             };
             let written = match found {
-                None => answered(self.api.create(&PostParams::default(), &self.secret(None, None, &bundle))).await,
+                None => {
+                    answered(
+                        self.api.create(&PostParams::default(), &self.secret(None, None, &bundle)),
+                    )
+                    .await
+                }
                 Some(found) => {
                     // A Secret's type cannot change: cert-manager, that kept this one before, made it with another.
                     let secret = self.secret(found.metadata.resource_version, found.type_, &bundle);
@@ -74,9 +91,14 @@ impl SecretStore {
             match written {
                 Ok(_) => return Ok(bundle),
                 Err(kube::Error::Api(status))
-                    if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
+                    if status.is_conflict()
+                        || status.is_already_exists()
+                        || status.is_not_found() =>
                 {
-                    tracing::debug!(secret = self.name, "another replica wrote the certificates first");
+                    tracing::debug!(
+                        secret = self.name,
+                        "another replica wrote the certificates first"
+                    );
                 }
                 Err(source) => return Err(self.error(source)),
             }
@@ -85,10 +107,12 @@ impl SecretStore {
     }
 
     async fn take(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
-        let found = answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
+        let found =
+            answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
         let found = found.ok_or_else(|| SecretError::NotMade(self.full_name()))?;
         let wrong = |field, problem| SecretError::Given { name: self.full_name(), field, problem };
-        let bundle = given(&found).map_err(|field| wrong(field, "there is none; it has to be PEM".to_owned()))?;
+        let bundle = given(&found)
+            .map_err(|field| wrong(field, "there is none; it has to be PEM".to_owned()))?;
         bundle.certified_key()?;
         match cert::problem(&bundle.serving.certificate, names, now)? {
             None => Ok(bundle),
@@ -104,7 +128,12 @@ impl SecretStore {
         SecretError::Api { name: self.full_name(), source }
     }
 
-    fn secret(&self, resource_version: Option<String>, type_: Option<String>, bundle: &Bundle) -> Secret {
+    fn secret(
+        &self,
+        resource_version: Option<String>,
+        type_: Option<String>,
+        bundle: &Bundle,
+    ) -> Secret {
         Secret {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -153,9 +182,14 @@ fn given(secret: &Secret) -> Result<Bundle, &'static str> {
 fn read(secret: &Secret) -> Option<Bundle> {
     const END: &str = "-----END CERTIFICATE-----";
     let text = |key: &str| text(secret, key);
-    let pair = |certificate: &str, key: &str| Some(Pair { certificate: text(certificate)?, key: text(key)? });
+    let pair = |certificate: &str, key: &str| {
+        Some(Pair { certificate: text(certificate)?, key: text(key)? })
+    };
     let former = text("former.crt").unwrap_or_default();
-    let former = former.split_inclusive(END).filter(|pem| pem.contains(END)).map(|pem| format!("{}\n", pem.trim()));
+    let former = former
+        .split_inclusive(END)
+        .filter(|pem| pem.contains(END))
+        .map(|pem| format!("{}\n", pem.trim()));
     Some(Bundle {
         ca: pair("signer.crt", "signer.key")?,
         next: pair("next.crt", "next.key"),
@@ -171,7 +205,11 @@ mod tests {
     #[test]
     fn a_bundle_survives_the_secret() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        let make = || renewed(&Lives::default(), None, &BTreeSet::from(["a".to_owned()]), now).unwrap().unwrap();
+        let make = || {
+            renewed(&Lives::default(), None, &BTreeSet::from(["a".to_owned()]), now)
+                .unwrap()
+                .unwrap()
+        };
         let (a, b, c) = (make(), make(), make());
         let pem = |pair: &Pair| format!("{}\n", pair.certificate.trim());
         let bundle = Bundle { next: Some(b.ca.clone()), former: vec![pem(&b.ca), pem(&c.ca)], ..a };
@@ -183,13 +221,18 @@ mod tests {
     #[test]
     fn what_others_keep_is_taken_as_it_is_and_what_is_wrong_with_it_is_named() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        let made = renewed(&Lives::default(), None, &names(&["a.ns.svc", "b.ns.svc"]), now).unwrap().unwrap();
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let made = renewed(&Lives::default(), None, &names(&["a.ns.svc", "b.ns.svc"]), now)
+            .unwrap()
+            .unwrap();
         let mut secret = Secret { data: Some(write(&made)), ..Secret::default() };
         let bundle = given(&secret).unwrap();
         assert_eq!((bundle.trusted(), &bundle.serving), (made.trusted(), &made.serving));
         let problem = |of: &[&str], at: &str| {
-            cert::problem(&bundle.serving.certificate, &names(of), at.parse().unwrap()).unwrap().unwrap_or_default()
+            cert::problem(&bundle.serving.certificate, &names(of), at.parse().unwrap())
+                .unwrap()
+                .unwrap_or_default()
         };
         assert_eq!(problem(&["a.ns.svc"], "2026-11-21T10:00:00Z"), "");
         let lacks = "it lacks the DNS names c.ns.svc; have it issued with them";

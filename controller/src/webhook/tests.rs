@@ -23,7 +23,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 fn bundle(now: &str) -> Bundle {
     let now: Timestamp = now.parse().unwrap();
-    renewed(&Lives::default(), None, &BTreeSet::from(["127.0.0.1".to_owned()]), now).unwrap().unwrap()
+    renewed(&Lives::default(), None, &BTreeSet::from(["127.0.0.1".to_owned()]), now)
+        .unwrap()
+        .unwrap()
 }
 
 struct Server {
@@ -36,7 +38,8 @@ struct Server {
 async fn serve(bundle: &Bundle, rules: Vec<(String, Rule)>) -> Server {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (certificate, shutdown) = (Certificate::new(bundle.certified_key().unwrap()), CancellationToken::new());
+    let (certificate, shutdown) =
+        (Certificate::new(bundle.certified_key().unwrap()), CancellationToken::new());
     let site = Open::new("webhook", certificate.clone(), None, review::router(rules)).unwrap();
     let ended = tokio::spawn(https::serve(listener, Arc::new(site), shutdown.clone()));
     Server { port, certificate, shutdown, ended }
@@ -57,17 +60,27 @@ fn connector(trusted: &str) -> TlsConnector {
 }
 
 impl Server {
-    async fn post(&self, trusted: &str, path: &str, body: Vec<u8>) -> std::io::Result<(StatusCode, Bytes)> {
+    async fn post(
+        &self,
+        trusted: &str,
+        path: &str,
+        body: Vec<u8>,
+    ) -> std::io::Result<(StatusCode, Bytes)> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let stream = connector(trusted).connect(name, stream).await?;
         let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
         tokio::spawn(connection);
         let uri = format!("https://127.0.0.1:{}{path}", self.port);
-        let request =
-            Request::post(uri).header("content-type", "application/json").body(Full::new(Bytes::from(body))).unwrap();
-        let response = tokio::time::timeout(DEADLINE, sender.send_request(request)).await.unwrap().unwrap();
+        let request = Request::post(uri)
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        let response =
+            tokio::time::timeout(DEADLINE, sender.send_request(request)).await.unwrap().unwrap();
         let status = response.status();
         Ok((status, response.into_body().collect().await.unwrap().to_bytes()))
     }
@@ -105,7 +118,9 @@ async fn a_job_of_one_mebibyte_is_answered_and_more_than_any_job_is_refused() {
     let server = serve(&bundle, suspending()).await;
     let large = |bytes: usize| {
         let annotations = json!({"a": "x".repeat(bytes)});
-        review(json!({"metadata": {"name": "a", "annotations": annotations}, "spec": {}})).to_string().into_bytes()
+        review(json!({"metadata": {"name": "a", "annotations": annotations}, "spec": {}}))
+            .to_string()
+            .into_bytes()
     };
     let (status, body) = server.post(&bundle.trusted(), "/mutate", large(1 << 20)).await.unwrap();
     let answer: Value = serde_json::from_slice(&body).unwrap();
@@ -122,7 +137,9 @@ async fn what_is_no_review_is_a_bad_request() {
     let server = serve(&bundle, suspending()).await;
     let (status, body) = server.post(&bundle.trusted(), "/mutate", b"{}".to_vec()).await.unwrap();
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert!(String::from_utf8_lossy(&body).starts_with("not an AdmissionReview of admission.k8s.io/v1"));
+    assert!(
+        String::from_utf8_lossy(&body).starts_with("not an AdmissionReview of admission.k8s.io/v1")
+    );
     let (status, _) = server.post(&bundle.trusted(), "/elsewhere", b"{}".to_vec()).await.unwrap();
     assert_eq!(status, StatusCode::NOT_FOUND);
     server.stop().await;
@@ -133,7 +150,10 @@ async fn the_certificate_is_exchanged_while_serving() {
     let (old, new) = (bundle("2026-11-21T10:00:00Z"), bundle("2026-11-21T10:00:00Z"));
     let server = serve(&old, suspending()).await;
     let body = || review(json!({"metadata": {"name": "a"}, "spec": {}})).to_string().into_bytes();
-    assert!(server.post(&new.trusted(), "/mutate", body()).await.is_err(), "another CA is not trusted");
+    assert!(
+        server.post(&new.trusted(), "/mutate", body()).await.is_err(),
+        "another CA is not trusted"
+    );
     server.certificate.set(new.certified_key().unwrap());
     let (status, _) = server.post(&new.trusted(), "/mutate", body()).await.unwrap();
     assert_eq!(status, StatusCode::OK);
@@ -151,7 +171,8 @@ async fn a_client_that_never_speaks_delays_nobody() {
     }
     let body = review(json!({"metadata": {"name": "a"}, "spec": {}})).to_string().into_bytes();
     let trusted = bundle.trusted();
-    let answer = tokio::time::timeout(Duration::from_secs(2), server.post(&trusted, "/mutate", body));
+    let answer =
+        tokio::time::timeout(Duration::from_secs(2), server.post(&trusted, "/mutate", body));
     assert_eq!(answer.await.unwrap().unwrap().0, StatusCode::OK);
     drop(silent);
     server.stop().await;
@@ -169,11 +190,16 @@ fn the_certificate_has_the_names_that_the_api_server_calls() {
 
 #[test]
 fn paths_are_kueues() {
-    let path = |group: &str, kind: &str| job_path("mutate", switchyard_api::jobs::kind_for(group, kind).unwrap().id());
+    let path = |group: &str, kind: &str| {
+        job_path("mutate", switchyard_api::jobs::kind_for(group, kind).unwrap().id())
+    };
     assert_eq!(path("batch", "Job"), "/mutate-batch-v1-job");
     assert_eq!(path("jobset.x-k8s.io", "JobSet"), "/mutate-jobset-x-k8s-io-v1alpha2-jobset");
     assert_eq!(path("kubeflow.org", "MPIJob"), "/mutate-kubeflow-org-v2beta1-mpijob");
-    assert_eq!(objects::path("validate", "clusterqueue"), "/validate-kueue-x-k8s-io-v1beta2-clusterqueue");
+    assert_eq!(
+        objects::path("validate", "clusterqueue"),
+        "/validate-kueue-x-k8s-io-v1beta2-clusterqueue"
+    );
 }
 
 fn question(object: &Value) -> Question<'_> {
@@ -182,23 +208,36 @@ fn question(object: &Value) -> Question<'_> {
 
 #[test]
 fn names_of_pod_sets_are_brought_to_lower_case() {
-    let workload = json!({"spec": {"podSets": [{"name": "Driver", "count": 1}, {"count": 2, "minCount": 1}]}});
+    let workload =
+        json!({"spec": {"podSets": [{"name": "Driver", "count": 1}, {"count": 2, "minCount": 1}]}});
     let defaulted = |partial: bool| {
-        let Answer::Change(changed) = objects::default_workload(&question(&workload), partial) else {
+        let Answer::Change(changed) = objects::default_workload(&question(&workload), partial)
+        else {
             panic!("no change")
         };
         changed["spec"]["podSets"].clone()
     };
-    assert_eq!(defaulted(true), json!([{"name": "driver", "count": 1}, {"count": 2, "minCount": 1}]));
-    assert_eq!(defaulted(false), json!([{"name": "driver", "count": 1}, {"count": 2}]), "all are needed");
+    assert_eq!(
+        defaulted(true),
+        json!([{"name": "driver", "count": 1}, {"count": 2, "minCount": 1}])
+    );
+    assert_eq!(
+        defaulted(false),
+        json!([{"name": "driver", "count": 1}, {"count": 2}]),
+        "all are needed"
+    );
 }
 
 fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
     let kind = objects::KINDS.iter().find(|kind| kind.singular == singular).unwrap();
-    match kind.answer(&Question { namespace: "ns", object: &object, old: old.as_ref() }, Gates::default()) {
+    match kind
+        .answer(&Question { namespace: "ns", object: &object, old: old.as_ref() }, Gates::default())
+    {
         Answer::Allow => String::new(),
         Answer::Refuse(reasons) => reasons.join("; "),
-        Answer::Change(_) | Answer::Later(_) | Answer::Warn(_) => panic!("a validation changes nothing"),
+        Answer::Change(_) | Answer::Later(_) | Answer::Warn(_) => {
+            panic!("a validation changes nothing")
+        }
     }
 }
 
@@ -213,11 +252,15 @@ fn objects_of_kueues_kinds_are_judged_by_their_rules() {
     };
     assert_eq!(answer("clusterqueue", queue("5"), None), "");
     let refused = answer("clusterqueue", queue("-5"), None);
-    assert!(refused.contains("nominalQuota") && refused.contains("must be greater than or equal to 0"), "{refused}");
+    assert!(
+        refused.contains("nominalQuota") && refused.contains("must be greater than or equal to 0"),
+        "{refused}"
+    );
     let mut deleting = queue("-5");
     deleting["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
     assert_eq!(answer("clusterqueue", deleting, Some(queue("5"))), "", "finalizers must come off");
-    let shapeless = answer("clusterqueue", json!({"metadata": {}, "spec": {"resourceGroups": 5}}), None);
+    let shapeless =
+        answer("clusterqueue", json!({"metadata": {}, "spec": {"resourceGroups": 5}}), None);
     assert!(shapeless.starts_with("the object has not the shape of its kind: "), "{shapeless}");
 }
 
@@ -236,12 +279,18 @@ fn while_owners_cannot_be_read_a_pod_is_refused_and_other_kinds_are_as_the_cache
 async fn idle_connections_keep_no_review_waiting() {
     const IDLE: usize = 300;
     let bundle = bundle("2026-11-21T10:00:00Z");
-    let server = serve(&bundle, vec![("/x".into(), Arc::new(|_: &Question<'_>| Answer::Allow))]).await;
+    let server =
+        serve(&bundle, vec![("/x".into(), Arc::new(|_: &Question<'_>| Answer::Allow))]).await;
     let trusted = bundle.trusted();
     let mut idle = Vec::new();
     for _ in 0..IDLE {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap();
-        idle.push(connector(&trusted).connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap());
+        idle.push(
+            connector(&trusted)
+                .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
+                .await
+                .unwrap(),
+        );
     }
     let body = review(json!({"metadata": {"name": "a"}})).to_string().into_bytes();
     let (status, _) = server.post(&trusted, "/x", body).await.unwrap();

@@ -38,10 +38,12 @@ impl Reasons {
     /// The reason of `QuotaReserved` for one of the finer ones.
     fn unreserved(self, reason: &str) -> &str {
         use reasons::quota_reserved::{
-            ADMISSION_GATED, INADMISSIBLE, MISCONFIGURED, ON_HOLD, PENDING, SUSPENDED, WAITING, WAITING_FOR_PODS_READY,
+            ADMISSION_GATED, INADMISSIBLE, MISCONFIGURED, ON_HOLD, PENDING, SUSPENDED, WAITING,
+            WAITING_FOR_PODS_READY,
         };
         match (self, reason) {
-            (Self::Fine, _) | (Self::Plain, ADMISSION_GATED | INADMISSIBLE | ON_HOLD | PENDING | WAITING) => reason,
+            (Self::Fine, _)
+            | (Self::Plain, ADMISSION_GATED | INADMISSIBLE | ON_HOLD | PENDING | WAITING) => reason,
             (Self::Plain, MISCONFIGURED | SUSPENDED) => INADMISSIBLE,
             (Self::Plain, WAITING_FOR_PODS_READY) => WAITING,
             (Self::Plain, _) => PENDING,
@@ -105,7 +107,13 @@ impl Edit {
     }
 
     /// Sets a condition. Returns whether anything changed.
-    pub fn set(&mut self, type_: &str, holds: bool, reason: &str, message: impl Into<String>) -> bool {
+    pub fn set(
+        &mut self,
+        type_: &str,
+        holds: bool,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> bool {
         let condition = conditions::new(type_, holds, reason, message, self.generation);
         conditions::set(&mut self.status.conditions, condition, self.now)
     }
@@ -134,9 +142,11 @@ impl Edit {
         // What it uses says the same from now on.
         self.status.resource_requests.clear();
         self.set(conditions::QUOTA_RESERVED, true, reason, message);
-        for type_ in [conditions::EVICTED, conditions::PREEMPTED, conditions::BLOCKED_ON_PREEMPTION_GATES] {
-            if let Some(previous) =
-                conditions::find(&self.status.conditions, type_).filter(|c| c.status == conditions::TRUE)
+        for type_ in
+            [conditions::EVICTED, conditions::PREEMPTED, conditions::BLOCKED_ON_PREEMPTION_GATES]
+        {
+            if let Some(previous) = conditions::find(&self.status.conditions, type_)
+                .filter(|c| c.status == conditions::TRUE)
             {
                 let message = format!("Previously: {}", previous.message);
                 self.set(type_, false, reason, message);
@@ -175,7 +185,8 @@ impl Edit {
     }
 
     fn admitted(&self) -> (bool, &'static str, &'static str) {
-        let ready = self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
+        let ready =
+            self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
         let plain = self.is_plain();
         if !self.is_true(conditions::QUOTA_RESERVED) {
             if plain && !ready {
@@ -196,14 +207,19 @@ impl Edit {
     }
 
     fn topology_pending(&self) -> bool {
-        self.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments).any(|assignment| {
-            assignment.topology_assignment.is_none()
-                && assignment.delayed_topology_request == Some(DelayedTopologyRequestState::Pending)
-        })
+        self.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments).any(
+            |assignment| {
+                assignment.topology_assignment.is_none()
+                    && assignment.delayed_topology_request
+                        == Some(DelayedTopologyRequestState::Pending)
+            },
+        )
     }
 
     fn accumulate_execution_time(&mut self) {
-        let Some(admitted) = conditions::find(&self.status.conditions, conditions::ADMITTED) else { return };
+        let Some(admitted) = conditions::find(&self.status.conditions, conditions::ADMITTED) else {
+            return;
+        };
         let ran = self.now.duration_since(admitted.last_transition_time.0).as_secs();
         let ran = i32::try_from(ran).unwrap_or(i32::MAX).max(0);
         let past = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
@@ -237,14 +253,19 @@ impl Edit {
             if !states.iter().any(|state| state.name == gate.name) {
                 let position = PreemptionGatePosition::Closed;
                 let name = gate.name.clone();
-                states.push(PreemptionGateState { name, position, last_transition_time: Time(self.now) });
+                states.push(PreemptionGateState {
+                    name,
+                    position,
+                    last_transition_time: Time(self.now),
+                });
             }
         }
     }
 
     /// Tells it to give its quota back.
     pub fn evict(&mut self, eviction: Eviction) -> Evicted {
-        let deactivated = eviction.reason == reasons::evicted::DEACTIVATED && !eviction.cause.is_empty();
+        let deactivated =
+            eviction.reason == reasons::evicted::DEACTIVATED && !eviction.cause.is_empty();
         let reason = if deactivated {
             reasons::evicted::deactivated_due_to(&eviction.cause)
         } else {
@@ -256,7 +277,12 @@ impl Edit {
         self.reset_checks();
         self.status.unhealthy_nodes.clear();
         if self.is_true(conditions::BLOCKED_ON_PREEMPTION_GATES) {
-            self.set(conditions::BLOCKED_ON_PREEMPTION_GATES, false, &reason, eviction.message.clone());
+            self.set(
+                conditions::BLOCKED_ON_PREEMPTION_GATES,
+                false,
+                &reason,
+                eviction.message.clone(),
+            );
         }
         for gate in &mut self.status.preemption_gates {
             gate.position = PreemptionGatePosition::Closed;
@@ -276,9 +302,13 @@ impl Edit {
             if check.state == CheckState::Pending {
                 continue;
             }
-            let retries = (check.state == CheckState::Retry).then(|| check.retry_count.unwrap_or(0).saturating_add(1));
+            let retries = (check.state == CheckState::Retry)
+                .then(|| check.retry_count.unwrap_or(0).saturating_add(1));
             *check = AdmissionCheckState {
-                message: format!("Reset to Pending after eviction. Previously: {}", check.state.as_str()),
+                message: format!(
+                    "Reset to Pending after eviction. Previously: {}",
+                    check.state.as_str()
+                ),
                 requeue_after_seconds: check.requeue_after_seconds,
                 retry_count: retries,
                 ..pending(&check.name, Time(self.now))
@@ -287,7 +317,11 @@ impl Edit {
     }
 
     fn count_eviction(&mut self, eviction: &Eviction) -> bool {
-        let evictions = &mut self.status.scheduling_stats.get_or_insert_with(SchedulingStats::default).evictions;
+        let evictions = &mut self
+            .status
+            .scheduling_stats
+            .get_or_insert_with(SchedulingStats::default)
+            .evictions;
         let same = |known: &&mut WorkloadSchedulingStatsEviction| {
             known.reason == eviction.reason && known.underlying_cause == eviction.cause
         };
@@ -306,11 +340,13 @@ impl Edit {
         if !self.is_true(conditions::QUOTA_RESERVED) || !self.is_true(conditions::EVICTED) {
             return false;
         }
-        let Some(evicted) = conditions::find(&self.status.conditions, conditions::EVICTED).cloned() else {
+        let Some(evicted) = conditions::find(&self.status.conditions, conditions::EVICTED).cloned()
+        else {
             return false;
         };
         use reasons::evicted::{
-            CONCURRENT_ADMISSION, FLAVOR_MIGRATION, NODE_FAILURES, PREEMPTED, REQUESTS_CHANGED, VARIANT_EVICTED,
+            CONCURRENT_ADMISSION, FLAVOR_MIGRATION, NODE_FAILURES, PREEMPTED, REQUESTS_CHANGED,
+            VARIANT_EVICTED,
         };
         // In Kueue a variant that gave way to one on a better flavor is never queued again.
         let of_variants = [FLAVOR_MIGRATION, VARIANT_EVICTED, CONCURRENT_ADMISSION];
@@ -327,7 +363,9 @@ impl Edit {
     pub fn release_quota(&mut self) -> bool {
         let released = self.complete_eviction();
         let ready = conditions::find(&self.status.conditions, conditions::PODS_READY);
-        if released && ready.is_some_and(|ready| ready.reason != reasons::pods_ready::WAIT_FOR_START) {
+        if released
+            && ready.is_some_and(|ready| ready.reason != reasons::pods_ready::WAIT_FOR_START)
+        {
             self.set(conditions::PODS_READY, false, reasons::pods_ready::WAIT_FOR_START, NOT_READY);
         }
         released
@@ -369,7 +407,8 @@ impl Edit {
     /// When the last of the checks that ask for a retry wants one; none if none says when.
     #[must_use]
     pub fn retry_time(&self) -> Option<Timestamp> {
-        let retries = self.status.admission_checks.iter().filter(|check| check.state == CheckState::Retry);
+        let retries =
+            self.status.admission_checks.iter().filter(|check| check.state == CheckState::Retry);
         retries
             .filter_map(|check| {
                 let after = SignedDuration::from_secs(i64::from(check.requeue_after_seconds?));

@@ -28,8 +28,11 @@ pub async fn patch_status(
     status: &WorkloadStatus,
     what: &'static str,
 ) -> Result<Option<Workload>, WriteError> {
-    let before = serde_json::to_value(workload.status.as_ref().unwrap_or(&WorkloadStatus::default()))?;
-    target(ctx, workload, names::ADMISSION_MANAGER, what).status(ctx, &before, &serde_json::to_value(status)?).await
+    let before =
+        serde_json::to_value(workload.status.as_ref().unwrap_or(&WorkloadStatus::default()))?;
+    target(ctx, workload, names::ADMISSION_MANAGER, what)
+        .status(ctx, &before, &serde_json::to_value(status)?)
+        .await
 }
 
 /// Writes a merge patch of metadata or spec under the same precondition.
@@ -55,7 +58,8 @@ pub(crate) async fn delete(ctx: &Context, workload: &Workload) -> Result<(), Wri
     }
     let preconditions = Preconditions { uid: workload.uid(), resource_version: None };
     let params = DeleteParams::background().preconditions(preconditions);
-    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    let api: Api<Workload> =
+        Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
     let deleted = answered(api.delete(&workload.name_any(), &params)).await;
     ctx.metrics.wrote("delete", deleted.is_ok());
     deleted?;

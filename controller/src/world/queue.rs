@@ -11,7 +11,8 @@ use super::{name_of, names, selector};
 
 pub(super) fn cluster_queue(queue: &api::ClusterQueue) -> engine::ClusterQueue {
     let spec = &queue.spec;
-    let checks = spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    let checks =
+        spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
     engine::ClusterQueue {
         name: name_of(queue),
         cohort: reference(spec.cohort_name.as_deref()),
@@ -35,7 +36,9 @@ pub(super) fn cluster_queue(queue: &api::ClusterQueue) -> engine::ClusterQueue {
             Some(api::AdmissionMode::UsageBasedAdmissionFairSharing) => {
                 engine::AdmissionScope::UsageBasedAdmissionFairSharing
             }
-            Some(api::AdmissionMode::NoAdmissionFairSharing) | None => engine::AdmissionScope::NoAdmissionFairSharing,
+            Some(api::AdmissionMode::NoAdmissionFairSharing) | None => {
+                engine::AdmissionScope::NoAdmissionFairSharing
+            }
         },
         deleting: queue.metadata.deletion_timestamp.is_some(),
         last_acceptable: (spec.concurrent_admission_policy.as_ref()).and_then(|policy| {
@@ -115,7 +118,9 @@ fn stop_policy(policy: api::StopPolicy) -> engine::StopPolicy {
 /// Thousandths; 1 where none is given or it is no number.
 fn weight(sharing: Option<&api::FairSharing>) -> i64 {
     let weight = sharing.and_then(|sharing| sharing.weight.as_ref());
-    weight.map_or(1000, |weight| quantity::parse(&weight.0).map_or(1000, quantity::Exact::milli_value))
+    weight.map_or(1000, |weight| {
+        quantity::parse(&weight.0).map_or(1000, quantity::Exact::milli_value)
+    })
 }
 
 fn fungibility(fungibility: &api::FlavorFungibility) -> engine::FlavorFungibility {
@@ -189,12 +194,20 @@ mod tests {
             .flavors
             .iter()
             .flat_map(|flavor| {
-                flavor.resources.iter().map(move |(name, quota)| format!("{} {name} {}", flavor.name, quota.nominal))
+                flavor
+                    .resources
+                    .iter()
+                    .map(move |(name, quota)| format!("{} {name} {}", flavor.name, quota.nominal))
             })
             .collect();
         assert_eq!(
             quotas,
-            ["spot cpu 1500", "spot memory 1610612736", "on-demand cpu 2000", "on-demand memory 1000000000"]
+            [
+                "spot cpu 1500",
+                "spot memory 1610612736",
+                "on-demand cpu 2000",
+                "on-demand memory 1000000000"
+            ]
         );
     }
 }

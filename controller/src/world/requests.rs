@@ -43,7 +43,10 @@ pub(super) struct Requested {
 }
 
 fn named(amounts: BTreeMap<String, i64>) -> BTreeMap<Name, Amount> {
-    amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect()
+    amounts
+        .into_iter()
+        .map(|(resource, amount)| (Name::from(resource), Amount::new(amount)))
+        .collect()
 }
 
 type Overhead<'a> = dyn Fn(&str) -> Option<BTreeMap<String, Quantity>> + 'a;
@@ -53,7 +56,9 @@ impl<'a> RequestRules<'a> {
     pub(crate) fn of(stores: &'a Stores, config: &'a Configuration, namespace: &'a str) -> Self {
         let ranges: Vec<Arc<LimitRange>> = stores.limit_ranges.in_namespace(namespace);
         let defaults = RequestDefaults::of_limit_ranges(ranges.iter().map(AsRef::as_ref));
-        let overhead = |class: &str| stores.runtime_classes.get("", class)?.overhead.as_ref()?.pod_fixed.clone();
+        let overhead = |class: &str| {
+            stores.runtime_classes.get("", class)?.overhead.as_ref()?.pod_fixed.clone()
+        };
         let devices = Devices {
             rules: DeviceRules::of(config),
             template: Box::new(|name| stores.claim_templates.get(namespace, name)),
@@ -65,16 +70,23 @@ impl<'a> RequestRules<'a> {
     /// What one pod asks for. `pod_set` and `index` are its pod set's.
     pub(super) fn requests(&self, pod: &PodSpec, pod_set: &str, index: usize) -> Requested {
         let path = Path::new("spec").child("podSets").index(index).child("template").child("spec");
-        let charge = match self.devices.charge(pod, &self.defaults.containers.requests, pod_set, &path) {
-            Ok(charge) => charge,
-            Err(problem) => return Requested { problem: Some(problem), ..Requested::default() },
-        };
+        let charge =
+            match self.devices.charge(pod, &self.defaults.containers.requests, pod_set, &path) {
+                Ok(charge) => charge,
+                Err(problem) => {
+                    return Requested { problem: Some(problem), ..Requested::default() };
+                }
+            };
         let (asked, problem) = self.asked(pod, index);
         let of_pod = self.changes(&charge).then(|| named(asked.clone()));
         let mut amounts = transformed(asked, &charge.replaced, &self.resources.transformations);
         // Excluded resources may be inputs and multipliers.
         amounts.retain(|resource, _| {
-            !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix))
+            !self
+                .resources
+                .exclude_resource_prefixes
+                .iter()
+                .any(|prefix| resource.starts_with(prefix))
         });
         for (resource, amount) in charge.amounts {
             let sum = amounts.entry(resource).or_default();
@@ -106,10 +118,14 @@ impl<'a> RequestRules<'a> {
 
 fn words(problem: &RequestProblem, field: impl Fn(&str) -> String) -> String {
     let place = match problem {
-        RequestProblem::Quantity { field, .. } | RequestProblem::ExceedsLimits { field, .. } => field,
+        RequestProblem::Quantity { field, .. } | RequestProblem::ExceedsLimits { field, .. } => {
+            field
+        }
         RequestProblem::LimitRange { violations } => {
             let at = |place: &str| field(place).trim_end_matches('.').to_owned();
-            let placed = violations.iter().map(|found| Violation { field: at(&found.field), ..found.clone() });
+            let placed = violations
+                .iter()
+                .map(|found| Violation { field: at(&found.field), ..found.clone() });
             let problem = RequestProblem::LimitRange { violations: placed.collect() };
             return format!("resources didn't satisfy LimitRange constraints: {problem}");
         }
@@ -132,7 +148,9 @@ fn transformed(
     }
     let left = |(resource, amount): (&String, &i64)| match replaced.get(resource) {
         None => Some((resource.clone(), *amount)),
-        Some(devices) if devices < amount => Some((resource.clone(), amount.saturating_sub(*devices))),
+        Some(devices) if devices < amount => {
+            Some((resource.clone(), amount.saturating_sub(*devices)))
+        }
         Some(_) => None,
     };
     let mut kept: BTreeMap<String, i64> = amounts.iter().filter_map(left).collect();
@@ -185,8 +203,16 @@ mod tests {
 
     use super::*;
 
-    fn without_devices<'a>(resources: &'a Resources, defaults: RequestDefaults) -> RequestRules<'a> {
-        let rules = DeviceRules { charged: true, extended_resources: true, refused_if_uncharged: true, mappings: &[] };
+    fn without_devices<'a>(
+        resources: &'a Resources,
+        defaults: RequestDefaults,
+    ) -> RequestRules<'a> {
+        let rules = DeviceRules {
+            charged: true,
+            extended_resources: true,
+            refused_if_uncharged: true,
+            mappings: &[],
+        };
         let devices = Devices { rules, template: Box::new(|_| None), classes: Box::new(Vec::new) };
         RequestRules { resources, devices, defaults, overhead: Box::new(|_| None) }
     }
@@ -209,7 +235,8 @@ mod tests {
     fn transformations(#[case] given: serde_json::Value, #[case] expected: &str) {
         let amounts = BTreeMap::from([("cpu".to_owned(), 1500), ("gpu".to_owned(), 2)]);
         let got = transformed(amounts, &BTreeMap::new(), &rules(given));
-        let got: Vec<String> = got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
+        let got: Vec<String> =
+            got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
         assert_eq!(got.join(" "), expected);
     }
 
@@ -219,10 +246,16 @@ mod tests {
     #[case::an_output_of_the_same_name_stays(json!([{"input": "cpu", "outputs": {"gpu": "2"}}]), 2, "cpu=1500 gpu=3")]
     #[case::devices_are_an_input(json!([{"input": "gpu", "outputs": {"credits": "10"}}]), 2, "cpu=1500 credits=20")]
     #[case::an_input_goes_with_its_overhead(json!([{"input": "gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), 1, "cpu=1500 credits=20")]
-    fn devices_in_place_of_a_resource(#[case] given: serde_json::Value, #[case] devices: i64, #[case] expected: &str) {
+    fn devices_in_place_of_a_resource(
+        #[case] given: serde_json::Value,
+        #[case] devices: i64,
+        #[case] expected: &str,
+    ) {
         let amounts = BTreeMap::from([("cpu".to_owned(), 1500), ("gpu".to_owned(), 2)]);
-        let got = transformed(amounts, &BTreeMap::from([("gpu".to_owned(), devices)]), &rules(given));
-        let got: Vec<String> = got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
+        let got =
+            transformed(amounts, &BTreeMap::from([("gpu".to_owned(), devices)]), &rules(given));
+        let got: Vec<String> =
+            got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
         assert_eq!(got.join(" "), expected);
     }
 
@@ -230,8 +263,7 @@ mod tests {
     fn requests_above_limits_are_said_by_their_field() {
         let resources = Resources::default();
         let rules = without_devices(&resources, RequestDefaults::default());
-        let pod =
-            json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
+        let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
         let Requested { charged: amounts, problem, .. } =
             rules.requests(&serde_json::from_value(pod).unwrap(), "main", 1);
         assert!(amounts.is_empty());
@@ -248,8 +280,12 @@ mod tests {
         let defaults = RequestDefaults::of_limit_ranges([&range]);
         let rules = without_devices(&resources, defaults);
         let said = |cpu: &str| {
-            let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
-            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0).problem.unwrap_or_default()
+            let pod =
+                json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
+            rules
+                .requests(&serde_json::from_value(pod).unwrap(), "main", 0)
+                .problem
+                .unwrap_or_default()
         };
         assert_eq!(said("1"), "");
         insta::assert_snapshot!(said("3"), @r#"resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec: Invalid value: ["cpu"]: requests must not be above the limitRange max"#);
@@ -258,15 +294,24 @@ mod tests {
 
     #[test]
     fn overhead_of_the_runtime_class_counts() {
-        let resources = Resources { exclude_resource_prefixes: vec!["example.com/".into()], ..Resources::default() };
-        let overhead = |class: &str| (class == "kata").then(|| serde_json::from_value(json!({"cpu": "100m"})).unwrap());
+        let resources = Resources {
+            exclude_resource_prefixes: vec!["example.com/".into()],
+            ..Resources::default()
+        };
+        let overhead = |class: &str| {
+            (class == "kata").then(|| serde_json::from_value(json!({"cpu": "100m"})).unwrap())
+        };
         let overhead = Box::new(overhead);
-        let rules = RequestRules { overhead, ..without_devices(&resources, RequestDefaults::default()) };
+        let rules =
+            RequestRules { overhead, ..without_devices(&resources, RequestDefaults::default()) };
         let pod = json!({"runtimeClassName": "kata", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "example.com/x": "1"}}}]});
         let Requested { charged: amounts, problem, .. } =
             rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         assert_eq!(problem, None);
-        assert_eq!(amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=2100"]);
+        assert_eq!(
+            amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(),
+            ["cpu=2100"]
+        );
     }
 
     #[rstest::rstest]
@@ -274,12 +319,16 @@ mod tests {
     #[case::an_excluded_input_that_is_retained(json!([{"input": "x.com/gpu", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
     #[case::an_excluded_multiplier(json!([{"input": "cpu", "multiplyBy": "x.com/gpu", "outputs": {"credits": "1"}}]), "cpu=2000 credits=4")]
     #[case::an_excluded_output(json!([{"input": "cpu", "outputs": {"x.com/credits": "1"}}]), "cpu=2000")]
-    fn prefixes_are_excluded_after_transformations(#[case] rules: serde_json::Value, #[case] expected: &str) {
+    fn prefixes_are_excluded_after_transformations(
+        #[case] rules: serde_json::Value,
+        #[case] expected: &str,
+    ) {
         let resources = json!({"excludeResourcePrefixes": ["x.com/"], "transformations": rules});
         let resources: Resources = serde_json::from_value(resources).unwrap();
         let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "x.com/gpu": "2"}}}]});
         let rules = without_devices(&resources, RequestDefaults::default());
-        let Requested { charged: amounts, .. } = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
+        let Requested { charged: amounts, .. } =
+            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
         assert_eq!(amounts.join(" "), expected);
     }
@@ -293,11 +342,15 @@ mod tests {
         .unwrap();
         let stores = Stores::default();
         let object = |metadata: serde_json::Value, spec: serde_json::Value| json!({"apiVersion": "resource.k8s.io/v1", "metadata": metadata, "spec": spec});
-        let request =
-            json!({"exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 2}});
-        let template =
-            object(json!({"namespace": "ns", "name": "two"}), json!({"spec": {"devices": {"requests": [request]}}}));
-        let class = object(json!({"name": "gpu.example.com"}), json!({"extendedResourceName": "example.com/old"}));
+        let request = json!({"exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 2}});
+        let template = object(
+            json!({"namespace": "ns", "name": "two"}),
+            json!({"spec": {"devices": {"requests": [request]}}}),
+        );
+        let class = object(
+            json!({"name": "gpu.example.com"}),
+            json!({"extendedResourceName": "example.com/old"}),
+        );
         stores.claim_templates.insert(serde_json::from_value(template).unwrap());
         stores.device_classes.insert(serde_json::from_value(class).unwrap());
         let asked = |namespace: &str| {
@@ -305,7 +358,11 @@ mod tests {
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/old": "3"}}}],
                 "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "two"}],
             });
-            RequestRules::of(&stores, &config, namespace).requests(&serde_json::from_value(pod).unwrap(), "main", 0)
+            RequestRules::of(&stores, &config, namespace).requests(
+                &serde_json::from_value(pod).unwrap(),
+                "main",
+                0,
+            )
         };
         let Requested { charged: amounts, problem, .. } = asked("ns");
         assert_eq!(problem, None);

@@ -8,7 +8,9 @@ pub(super) fn label_selector(selector: &meta::LabelSelector) -> engine::LabelSel
     engine::LabelSelector {
         match_labels: super::labels(selector.match_labels.as_ref()),
         match_expressions: expressions
-            .map(|expression| requirement(&expression.key, &expression.operator, expression.values.as_deref()))
+            .map(|expression| {
+                requirement(&expression.key, &expression.operator, expression.values.as_deref())
+            })
             .collect(),
     }
 }
@@ -19,7 +21,10 @@ pub(super) fn affinity(affinity: Option<&core::Affinity>) -> Vec<engine::NodeSel
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
     let requirements = |list: Option<&Vec<core::NodeSelectorRequirement>>| {
-        list.into_iter().flatten().map(|each| requirement(&each.key, &each.operator, each.values.as_deref())).collect()
+        list.into_iter()
+            .flatten()
+            .map(|each| requirement(&each.key, &each.operator, each.values.as_deref()))
+            .collect()
     };
     let term = |term: &core::NodeSelectorTerm| engine::NodeSelectorTerm {
         match_expressions: requirements(term.match_expressions.as_ref()),
@@ -37,9 +42,19 @@ fn requirement(key: &str, operator: &str, values: Option<&[String]>) -> engine::
         "Gt" => engine::Operator::Gt,
         "Lt" => engine::Operator::Lt,
         // The API server lets no other through. Nothing matches an unknown one.
-        _ => return engine::Requirement { key: key.to_owned(), operator: engine::Operator::In, values: Vec::new() },
+        _ => {
+            return engine::Requirement {
+                key: key.to_owned(),
+                operator: engine::Operator::In,
+                values: Vec::new(),
+            };
+        }
     };
-    engine::Requirement { key: key.to_owned(), operator, values: values.unwrap_or_default().to_vec() }
+    engine::Requirement {
+        key: key.to_owned(),
+        operator,
+        values: values.unwrap_or_default().to_vec(),
+    }
 }
 
 pub(crate) fn toleration(toleration: &core::Toleration) -> engine::Toleration {

@@ -37,27 +37,40 @@ pub(crate) struct Ordering {
 }
 
 /// The workload as the engine knows it.
-pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, ordering: Ordering) -> engine::Workload {
+pub(super) fn workload(
+    workload: &api::Workload,
+    rules: &RequestRules<'_>,
+    ordering: Ordering,
+) -> engine::Workload {
     let status = workload.status.as_ref();
     let text = |value: Option<&String>| Name::from(value.map_or("", String::as_str));
     let key = WorkloadKey {
         namespace: text(workload.metadata.namespace.as_ref()),
         name: text(workload.metadata.name.as_ref()),
     };
-    let reserved = state::condition(workload, conditions::QUOTA_RESERVED).filter(|c| c.status == conditions::TRUE);
-    let requeued = state::condition(workload, conditions::REQUEUED).map(|c| c.status == conditions::TRUE);
+    let reserved = state::condition(workload, conditions::QUOTA_RESERVED)
+        .filter(|c| c.status == conditions::TRUE);
+    let requeued =
+        state::condition(workload, conditions::REQUEUED).map(|c| c.status == conditions::TRUE);
     let requeue_at = status.and_then(|status| status.requeue_state.as_ref()?.requeue_at.as_ref());
     engine::Workload {
         uid: text(workload.metadata.uid.as_ref()),
         queue_name: state::queue_name(workload).to_owned(),
         priority: priority(workload, ordering),
         created: engine_time(state::created(workload)),
-        queue_time: engine_time(state::queue_time(workload, ordering.by_eviction, ordering.by_priority)),
+        queue_time: engine_time(state::queue_time(
+            workload,
+            ordering.by_eviction,
+            ordering.by_priority,
+        )),
         active: workload.spec.is_active(),
         held: held(workload, ordering),
         finished: state::is_finished(workload),
         pod_sets: pod_sets(workload, rules, ordering.places),
-        reservation: reserved.filter(|_| may_run(workload)).and_then(|_| status?.admission.as_ref()).map(admission),
+        reservation: reserved
+            .filter(|_| may_run(workload))
+            .and_then(|_| status?.admission.as_ref())
+            .map(admission),
         reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
         admitted: state::is_admitted(workload),
         evicted: state::is_evicted(workload),
@@ -83,7 +96,11 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
             .map(|node| Name::from(node.name.as_str()))
             .collect(),
         owned_by_pod: is_owned_by_pod(workload),
-        pod_set_updates: status.iter().flat_map(|status| &status.admission_checks).flat_map(updates).collect(),
+        pod_set_updates: status
+            .iter()
+            .flat_map(|status| &status.admission_checks)
+            .flat_map(updates)
+            .collect(),
         key,
     }
 }
@@ -91,27 +108,35 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
 /// Whether something may run by its quota, now or later. When nobody's job has taken a workload and it is deactivated, nobody
 /// gives its quota back.
 fn may_run(workload: &api::Workload) -> bool {
-    let taken = workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    let taken =
+        workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     workload.spec.is_active() || taken || state::is_copy(workload)
 }
 
 /// The workload of the same namespace in whose place it comes.
 fn replaced(workload: &api::Workload) -> Option<WorkloadKey> {
-    let (namespace, name) =
-        elastic::replacement_for(workload).filter(|_| elastic::is_slice(workload))?.split_once('/')?;
+    let (namespace, name) = elastic::replacement_for(workload)
+        .filter(|_| elastic::is_slice(workload))?
+        .split_once('/')?;
     let same = workload.metadata.namespace.as_deref() == Some(namespace);
     same.then(|| WorkloadKey { namespace: Name::from(namespace), name: Name::from(name) })
 }
 
 /// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.
 pub(super) fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
-    let boost = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::PRIORITY_BOOST));
-    let boost = boost.filter(|_| ordering.priority_boost).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let boost =
+        workload.metadata.annotations.as_ref().and_then(|all| all.get(names::PRIORITY_BOOST));
+    let boost =
+        boost.filter(|_| ordering.priority_boost).and_then(|text| text.parse().ok()).unwrap_or(0);
     workload.spec.priority.unwrap_or(0).saturating_add(boost)
 }
 
 /// The pod sets as the engine counts them. `places`: with what their pods ask of a topology.
-pub(super) fn pod_sets(workload: &api::Workload, rules: &RequestRules<'_>, places: bool) -> Vec<engine::PodSet> {
+pub(super) fn pod_sets(
+    workload: &api::Workload,
+    rules: &RequestRules<'_>,
+    places: bool,
+) -> Vec<engine::PodSet> {
     let pod_sets = workload.spec.pod_sets.iter().enumerate();
     pod_sets.map(|(index, pod_set)| self::pod_set(pod_set, index, rules, places)).collect()
 }
@@ -137,8 +162,12 @@ fn updates(check: &api::AdmissionCheckState) -> impl Iterator<Item = engine::Pod
 /// it, as it has a configuration of its own.
 fn ready_by(workload: &api::Workload, patience: Duration) -> Option<Timestamp> {
     workload.status.as_ref()?.cluster_name.as_ref()?;
-    let since = |type_| state::condition(workload, type_).filter(|it| it.status == conditions::TRUE);
-    let begun = since(conditions::ADMITTED).or_else(|| since(conditions::QUOTA_RESERVED))?.last_transition_time.0;
+    let since =
+        |type_| state::condition(workload, type_).filter(|it| it.status == conditions::TRUE);
+    let begun = since(conditions::ADMITTED)
+        .or_else(|| since(conditions::QUOTA_RESERVED))?
+        .last_transition_time
+        .0;
     begun.checked_add(SignedDuration::try_from(patience).ok()?).ok()
 }
 
@@ -174,11 +203,17 @@ fn admission(admission: &api::Admission) -> engine::Admission {
     let name = |text: &String| Name::from(text.as_str());
     let pod_set = |assignment: &api::PodSetAssignment| engine::PodSetAssignment {
         name: name(&assignment.name),
-        flavors: assignment.flavors.iter().map(|(resource, flavor)| (name(resource), name(flavor))).collect(),
+        flavors: assignment
+            .flavors
+            .iter()
+            .map(|(resource, flavor)| (name(resource), name(flavor)))
+            .collect(),
         usage: assignment
             .resource_usage
             .iter()
-            .map(|(resource, quantity)| (name(resource), Amount::new(amount_of(resource, quantity))))
+            .map(|(resource, quantity)| {
+                (name(resource), Amount::new(amount_of(resource, quantity)))
+            })
             .collect(),
         count: assignment.count.unwrap_or(0),
         topology: assignment.topology_assignment.as_ref().map(convert::assignment),
@@ -190,13 +225,25 @@ fn admission(admission: &api::Admission) -> engine::Admission {
     }
 }
 
-fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>, places: bool) -> engine::PodSet {
-    let base =
-        engine::PodSet { min_count: pod_set.min_count, ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count) };
+fn pod_set(
+    pod_set: &api::PodSet,
+    index: usize,
+    rules: &RequestRules<'_>,
+    places: bool,
+) -> engine::PodSet {
+    let base = engine::PodSet {
+        min_count: pod_set.min_count,
+        ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count)
+    };
     let template = match pod_set.template.parse() {
         Ok(template) => template,
         // It is stored, so it must be shown as what it is: a workload that cannot run.
-        Err(error) => return engine::PodSet { problem: Some(format!("invalid pod template: {error}")), ..base },
+        Err(error) => {
+            return engine::PodSet {
+                problem: Some(format!("invalid pod template: {error}")),
+                ..base
+            };
+        }
     };
     let spec = template.spec.unwrap_or_default();
     let Requested { charged, of_pod, problem } = rules.requests(&spec, &pod_set.name, index);
@@ -266,7 +313,11 @@ mod tests {
         assert_eq!((&*workload.uid, workload.queue_name.as_str()), ("uid-a", "lq"));
         assert!(workload.active && !workload.held && workload.reservation.is_none());
         assert_eq!(
-            workload.pod_sets[0].requests.iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(),
+            workload.pod_sets[0]
+                .requests
+                .iter()
+                .map(|(r, a)| format!("{r}={a}"))
+                .collect::<Vec<_>>(),
             ["cpu=1000"]
         );
         assert_eq!(workload.pod_sets[0].count, 3);
@@ -314,7 +365,8 @@ mod tests {
         let inactive = |owners: usize| {
             fixtures::workload("a").reserved("cq").edit(|workload| {
                 workload.spec.active = Some(false);
-                let owner = k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default();
+                let owner =
+                    k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default();
                 workload.metadata.owner_references = Some(vec![owner; owners]);
             })
         };
@@ -339,19 +391,27 @@ mod tests {
                     .map(|name| api::PreemptionGateState {
                         name: (*name).into(),
                         position: api::PreemptionGatePosition::Open,
-                        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fixtures::at(1)),
+                        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                            fixtures::at(1),
+                        ),
                     })
                     .collect();
             });
         assert_eq!(told(&subject).gates_closed, closed);
         let off = Ordering { preemption_gates: false, ..ORDERING };
-        assert!(!told_by(&subject, off).gates_closed, "they hold only where the configuration says so");
+        assert!(
+            !told_by(&subject, off).gates_closed,
+            "they hold only where the configuration says so"
+        );
     }
 
     #[test]
     fn held_workloads_are_known_but_not_queued() {
-        assert!(told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).held);
-        let gated = fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y");
+        assert!(
+            told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).held
+        );
+        let gated =
+            fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y");
         assert!(told(&gated).held);
         assert!(!told_by(&gated, Ordering { admission_gates: false, ..ORDERING }).held);
     }
@@ -361,7 +421,8 @@ mod tests {
         let subject = fixtures::workload("a").reserved("cq").admitted();
         let here = told(&subject);
         assert!(!here.pods_ready && here.ready_by.is_none(), "it is evicted when its time is over");
-        let admitted = state::condition(&subject, conditions::ADMITTED).unwrap().last_transition_time.0;
+        let admitted =
+            state::condition(&subject, conditions::ADMITTED).unwrap().last_transition_time.0;
         let sent = subject.status(|status| status.cluster_name = Some("east".into()));
         let told_of_sent = told(&sent);
         assert!(!told_of_sent.pods_ready);
@@ -372,8 +433,15 @@ mod tests {
     #[test]
     fn an_unreadable_template_is_a_problem_of_its_pod_set() {
         let subject = fixtures::workload("a").edit(|workload| {
-            workload.spec.pod_sets[0].template = serde_json::json!({"spec": {"containers": 7}}).into();
+            workload.spec.pod_sets[0].template =
+                serde_json::json!({"spec": {"containers": 7}}).into();
         });
-        assert!(told(&subject).pod_sets[0].problem.as_ref().unwrap().starts_with("invalid pod template: "));
+        assert!(
+            told(&subject).pod_sets[0]
+                .problem
+                .as_ref()
+                .unwrap()
+                .starts_with("invalid pod template: ")
+        );
     }
 }

@@ -19,8 +19,15 @@ const PACKAGES: [&str; 4] = ["busybox-static", "containerd", "containernetworkin
 pub const COVERED: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
 /// Starts a command in namespaces of its own, whose processes all end with it.
-pub const UNSHARE: [&str; 7] =
-    ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--propagation=private"];
+pub const UNSHARE: [&str; 7] = [
+    "unshare",
+    "--pid",
+    "--mount",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "--propagation=private",
+];
 
 /// Seconds that the trial of a container may take. It takes a tenth of one.
 const TRIAL: &str = "60";
@@ -67,9 +74,17 @@ impl Containers {
     pub fn check(&self) -> anyhow::Result<()> {
         for dir in [paths::root(), paths::target(), paths::cache()?] {
             let covered = COVERED.iter().find(|covered| dir.starts_with(covered));
-            ensure!(covered.is_none(), "{} lies below {}, which a node covers", dir.display(), COVERED.join(" or "));
+            ensure!(
+                covered.is_none(),
+                "{} lies below {}, which a node covers",
+                dir.display(),
+                COVERED.join(" or ")
+            );
         }
-        ensure!(paths::has("unshare") && paths::has("mount"), "there is no unshare or no mount (package util-linux)");
+        ensure!(
+            paths::has("unshare") && paths::has("mount"),
+            "there is no unshare or no mount (package util-linux)"
+        );
         let dir = paths::cache()?.join(format!("containers/trial-{}", std::process::id()));
         let result = self.trial(&dir);
         let _ = fs::remove_dir_all(&dir);
@@ -82,11 +97,15 @@ impl Containers {
         fs::copy(self.busybox()?, dir.join("rootfs/bin/busybox"))?;
         fs::write(dir.join("config.json"), trial_bundle().to_string())?;
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", TRIAL, "unshare", "--net"]).args(&UNSHARE[1..]).arg(self.runc()?);
+        command
+            .args(["--kill-after=5", TRIAL, "unshare", "--net"])
+            .args(&UNSHARE[1..])
+            .arg(self.runc()?);
         command.arg("--root").arg(dir.join("state")).args(["run", "--bundle"]).arg(dir);
         let output = command.arg(format!("switchyard-trial-{}", std::process::id())).output()?;
         let printed = String::from_utf8_lossy(&output.stderr);
-        let last = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
+        let last =
+            printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
         ensure!(output.status.success(), "a container cannot run here ({}): {last}", output.status);
         Ok(())
     }
@@ -133,7 +152,9 @@ impl Containers {
 
     fn one_of(&self, places: &[&str]) -> anyhow::Result<PathBuf> {
         let found = places.iter().map(|place| self.root.join(place)).find(|path| path.exists());
-        found.with_context(|| format!("no {} in {}; delete that folder", places.join(" or "), self.root.display()))
+        found.with_context(|| {
+            format!("no {} in {}; delete that folder", places.join(" or "), self.root.display())
+        })
     }
 }
 
@@ -161,10 +182,12 @@ fn fetch(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    let output =
+        command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
     if !output.status.success() {
         let printed = String::from_utf8_lossy(&output.stderr);
-        let last = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
+        let last =
+            printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
         bail!("{command:?} failed ({}): {last}", output.status);
     }
     Ok(())

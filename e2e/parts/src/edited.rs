@@ -21,7 +21,11 @@ impl Parts {
     ///
     /// # Errors
     /// As [`Parts::binary`], and when a file does not say what is to be replaced.
-    pub fn edited(&self, part: Part, edits: &[SourceEdit]) -> Result<std::path::PathBuf, PartsError> {
+    pub fn edited(
+        &self,
+        part: Part,
+        edits: &[SourceEdit],
+    ) -> Result<std::path::PathBuf, PartsError> {
         if edits.is_empty() {
             return self.binary(part);
         }
@@ -54,7 +58,13 @@ impl Parts {
             fs::write(&path, text).map_err(file("write", &path))?;
         }
         let unfinished = dir.join(format!("{}.unfinished", part.name()));
-        self.build(part, &format!("{version}, edited"), &copied, &part.ldflags(&version), &unfinished)?;
+        self.build(
+            part,
+            &format!("{version}, edited"),
+            &copied,
+            &part.ldflags(&version),
+            &unfinished,
+        )?;
         let _ = fs::remove_dir_all(&source);
         fs::rename(&unfinished, &binary).map_err(file("rename", &unfinished))?;
         Ok(binary)
@@ -66,7 +76,11 @@ impl SourceEdit {
         let path = source.join(self.file);
         let text = read(&path)?;
         if text.matches(self.from).count() != 1 {
-            let problem = format!("{} does not say exactly once {:?}; mend the edit of it", path.display(), self.from);
+            let problem = format!(
+                "{} does not say exactly once {:?}; mend the edit of it",
+                path.display(),
+                self.from
+            );
             return Err(PartsError::Module(problem));
         }
         fs::write(&path, text.replace(self.from, self.to)).map_err(file("write", &path))

@@ -67,7 +67,8 @@ impl Go {
     /// The version used in a module's directory, as `go1.26.8`, if it is at least what `go.mod` asks for. A newer
     /// toolchain that Go fetches itself counts.
     pub(crate) fn check(&self, module: &Path, go_mod: &str) -> Result<String, GoError> {
-        let needed = go_mod.lines().find_map(|line| line.strip_prefix("go ")).map_or("1.0", str::trim);
+        let needed =
+            go_mod.lines().find_map(|line| line.strip_prefix("go ")).map_or("1.0", str::trim);
         let too_old = |found: &str| GoError::TooOld {
             path: self.path.clone(),
             found: found.to_owned(),
@@ -95,22 +96,33 @@ impl Go {
     }
 
     fn output(&self, dir: &Path, args: &[&str]) -> Result<String, GoError> {
-        let run = Command::new(&self.path).args(args).current_dir(dir).env("GOWORK", "off").output();
+        let run =
+            Command::new(&self.path).args(args).current_dir(dir).env("GOWORK", "off").output();
         let output = run.map_err(|error| self.failed(args, dir, error.to_string()))?;
         if !output.status.success() {
-            return Err(self.failed(args, dir, String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+            return Err(self.failed(
+                args,
+                dir,
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     fn failed(&self, args: &[&str], dir: &Path, output: String) -> GoError {
-        GoError::Failed { command: format!("{} {}", self.path.display(), args.join(" ")), dir: dir.to_owned(), output }
+        GoError::Failed {
+            command: format!("{} {}", self.path.display(), args.join(" ")),
+            dir: dir.to_owned(),
+            output,
+        }
     }
 }
 
 /// `go1.26.8`, `1.26` or `go1.27rc1` as numbers that compare.
 fn numbers(version: &str) -> Vec<u32> {
-    let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0);
+    let digits = |part: &str| {
+        part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+    };
     let mut numbers: Vec<u32> = version.trim_start_matches("go").split('.').map(digits).collect();
     numbers.resize(3, 0);
     numbers
@@ -123,12 +135,15 @@ pub(crate) mod tests {
 
     /// A directory for `PATH` with a `go` that tells this version and otherwise runs a line of shell.
     pub(crate) fn fake_go(dir: &Path, version: &str, line: &str) -> PathBuf {
-        let script = format!("#!/bin/sh\nif [ \"$1\" = env ]; then echo {version}; exit 0; fi\n{line}\n");
+        let script =
+            format!("#!/bin/sh\nif [ \"$1\" = env ]; then echo {version}; exit 0; fi\n{line}\n");
         // Written by another process: a file that this one has open for writing, were it only in a child that another
         // test's thread is just starting, cannot be executed.
         let write = "printf %s \"$1\" > go.new && chmod +x go.new && mv go.new go";
         let mut shell = Command::new("/bin/sh");
-        assert!(shell.args(["-c", write, "sh", &script]).current_dir(dir).status().unwrap().success());
+        assert!(
+            shell.args(["-c", write, "sh", &script]).current_dir(dir).status().unwrap().success()
+        );
         dir.to_owned()
     }
 
@@ -136,7 +151,10 @@ pub(crate) mod tests {
     fn no_go_in_path_says_what_to_install() {
         for path in [None, Some(OsStr::new("")), Some(OsStr::new("/nonexistent"))] {
             let error = Go::find(path).unwrap_err().to_string();
-            assert!(error.contains("no `go` in PATH") && error.contains("Go 1.26.0 or newer"), "{error}");
+            assert!(
+                error.contains("no `go` in PATH") && error.contains("Go 1.26.0 or newer"),
+                "{error}"
+            );
         }
     }
 
@@ -145,7 +163,12 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let go = Go::find(Some(fake_go(dir.path(), "go1.21.3", "exit 1").as_os_str())).unwrap();
         let error = go.check(dir.path(), "module x\n\ngo 1.26.0\n").unwrap_err().to_string();
-        assert!(error.contains("go1.21.3") && error.contains("needs go1.26.0") && error.contains("install"), "{error}");
+        assert!(
+            error.contains("go1.21.3")
+                && error.contains("needs go1.26.0")
+                && error.contains("install"),
+            "{error}"
+        );
         assert_eq!(go.check(dir.path(), "module x\n\ngo 1.21\n").unwrap(), "go1.21.3");
     }
 
@@ -162,7 +185,9 @@ pub(crate) mod tests {
 
     #[test]
     fn versions_compare_by_number() {
-        for (older, newer) in [("go1.9.2", "1.26.0"), ("go1.26", "go1.26.1"), ("1.26.8", "go1.27rc1")] {
+        for (older, newer) in
+            [("go1.9.2", "1.26.0"), ("go1.26", "go1.26.1"), ("1.26.8", "go1.27rc1")]
+        {
             assert!(numbers(older) < numbers(newer), "{older} < {newer}");
         }
         assert_eq!(numbers("go1.26"), numbers("1.26.0"));

@@ -111,12 +111,16 @@ impl Part {
     pub fn source(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubelet | Self::Kubectl => {
-                "k8s.io/kubernetes"
-            }
+            Self::ApiServer
+            | Self::ControllerManager
+            | Self::Scheduler
+            | Self::Kubelet
+            | Self::Kubectl => "k8s.io/kubernetes",
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Helm => "helm.sh/helm/v4",
-            Self::Kueue | Self::KueueRunner | Self::MinimalKueue | Self::KubectlKueue => "sigs.k8s.io/kueue",
+            Self::Kueue | Self::KueueRunner | Self::MinimalKueue | Self::KubectlKueue => {
+                "sigs.k8s.io/kueue"
+            }
             Self::JobSet => "sigs.k8s.io/jobset",
             Self::LeaderWorkerSet => "sigs.k8s.io/lws",
             Self::TrainingOperator => "github.com/kubeflow/training-operator",
@@ -132,7 +136,9 @@ impl Part {
             Self::LeaderWorkerSet => format!("{}/cmd", self.source()),
             Self::TrainingOperator => format!("{}/cmd/training-operator.v1", self.source()),
             Self::KueueRunner => format!("{}/test/performance/scheduler/runner", self.source()),
-            Self::MinimalKueue => format!("{}/test/performance/scheduler/minimalkueue", self.source()),
+            Self::MinimalKueue => {
+                format!("{}/test/performance/scheduler/minimalkueue", self.source())
+            }
             Self::KubectlKueue => format!("{}/cmd/kueuectl", self.source()),
             Self::PodRequests => ".".to_owned(),
             _ => format!("{}/cmd/{}", self.source(), self.name()),
@@ -151,7 +157,8 @@ impl Part {
             return stripped;
         }
         let mut numbers = version.trim_start_matches('v').split('.');
-        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let (major, minor) =
+            (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
         let package = "k8s.io/component-base/version";
         format!(
             "{stripped} -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
@@ -211,7 +218,11 @@ impl Parts {
     /// The parts pinned in this repository, kept in the user's cache. Go is looked up in `PATH`.
     pub fn new() -> anyhow::Result<Self> {
         let go = Go::find(std::env::var_os("PATH").as_deref())?;
-        Ok(Self::at(go, paths::root().join("e2e/controlplane"), paths::cache()?.join("controlplane")))
+        Ok(Self::at(
+            go,
+            paths::root().join("e2e/controlplane"),
+            paths::cache()?.join("controlplane"),
+        ))
     }
 
     /// Parts pinned in the modules under one directory and kept in another.
@@ -245,7 +256,8 @@ impl Parts {
         let ldflags = part.ldflags(&version);
         let own_file = part.own_file().map(|file| read(&module.join(file))).transpose()?;
         let package = part.package();
-        let mut key = vec![&*go_mod, &*go_sum, &*go_version, &*package, &*ldflags, "CGO_ENABLED=0 -trimpath"];
+        let mut key =
+            vec![&*go_mod, &*go_sum, &*go_version, &*package, &*ldflags, "CGO_ENABLED=0 -trimpath"];
         key.extend(own_file.as_deref());
         let key = digest(&key);
         let dir = self.cache.join(format!("{}-{key}", part.name()));
@@ -288,15 +300,33 @@ impl Parts {
         Ok(lock)
     }
 
-    fn build(&self, part: Part, version: &str, module: &Path, flags: &str, out: &Path) -> Result<(), PartsError> {
-        eprintln!("==> build {} {version} (once per machine; minutes when Go's own cache is cold)", part.name());
+    fn build(
+        &self,
+        part: Part,
+        version: &str,
+        module: &Path,
+        flags: &str,
+        out: &Path,
+    ) -> Result<(), PartsError> {
+        eprintln!(
+            "==> build {} {version} (once per machine; minutes when Go's own cache is cold)",
+            part.name()
+        );
         let start = Instant::now();
         let log = out.with_extension("log");
         let output = File::create(&log).map_err(file("create", &log))?;
         let mut command = Command::new(self.go.path());
-        command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").stdin(Stdio::null());
+        command
+            .current_dir(module)
+            .env("CGO_ENABLED", "0")
+            .env("GOWORK", "off")
+            .stdin(Stdio::null());
         command.args(["build", "-trimpath", "-ldflags", flags, "-o"]).arg(out).arg(part.package());
-        let mut child = command.stdout(Stdio::null()).stderr(output).spawn().map_err(file("start", self.go.path()))?;
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .map_err(file("start", self.go.path()))?;
         let mut told = Duration::ZERO;
         let status = loop {
             if let Some(status) = child.try_wait().map_err(file("wait for", self.go.path()))? {
@@ -333,9 +363,14 @@ fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PartsError
 fn module_version(go_mod: &str, module: &str) -> Result<String, PartsError> {
     let required = go_mod.lines().find_map(|line| {
         let mut words = line.trim_start().trim_start_matches("require ").split_whitespace();
-        (words.next() == Some(module)).then(|| words.next()).flatten().filter(|word| word.starts_with('v'))
+        (words.next() == Some(module))
+            .then(|| words.next())
+            .flatten()
+            .filter(|word| word.starts_with('v'))
     });
-    required.map(str::to_owned).ok_or_else(|| PartsError::Module(format!("go.mod requires no version of {module}")))
+    required
+        .map(str::to_owned)
+        .ok_or_else(|| PartsError::Module(format!("go.mod requires no version of {module}")))
 }
 
 /// The first 16 hexadecimal digits of a SHA-256 over all parts, each with its length.
@@ -355,16 +390,27 @@ mod tests {
     #[test]
     fn kubernetes_is_told_its_version_and_the_others_are_not() {
         let flags = Part::ApiServer.ldflags("v1.36.3");
-        assert!(flags.contains("gitVersion=v1.36.3") && flags.contains("gitMajor=1") && flags.contains("gitMinor=36"));
+        assert!(
+            flags.contains("gitVersion=v1.36.3")
+                && flags.contains("gitMajor=1")
+                && flags.contains("gitMinor=36")
+        );
         assert_eq!(Part::Etcd.ldflags("v3.7.3"), "-s -w");
     }
 
     #[test]
     fn versions_are_read_from_a_block_a_line_and_not_from_tools_or_replacements() {
-        let block = "tool (\n\texample.org/a/cmd/x\n)\nrequire (\n\texample.org/a v1.2.3 // indirect\n)\n";
+        let block =
+            "tool (\n\texample.org/a/cmd/x\n)\nrequire (\n\texample.org/a v1.2.3 // indirect\n)\n";
         assert_eq!(module_version(block, "example.org/a").unwrap(), "v1.2.3");
-        assert_eq!(module_version("require example.org/a v1.2.4\n", "example.org/a").unwrap(), "v1.2.4");
-        assert!(module_version("replace example.org/a => example.org/a v1.0.0\n", "example.org/a").is_err());
+        assert_eq!(
+            module_version("require example.org/a v1.2.4\n", "example.org/a").unwrap(),
+            "v1.2.4"
+        );
+        assert!(
+            module_version("replace example.org/a => example.org/a v1.0.0\n", "example.org/a")
+                .is_err()
+        );
     }
 
     #[test]
@@ -405,7 +451,11 @@ mod tests {
             (Part::Kubectl, Part::ApiServer),
             (Part::Kubelet, Part::ApiServer),
         ] {
-            assert_eq!(parts.version(one).unwrap(), parts.version(other).unwrap(), "{one:?} and {other:?}");
+            assert_eq!(
+                parts.version(one).unwrap(),
+                parts.version(other).unwrap(),
+                "{one:?} and {other:?}"
+            );
         }
     }
 
@@ -414,16 +464,29 @@ mod tests {
     fn pods_are_reckoned_by_the_api_servers_release() {
         let modules = paths::root().join("e2e/controlplane");
         let version = |part: Part| {
-            module_version(&read(&modules.join(part.module()).join("go.mod")).unwrap(), part.source()).unwrap()
+            module_version(
+                &read(&modules.join(part.module()).join("go.mod")).unwrap(),
+                part.source(),
+            )
+            .unwrap()
         };
-        assert_eq!(version(Part::PodRequests).strip_prefix("v0."), version(Part::ApiServer).strip_prefix("v1."));
+        assert_eq!(
+            version(Part::PodRequests).strip_prefix("v0."),
+            version(Part::ApiServer).strip_prefix("v1.")
+        );
     }
 
     #[test]
     fn operators_are_of_the_versions_that_kueue_asks_for() {
         let modules = paths::root().join("e2e/controlplane");
         let kueue = read(&modules.join(Part::Kueue.module()).join("go.mod")).unwrap();
-        for part in [Part::JobSet, Part::LeaderWorkerSet, Part::TrainingOperator, Part::KubeRay, Part::MpiOperator] {
+        for part in [
+            Part::JobSet,
+            Part::LeaderWorkerSet,
+            Part::TrainingOperator,
+            Part::KubeRay,
+            Part::MpiOperator,
+        ] {
             let own = read(&modules.join(part.module()).join("go.mod")).unwrap();
             let version = |go_mod: &str| module_version(go_mod, part.source()).unwrap();
             assert_eq!(version(&own), version(&kueue), "{part:?}");
@@ -441,17 +504,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let module = dir.path().join("modules/etcd");
         fs::create_dir_all(&module).unwrap();
-        fs::write(module.join("go.mod"), "go 1.20\nrequire go.etcd.io/etcd/server/v3 v3.7.3\n").unwrap();
+        fs::write(module.join("go.mod"), "go 1.20\nrequire go.etcd.io/etcd/server/v3 v3.7.3\n")
+            .unwrap();
         fs::write(module.join("go.sum"), "").unwrap();
         let go = crate::go::tests::fake_go(dir.path(), "go1.26.8", "echo broken >&2; exit 1");
-        let parts =
-            Parts::at(Go::find(Some(go.as_os_str())).unwrap(), dir.path().join("modules"), dir.path().join("c"));
+        let parts = Parts::at(
+            Go::find(Some(go.as_os_str())).unwrap(),
+            dir.path().join("modules"),
+            dir.path().join("c"),
+        );
         let error = parts.binary(Part::Etcd).unwrap_err().to_string();
         assert!(error.contains("cannot build etcd") && error.contains("broken"), "{error}");
 
         let go = crate::go::tests::fake_go(dir.path(), "go1.26.8", "touch \"$6\"");
-        let parts =
-            Parts::at(Go::find(Some(go.as_os_str())).unwrap(), dir.path().join("modules"), dir.path().join("c"));
+        let parts = Parts::at(
+            Go::find(Some(go.as_os_str())).unwrap(),
+            dir.path().join("modules"),
+            dir.path().join("c"),
+        );
         let built = parts.binary(Part::Etcd).unwrap();
         crate::go::tests::fake_go(dir.path(), "go1.26.8", "exit 1");
         assert_eq!(parts.binary(Part::Etcd).unwrap(), built);

@@ -26,13 +26,15 @@ pub fn cache() -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os("XDG_CACHE_HOME") {
         return Ok(PathBuf::from(dir).join("switchyard"));
     }
-    let home = std::env::var_os("HOME").context("set HOME or SWITCHYARD_CACHE: built programs are kept there")?;
+    let home = std::env::var_os("HOME")
+        .context("set HOME or SWITCHYARD_CACHE: built programs are kept there")?;
     Ok(PathBuf::from(home).join(".cache/switchyard"))
 }
 
 /// Whether `PATH` has a program of this name.
 pub fn has(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 /// Where cargo builds.

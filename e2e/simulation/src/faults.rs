@@ -10,7 +10,9 @@ use crate::world::World;
 impl World {
     pub(crate) fn fault(&mut self, index: usize) {
         let fault = self.plan.faults[index].clone();
-        self.note(|| format!("FAULT {:?} until {}.{:03}", fault.kind, fault.until / 1000, fault.until % 1000));
+        self.note(|| {
+            format!("FAULT {:?} until {}.{:03}", fault.kind, fault.until / 1000, fault.until % 1000)
+        });
         self.faults_open += 1;
         self.at(fault.until, Event::FaultEnds(index));
         if let Some(name) = fault.kind.counted() {
@@ -140,7 +142,9 @@ impl World {
             FaultKind::StoreLost { not_again } => self.begin_again(not_again),
             FaultKind::StoreRestored => self.restore(),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
-            FaultKind::Rule { cluster, .. } => self.change_rule(cluster, self.plan.clusters[cluster].loss),
+            FaultKind::Rule { cluster, .. } => {
+                self.change_rule(cluster, self.plan.clusters[cluster].loss)
+            }
             FaultKind::Says { workload, .. } => {
                 self.change_mind(&self.uid(workload), self.plan.workloads[workload].loss, 2)
             }
@@ -170,16 +174,18 @@ impl World {
 
     /// Messages of earlier connections come once more, over the one that stands.
     fn replay(&mut self, cluster: usize) {
-        let open =
-            self.network.links.iter().find(|(_, link)| {
-                link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
-            });
+        let open = self.network.links.iter().find(|(_, link)| {
+            link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
+        });
         let Some((id, hub)) = open.map(|(id, link)| (*id, link.hub)) else { return };
         self.reached("fault: replay");
-        let same = |link: &crate::network::Link| link.hub_boot == self.hubs[hub].boot && self.hubs[hub].up;
-        let heard = self.network.links.get(&id).is_some_and(same) && self.hubs[hub].frozen.is_none();
+        let same =
+            |link: &crate::network::Link| link.hub_boot == self.hubs[hub].boot && self.hubs[hub].up;
+        let heard =
+            self.network.links.get(&id).is_some_and(same) && self.hubs[hub].frozen.is_none();
         let up: Vec<_> = self.network.old_up.get(&cluster).into_iter().flatten().cloned().collect();
-        let down: Vec<_> = self.network.old_down.get(&cluster).into_iter().flatten().cloned().collect();
+        let down: Vec<_> =
+            self.network.old_down.get(&cluster).into_iter().flatten().cloned().collect();
         for message in up.into_iter().filter(|message| heard && message.session_id != 0) {
             if self.dice(1 + cluster).chance(500) {
                 self.hub_takes(id, hub, cluster, message);
@@ -187,7 +193,8 @@ impl World {
         }
         // An agent refuses messages with the id of another session. Only a Welcome brings the id itself, and TLS keeps a Welcome of
         // another stream out.
-        let is_welcome = |message: &HubMessage| matches!(message.kind, Some(hub_message::Kind::Welcome(_)));
+        let is_welcome =
+            |message: &HubMessage| matches!(message.kind, Some(hub_message::Kind::Welcome(_)));
         for message in down.into_iter().filter(|message| !is_welcome(message)) {
             let agent = &self.clusters[cluster].agent;
             if agent.up && agent.frozen.is_none() && self.dice(1 + cluster).chance(500) {

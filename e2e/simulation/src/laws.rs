@@ -76,14 +76,22 @@ impl World {
         for index in 0..self.plan.workloads.len() {
             let uid = self.uid(index);
             let all: Vec<(usize, u64)> = (0..self.clusters.len())
-                .flat_map(|cluster| self.clusters[cluster].running(index).map(move |attempt| (cluster, attempt)))
+                .flat_map(|cluster| {
+                    self.clusters[cluster].running(index).map(move |attempt| (cluster, attempt))
+                })
                 .collect();
-            let excused = |(cluster, attempt): &(usize, u64)| self.excuse(*cluster, index, *attempt);
-            let running: Vec<(usize, u64)> = all.iter().filter(|it| excused(it).is_none()).copied().collect();
+            let excused =
+                |(cluster, attempt): &(usize, u64)| self.excuse(*cluster, index, *attempt);
+            let running: Vec<(usize, u64)> =
+                all.iter().filter(|it| excused(it).is_none()).copied().collect();
             if running.len() > 1 {
-                self.broken(Law::OneRuns, format!("{uid} runs on clusters, as attempts {running:?}"));
+                self.broken(
+                    Law::OneRuns,
+                    format!("{uid} runs on clusters, as attempts {running:?}"),
+                );
             } else if all.len() > 1 {
-                let needed: Vec<_> = all.iter().filter_map(|it| Some((excused(it)?, *it))).collect();
+                let needed: Vec<_> =
+                    all.iter().filter_map(|it| Some((excused(it)?, *it))).collect();
                 for (excuse, (cluster, attempt)) in needed {
                     self.needs(excuse, cluster, index, attempt);
                 }
@@ -106,19 +114,28 @@ impl World {
         // What its owner deletes gives its quota back at once: no claim is made for the moment until it has stopped.
         if object.owner_gone || object.deleted {
             for (cluster, attempt) in running {
-                self.needs("excuse: quota of what its owner has deleted", *cluster, index, *attempt);
+                self.needs(
+                    "excuse: quota of what its owner has deleted",
+                    *cluster,
+                    index,
+                    *attempt,
+                );
             }
             return;
         }
         // A deposed leader reserves nothing, whatever it still remembers.
         let leads = |hub: &usize| self.holds_lease(*hub);
-        let mut terms = (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref());
+        let mut terms =
+            (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref());
         let in_memory = terms.any(|term| term.memory.contains_key(uid));
         let in_api = object.facts.reserved && !object.facts.finished;
         let charged = if in_api || in_memory { amount(&object.facts) } else { 0 };
         let used = self.plan.workloads[index].need * running.len() as u64;
         if used > charged {
-            self.broken(Law::Quota, format!("{uid} runs on {running:?} with {used}, and {charged} is charged"));
+            self.broken(
+                Law::Quota,
+                format!("{uid} runs on {running:?} with {used}, and {charged} is charged"),
+            );
         }
     }
 
@@ -142,7 +159,9 @@ impl World {
         if let Some((at, ended)) = known.first().copied() {
             self.broken(
                 Law::EndedOnce,
-                format!("{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"),
+                format!(
+                    "{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"
+                ),
             );
         }
     }
@@ -150,7 +169,8 @@ impl World {
     /// A job object has just been made.
     pub(crate) fn check_made(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = self.uid(index);
-        let written = self.law_of(&uid).is_some_and(|object| object.committed.contains(&(cluster, attempt)));
+        let written =
+            self.law_of(&uid).is_some_and(|object| object.committed.contains(&(cluster, attempt)));
         if !written {
             self.broken(
                 Law::WrittenFirst,
@@ -161,8 +181,16 @@ impl World {
 
     /// A cluster is let preempt, by the hub's word at that time, in seconds.
     pub(crate) fn check_opened(&mut self, cluster: usize, index: usize, at: i64) {
-        let timeout = self.plan.preemption_timeout.and_then(|it| i64::try_from(it / 1_000).ok()).unwrap_or_default();
-        let opened = |other: &usize| match self.clusters[*other].objects.get(&(Kind::Workload, index))?.object {
+        let timeout = self
+            .plan
+            .preemption_timeout
+            .and_then(|it| i64::try_from(it / 1_000).ok())
+            .unwrap_or_default();
+        let opened = |other: &usize| match self.clusters[*other]
+            .objects
+            .get(&(Kind::Workload, index))?
+            .object
+        {
             Object::Workload(ref it) => it.gate?.opened,
             Object::Job(_) => None,
         };
@@ -178,7 +206,8 @@ impl World {
         }
         if let Some((other, of)) = known.first().copied() {
             let uid = self.uid(index);
-            let what = format!("{uid} may preempt on {cluster} since {at} s and on {other} since {of} s");
+            let what =
+                format!("{uid} may preempt on {cluster} since {at} s and on {other} since {of} s");
             self.broken(Law::OnePreempts, what);
         }
     }
@@ -192,10 +221,15 @@ impl World {
         }
         let (index, at) = (number(uid), &self.clusters[cluster]);
         // What the store has forgotten may have told it to remove an attempt that is wanted again.
-        let theirs = self.law_of(uid).and_then(|object| object.facts.known_as.as_ref()).unwrap_or(uid);
-        let by_forgotten = at.removed_before.get(theirs).is_some_and(|attempt| left.attempt <= *attempt);
+        let theirs =
+            self.law_of(uid).and_then(|object| object.facts.known_as.as_ref()).unwrap_or(uid);
+        let by_forgotten =
+            at.removed_before.get(theirs).is_some_and(|attempt| left.attempt <= *attempt);
         if left.reason == "EvictedOnWorker" && !at.evicted.contains(&index) && !by_forgotten {
-            let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
+            let what = format!(
+                "{uid}, attempt {} on {cluster}, goes as evicted there; nobody has",
+                left.attempt
+            );
             self.broken(Law::InPlace, what);
         }
     }
@@ -215,24 +249,36 @@ impl World {
     /// A job has just ended: where nothing has failed for long, its Workload there had the priority of the hub's.
     pub(crate) fn check_priority(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = self.uid(index);
-        let led = self.hubs.iter().any(|hub| hub.term.as_ref().is_some_and(|term| term.is_live(cluster)));
+        let led =
+            self.hubs.iter().any(|hub| hub.term.as_ref().is_some_and(|term| term.is_live(cluster)));
         if !led || self.faults_open > 0 || self.now < self.quiet_since + TOLD_WITHIN {
             return;
         }
-        let Some(facts) = self.api.objects.get(&uid).filter(|object| !object.owner_gone).map(|object| &object.facts)
+        let Some(facts) = self
+            .api
+            .objects
+            .get(&uid)
+            .filter(|object| !object.owner_gone)
+            .map(|object| &object.facts)
         else {
             return;
         };
-        let current = facts.attempt == attempt && facts.cluster.as_deref() == Some(name(cluster).as_str());
+        let current =
+            facts.attempt == attempt && facts.cluster.as_deref() == Some(name(cluster).as_str());
         let wanted = facts.priority;
-        let Some(Object::Workload(workload)) =
-            self.clusters[cluster].objects.get(&(Kind::Workload, index)).map(|stored| &stored.object)
+        let Some(Object::Workload(workload)) = self.clusters[cluster]
+            .objects
+            .get(&(Kind::Workload, index))
+            .map(|stored| &stored.object)
         else {
             return;
         };
         let has = workload.priority.as_ref().map(|priority| priority.value);
         if current && !workload.meta.deleting && has != Some(wanted) {
-            self.broken(Law::InStep, format!("{uid} ended on {cluster} with priority {has:?}; it is to have {wanted}"));
+            self.broken(
+                Law::InStep,
+                format!("{uid} ended on {cluster} with priority {has:?}; it is to have {wanted}"),
+            );
         }
     }
 
@@ -243,10 +289,14 @@ impl World {
         }
         for (index, workload) in self.plan.workloads.clone().into_iter().enumerate() {
             let Some(object) = self.api.objects.get(&self.uid(index)) else { continue };
-            let elsewhere = !object.committed.is_empty() && object.committed.iter().all(|(cluster, _)| *cluster != 0);
+            let elsewhere = !object.committed.is_empty()
+                && object.committed.iter().all(|(cluster, _)| *cluster != 0);
             let took = object.finished_at.unwrap_or(self.now) - workload.at;
             if elsewhere && took > workload.runs + USUAL {
-                let what = format!("w{index} took {took} ms for {} ms of work on a healthy cluster", workload.runs);
+                let what = format!(
+                    "w{index} took {took} ms for {} ms of work on a healthy cluster",
+                    workload.runs
+                );
                 self.broken(Law::Isolation, what);
             }
         }
@@ -258,8 +308,12 @@ impl World {
             if !object.deleted && !object.facts.finished {
                 return Some(format!("{uid} has not ended: {:?}", object.facts));
             }
-            if let (Some((cluster, attempt)), false, 0) = (object.ended.first(), object.owner_gone, object.ends) {
-                return Some(format!("the end of {uid}, attempt {attempt} on {cluster}, never reached the hub"));
+            if let (Some((cluster, attempt)), false, 0) =
+                (object.ended.first(), object.owner_gone, object.ends)
+            {
+                return Some(format!(
+                    "the end of {uid}, attempt {attempt} on {cluster}, never reached the hub"
+                ));
             }
         }
         for (cluster, it) in self.clusters.iter().enumerate() {
@@ -290,7 +344,8 @@ pub(crate) fn uid(index: usize) -> Uid {
 
 /// A workload's uid on a hub whose store was lost so many times.
 pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
-    let letter = char::from_u32('w' as u32 + losses).filter(char::is_ascii_lowercase).unwrap_or('z');
+    let letter =
+        char::from_u32('w' as u32 + losses).filter(char::is_ascii_lowercase).unwrap_or('z');
     format!("{letter}{index}").into()
 }
 
@@ -322,9 +377,16 @@ pub(crate) fn short(object: &Object) -> String {
             let is = |condition: &Option<switchyard_agent::ledger::Condition>| {
                 condition.as_ref().is_some_and(|condition| condition.is_true)
             };
-            format!("active={} admitted={} evicted={}", it.active, is(&it.admitted), is(&it.evicted))
+            format!(
+                "active={} admitted={} evicted={}",
+                it.active,
+                is(&it.admitted),
+                is(&it.evicted)
+            )
         }
-        Object::Job(it) => format!("suspended={} active={} ended={}", it.suspended, it.active, it.end.is_some()),
+        Object::Job(it) => {
+            format!("suspended={} active={} ended={}", it.suspended, it.active, it.end.is_some())
+        }
     };
     let kind = match object.kind() {
         Kind::Workload => "Workload",
@@ -332,5 +394,8 @@ pub(crate) fn short(object: &Object) -> String {
     };
     let held = if meta.held.is_some() { " held" } else { "" };
     let deleting = if meta.deleting { " deleting" } else { "" };
-    format!("{kind} {} of {} attempt {}{held}{deleting}: {facts}", meta.target.uid, meta.workload_uid, meta.attempt)
+    format!(
+        "{kind} {} of {} attempt {}{held}{deleting}: {facts}",
+        meta.target.uid, meta.workload_uid, meta.attempt
+    )
 }

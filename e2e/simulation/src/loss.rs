@@ -52,7 +52,9 @@ impl World {
         self.end_excuses(cluster);
         let there: Vec<(usize, u64)> = self
             .laws_objects()
-            .flat_map(|(index, object)| object.committed.iter().map(move |(at, attempt)| (*at, index, *attempt)))
+            .flat_map(|(index, object)| {
+                object.committed.iter().map(move |(at, attempt)| (*at, index, *attempt))
+            })
             .filter(|(at, workload, _)| *at == cluster && self.may_be_given_up(cluster, *workload))
             .map(|(_, workload, attempt)| (workload, attempt))
             .collect();
@@ -72,13 +74,19 @@ impl World {
         let over = |since: Ms, patience: Ms| self.now - since >= patience * 9 / 10;
         let losses = self.losses(cluster, workload);
         self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| {
-            let lost = |since: Ms| losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)));
+            let lost = |since: Ms| {
+                losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
+            };
             // What may run twice is not waited for, either, while its agent says that it cannot act.
             let twice = losses.iter().filter(|loss| matches!(loss, Loss::Duplicate { .. }));
-            let unable = |since: Ms| twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)));
+            let unable = |since: Ms| {
+                twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
+            };
             let away = term.away.get(&cluster).copied();
-            let given_up = away.is_some_and(lost) || term.unable.get(&cluster).copied().is_some_and(unable);
-            given_up && over(term.begun, RESTART_GRACE) || away.is_some() && self.clusters[cluster].declared
+            let given_up =
+                away.is_some_and(lost) || term.unable.get(&cluster).copied().is_some_and(unable);
+            given_up && over(term.begun, RESTART_GRACE)
+                || away.is_some() && self.clusters[cluster].declared
         })
     }
 
@@ -120,12 +128,20 @@ impl World {
     fn is_well(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];
         let leads = |hub: &crate::hub::Hub| {
-            let heard =
-                hub.term.as_ref().is_some_and(|term| term.is_live(cluster) && !term.unable.contains_key(&cluster));
+            let heard = hub
+                .term
+                .as_ref()
+                .is_some_and(|term| term.is_live(cluster) && !term.unable.contains_key(&cluster));
             hub.up && hub.cut == 0 && hub.frozen.is_none() && heard
         };
-        let heard = !self.network.is_cut(cluster, true) && !self.network.is_cut(cluster, false) && it.expired == 0;
-        let acts = it.agent.up && it.agent.frozen.is_none() && it.outage == 0 && it.slow == 0 && it.gap == 0;
+        let heard = !self.network.is_cut(cluster, true)
+            && !self.network.is_cut(cluster, false)
+            && it.expired == 0;
+        let acts = it.agent.up
+            && it.agent.frozen.is_none()
+            && it.outage == 0
+            && it.slow == 0
+            && it.gap == 0;
         let one = self.hubs.iter().filter(|hub| hub.term.is_some()).count() == 1;
         heard && acts && one && self.now > it.unable_until && self.hubs.iter().any(leads)
     }
@@ -139,9 +155,14 @@ impl World {
     /// that nobody there can see to.
     fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<Loss> {
         let theirs = &self.clusters[cluster].losses;
-        let said = self.law_of(&self.uid(workload)).map(|object| object.losses.clone()).unwrap_or_default();
+        let said = self
+            .law_of(&self.uid(workload))
+            .map(|object| object.losses.clone())
+            .unwrap_or_default();
         let of = |own: Option<Loss>| match own {
-            Some(own) if own.fence().is_none() || !self.is_unfenced(cluster) => BTreeSet::from([own]),
+            Some(own) if own.fence().is_none() || !self.is_unfenced(cluster) => {
+                BTreeSet::from([own])
+            }
             _ => theirs.clone(),
         };
         said.into_iter().flat_map(of).collect()
@@ -190,11 +211,17 @@ impl World {
 
     /// Whether nobody could tell how this attempt ended on that cluster.
     pub(crate) fn is_end_lost(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
-        self.given_up(cluster, workload, attempt) || self.clusters[cluster].dropped.contains(&(workload, attempt))
+        self.given_up(cluster, workload, attempt)
+            || self.clusters[cluster].dropped.contains(&(workload, attempt))
     }
 
     /// Why nobody promised that this attempt does not run on that cluster while a later one does, if nobody did.
-    pub(crate) fn excuse(&self, cluster: usize, workload: usize, attempt: u64) -> Option<&'static str> {
+    pub(crate) fn excuse(
+        &self,
+        cluster: usize,
+        workload: usize,
+        attempt: u64,
+    ) -> Option<&'static str> {
         if !self.given_up(cluster, workload, attempt) {
             return None;
         }
@@ -224,7 +251,10 @@ impl World {
     /// Whether the agent is there and can reach its own API server, or has told the hub that it does not.
     fn is_able(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];
-        it.agent.up && it.agent.frozen.is_none() && it.slow == 0 && (it.outage == 0 || it.told_unable)
+        it.agent.up
+            && it.agent.frozen.is_none()
+            && it.slow == 0
+            && (it.outage == 0 || it.told_unable)
     }
 
     /// Until then, the agent could not act on its cluster. That it does not reach its API server excuses nothing once the
@@ -237,7 +267,8 @@ impl World {
 
     /// People say that a cluster which is away will not come back. They may be wrong.
     pub(crate) fn declare_lost(&mut self, cluster: usize) {
-        let connected = self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.is_live(cluster));
+        let connected =
+            self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.is_live(cluster));
         if !connected {
             self.reached("fault: declare lost");
             (self.clusters[cluster].declared, self.clusters[cluster].lied) = (true, true);
@@ -255,15 +286,25 @@ impl World {
 
     /// A cluster is about to be given up: not while others were lost at about the same time, unless people have looked.
     /// Decided upon in that term, at that time.
-    pub(crate) fn check_careful(&mut self, (hub, epoch): (usize, u64), decided: Ms, cluster: usize) {
-        let Some(term) = self.hubs[hub].term.as_ref().filter(|term| term.epoch == epoch) else { return };
+    pub(crate) fn check_careful(
+        &mut self,
+        (hub, epoch): (usize, u64),
+        decided: Ms,
+        cluster: usize,
+    ) {
+        let Some(term) = self.hubs[hub].term.as_ref().filter(|term| term.epoch == epoch) else {
+            return;
+        };
         if self.clusters[cluster].declared {
             return;
         }
         let Some(about) = term.lost.get(&cluster).copied() else { return };
         let counts = |at: Ms| at < decided && self.released.is_none_or(|released| at > released);
         let near = |at: Ms| at.abs_diff(about) <= AT_ONCE;
-        let lost = term.lost.iter().filter(|(it, at)| counts(**at) && near(**at) && !self.clusters[**it].lied);
+        let lost = term
+            .lost
+            .iter()
+            .filter(|(it, at)| counts(**at) && near(**at) && !self.clusters[**it].lied);
         let lost: Vec<usize> = lost.map(|(it, _)| *it).collect();
         if lost.contains(&cluster) && lost.len() > 1 {
             self.broken(Law::Careful, format!("{cluster} is given up while {lost:?} are lost"));

@@ -24,7 +24,13 @@ fn main() -> ExitCode {
     });
     let started = Instant::now();
     let found = match args.seconds {
-        Some(seconds) => search_until(started + Duration::from_secs(seconds), first, count, args.mutate, !args.all),
+        Some(seconds) => search_until(
+            started + Duration::from_secs(seconds),
+            first,
+            count,
+            args.mutate,
+            !args.all,
+        ),
         None => search(first, count, args.mutate, !args.all),
     };
     if args.reached {
@@ -34,7 +40,10 @@ fn main() -> ExitCode {
         println!("seed {seed}: {violation}");
     }
     let (seconds, failed) = (started.elapsed().as_secs_f64(), found.failures.len());
-    println!("{} seeds from {first}, {} steps, {seconds:.1} s, {failed} failed", found.seeds, found.steps);
+    println!(
+        "{} seeds from {first}, {} steps, {seconds:.1} s, {failed} failed",
+        found.seeds, found.steps
+    );
     let Some((seed, violation)) = found.failures.first() else { return ExitCode::SUCCESS };
     if !args.all {
         println!("\n{}", explain(*seed, violation, args.mutate, args.whole));

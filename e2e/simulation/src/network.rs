@@ -106,7 +106,13 @@ impl Network {
     }
 
     /// A new connection.
-    pub(crate) fn connect(&mut self, cluster: usize, hub: usize, agent_boot: u32, hub_boot: u32) -> LinkId {
+    pub(crate) fn connect(
+        &mut self,
+        cluster: usize,
+        hub: usize,
+        agent_boot: u32,
+        hub_boot: u32,
+    ) -> LinkId {
         self.next += 1;
         let link = Link {
             cluster,
@@ -175,7 +181,11 @@ impl World {
         let now = self.now;
         let Some(link) = self.network.links.get_mut(&id) else { return };
         let (cluster, hub) = (link.cluster, link.hub);
-        let first = if up { link.up.packets.front().map(|it| it.0) } else { link.down.packets.front().map(|it| it.0) };
+        let first = if up {
+            link.up.packets.front().map(|it| it.0)
+        } else {
+            link.down.packets.front().map(|it| it.0)
+        };
         if first.is_none_or(|at| at > now) || self.network.is_cut(cluster, up) {
             return;
         }
@@ -232,7 +242,9 @@ impl World {
                 .links
                 .iter()
                 .filter(|(_, link)| link.cluster == cluster)
-                .map(|(id, link)| (*id, if up { link.up.packets.len() } else { link.down.packets.len() }))
+                .map(|(id, link)| {
+                    (*id, if up { link.up.packets.len() } else { link.down.packets.len() })
+                })
                 .collect();
             for (link, packets) in waiting {
                 for index in 0..packets {
@@ -244,7 +256,9 @@ impl World {
 
     /// The agent's end is closed.
     pub(crate) fn close_agent_end(&mut self, id: LinkId, fin: bool) {
-        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.agent_open) else { return };
+        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.agent_open) else {
+            return;
+        };
         link.agent_open = false;
         if fin {
             self.send_up(id, Packet::Fin);
@@ -254,7 +268,9 @@ impl World {
 
     /// The hub's end is closed.
     pub(crate) fn close_hub_end(&mut self, id: LinkId, fin: bool) {
-        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.hub_open) else { return };
+        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.hub_open) else {
+            return;
+        };
         link.hub_open = false;
         if fin {
             self.send_down(id, Packet::Fin);

@@ -223,10 +223,13 @@ impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed, 0);
-        let clusters = (0..dice.between(1, 3)).map(|_| ClusterPlan::roll(&mut dice)).collect::<Vec<_>>();
+        let clusters =
+            (0..dice.between(1, 3)).map(|_| ClusterPlan::roll(&mut dice)).collect::<Vec<_>>();
         let hubs = (0..dice.between(1, 2)).map(|_| dice.between(950, 1050)).collect::<Vec<_>>();
         let smallest = clusters.iter().map(|cluster| cluster.capacity).min().unwrap_or(1);
-        let workloads = (0..dice.between(1, 6)).map(|_| WorkloadPlan::roll(&mut dice, smallest)).collect::<Vec<_>>();
+        let workloads = (0..dice.between(1, 6))
+            .map(|_| WorkloadPlan::roll(&mut dice, smallest))
+            .collect::<Vec<_>>();
         let mut plan = Self {
             seed,
             mode: match dice.between(0, 5) {
@@ -328,7 +331,8 @@ impl Plan {
     /// Whether only the first cluster fails, and the others have room for all.
     pub fn is_isolated(&self) -> bool {
         let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
-        let losses = self.noise.lost_answers + self.noise.lost_requests + self.noise.late + self.noise.twice;
+        let losses =
+            self.noise.lost_answers + self.noise.lost_requests + self.noise.late + self.noise.twice;
         let calm = losses == 0 && self.noise.delay <= 40;
         let others = &self.clusters[1..];
         self.mode == Mode::BestFit
@@ -336,13 +340,18 @@ impl Plan {
             && !others.is_empty()
             && others.iter().all(|cluster| cluster.capacity >= all)
             && self.workloads.iter().all(|workload| workload.at >= ISOLATED_FROM)
-            && self.faults.iter().all(|it| it.kind.cluster() == Some(0) && it.kind.workload().is_none())
+            && self
+                .faults
+                .iter()
+                .all(|it| it.kind.cluster() == Some(0) && it.kind.workload().is_none())
     }
 
     /// Whether each workload has a cluster on which it can run, once nothing goes wrong any more.
     pub fn can_end(&self) -> bool {
         self.workloads.iter().enumerate().all(|(index, workload)| {
-            self.clusters.iter().any(|it| it.capacity >= workload.need && it.occupied != Some(index))
+            self.clusters
+                .iter()
+                .any(|it| it.capacity >= workload.need && it.occupied != Some(index))
         })
     }
 

@@ -29,12 +29,24 @@ pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) ->
 }
 
 /// As [`search`], and no seed begins after `end`.
-pub fn search_until(end: Instant, first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
+pub fn search_until(
+    end: Instant,
+    first: u64,
+    count: u64,
+    mutation: Option<Mutation>,
+    stop: bool,
+) -> Found {
     search_while(|| Instant::now() < end, None, first, count, mutation, stop)
 }
 
 /// As [`search`], for those that break one law, whatever other laws they break before.
-pub fn search_for(only: Option<Law>, first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
+pub fn search_for(
+    only: Option<Law>,
+    first: u64,
+    count: u64,
+    mutation: Option<Mutation>,
+    stop: bool,
+) -> Found {
     search_while(|| true, only, first, count, mutation, stop)
 }
 
@@ -83,7 +95,12 @@ fn search_while(
 }
 
 /// A failure with the shortest trace that can be found for it.
-pub fn explain(seed: u64, violation: &Violation, mutation: Option<Mutation>, whole: bool) -> String {
+pub fn explain(
+    seed: u64,
+    violation: &Violation,
+    mutation: Option<Mutation>,
+    whole: bool,
+) -> String {
     let plan = Plan { only: Some(violation.law), ..Plan::of(seed) };
     let plan = if whole { plan } else { crate::shrink::shrink(&plan, violation.law, mutation) };
     let trace = crate::guarded(&plan, mutation, true).trace;

@@ -22,7 +22,9 @@ pub fn shrink(plan: &Plan, law: Law, mutation: Option<Mutation>) -> Plan {
                     return None;
                 }
                 let candidate = Plan { seed: best.seed.wrapping_add(step), ..candidate.clone() };
-                let broken = crate::guarded(&candidate, mutation, false).violation.is_some_and(|it| it.law == law);
+                let broken = crate::guarded(&candidate, mutation, false)
+                    .violation
+                    .is_some_and(|it| it.law == law);
                 broken.then_some(candidate)
             })
         });
@@ -79,10 +81,16 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         all.push(Plan { noise: crate::plan::Noise { twice: 0, ..noise.clone() }, ..plan.clone() });
     }
     if noise.lost_answers > 0 {
-        all.push(Plan { noise: crate::plan::Noise { lost_answers: 0, ..noise.clone() }, ..plan.clone() });
+        all.push(Plan {
+            noise: crate::plan::Noise { lost_answers: 0, ..noise.clone() },
+            ..plan.clone()
+        });
     }
     if noise.lost_requests > 0 {
-        all.push(Plan { noise: crate::plan::Noise { lost_requests: 0, ..noise.clone() }, ..plan.clone() });
+        all.push(Plan {
+            noise: crate::plan::Noise { lost_requests: 0, ..noise.clone() },
+            ..plan.clone()
+        });
     }
     all
 }

@@ -133,7 +133,8 @@ impl World {
         }
         if self.violation.is_none() && !self.settled {
             for cluster in 0..self.clusters.len() {
-                let knows = format!("c{cluster}: in the end, {:?}", self.clusters[cluster].agent.ledger());
+                let knows =
+                    format!("c{cluster}: in the end, {:?}", self.clusters[cluster].agent.ledger());
                 self.note(|| knows);
             }
             let what = self.unsettled().unwrap_or_else(|| "nothing is left to happen".to_owned());
@@ -184,7 +185,13 @@ impl World {
     }
 
     /// Without this excuse, a law would be broken by that attempt of a workload on a cluster.
-    pub(crate) fn needs(&mut self, excuse: &'static str, cluster: usize, workload: usize, attempt: u64) {
+    pub(crate) fn needs(
+        &mut self,
+        excuse: &'static str,
+        cluster: usize,
+        workload: usize,
+        attempt: u64,
+    ) {
         if self.needed.insert((excuse, cluster, workload, attempt)) {
             self.reached.count(excuse);
         }
@@ -223,17 +230,31 @@ impl World {
             Event::CapacityChanged { cluster, boot } => self.capacity_changed(cluster, boot),
             Event::Act { cluster, id } => self.act(cluster, id),
             Event::ActLate { cluster, boot, action } => self.act_late(cluster, boot, &action),
-            Event::Done { cluster, boot, id, outcome } => self.agent_done(cluster, boot, id, outcome),
+            Event::Done { cluster, boot, id, outcome } => {
+                self.agent_done(cluster, boot, id, outcome)
+            }
             Event::Controllers { cluster } => self.controllers(cluster),
-            Event::PodsStart { cluster, workload, object } => self.pods_start(cluster, workload, &object),
-            Event::PodsStop { cluster, workload, object } => self.pods_stop(cluster, workload, &object),
-            Event::JobEnds { cluster, workload, object, run } => self.job_ends(cluster, workload, &object, run),
-            Event::JobExpires { cluster, workload, object } => self.job_expires(cluster, workload, &object),
+            Event::PodsStart { cluster, workload, object } => {
+                self.pods_start(cluster, workload, &object)
+            }
+            Event::PodsStop { cluster, workload, object } => {
+                self.pods_stop(cluster, workload, &object)
+            }
+            Event::JobEnds { cluster, workload, object, run } => {
+                self.job_ends(cluster, workload, &object, run)
+            }
+            Event::JobExpires { cluster, workload, object } => {
+                self.job_expires(cluster, workload, &object)
+            }
             Event::Packet { link, up } => self.packet(link, up),
             Event::Elect { hub, boot } => self.elect(hub, boot),
             Event::LeaseRead { hub, boot, round } => self.lease_read(hub, boot, round),
-            Event::LeaseWrite { hub, boot, round, next, sent } => self.lease_write(hub, boot, round, next, sent),
-            Event::LeaseAnswer { hub, boot, round, won, sent } => self.lease_answer(hub, boot, round, won, sent),
+            Event::LeaseWrite { hub, boot, round, next, sent } => {
+                self.lease_write(hub, boot, round, next, sent)
+            }
+            Event::LeaseAnswer { hub, boot, round, won, sent } => {
+                self.lease_answer(hub, boot, round, won, sent)
+            }
             Event::LeasePatience { hub, boot, round } => self.lease_patience(hub, boot, round),
             Event::HubWatch { hub, boot, change } => self.hub_sees(hub, boot, *change),
             Event::HubTick { hub, boot } => self.hub_tick(hub, boot),
@@ -247,8 +268,12 @@ impl World {
             Event::WriteLate(job) => self.write_late(&job),
             Event::WriteReads(job) => self.write_reads(*job),
             Event::ShowDue { hub, boot, epoch, uid } => self.show_due(hub, boot, epoch, &uid),
-            Event::ShowArrives { hub, boot, epoch, uid, show } => self.show_arrives(hub, boot, epoch, uid, show),
-            Event::ShowAnswered { hub, boot, epoch, uid, failed } => self.show_answered(hub, boot, epoch, &uid, failed),
+            Event::ShowArrives { hub, boot, epoch, uid, show } => {
+                self.show_arrives(hub, boot, epoch, uid, show)
+            }
+            Event::ShowAnswered { hub, boot, epoch, uid, failed } => {
+                self.show_answered(hub, boot, epoch, &uid, failed)
+            }
             Event::Lifecycle { uid } => self.lifecycle(&uid),
         }
     }

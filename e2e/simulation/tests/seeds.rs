@@ -20,9 +20,14 @@ fn no_law_breaks_in_a_thousand_seeds() {
     }
     println!("{} seeds, {} steps\n{}", found.seeds, found.steps, found.reached);
     // A law that is never tried, and an excuse that nobody needs, say nothing.
-    let floors = FAULTS.iter().map(|what| (what, FAULT_FLOOR)).chain(EXCUSES.iter().map(|what| (what, EXCUSE_FLOOR)));
-    let rare: Vec<&&str> =
-        floors.filter(|(what, floor)| found.reached.of(what) < *floor).map(|(what, _)| what).collect();
+    let floors = FAULTS
+        .iter()
+        .map(|what| (what, FAULT_FLOOR))
+        .chain(EXCUSES.iter().map(|what| (what, EXCUSE_FLOOR)));
+    let rare: Vec<&&str> = floors
+        .filter(|(what, floor)| found.reached.of(what) < *floor)
+        .map(|(what, _)| what)
+        .collect();
     assert!(rare.is_empty(), "hardly reached in {SEEDS} seeds: {rare:?}\n{}", found.reached);
 }
 
@@ -65,5 +70,10 @@ fn breaks(#[case] mutation: Mutation, #[case] law: Law) {
     let Some((seed, violation)) = found.failures.first() else {
         panic!("{} did not break {law:?} in {SEEDS} seeds", mutation.name());
     };
-    println!("{}: {} of {} seeds, seed {seed}: {violation}", mutation.name(), found.failures.len(), found.seeds);
+    println!(
+        "{}: {} of {} seeds, seed {seed}: {violation}",
+        mutation.name(),
+        found.failures.len(),
+        found.seeds
+    );
 }

@@ -106,12 +106,25 @@ impl<'a> Run<'a> {
         for flood in Flood::ALL {
             let (namespace, queue) = (crowd(flood), QUEUE.to_owned());
             let script = Script { flood, rate: args.rate, namespace, queue, sent: sent.clone() };
-            agents.push(Agent::start(&fleet.join_token(flood.name()).await?, script, on.clone()).await?);
+            agents.push(
+                Agent::start(&fleet.join_token(flood.name()).await?, script, on.clone()).await?,
+            );
         }
         for flood in Flood::ALL {
             fleet.connected(flood.name()).await?;
         }
-        let run = Self { args, fleet, honest, forger, hub_id, timeline, watches, sent, floods, _agents: agents };
+        let run = Self {
+            args,
+            fleet,
+            honest,
+            forger,
+            hub_id,
+            timeline,
+            watches,
+            sent,
+            floods,
+            _agents: agents,
+        };
         run.crowds().await?;
         Ok(run)
     }
@@ -119,20 +132,33 @@ impl<'a> Run<'a> {
     /// Jobs that wait for the attacker's clusters, as many for each.
     async fn crowds(&self) -> anyhow::Result<()> {
         let each = self.args.waiting / Flood::ALL.len();
-        eprintln!("==> adversary: {} jobs that wait for the attacker's clusters", each * Flood::ALL.len());
+        eprintln!(
+            "==> adversary: {} jobs that wait for the attacker's clusters",
+            each * Flood::ALL.len()
+        );
         for flood in Flood::ALL {
             let (name, hub) = (crowd(flood), self.fleet.hub());
-            hub.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})]).await?;
+            hub.apply([
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            ])
+            .await?;
             hub.apply(queues::multikueue(&name, &[flood.name()])).await?;
             let quota = [("cpu", "100000")];
-            let queue = queues::ClusterQueue::new(&name).group(&name, &quota).admission_check(&name).build();
+            let queue = queues::ClusterQueue::new(&name)
+                .group(&name, &quota)
+                .admission_check(&name)
+                .build();
             let flavor = queues::ResourceFlavor::new(&name).build();
             hub.apply([flavor, queue, queues::local_queue(&name, QUEUE, &name)]).await?;
         }
-        let jobs = Flood::ALL.into_iter().flat_map(|flood| (0..each).map(move |number| (crowd(flood), number)));
+        let jobs = Flood::ALL
+            .into_iter()
+            .flat_map(|flood| (0..each).map(move |number| (crowd(flood), number)));
         futures::stream::iter(jobs)
             .map(async |(namespace, number)| {
-                let job = crate::JobBuilder::new(&namespace, &format!("waits-{number}")).queue(QUEUE).cpu("1");
+                let job = crate::JobBuilder::new(&namespace, &format!("waits-{number}"))
+                    .queue(QUEUE)
+                    .cpu("1");
                 self.fleet.hub().apply([job.suspended().build()]).await
             })
             .buffer_unordered(CREATORS)
@@ -157,8 +183,10 @@ impl<'a> Run<'a> {
     }
 
     async fn session(&self) -> anyhow::Result<String> {
-        let clusters: Api<switchyard_api::v1beta2::MultiKueueCluster> = Api::all(self.fleet.hub().admin.clone());
-        let agent = clusters.get(WORKER).await?.status.and_then(|status| status.agent).unwrap_or_default();
+        let clusters: Api<switchyard_api::v1beta2::MultiKueueCluster> =
+            Api::all(self.fleet.hub().admin.clone());
+        let agent =
+            clusters.get(WORKER).await?.status.and_then(|status| status.agent).unwrap_or_default();
         agent.session_id.with_context(|| format!("{WORKER} has no session"))
     }
 
@@ -174,7 +202,8 @@ impl<'a> Run<'a> {
         let cpu = self.fleet.with(HUB, Process::cpu_time)??;
         for number in 0..jobs {
             tokio::time::sleep_until(start + EVERY * u32::try_from(number)?).await;
-            let job = self.honest.job(&format!("job-{:05}", first + number)).cpu("100m").run_for(BRIEF);
+            let job =
+                self.honest.job(&format!("job-{:05}", first + number)).cpu("100m").run_for(BRIEF);
             self.times().created(first + number, Instant::now());
             self.honest.submit(job).await?;
             if attacked {
@@ -189,9 +218,11 @@ impl<'a> Run<'a> {
             cut = start.elapsed() >= self.args.limit_duration();
             tokio::time::sleep(LOOK).await;
         }
-        let (took, hub) = (start.elapsed(), self.fleet.with(HUB, Process::cpu_time)??.saturating_sub(cpu));
+        let (took, hub) =
+            (start.elapsed(), self.fleet.with(HUB, Process::cpu_time)??.saturating_sub(cpu));
         let waits = Quantiles::of(self.times().waits_of(Step::Pod, counted));
-        let sent = self.sent().iter().zip(sent).map(|(now, before)| now.saturating_sub(before)).collect();
+        let sent =
+            self.sent().iter().zip(sent).map(|(now, before)| now.saturating_sub(before)).collect();
         let forged = if attacked { 2 * jobs } else { 0 };
         Ok(Part { jobs: self.args.jobs, cut, took, waits, hub, sent, forged })
     }

@@ -44,7 +44,8 @@ pub(super) struct Outcome {
 /// # Errors
 /// When a system did not come up, or a Job failed; the others were measured and written all the same.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let settings = json!({"jobs": args.jobs, "limitSeconds": args.limit, "podSeconds": RUN_FOR.as_secs()});
+    let settings =
+        json!({"jobs": args.jobs, "limitSeconds": args.limit, "podSeconds": RUN_FOR.as_secs()});
     let mut document = Document::new("burst", &settings)?;
     let mut failures = Failures::default();
     for form in &args.forms {
@@ -53,7 +54,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
             for kind in &args.systems {
                 let title = format!("{} of {jobs}, {}", form.name(), kind.name());
                 let limit = Duration::from_secs(args.limit);
-                outcomes.extend(failures.measure(&title, limit, one(*kind, *form, *jobs, args)).await);
+                outcomes
+                    .extend(failures.measure(&title, limit, one(*kind, *form, *jobs, args)).await);
             }
             let report = Report::new(*form, *jobs, &outcomes);
             println!("\n{report}");
@@ -85,7 +87,8 @@ async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result
             () = tokio::time::sleep(LOOK) => {}
         }
         watches.check()?;
-        let progress = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).progress()?;
+        let progress =
+            timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).progress()?;
         let took = start.elapsed();
         if progress.is_done(form, jobs) {
             break (took, false);
@@ -110,11 +113,18 @@ async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result
 }
 
 /// Creates all Jobs, some at a time.
-async fn create(system: &System, jobs: usize, timeline: &Arc<std::sync::Mutex<Timeline>>) -> anyhow::Result<()> {
+async fn create(
+    system: &System,
+    jobs: usize,
+    timeline: &Arc<std::sync::Mutex<Timeline>>,
+) -> anyhow::Result<()> {
     let mut creations = futures::stream::iter(0..jobs)
         .map(async |index| {
             let start = Instant::now();
-            timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).created(index, start);
+            timeline
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .created(index, start);
             system.submit(index, RUN_FOR).await.with_context(|| format!("job {index}"))
         })
         .buffer_unordered(CREATORS);

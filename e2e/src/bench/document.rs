@@ -20,7 +20,10 @@ impl Document {
     /// # Errors
     /// When the versions of what is measured cannot be told.
     pub(super) fn new(benchmark: &str, settings: &Value) -> anyhow::Result<Self> {
-        let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         let head = json!({
             "benchmark": benchmark, "unixSeconds": seconds, "debugBuild": cfg!(debug_assertions),
             "machine": machine(), "versions": versions()?, "settings": settings,
@@ -72,7 +75,9 @@ fn versions() -> anyhow::Result<Value> {
     let parts = Parts::new()?;
     let mut versions = Map::new();
     versions.insert("switchyard".to_owned(), ours().into());
-    for (name, part) in [("kueue", Part::Kueue), ("kubernetes", Part::ApiServer), ("etcd", Part::Etcd)] {
+    for (name, part) in
+        [("kueue", Part::Kueue), ("kubernetes", Part::ApiServer), ("etcd", Part::Etcd)]
+    {
         versions.insert(name.to_owned(), parts.version(part)?.into());
     }
     Ok(versions.into())
@@ -81,10 +86,15 @@ fn versions() -> anyhow::Result<Value> {
 /// The version, and the commit where there is a repository.
 fn ours() -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let git = Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(paths::root()).output();
+    let git = Command::new("git")
+        .args(["describe", "--always", "--dirty"])
+        .current_dir(paths::root())
+        .output();
     let commit = git.ok().filter(|output| output.status.success());
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    commit.filter(|commit| !commit.is_empty()).map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
+    commit
+        .filter(|commit| !commit.is_empty())
+        .map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
 }
 
 #[cfg(test)]
@@ -96,7 +106,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.json");
         let mut document = Document { head: json!({"benchmark": "burst"}), reports: Vec::new() };
-        let read = || serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let read =
+            || serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
         document.add(json!(1), Some(&path)).unwrap();
         assert_eq!(read(), json!({"benchmark": "burst", "reports": [1]}));
         document.add(json!(2), Some(&path)).unwrap();
@@ -106,6 +117,9 @@ mod tests {
     #[test]
     fn the_machine_has_processors_and_memory() {
         let machine = machine();
-        assert!(machine["processors"].as_u64() > Some(0) && machine["memoryKiB"].as_u64() > Some(0), "{machine}");
+        assert!(
+            machine["processors"].as_u64() > Some(0) && machine["memoryKiB"].as_u64() > Some(0),
+            "{machine}"
+        );
     }
 }

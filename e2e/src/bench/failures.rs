@@ -30,7 +30,10 @@ impl Failures {
         run: impl Future<Output = anyhow::Result<T>>,
     ) -> Option<T> {
         let outcome = tokio::time::timeout(time, run).await;
-        self.note(title, outcome.unwrap_or_else(|_| Err(anyhow!("it hung, and was ended after {time:?}"))))
+        self.note(
+            title,
+            outcome.unwrap_or_else(|_| Err(anyhow!("it hung, and was ended after {time:?}"))),
+        )
     }
 
     fn note<T>(&mut self, title: &str, outcome: anyhow::Result<T>) -> Option<T> {

@@ -25,9 +25,11 @@ pub(super) struct Floor {
 impl Floor {
     pub(super) async fn start(form: Form) -> anyhow::Result<Self> {
         let builder = Environment::builder("bench-floor").cluster(ClusterSpec::new(HUB));
-        let environment = WORKERS.iter().fold(builder, |builder, name| builder.cluster(worker(name, form)));
+        let environment =
+            WORKERS.iter().fold(builder, |builder, name| builder.cluster(worker(name, form)));
         let environment = environment.start().await?;
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         let mut workloads = Vec::new();
         for name in std::iter::once(HUB).chain(WORKERS) {
             let cluster = environment.cluster(name);
@@ -46,9 +48,12 @@ impl Floor {
     /// worker.
     pub(super) async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {
         let place = index % WORKERS.len();
-        let (hub, worker) = (self.environment.cluster(HUB), self.environment.cluster(WORKERS[place]));
+        let (hub, worker) =
+            (self.environment.cluster(HUB), self.environment.cluster(WORKERS[place]));
         if self.form == Form::Dispatch {
-            let sent = job(NAMESPACE, index, time).suspended().field("managedBy", json!("kueue.x-k8s.io/multikueue"));
+            let sent = job(NAMESPACE, index, time)
+                .suspended()
+                .field("managedBy", json!("kueue.x-k8s.io/multikueue"));
             sent.create(&hub.admin).await?;
             self.workload(hub, &self.workloads[0], (index, time), Some(WORKERS[place])).await?;
             self.workload(worker, &self.workloads[1 + place], (index, time), None).await?;
@@ -102,8 +107,7 @@ fn status(queue: &str, sent_to: Option<&str>) -> Value {
     if let Some(cluster) = sent_to {
         let message = format!("The workload got reservation on \"{cluster}\"");
         status["clusterName"] = cluster.into();
-        status["admissionChecks"] =
-            json!([{"name": "all", "state": "Ready", "message": message, "lastTransitionTime": time}]);
+        status["admissionChecks"] = json!([{"name": "all", "state": "Ready", "message": message, "lastTransitionTime": time}]);
     }
     status
 }

@@ -17,7 +17,10 @@ pub(super) trait Measured {
     ///
     /// # Errors
     /// Those of what is done, and when a controller does not run.
-    fn controllers<T>(&self, act: impl FnMut(&Process) -> anyhow::Result<T>) -> anyhow::Result<Vec<(String, T)>>;
+    fn controllers<T>(
+        &self,
+        act: impl FnMut(&Process) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<(String, T)>>;
 }
 
 /// Used between two moments.
@@ -82,7 +85,11 @@ impl Gauge {
             (name.clone(), requests.since(&earlier))
         });
         Ok(Usage {
-            controllers: after.controllers.iter().map(|(name, time)| (name.clone(), since(name, time))).collect(),
+            controllers: after
+                .controllers
+                .iter()
+                .map(|(name, time)| (name.clone(), since(name, time)))
+                .collect(),
             memory: after.memory.clone(),
             api_servers: after.api_servers.saturating_sub(before.api_servers),
             kubernetes: after.kubernetes.saturating_sub(before.kubernetes),
@@ -92,12 +99,14 @@ impl Gauge {
 }
 
 async fn read(system: &impl Measured) -> anyhow::Result<Usage> {
-    let mut usage = Usage { api_servers: system.environment().etcd().cpu_time()?, ..Usage::default() };
+    let mut usage =
+        Usage { api_servers: system.environment().etcd().cpu_time()?, ..Usage::default() };
     usage.controllers = system.controllers(Process::cpu_time)?.into_iter().collect();
     usage.memory = system.controllers(Process::peak_rss)?.into_iter().collect();
     for cluster in system.environment().clusters() {
         usage.api_servers += cluster.cpu_time(Part::ApiServer)?;
-        usage.kubernetes += CONTROLLERS.iter().filter_map(|part| cluster.cpu_time(*part).ok()).sum::<Duration>();
+        usage.kubernetes +=
+            CONTROLLERS.iter().filter_map(|part| cluster.cpu_time(*part).ok()).sum::<Duration>();
         usage.requests.insert(cluster.name().to_owned(), requests(cluster).await?);
     }
     Ok(usage)

@@ -13,12 +13,16 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) async fn start(form: Form) -> anyhow::Result<Self> {
-        let builder = WORKERS.iter().fold(Fleet::builder("bench-ours"), |fleet, name| fleet.agent(worker(name, form)));
+        let builder = WORKERS
+            .iter()
+            .fold(Fleet::builder("bench-ours"), |fleet, name| fleet.agent(worker(name, form)));
         let fleet = builder.start().await?;
         fleet.hub().apply(WORKERS.iter().map(|name| queues::agent_cluster(name))).await?;
         fleet.connect().await?;
         let quota = [("cpu", CPUS)];
-        let tenant = WORKERS.iter().fold(fleet.tenant("burst").hub(&quota), |tenant, name| tenant.worker(name, &quota));
+        let tenant = WORKERS
+            .iter()
+            .fold(fleet.tenant("burst").hub(&quota), |tenant, name| tenant.worker(name, &quota));
         let namespace = tenant.make().await?.name().to_owned();
         Ok(Self { fleet, namespace })
     }
@@ -35,6 +39,10 @@ impl Ours {
         &self,
         act: &mut impl FnMut(&Process) -> anyhow::Result<T>,
     ) -> anyhow::Result<Vec<(String, T)>> {
-        [HUB].iter().chain(&WORKERS).map(|name| Ok(((*name).to_owned(), self.fleet.with(name, &mut *act)??))).collect()
+        [HUB]
+            .iter()
+            .chain(&WORKERS)
+            .map(|name| Ok(((*name).to_owned(), self.fleet.with(name, &mut *act)??)))
+            .collect()
     }
 }

@@ -21,11 +21,16 @@ use self::picture::Picture;
 /// # Errors
 /// When a file is not what a benchmark wrote, or a picture cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&args.into).with_context(|| format!("cannot create {}", args.into.display()))?;
+    std::fs::create_dir_all(&args.into)
+        .with_context(|| format!("cannot create {}", args.into.display()))?;
     let mut drawn = BTreeSet::new();
     for file in &args.json {
         let (benchmark, svg) = read(file).with_context(|| file.display().to_string())?;
-        ensure!(drawn.insert(benchmark.clone()), "{}: a second run of {benchmark}; name one", file.display());
+        ensure!(
+            drawn.insert(benchmark.clone()),
+            "{}: a second run of {benchmark}; name one",
+            file.display()
+        );
         let path = args.into.join(format!("{benchmark}.svg"));
         std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());

@@ -17,7 +17,11 @@ pub(super) async fn queue(cluster: &Cluster, namespace: &str, name: &str) -> any
     let queues: Api<LocalQueue> = Api::namespaced(cluster.admin.clone(), namespace);
     eventually(SOON, format!("LocalQueue {name} on {} to be active", cluster.name()), async || {
         let status = queues.get(name).await?.status.unwrap_or_default();
-        ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
+        ensure!(
+            conditions::is_true(&status.conditions, conditions::ACTIVE),
+            "{:?}",
+            status.conditions
+        );
         Ok(())
     })
     .await
@@ -28,7 +32,11 @@ pub(super) async fn connected(hub: &Cluster, name: &str) -> anyhow::Result<()> {
     let clusters: Api<MultiKueueCluster> = Api::all(hub.admin.clone());
     eventually(SOON, format!("MultiKueueCluster {name} to be active"), async || {
         let status = clusters.get(name).await?.status.unwrap_or_default();
-        ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
+        ensure!(
+            conditions::is_true(&status.conditions, conditions::ACTIVE),
+            "{:?}",
+            status.conditions
+        );
         Ok(())
     })
     .await

@@ -32,23 +32,32 @@ pub(super) fn json(usage: &Usage) -> Value {
 
 /// What is asked of the hub's API server and of those of the workers for each job: for each system its name, the requests
 /// of both sides, and the number of jobs.
-pub(super) fn table<'a>(systems: impl IntoIterator<Item = (&'a str, ((Requests, Requests), usize))>) -> Table {
+pub(super) fn table<'a>(
+    systems: impl IntoIterator<Item = (&'a str, ((Requests, Requests), usize))>,
+) -> Table {
     let systems: Vec<_> = systems.into_iter().collect();
     let mut rows: BTreeMap<(usize, String), Vec<f64>> = BTreeMap::new();
     for (column, (_, (sides, jobs))) in systems.iter().enumerate() {
         for (side, requests) in [&sides.0, &sides.1].into_iter().enumerate() {
             for (request, count) in &requests.0 {
-                let cells = rows.entry((side, name(request))).or_insert_with(|| vec![0.0; systems.len()]);
+                let cells =
+                    rows.entry((side, name(request))).or_insert_with(|| vec![0.0; systems.len()]);
                 if let Some(cell) = cells.get_mut(column) {
                     *cell += *count as f64 / (*jobs).max(1) as f64;
                 }
             }
         }
     }
-    let mut rows: Vec<_> = rows.into_iter().filter(|(_, cells)| cells.iter().any(|cell| *cell >= RARE)).collect();
+    let mut rows: Vec<_> =
+        rows.into_iter().filter(|(_, cells)| cells.iter().any(|cell| *cell >= RARE)).collect();
     let most = |cells: &[f64]| cells.iter().copied().fold(0.0, f64::max);
-    rows.sort_by(|(a, left), (b, right)| a.0.cmp(&b.0).then_with(|| most(right).total_cmp(&most(left))));
-    let mut table = Table::new("requests per job, by whomever", systems.iter().map(|(name, _)| (*name).to_owned()));
+    rows.sort_by(|(a, left), (b, right)| {
+        a.0.cmp(&b.0).then_with(|| most(right).total_cmp(&most(left)))
+    });
+    let mut table = Table::new(
+        "requests per job, by whomever",
+        systems.iter().map(|(name, _)| (*name).to_owned()),
+    );
     for ((side, name), cells) in rows {
         let side = if side == 0 { "hub" } else { "workers" };
         let cell = |value: f64| if value == 0.0 { "-".to_owned() } else { format!("{value:.2}") };

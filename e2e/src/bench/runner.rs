@@ -63,7 +63,11 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         let mut outcomes = Vec::new();
         for kind in &args.systems {
             let title = format!("runner, {name}, {}", kind.name());
-            outcomes.extend(failures.measure(&title, limit, one(&title, *kind, (&runner, &config), limit)).await);
+            outcomes.extend(
+                failures
+                    .measure(&title, limit, one(&title, *kind, (&runner, &config), limit))
+                    .await,
+            );
         }
         let report = Report::new(name, &outcomes);
         println!("\n{report}");
@@ -72,7 +76,12 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     failures.end()
 }
 
-async fn one(title: &str, kind: Kind, (runner, config): (&Path, &Path), limit: Duration) -> anyhow::Result<Outcome> {
+async fn one(
+    title: &str,
+    kind: Kind,
+    (runner, config): (&Path, &Path),
+    limit: Duration,
+) -> anyhow::Result<Outcome> {
     eprintln!("==> {title}: control plane");
     let contestant = Contestant::start(kind).await?;
     let cluster = contestant.cluster();
@@ -115,7 +124,8 @@ async fn one(title: &str, kind: Kind, (runner, config): (&Path, &Path), limit: D
     eprintln!("    {} after {:.1} s", if cut { "cut" } else { "done" }, took.as_secs_f64());
     end(&process, cut).await?;
     let read = |file: PathBuf| {
-        std::fs::read_to_string(&file).with_context(|| format!("the runner wrote no {}", file.display()))
+        std::fs::read_to_string(&file)
+            .with_context(|| format!("the runner wrote no {}", file.display()))
     };
     let summary = Summary::parse(&read(file)?, &read(dir.join("wlStates.csv"))?)?;
     Ok(Outcome { kind, took, cut, usage, summary })
@@ -140,6 +150,10 @@ async fn end(process: &Process, cut: bool) -> anyhow::Result<()> {
         tokio::time::sleep(LOOK).await;
     }
     let code = process.exit_code();
-    ensure!(code.is_none_or(|code| code == 0), "the runner ended with exit code {code:?}:\n{}", process.log_tail(20));
+    ensure!(
+        code.is_none_or(|code| code == 0),
+        "the runner ended with exit code {code:?}:\n{}",
+        process.log_tail(20)
+    );
     Ok(())
 }

@@ -77,7 +77,10 @@ async fn one(title: &str, clusters: usize, args: &Args) -> anyhow::Result<Outcom
     let mut many = Many::start("bench-scale", &rooms(args.running, clusters), true).await?;
     let mut outcome = Outcome { clusters, running: args.running, ..Outcome::default() };
     outcome.connect = many.connect().await?.as_secs_f64();
-    eprintln!("==> {title}: connected after {:.1} s; {} s of nothing", outcome.connect, args.seconds);
+    eprintln!(
+        "==> {title}: connected after {:.1} s; {} s of nothing",
+        outcome.connect, args.seconds
+    );
     outcome.idle = sleep(&many, args.seconds).await?;
     outcome.idle_memory = many.memory()?.0;
 
@@ -101,7 +104,9 @@ async fn one(title: &str, clusters: usize, args: &Args) -> anyhow::Result<Outcom
 
     eprintln!("==> {title}: {} changes a second for {} s", args.rate, args.seconds);
     let meter = Meter::start(&many)?;
-    outcome.lag = Quantiles::of(shown.change(&many.board, args.rate, Duration::from_secs(args.seconds)).await?);
+    outcome.lag = Quantiles::of(
+        shown.change(&many.board, args.rate, Duration::from_secs(args.seconds)).await?,
+    );
     outcome.change = meter.stop(&many)?;
     outcome.peak_memory = many.memory()?.1;
     outcome.leadership_lost = many.leadership_lost()?;
@@ -112,7 +117,9 @@ async fn one(title: &str, clusters: usize, args: &Args) -> anyhow::Result<Outcom
 /// How many of all jobs run on each cluster.
 fn rooms(running: usize, clusters: usize) -> Vec<i64> {
     let until = |cluster: usize| running * cluster / clusters;
-    (0..clusters).map(|cluster| i64::try_from(until(cluster + 1) - until(cluster)).unwrap_or(i64::MAX)).collect()
+    (0..clusters)
+        .map(|cluster| i64::try_from(until(cluster + 1) - until(cluster)).unwrap_or(i64::MAX))
+        .collect()
 }
 
 /// How many jobs a group gets, of whose so many fit; never fewer than fit.
@@ -154,7 +161,8 @@ mod tests {
         for clusters in [1, 3, 30, 300] {
             let rooms = rooms(5000, clusters);
             assert_eq!(rooms.iter().sum::<i64>(), 5000);
-            let jobs: i64 = rooms.chunks(20).map(|group| share(group.iter().sum(), 15_000, 5000)).sum();
+            let jobs: i64 =
+                rooms.chunks(20).map(|group| share(group.iter().sum(), 15_000, 5000)).sum();
             assert_eq!(jobs, 15_000);
         }
     }

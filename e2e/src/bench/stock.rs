@@ -31,7 +31,8 @@ pub(super) struct Stock {
 impl Stock {
     pub(super) async fn start(form: Form, limits_raised: bool) -> anyhow::Result<Self> {
         let builder = Environment::builder("bench-stock").cluster(ClusterSpec::new(HUB));
-        let environment = WORKERS.iter().fold(builder, |builder, name| builder.cluster(worker(name, form)));
+        let environment =
+            WORKERS.iter().fold(builder, |builder, name| builder.cluster(worker(name, form)));
         let environment = environment.start().await?;
         let options = if limits_raised { raised() } else { shipped() };
         let start = environment.clusters().iter().map(async |cluster| {
@@ -45,15 +46,23 @@ impl Stock {
     }
 
     async fn queues(&self) -> anyhow::Result<()> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         let local = queues::local_queue(NAMESPACE, QUEUE, ALL);
         let flavor = queues::ResourceFlavor::new(ALL).build();
         let queue = || queues::ClusterQueue::new(ALL).group(ALL, &[("cpu", CPUS)]);
         let hub = self.environment.cluster(HUB);
-        let mut objects = vec![namespace.clone(), flavor.clone(), queue().admission_check(ALL).build(), local.clone()];
+        let mut objects = vec![
+            namespace.clone(),
+            flavor.clone(),
+            queue().admission_check(ALL).build(),
+            local.clone(),
+        ];
         for name in WORKERS {
             let worker = self.environment.cluster(name);
-            worker.apply([namespace.clone(), flavor.clone(), queue().build(), local.clone()]).await?;
+            worker
+                .apply([namespace.clone(), flavor.clone(), queue().build(), local.clone()])
+                .await?;
             let kubeconfig = std::fs::read_to_string(worker.kubeconfig())?;
             objects.push(queues::kubeconfig_secret(stock::NAMESPACE, name, &kubeconfig));
             objects.push(queues::kubeconfig_cluster(name, name));

@@ -83,7 +83,10 @@ impl Measured for System {
         }
     }
 
-    fn controllers<T>(&self, mut act: impl FnMut(&Process) -> anyhow::Result<T>) -> anyhow::Result<Vec<(String, T)>> {
+    fn controllers<T>(
+        &self,
+        mut act: impl FnMut(&Process) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<(String, T)>> {
         match self {
             Self::Floor(_) => Ok(Vec::new()),
             Self::Ours(ours) => ours.controllers(&mut act),
@@ -113,7 +116,8 @@ pub(super) fn worker(name: &str, form: Form) -> ClusterSpec {
     match form {
         Form::Dispatch => spec.without_controller("job-controller"),
         Form::Finish => {
-            let node = |name: &str| NodeSpec::new(name).resource("cpu", CPUS).resource("pods", "100000");
+            let node =
+                |name: &str| NodeSpec::new(name).resource("cpu", CPUS).resource("pods", "100000");
             spec.nodes([node("n1"), node("n2")])
         }
     }

@@ -54,7 +54,14 @@ pub(super) struct Progress {
 impl Timeline {
     pub(super) fn new(jobs: usize) -> Self {
         let none = || vec![None; jobs];
-        Self { start: None, created: none(), dispatched: none(), pod: none(), finished: none(), failed: None }
+        Self {
+            start: None,
+            created: none(),
+            dispatched: none(),
+            pod: none(),
+            finished: none(),
+            failed: None,
+        }
     }
 
     /// The burst begins.
@@ -72,7 +79,9 @@ impl Timeline {
 
     /// Notes what has happened to a Job, the first time it is seen.
     pub(super) fn note(&mut self, step: Step, name: &str, at: Instant) {
-        let Some(since) = self.start.map(|start| at.saturating_duration_since(start)) else { return };
+        let Some(since) = self.start.map(|start| at.saturating_duration_since(start)) else {
+            return;
+        };
         let times = match step {
             Step::Dispatched => &mut self.dispatched,
             Step::Pod => &mut self.pod,
@@ -136,7 +145,11 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} created, {} dispatched, {} finished", self.created, self.dispatched, self.finished)
+        write!(
+            f,
+            "{} created, {} dispatched, {} finished",
+            self.created, self.dispatched, self.finished
+        )
     }
 }
 
@@ -149,7 +162,11 @@ pub(super) struct Watches {
 
 impl Watches {
     /// Watches what the form needs, and returns once each watch has begun.
-    pub(super) async fn start(system: &System, form: Form, timeline: &Arc<Mutex<Timeline>>) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        system: &System,
+        form: Form,
+        timeline: &Arc<Mutex<Timeline>>,
+    ) -> anyhow::Result<Self> {
         let mut watches = Self::default();
         let mut begun = Vec::new();
         let on_workers = system.ends_on_workers();

@@ -142,11 +142,15 @@ impl Run<'_> {
 
     async fn steady(&self) -> anyhow::Result<Part> {
         let jobs = self.args.steady();
-        eprintln!("==> trickle, {}: {} jobs a second for {} s", self.title, self.args.rate, self.args.seconds);
+        eprintln!(
+            "==> trickle, {}: {} jobs a second for {} s",
+            self.title, self.args.rate, self.args.seconds
+        );
         let mut progress = Progress::new("jobs finished", jobs.len());
         let mut random = StdRng::seed_from_u64(self.args.seed);
         let longest = Duration::from_secs(self.args.longest_pod);
-        let lengths: Vec<Duration> = jobs.clone().map(|_| random.random_range(SHORTEST..=longest)).collect();
+        let lengths: Vec<Duration> =
+            jobs.clone().map(|_| random.random_range(SHORTEST..=longest)).collect();
         let (gauge, start) = (Gauge::start(&self.system).await?, tokio::time::Instant::now());
         let period = Duration::from_secs(1) / self.args.rate;
         let creating = futures::stream::iter(jobs.clone().zip(lengths).zip(0u32..))

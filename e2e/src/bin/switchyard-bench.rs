@@ -5,7 +5,10 @@ use switchyard_e2e::bench::{adversary, burst, plot, runner, scale, trickle};
 use switchyard_flags::bench::Bench;
 
 #[derive(clap::Parser)]
-#[command(name = "cargo xtask bench", about = "Measure Switchyard beside stock Kueue and beside no dispatcher")]
+#[command(
+    name = "cargo xtask bench",
+    about = "Measure Switchyard beside stock Kueue and beside no dispatcher"
+)]
 struct Command {
     #[command(subcommand)]
     bench: Bench,

@@ -4,7 +4,9 @@ use clap::Parser as _;
 use switchyard_e2e::failover;
 
 #[derive(clap::Parser)]
-#[command(about = "The same faults for ours and for stock MultiKueue, on real control planes, one after the other")]
+#[command(
+    about = "The same faults for ours and for stock MultiKueue, on real control planes, one after the other"
+)]
 struct Command {
     #[command(flatten)]
     args: switchyard_flags::failover::Args,

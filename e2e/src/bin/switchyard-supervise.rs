@@ -32,7 +32,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let output = Stdio::from(std::io::stderr());
-    let child = match Command::new(&program).args(args).stdin(Stdio::null()).stdout(output).spawn() {
+    let child = match Command::new(&program).args(args).stdin(Stdio::null()).stdout(output).spawn()
+    {
         Ok(child) => child,
         Err(error) => {
             eprintln!("cannot start {}: {error}", program.display());
@@ -74,7 +75,8 @@ impl Cgroups {
             }
             // A new cgroup of version 1 has no processors and no memory until it is given some.
             for file in ["cpuset.cpus", "cpuset.mems"] {
-                let above = dir.parent().and_then(|parent| fs::read_to_string(parent.join(file)).ok());
+                let above =
+                    dir.parent().and_then(|parent| fs::read_to_string(parent.join(file)).ok());
                 _ = above.map(|value| fs::write(dir.join(file), value));
             }
         }

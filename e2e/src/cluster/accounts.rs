@@ -15,17 +15,27 @@ const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 impl Cluster {
     /// A client that acts as a service account, with the rights its role bindings give and no others, and the
     /// kubeconfig it was made from. The account must exist or appear soon.
-    pub async fn service_account(&self, namespace: &str, name: &str) -> anyhow::Result<(Client, String)> {
+    pub async fn service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<(Client, String)> {
         let token = self.service_account_token(namespace, name).await?;
-        let kubeconfig = kubeconfig::render(self.name(), self.url(), self.ca_pem(), &Credential::Token(token))?;
+        let kubeconfig =
+            kubeconfig::render(self.name(), self.url(), self.ca_pem(), &Credential::Token(token))?;
         Ok((kubeconfig::client(&kubeconfig).await?, kubeconfig))
     }
 
     /// A token of a service account, good for 30 days.
-    pub async fn service_account_token(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
+    pub async fn service_account_token(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<String> {
         self.await_service_account(namespace, name).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), namespace);
-        let spec = TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..Default::default() };
+        let spec =
+            TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..Default::default() };
         let request = TokenRequest { spec, ..Default::default() };
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
         let status = answer.with_context(|| format!("a token for {namespace}/{name}"))?.status;

@@ -36,7 +36,8 @@ impl Cluster {
         let mut documents = Vec::new();
         for file in yaml_files(dir.as_ref())? {
             let text = std::fs::read_to_string(&file)?;
-            let more: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())?;
+            let more: Vec<Value> =
+                serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())?;
             documents.extend(more);
         }
         ensure!(!documents.is_empty(), "no manifests in {}", dir.as_ref().display());
@@ -45,8 +46,12 @@ impl Cluster {
     }
 
     /// Applies objects; see [`Cluster::apply_yaml`].
-    pub async fn apply(&self, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<Vec<DynamicObject>> {
-        let mut objects: Vec<Value> = objects.into_iter().filter(|object| !object.is_null()).collect();
+    pub async fn apply(
+        &self,
+        objects: impl IntoIterator<Item = Value>,
+    ) -> anyhow::Result<Vec<DynamicObject>> {
+        let mut objects: Vec<Value> =
+            objects.into_iter().filter(|object| !object.is_null()).collect();
         objects.sort_by_key(|object| match object["kind"].as_str() {
             Some("Namespace") => 0,
             Some("CustomResourceDefinition") => 1,
@@ -69,7 +74,12 @@ impl Cluster {
     }
 
     /// The API of any kind; `namespace` is left out for kinds that have none.
-    pub async fn dynamic(&self, api_version: &str, kind: &str, namespace: &str) -> anyhow::Result<Api<DynamicObject>> {
+    pub async fn dynamic(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+    ) -> anyhow::Result<Api<DynamicObject>> {
         let (resource, namespaced) = self.kind(api_version, kind).await?;
         let client = self.admin.clone();
         Ok(if namespaced {
@@ -93,7 +103,8 @@ impl Cluster {
         else {
             bail!("an object needs apiVersion, kind and metadata.name: {object}");
         };
-        let namespace = text(&object["metadata"]["namespace"]).unwrap_or_else(|| "default".to_owned());
+        let namespace =
+            text(&object["metadata"]["namespace"]).unwrap_or_else(|| "default".to_owned());
         let api = self.dynamic(&version, &kind, &namespace).await?;
         let params = PatchParams::apply(MANAGER).force();
         let applied = api.patch(&name, &params, &Patch::Apply(object)).await;
@@ -101,16 +112,22 @@ impl Cluster {
     }
 
     /// How a kind is reached, and whether it lives in namespaces.
-    pub(crate) async fn kind(&self, api_version: &str, kind: &str) -> anyhow::Result<(ApiResource, bool)> {
+    pub(crate) async fn kind(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> anyhow::Result<(ApiResource, bool)> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.kinds.lock().await.get(&key) {
             return Ok(known.clone());
         }
-        let version: GroupVersion = api_version.parse().with_context(|| format!("apiVersion {api_version}"))?;
+        let version: GroupVersion =
+            api_version.parse().with_context(|| format!("apiVersion {api_version}"))?;
         let gvk = GroupVersionKind::gvk(&version.group, &version.version, kind);
-        let found = eventually(DISCOVERY_TIME, format!("{} to serve {kind}", self.name()), async || {
-            Ok(pinned_kind(&self.admin, &gvk).await?)
-        });
+        let found =
+            eventually(DISCOVERY_TIME, format!("{} to serve {kind}", self.name()), async || {
+                Ok(pinned_kind(&self.admin, &gvk).await?)
+            });
         let (resource, capabilities) = found.await?;
         let known = (resource, capabilities.scope == Scope::Namespaced);
         self.kinds.lock().await.insert(key, known.clone());
@@ -122,7 +139,8 @@ impl Cluster {
         eventually(SETTLE_TIME, format!("CRD {name} to be Established"), async || {
             let crd = crds.get(name).await?;
             let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
-            let established = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
+            let established =
+                conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
             ensure!(established, "conditions {conditions:?}");
             Ok(())
         })
@@ -142,12 +160,16 @@ impl Cluster {
 
 fn yaml_files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    let entries = std::fs::read_dir(dir).with_context(|| format!("no manifests at {}", dir.display()))?;
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("no manifests at {}", dir.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
             files.extend(yaml_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml")
+        {
             files.push(path);
         }
     }

@@ -46,7 +46,8 @@ impl Cluster {
             self.kill(part)?;
         }
         let data = self.state_dir().join("etcd");
-        std::fs::remove_dir_all(&data).with_context(|| format!("cannot delete {}", data.display()))?;
+        std::fs::remove_dir_all(&data)
+            .with_context(|| format!("cannot delete {}", data.display()))?;
         for part in [Part::Etcd, Part::ApiServer, Part::ControllerManager] {
             self.restart(part).await?;
         }

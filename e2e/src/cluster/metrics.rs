@@ -42,7 +42,13 @@ impl Requests {
     /// Those that a predicate picks.
     #[must_use]
     pub fn only(&self, mut pick: impl FnMut(&Request) -> bool) -> Self {
-        Self(self.0.iter().filter(|(request, _)| pick(request)).map(|(key, count)| (key.clone(), *count)).collect())
+        Self(
+            self.0
+                .iter()
+                .filter(|(request, _)| pick(request))
+                .map(|(key, count)| (key.clone(), *count))
+                .collect(),
+        )
     }
 
     /// Those that write, refused ones (conflicts, validation) included: the server has had the work.
@@ -74,7 +80,9 @@ impl Requests {
         for line in log.lines() {
             // The last line may be in the middle of being written.
             let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
-            if event["user"]["username"] != user || event["requestURI"].as_str().is_some_and(is_dry_run) {
+            if event["user"]["username"] != user
+                || event["requestURI"].as_str().is_some_and(is_dry_run)
+            {
                 continue;
             }
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -89,7 +97,10 @@ impl Requests {
                 group: text(&object["apiGroup"]),
                 resource: text(&object["resource"]),
                 subresource: text(&object["subresource"]),
-                code: event["responseStatus"]["code"].as_u64().and_then(|code| code.try_into().ok()).unwrap_or(0),
+                code: event["responseStatus"]["code"]
+                    .as_u64()
+                    .and_then(|code| code.try_into().ok())
+                    .unwrap_or(0),
             };
             *requests.entry(request).or_insert(0) += 1;
         }
@@ -100,8 +111,9 @@ impl Requests {
     pub fn parse(page: &str) -> Self {
         let mut requests = BTreeMap::new();
         for line in page.lines() {
-            let Some((labels, value)) =
-                line.strip_prefix("apiserver_request_total{").and_then(|rest| rest.rsplit_once("} "))
+            let Some((labels, value)) = line
+                .strip_prefix("apiserver_request_total{")
+                .and_then(|rest| rest.rsplit_once("} "))
             else {
                 continue;
             };
@@ -163,7 +175,8 @@ impl Cluster {
     /// [`crate::ClusterSpec::audited`]. A service account's user name is `system:serviceaccount:NAMESPACE:NAME`.
     pub fn requests_by(&self, user: &str) -> anyhow::Result<Requests> {
         let path = self.files.audit_log();
-        let log = std::fs::read_to_string(&path).with_context(|| format!("{} is not audited", self.name()))?;
+        let log = std::fs::read_to_string(&path)
+            .with_context(|| format!("{} is not audited", self.name()))?;
         Ok(Requests::parse_audit(&log, user))
     }
 }

@@ -42,7 +42,8 @@ pub(super) struct Files {
 impl Files {
     fn write(spec: &ClusterSpec, ground: &Ground, dir: &WorkDir) -> anyhow::Result<Self> {
         let files = Self { logs: dir.path().join(&spec.name), state: dir.state().join(&spec.name) };
-        let limits = if spec.shipped_limits { "{qps: 50, burst: 100}" } else { "{qps: 1000, burst: 2000}" };
+        let limits =
+            if spec.shipped_limits { "{qps: 50, burst: 100}" } else { "{qps: 1000, burst: 2000}" };
         let scheduler = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: \
              {{leaderElect: false}}\nclientConnection: {{kubeconfig: {}, {}\n",
@@ -61,7 +62,8 @@ impl Files {
             ("audit.yaml", AUDIT_POLICY),
             ("scheduler.yaml", &scheduler),
         ] {
-            fs::write(files.state.join(name), text).with_context(|| format!("cannot write {name}"))?;
+            fs::write(files.state.join(name), text)
+                .with_context(|| format!("cannot write {name}"))?;
         }
         Ok(files)
     }
@@ -76,17 +78,29 @@ impl Files {
     }
 
     fn program(&self, ground: &Ground, part: Part) -> anyhow::Result<Program> {
-        Ok(Program::new(part.name(), ground.binary(part)?, self.logs.join(format!("{}.log", part.name()))))
+        Ok(Program::new(
+            part.name(),
+            ground.binary(part)?,
+            self.logs.join(format!("{}.log", part.name())),
+        ))
     }
 }
 
 impl Cluster {
-    pub(crate) async fn start(spec: ClusterSpec, ground: Arc<Ground>, dir: &WorkDir) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        spec: ClusterSpec,
+        ground: Arc<Ground>,
+        dir: &WorkDir,
+    ) -> anyhow::Result<Self> {
         let name = spec.name.clone();
         Self::start_all(spec, ground, dir).await.with_context(|| format!("cluster {name}"))
     }
 
-    async fn start_all(spec: ClusterSpec, ground: Arc<Ground>, dir: &WorkDir) -> anyhow::Result<Self> {
+    async fn start_all(
+        spec: ClusterSpec,
+        ground: Arc<Ground>,
+        dir: &WorkDir,
+    ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let files = Files::write(&spec, &ground, dir)?;
         if let Some(node) = &spec.real_node {
@@ -96,7 +110,8 @@ impl Cluster {
         let mut processes = BTreeMap::new();
         let mut etcd_url = ground.etcd_url.clone();
         if spec.own_etcd {
-            let (etcd, url) = start_etcd(ground.binary(Part::Etcd)?, &files.logs, &files.state).await?;
+            let (etcd, url) =
+                start_etcd(ground.binary(Part::Etcd)?, &files.logs, &files.state).await?;
             etcd_url = url;
             processes.insert(Part::Etcd, etcd);
         }
@@ -112,7 +127,8 @@ impl Cluster {
             let program = real_node(node.clone(), &spec, &ground, &files, &url).await?;
             processes.insert(Part::Kubelet, program.start()?);
         }
-        let services = spec.real_node.clone().map(|node| Services::start(node, admin.clone(), port));
+        let services =
+            spec.real_node.clone().map(|node| Services::start(node, admin.clone(), port));
         let cluster = Self {
             port,
             url,
@@ -139,7 +155,10 @@ impl Cluster {
         let nodes: Api<Node> = Api::all(self.admin.clone());
         let create = specs.iter().map(async |node| {
             let object: Node = serde_json::from_value(node.object())?;
-            nodes.create(&PostParams::default(), &object).await.with_context(|| format!("node {}", node.name()))
+            nodes
+                .create(&PostParams::default(), &object)
+                .await
+                .with_context(|| format!("node {}", node.name()))
         });
         try_join_all(create).await.map(|_| ())
     }
@@ -154,8 +173,10 @@ impl Cluster {
                 ensure!(!nodes.is_empty(), "there is no node yet");
                 for node in nodes {
                     let name = node.metadata.name.unwrap_or_default();
-                    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-                    let ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
+                    let conditions =
+                        node.status.and_then(|status| status.conditions).unwrap_or_default();
+                    let ready =
+                        conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
                     ensure!(ready, "{name} is not Ready");
                 }
             }
@@ -166,7 +187,11 @@ impl Cluster {
     }
 
     /// Waits until a service account exists; pods cannot be made in its namespace before.
-    pub(crate) async fn await_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn await_service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), namespace);
         eventually(SETTLE_TIME, format!("service account {namespace}/{name}"), async || {
             self.check_processes().map_err(never)?;
@@ -198,7 +223,9 @@ async fn start_api_server(
         let process = api_server(spec, ground, files, (port, etcd_url))?.start()?;
         match await_ready(&process, &admin).await {
             Ok(()) => return Ok((process, port, admin)),
-            Err(_) if process::lost_port(&process) => tracing::debug!(port, "port was taken, again with another"),
+            Err(_) if process::lost_port(&process) => {
+                tracing::debug!(port, "port was taken, again with another")
+            }
             Err(error) => return Err(error),
         }
     }
@@ -223,7 +250,8 @@ fn api_server(
     files: &Files,
     (port, etcd_url): (u16, &str),
 ) -> anyhow::Result<Program> {
-    let services = spec.real_node.as_ref().map_or_else(|| "10.0.0.0/24".to_owned(), RealNode::service_range);
+    let services =
+        spec.real_node.as_ref().map_or_else(|| "10.0.0.0/24".to_owned(), RealNode::service_range);
     let authorizers = if spec.real_node.is_some() { "Node,RBAC" } else { "RBAC" };
     let program = files
         .program(ground, Part::ApiServer)?
@@ -245,19 +273,30 @@ fn api_server(
         .arg("--disable-admission-plugins=TaintNodesByCondition")
         .args(&spec.api_server_args);
     let audited = |policy: &str, log: &Path| {
-        [format!("--audit-policy-file={}", files.path(policy)), format!("--audit-log-path={}", log.display())]
+        [
+            format!("--audit-policy-file={}", files.path(policy)),
+            format!("--audit-log-path={}", log.display()),
+        ]
     };
     if spec.audited {
-        return Ok(program.args(audited("audit.yaml", &files.audit_log())).arg("--audit-log-maxsize=4000"));
+        return Ok(program
+            .args(audited("audit.yaml", &files.audit_log()))
+            .arg("--audit-log-maxsize=4000"));
     }
     let Some(log) = rights::log(&spec.name, port) else { return Ok(program) };
     fs::write(files.state.join("rights.yaml"), rights::policy()?)?;
     // No more than 300 MB of one cluster.
-    Ok(program.args(audited("rights.yaml", &log)).args(["--audit-log-maxsize=100", "--audit-log-maxbackup=2"]))
+    Ok(program
+        .args(audited("rights.yaml", &log))
+        .args(["--audit-log-maxsize=100", "--audit-log-maxbackup=2"]))
 }
 
 /// The programs beside the API server.
-fn others(spec: &ClusterSpec, ground: &Ground, files: &Files) -> anyhow::Result<Vec<(Part, Program)>> {
+fn others(
+    spec: &ClusterSpec,
+    ground: &Ground,
+    files: &Files,
+) -> anyhow::Result<Vec<(Part, Program)>> {
     let kubeconfig = format!("--kubeconfig={}", files.path("kubeconfig"));
     let mut manager = files
         .program(ground, Part::ControllerManager)?
@@ -267,7 +306,11 @@ fn others(spec: &ClusterSpec, ground: &Ground, files: &Files) -> anyhow::Result<
         .args(["--leader-elect=false", "--secure-port=0"])
         .arg(format!("--controllers={}", spec.controllers.join(",")));
     if !spec.shipped_limits {
-        manager = manager.args(["--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-job-syncs=20"]);
+        manager = manager.args([
+            "--kube-api-qps=1000",
+            "--kube-api-burst=2000",
+            "--concurrent-job-syncs=20",
+        ]);
     }
     let mut programs = vec![(Part::ControllerManager, manager)];
     if !spec.nodes.is_empty() {
@@ -276,7 +319,10 @@ fn others(spec: &ClusterSpec, ground: &Ground, files: &Files) -> anyhow::Result<
     }
     if spec.has_nodes() && spec.scheduler {
         let scheduler = files.program(ground, Part::Scheduler)?.arg("--secure-port=0");
-        programs.push((Part::Scheduler, scheduler.arg(format!("--config={}", files.path("scheduler.yaml")))));
+        programs.push((
+            Part::Scheduler,
+            scheduler.arg(format!("--config={}", files.path("scheduler.yaml"))),
+        ));
     }
     Ok(programs)
 }

@@ -29,7 +29,8 @@ pub struct Worker {
 }
 
 /// The worker clusters: each has its own kind of GPU.
-pub const WORKERS: [Worker; 2] = [Worker { name: "west", gpu: "a100" }, Worker { name: "east", gpu: "h100" }];
+pub const WORKERS: [Worker; 2] =
+    [Worker { name: "west", gpu: "a100" }, Worker { name: "east", gpu: "h100" }];
 
 /// Quota of a GPU flavor on one worker.
 const GPU_QUOTA: [(&str, &str); 3] = [("cpu", "32"), ("memory", "128Gi"), ("nvidia.com/gpu", "8")];
@@ -63,8 +64,11 @@ impl Worker {
 
     /// Its queues: the flavor of its GPUs, and the LocalQueues that jobs of the hub arrive in.
     pub fn objects(&self) -> Vec<Value> {
-        let mut objects = vec![self.flavor(), ClusterQueue::new("hub-jobs").group(self.gpu, &GPU_QUOTA).build()];
-        objects.extend(["research", "product"].map(|queue| queues::local_queue(NAMESPACE, queue, "hub-jobs")));
+        let mut objects =
+            vec![self.flavor(), ClusterQueue::new("hub-jobs").group(self.gpu, &GPU_QUOTA).build()];
+        objects.extend(
+            ["research", "product"].map(|queue| queues::local_queue(NAMESPACE, queue, "hub-jobs")),
+        );
         objects
     }
 
@@ -118,7 +122,8 @@ impl Sample {
     /// processors as this machine, so each pod asks for a hundredth of one.
     #[must_use]
     pub fn in_containers(self) -> Self {
-        let (seconds, code) = (self.job.runs_for().as_secs(), i32::from(self.expect == Expect::Fails));
+        let (seconds, code) =
+            (self.job.runs_for().as_secs(), i32::from(self.expect == Expect::Fails));
         let script = format!("echo {} runs; sleep {seconds}; exit {code}", self.name);
         Self { job: self.job.cpu("10m").script(&script), ..self }
     }
@@ -128,7 +133,9 @@ impl Sample {
 pub fn jobs() -> Vec<Sample> {
     let mut jobs = Vec::new();
     for i in 1..=5 {
-        jobs.push(sample(&format!("prepare-{i}"), "research", |job| job.cpu("2").run_for(seconds(1 + i % 3))));
+        jobs.push(sample(&format!("prepare-{i}"), "research", |job| {
+            job.cpu("2").run_for(seconds(1 + i % 3))
+        }));
     }
     for i in 1..=4 {
         jobs.push(sample(&format!("tune-{i}"), "research", |job| {
@@ -137,7 +144,11 @@ pub fn jobs() -> Vec<Sample> {
     }
     for i in 1..=3 {
         jobs.push(sample(&format!("train-{i}"), "product", |job| {
-            job.gpu(2).parallelism(2).completions(2).node_selector(GPU_LABEL, "h100").run_for(seconds(2))
+            job.gpu(2)
+                .parallelism(2)
+                .completions(2)
+                .node_selector(GPU_LABEL, "h100")
+                .run_for(seconds(2))
         }));
     }
     for i in 1..=2 {
@@ -151,10 +162,20 @@ pub fn jobs() -> Vec<Sample> {
         }));
     }
     jobs.push(sample("shards", "research", |job| {
-        job.cpu("500m").parallelism(2).completions(4).field("completionMode", "Indexed".into()).run_for(seconds(1))
+        job.cpu("500m")
+            .parallelism(2)
+            .completions(4)
+            .field("completionMode", "Indexed".into())
+            .run_for(seconds(1))
     }));
-    jobs.push(Sample { expect: Expect::Fails, ..sample("broken", "research", |job| job.fails().run_for(seconds(1))) });
-    jobs.push(Sample { expect: Expect::FitsNowhere, ..sample("too-big", "research", |job| job.gpu(64)) });
+    jobs.push(Sample {
+        expect: Expect::Fails,
+        ..sample("broken", "research", |job| job.fails().run_for(seconds(1)))
+    });
+    jobs.push(Sample {
+        expect: Expect::FitsNowhere,
+        ..sample("too-big", "research", |job| job.gpu(64))
+    });
     jobs
 }
 

@@ -31,11 +31,21 @@ impl Screen {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn show(&mut self, out: &mut impl Write, rows: &[Row], elapsed: Duration) -> std::io::Result<()> {
+    pub fn show(
+        &mut self,
+        out: &mut impl Write,
+        rows: &[Row],
+        elapsed: Duration,
+    ) -> std::io::Result<()> {
         if self.terminal { self.draw(out, rows, elapsed) } else { self.tell(out, rows, elapsed) }
     }
 
-    fn draw(&mut self, out: &mut impl Write, rows: &[Row], elapsed: Duration) -> std::io::Result<()> {
+    fn draw(
+        &mut self,
+        out: &mut impl Write,
+        rows: &[Row],
+        elapsed: Duration,
+    ) -> std::io::Result<()> {
         let text = format!("{}\n{:.1} s\n", table(rows), elapsed.as_secs_f64());
         if self.drawn > 0 {
             write!(out, "\x1b[{}A\x1b[J", self.drawn)?;
@@ -46,15 +56,31 @@ impl Screen {
         out.flush()
     }
 
-    fn tell(&mut self, out: &mut impl Write, rows: &[Row], elapsed: Duration) -> std::io::Result<()> {
+    fn tell(
+        &mut self,
+        out: &mut impl Write,
+        rows: &[Row],
+        elapsed: Duration,
+    ) -> std::io::Result<()> {
         for row in rows {
             let now = (row.state, row.cluster.clone());
             if self.told.get(&row.job) == Some(&now) {
                 continue;
             }
-            let cluster = row.cluster.as_deref().map(|name| format!(" on {name}")).unwrap_or_default();
-            let reason = if row.reason.is_empty() { String::new() } else { format!(": {}", short(&row.reason)) };
-            writeln!(out, "{:6.1} s  {:<10} {}{cluster}{reason}", elapsed.as_secs_f64(), row.job, row.state)?;
+            let cluster =
+                row.cluster.as_deref().map(|name| format!(" on {name}")).unwrap_or_default();
+            let reason = if row.reason.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", short(&row.reason))
+            };
+            writeln!(
+                out,
+                "{:6.1} s  {:<10} {}{cluster}{reason}",
+                elapsed.as_secs_f64(),
+                row.job,
+                row.state
+            )?;
             self.told.insert(row.job.clone(), now);
         }
         Ok(())

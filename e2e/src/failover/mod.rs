@@ -28,7 +28,8 @@ pub use switchyard_flags::failover::{Fault, System};
 /// # Errors
 /// When a system does not come up, or a file cannot be written. A fault that cannot be played is reported as such.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let limits = Limits { outage: Duration::from_secs(args.outage), heal: Duration::from_secs(args.limit) };
+    let limits =
+        Limits { outage: Duration::from_secs(args.outage), heal: Duration::from_secs(args.limit) };
     let mut report = Report::begin()?;
     for system in &args.systems {
         report.rows.extend(all(*system, args, limits).await?);
@@ -69,7 +70,11 @@ async fn all(system: System, args: &Args, limits: Limits) -> anyhow::Result<Vec<
             }
             Err(error) => {
                 eprintln!("    not played to its end: {error:#}");
-                rows.extend(site.groups().iter().map(|group| Row::failed(system, group.policy, *fault, args.jobs)));
+                rows.extend(
+                    site.groups()
+                        .iter()
+                        .map(|group| Row::failed(system, group.policy, *fault, args.jobs)),
+                );
             }
         }
     }

@@ -54,13 +54,21 @@ impl Observer {
 
     /// What is on a worker now.
     pub(super) fn of(&self, worker: &str) -> Seen {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(worker).cloned().unwrap_or_default()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(worker)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
 async fn watch(name: String, client: Client, seen: Arc<Mutex<BTreeMap<String, Seen>>>) {
     loop {
-        let found = tokio::time::timeout(ANSWER, look(&client)).await.context("no answer").and_then(|found| found);
+        let found = tokio::time::timeout(ANSWER, look(&client))
+            .await
+            .context("no answer")
+            .and_then(|found| found);
         {
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             let known = seen.entry(name.clone()).or_default();
@@ -118,7 +126,10 @@ mod tests {
     fn a_pod_that_goes_is_live_until_it_is_gone_and_is_remembered() {
         let mut seen = Seen::default();
         let set = |jobs: &[&str]| jobs.iter().map(|job| (*job).to_owned()).collect::<BTreeSet<_>>();
-        seen.take(vec![pod("a", "1", "Running", true), pod("b", "2", "Succeeded", false)], set(&["a", "b"]));
+        seen.take(
+            vec![pod("a", "1", "Running", true), pod("b", "2", "Succeeded", false)],
+            set(&["a", "b"]),
+        );
         assert_eq!((&seen.live, &seen.running), (&set(&["a"]), &set(&[])));
         seen.take(vec![pod("a", "3", "Running", false)], set(&["a"]));
         assert_eq!((&seen.live, &seen.running), (&set(&["a"]), &set(&["a"])));

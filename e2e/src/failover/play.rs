@@ -46,7 +46,12 @@ pub(super) struct Limits {
 ///
 /// # Errors
 /// When the jobs do not begin, or something cannot be killed or started.
-pub(super) async fn play(site: &mut Site, fault: Fault, turn: usize, limits: Limits) -> anyhow::Result<Vec<Row>> {
+pub(super) async fn play(
+    site: &mut Site,
+    fault: Fault,
+    turn: usize,
+    limits: Limits,
+) -> anyhow::Result<Vec<Row>> {
     fill(site, turn).await?;
     site.seasoned().await;
     let mut scene = Scene::new(site, turn);
@@ -102,7 +107,11 @@ async fn fill(site: &Site, turn: usize) -> anyhow::Result<()> {
     eventually(SOON, "all jobs to be admitted on the hub", async || {
         let all = workloads.list(&ListParams::default()).await?.items;
         let admitted = |workload: &&Workload| {
-            let known = workload.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let known = workload
+                .status
+                .as_ref()
+                .map(|status| status.conditions.as_slice())
+                .unwrap_or_default();
             conditions::is_true(known, conditions::ADMITTED)
         };
         let count = all.iter().filter(admitted).count();
@@ -115,7 +124,9 @@ async fn fill(site: &Site, turn: usize) -> anyhow::Result<()> {
 
 /// Deletes all jobs, and waits until nothing of them is left anywhere.
 async fn clear(site: &Site) -> anyhow::Result<()> {
-    queues::jobs(site.hub()).delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    queues::jobs(site.hub())
+        .delete_collection(&DeleteParams::background(), &ListParams::default())
+        .await?;
     for cluster in [site.hub(), site.cluster(WEST), site.cluster(EAST)] {
         let workloads: Api<Workload> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
         eventually(SOON, format!("nothing to be left on {}", cluster.name()), async || {
@@ -162,7 +173,14 @@ impl Scene {
         };
         let groups = site.groups().iter().map(of).collect();
         let observer = Observer::start([site.cluster(WEST), site.cluster(EAST)]);
-        Self { observer, groups, start: Instant::now(), told: Duration::ZERO, seen: None, active: true }
+        Self {
+            observer,
+            groups,
+            start: Instant::now(),
+            told: Duration::ZERO,
+            seen: None,
+            active: true,
+        }
     }
 
     fn jobs(&self) -> usize {
@@ -179,7 +197,8 @@ impl Scene {
 
     /// The fault begins now.
     fn begin(&mut self) {
-        (self.start, self.told, self.seen, self.active) = (Instant::now(), Duration::ZERO, None, true);
+        (self.start, self.told, self.seen, self.active) =
+            (Instant::now(), Duration::ZERO, None, true);
         self.groups.iter_mut().for_each(|(_, track)| track.begin());
     }
 
@@ -191,7 +210,9 @@ impl Scene {
 
     /// Looks once.
     async fn look(&mut self, site: &Site) -> anyhow::Result<()> {
-        let active = tokio::time::timeout(ANSWER, site.active(WEST)).await.context("the hub does not answer")??;
+        let active = tokio::time::timeout(ANSWER, site.active(WEST))
+            .await
+            .context("the hub does not answer")??;
         if self.active && !active {
             self.seen.get_or_insert(self.start.elapsed().as_secs_f64());
         }
@@ -211,7 +232,12 @@ impl Scene {
     }
 
     /// Looks until the fault is to end.
-    async fn during(&mut self, site: &mut Site, fault: Fault, limits: Limits) -> anyhow::Result<()> {
+    async fn during(
+        &mut self,
+        site: &mut Site,
+        fault: Fault,
+        limits: Limits,
+    ) -> anyhow::Result<()> {
         let mut gone = None;
         loop {
             tokio::time::sleep(LOOK).await;
@@ -227,7 +253,9 @@ impl Scene {
                 Some(time) => elapsed >= time,
                 None => {
                     let unseen = self.seen.is_none() && elapsed >= UNSEEN;
-                    unseen || elapsed >= limits.outage || gone.is_some_and(|gone| elapsed >= gone + AFTERWARDS)
+                    unseen
+                        || elapsed >= limits.outage
+                        || gone.is_some_and(|gone| elapsed >= gone + AFTERWARDS)
                 }
             };
             if over {
@@ -237,7 +265,12 @@ impl Scene {
     }
 
     /// Looks until all has been well for a while, or the time is over.
-    async fn after(&mut self, site: &mut Site, probe: &JoinHandle<()>, limits: Limits) -> anyhow::Result<()> {
+    async fn after(
+        &mut self,
+        site: &mut Site,
+        probe: &JoinHandle<()>,
+        limits: Limits,
+    ) -> anyhow::Result<()> {
         loop {
             tokio::time::sleep(LOOK).await;
             site.tend()?;

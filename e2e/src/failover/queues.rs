@@ -26,9 +26,11 @@ const SOON: Duration = Duration::from_secs(120);
 
 /// Makes the queues on a hub and its workers, whose MultiKueueClusters exist, and waits until they take jobs.
 pub(super) async fn make(hub: &Cluster, workers: &[&Cluster]) -> anyhow::Result<()> {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     let queue = || queues::ClusterQueue::new(ALL).group(ALL, &[("cpu", CPUS)]);
-    let rest = [namespace, ResourceFlavor::new(ALL).build(), queues::local_queue(NAMESPACE, QUEUE, ALL)];
+    let rest =
+        [namespace, ResourceFlavor::new(ALL).build(), queues::local_queue(NAMESPACE, QUEUE, ALL)];
     for worker in workers {
         worker.apply(rest.iter().cloned().chain([queue().build()])).await?;
     }
@@ -37,11 +39,19 @@ pub(super) async fn make(hub: &Cluster, workers: &[&Cluster]) -> anyhow::Result<
     hub.apply(rest.iter().cloned().chain([queue().admission_check(ALL).build()])).await?;
     for cluster in workers.iter().chain([&hub]) {
         let queues: Api<LocalQueue> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
-        eventually(SOON, format!("the LocalQueue on {} to be active", cluster.name()), async || {
-            let status = queues.get(QUEUE).await?.status.unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
-            Ok(())
-        })
+        eventually(
+            SOON,
+            format!("the LocalQueue on {} to be active", cluster.name()),
+            async || {
+                let status = queues.get(QUEUE).await?.status.unwrap_or_default();
+                ensure!(
+                    conditions::is_true(&status.conditions, conditions::ACTIVE),
+                    "{:?}",
+                    status.conditions
+                );
+                Ok(())
+            },
+        )
         .await?;
     }
     Ok(())
@@ -53,12 +63,16 @@ pub(super) async fn admits(worker: &Cluster, admits: bool) -> anyhow::Result<()>
     let queues: Api<ClusterQueue> = Api::all(worker.admin.clone());
     let patch = json!({"spec": {"stopPolicy": policy}});
     queues.patch(ALL, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    eventually(SOON, format!("the queue on {} to be of stopPolicy {policy}", worker.name()), async || {
-        let status = queues.get(ALL).await?.status.unwrap_or_default();
-        let active = conditions::is_true(&status.conditions, conditions::ACTIVE);
-        ensure!(active == admits, "{:?}", status.conditions);
-        Ok(())
-    })
+    eventually(
+        SOON,
+        format!("the queue on {} to be of stopPolicy {policy}", worker.name()),
+        async || {
+            let status = queues.get(ALL).await?.status.unwrap_or_default();
+            let active = conditions::is_true(&status.conditions, conditions::ACTIVE);
+            ensure!(active == admits, "{:?}", status.conditions);
+            Ok(())
+        },
+    )
     .await
 }
 
@@ -84,7 +98,11 @@ pub(super) fn probe(name: &str) -> JobBuilder {
 
 fn plain(name: &str) -> JobBuilder {
     let managed_by = json!("kueue.x-k8s.io/multikueue");
-    JobBuilder::new(NAMESPACE, name).queue(QUEUE).cpu("1").suspended().field("managedBy", managed_by)
+    JobBuilder::new(NAMESPACE, name)
+        .queue(QUEUE)
+        .cpu("1")
+        .suspended()
+        .field("managedBy", managed_by)
 }
 
 /// The jobs on a cluster.

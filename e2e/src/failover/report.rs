@@ -25,14 +25,20 @@ impl Report {
     pub(super) fn begin() -> anyhow::Result<Self> {
         let parts = Parts::new()?;
         let version = |name, part| anyhow::Ok((name, parts.version(part)?));
-        let versions =
-            [version("Kubernetes", Part::ApiServer)?, version("etcd", Part::Etcd)?, version("Kueue", Part::Kueue)?];
+        let versions = [
+            version("Kubernetes", Part::ApiServer)?,
+            version("etcd", Part::Etcd)?,
+            version("Kueue", Part::Kueue)?,
+        ];
         Ok(Self { began: Timestamp::now(), versions, rows: Vec::new() })
     }
 
     pub(super) fn json(&self) -> Value {
-        let versions: serde_json::Map<String, Value> =
-            self.versions.iter().map(|(name, version)| ((*name).to_owned(), json!(version))).collect();
+        let versions: serde_json::Map<String, Value> = self
+            .versions
+            .iter()
+            .map(|(name, version)| ((*name).to_owned(), json!(version)))
+            .collect();
         json!({
             "measurement": "failover", "began": self.began.to_string(), "versions": versions,
             "ours": env!("CARGO_PKG_VERSION"), "debugBuild": cfg!(debug_assertions),
@@ -49,13 +55,21 @@ fn processors() -> usize {
 /// Of the machine, in GiB, rounded.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().next().unwrap_or_default().split_whitespace().nth(1).unwrap_or_default().parse::<u64>();
+    let kib = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .nth(1)
+        .unwrap_or_default()
+        .parse::<u64>();
     (kib.unwrap_or_default() + (1 << 19)) >> 20
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let versions: Vec<String> = self.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        let versions: Vec<String> =
+            self.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
         let build = if cfg!(debug_assertions) { "debug build" } else { "release build" };
         writeln!(
             f,
@@ -83,8 +97,10 @@ impl fmt::Display for Report {
 
 /// Puts the table between the marks of a file.
 pub(super) fn write(path: &Path, table: &str) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = marked(&text, table).with_context(|| format!("{}: no lines {BEGIN:?} and {END:?}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = marked(&text, table)
+        .with_context(|| format!("{}: no lines {BEGIN:?} and {END:?}", path.display()))?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -103,7 +119,10 @@ mod tests {
     #[test]
     fn only_what_is_between_the_marks_changes() {
         let text = format!("# Title\n\n{BEGIN}\nold\n{END}\n\nrest\n");
-        assert_eq!(marked(&text, "new\n").unwrap(), format!("# Title\n\n{BEGIN}\n\nnew\n\n{END}\n\nrest\n"));
+        assert_eq!(
+            marked(&text, "new\n").unwrap(),
+            format!("# Title\n\n{BEGIN}\n\nnew\n\n{END}\n\nrest\n")
+        );
         assert_eq!(marked("no marks", "new"), None);
     }
 
@@ -120,14 +139,32 @@ mod tests {
             failed: false,
             ..Row::failed(system, policy, fault, 4)
         };
-        let versions = [("Kubernetes", "v1".to_owned()), ("etcd", "v2".to_owned()), ("Kueue", "v3".to_owned())];
-        let stayed =
-            Row { moved: None, healed: None, twice: 0, still: 0.2, ..row(System::Agents, "Hold", Fault::KillHub) };
-        let rows = vec![row(System::Stock, "20 s", Fault::Cut), stayed, row(System::Agents, "Hold", Fault::Cut)];
+        let versions = [
+            ("Kubernetes", "v1".to_owned()),
+            ("etcd", "v2".to_owned()),
+            ("Kueue", "v3".to_owned()),
+        ];
+        let stayed = Row {
+            moved: None,
+            healed: None,
+            twice: 0,
+            still: 0.2,
+            ..row(System::Agents, "Hold", Fault::KillHub)
+        };
+        let rows = vec![
+            row(System::Stock, "20 s", Fault::Cut),
+            stayed,
+            row(System::Agents, "Hold", Fault::Cut),
+        ];
         let rows = [rows, vec![Row::failed(System::Stock, "20 s", Fault::KillHub, 4)]].concat();
         let text = Report { began: Timestamp::UNIX_EPOCH, versions, rows }.to_string();
         let (head, tables) = text.split_once("\n\n").unwrap();
-        assert!(head.starts_with("Measured on 1970-01-01 with Kubernetes v1, etcd v2, Kueue v3, ours a "), "{head}");
+        assert!(
+            head.starts_with(
+                "Measured on 1970-01-01 with Kubernetes v1, etcd v2, Kueue v3, ours a "
+            ),
+            "{head}"
+        );
         let expected = "### Connections between hub and worker cut\n
 | system | policy | seen by the hub | runs elsewhere | healed | ran twice at once | begun anew | stood still | lost |
 |---|---|---|---|---|---|---|---|---|

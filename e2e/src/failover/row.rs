@@ -61,13 +61,31 @@ impl Row {
         let policy = self.policy.to_owned();
         if self.failed {
             let empty = || "—".to_owned();
-            return [system, policy, "not measured".to_owned(), empty(), empty(), empty(), empty(), empty(), empty()];
+            return [
+                system,
+                policy,
+                "not measured".to_owned(),
+                empty(),
+                empty(),
+                empty(),
+                empty(),
+                empty(),
+                empty(),
+            ];
         }
-        let seconds =
-            |time: Option<f64>, none: &str| time.map_or_else(|| none.to_owned(), |time| format!("{time:.1} s"));
-        let count = |count: usize| if count == 0 { "0".to_owned() } else { format!("{count} of {}", self.jobs) };
-        let seen = if self.fault.has_hub() { seconds(self.seen, "not seen") } else { "—".to_owned() };
-        let still = if self.still < Self::SHORT { "—".to_owned() } else { format!("{:.1} s", self.still) };
+        let seconds = |time: Option<f64>, none: &str| {
+            time.map_or_else(|| none.to_owned(), |time| format!("{time:.1} s"))
+        };
+        let count = |count: usize| {
+            if count == 0 { "0".to_owned() } else { format!("{count} of {}", self.jobs) }
+        };
+        let seen =
+            if self.fault.has_hub() { seconds(self.seen, "not seen") } else { "—".to_owned() };
+        let still = if self.still < Self::SHORT {
+            "—".to_owned()
+        } else {
+            format!("{:.1} s", self.still)
+        };
         [
             system,
             policy,

@@ -43,7 +43,11 @@ pub(super) struct Group {
     pub(super) moves: bool,
 }
 
-const fn group(policy: &'static str, stem: &'static str, on_disconnect: Option<&'static str>) -> Group {
+const fn group(
+    policy: &'static str,
+    stem: &'static str,
+    on_disconnect: Option<&'static str>,
+) -> Group {
     Group { policy, stem, on_disconnect, moves: true }
 }
 
@@ -93,7 +97,8 @@ impl Site {
         let name = "failover";
         let (ground, kueues, gate) = match system {
             System::Agents => {
-                let fleet = Fleet::builder(name).config(config).agent(west).agent(east).start().await?;
+                let fleet =
+                    Fleet::builder(name).config(config).agent(west).agent(east).start().await?;
                 fleet.hub().apply([WEST, EAST].map(queues::agent_cluster)).await?;
                 let gate = Gate::open(fleet.address()).await?;
                 for name in [WEST, EAST] {
@@ -106,24 +111,33 @@ impl Site {
                 (Ground::Fleet(Box::new(fleet)), BTreeMap::new(), gate)
             }
             System::Kubeconfig => {
-                let fleet = Fleet::builder(name).config(config).bare(west).bare(east).start().await?;
-                let kueues = kueues(fleet.environment(), &[WEST, EAST], &Options::default()).await?;
+                let fleet =
+                    Fleet::builder(name).config(config).bare(west).bare(east).start().await?;
+                let kueues =
+                    kueues(fleet.environment(), &[WEST, EAST], &Options::default()).await?;
                 let mut kubeconfigs = BTreeMap::new();
                 for name in [WEST, EAST] {
                     let worker = fleet.worker(name);
                     worker.apply_dir(crate::paths::root().join("deploy/rbac")).await?;
-                    let (_, kubeconfig) = worker.service_account(fleet::NAMESPACE, "switchyard-remote-hub").await?;
+                    let (_, kubeconfig) =
+                        worker.service_account(fleet::NAMESPACE, "switchyard-remote-hub").await?;
                     kubeconfigs.insert(name, kubeconfig);
                 }
                 let gate = register(fleet.environment(), fleet::NAMESPACE, kubeconfigs).await?;
                 (Ground::Fleet(Box::new(fleet)), kueues, gate)
             }
             System::Stock => {
-                let environment = Environment::builder(name).cluster(ClusterSpec::new(HUB)).cluster(west).cluster(east);
+                let environment = Environment::builder(name)
+                    .cluster(ClusterSpec::new(HUB))
+                    .cluster(west)
+                    .cluster(east);
                 let environment = environment.start().await?;
                 let kueues = kueues(&environment, &[HUB, WEST, EAST], &options).await?;
                 let admin = |name: &'static str| {
-                    anyhow::Ok((name, std::fs::read_to_string(environment.cluster(name).kubeconfig())?))
+                    anyhow::Ok((
+                        name,
+                        std::fs::read_to_string(environment.cluster(name).kubeconfig())?,
+                    ))
                 };
                 let kubeconfigs = BTreeMap::from([admin(WEST)?, admin(EAST)?]);
                 let gate = register(&environment, stock::NAMESPACE, kubeconfigs).await?;
@@ -186,7 +200,9 @@ impl Site {
             (Fault::KillEtcd, _) => self.cluster(WEST).kill(Part::Etcd)?,
             (Fault::Sleep, Ground::Fleet(fleet)) => fleet.with(WEST, Process::pause)??,
             (Fault::KillHub, Ground::Fleet(fleet)) => fleet.kill(HUB),
-            (Fault::KillAgent, Ground::Fleet(fleet)) if self.system == System::Agents => fleet.kill(WEST),
+            (Fault::KillAgent, Ground::Fleet(fleet)) if self.system == System::Agents => {
+                fleet.kill(WEST)
+            }
             (Fault::KillHub, Ground::Environment(_)) => self.kueue(HUB)?.kill(),
             (Fault::KillAgent, _) => self.kueue(WEST)?.kill(),
             (Fault::Sleep, Ground::Environment(_)) => anyhow::bail!("no agent to stop"),
@@ -204,7 +220,9 @@ impl Site {
             (Fault::KillEtcd, _) => self.cluster(WEST).restart(Part::Etcd).await?,
             (Fault::Sleep, Ground::Fleet(fleet)) => fleet.with(WEST, Process::resume)??,
             (Fault::KillHub, Ground::Fleet(fleet)) => fleet.launch_hub()?,
-            (Fault::KillAgent, Ground::Fleet(fleet)) if self.system == System::Agents => fleet.restart_agent(WEST)?,
+            (Fault::KillAgent, Ground::Fleet(fleet)) if self.system == System::Agents => {
+                fleet.restart_agent(WEST)?
+            }
             (Fault::KillHub, Ground::Environment(_)) => self.kueue(HUB)?.restart()?,
             (Fault::KillAgent, _) => self.kueue(WEST)?.restart()?,
             (Fault::Sleep, Ground::Environment(_)) => {}
@@ -251,8 +269,9 @@ async fn kueues(
     on: &[&'static str],
     options: &Options,
 ) -> anyhow::Result<BTreeMap<&'static str, Kueue>> {
-    let start =
-        on.iter().map(async |name| anyhow::Ok((*name, Kueue::start(environment.cluster(name), options).await?)));
+    let start = on.iter().map(async |name| {
+        anyhow::Ok((*name, Kueue::start(environment.cluster(name), options).await?))
+    });
     Ok(try_join_all(start).await?.into_iter().collect())
 }
 
@@ -268,7 +287,10 @@ async fn register(
         *kubeconfig = kubeconfig.replace(west.url(), &gate.address());
     }
     let objects = kubeconfigs.iter().flat_map(|(name, kubeconfig)| {
-        [queues::kubeconfig_secret(namespace, name, kubeconfig), queues::kubeconfig_cluster(name, name)]
+        [
+            queues::kubeconfig_secret(namespace, name, kubeconfig),
+            queues::kubeconfig_cluster(name, name),
+        ]
     });
     environment.cluster(HUB).apply(objects).await?;
     Ok(gate)

@@ -63,7 +63,8 @@ impl Track {
     pub(super) fn take(&mut self, look: &Look, at: Duration) {
         self.look = look.clone();
         for job in &self.jobs {
-            let (west, east) = (self.look.west.live.contains(job), self.look.east.live.contains(job));
+            let (west, east) =
+                (self.look.west.live.contains(job), self.look.east.live.contains(job));
             if west && east {
                 self.twice.insert(job.clone());
             }
@@ -127,7 +128,9 @@ impl Track {
 
     /// Jobs that have no pod.
     pub(super) fn lost(&self) -> usize {
-        let live = |job: &&String| self.look.west.live.contains(*job) || self.look.east.live.contains(*job);
+        let live = |job: &&String| {
+            self.look.west.live.contains(*job) || self.look.east.live.contains(*job)
+        };
         self.jobs.len() - self.jobs.iter().filter(live).count()
     }
 }
@@ -145,7 +148,10 @@ mod tests {
 
     fn seen(jobs: &[(&str, &str)]) -> Seen {
         let set: BTreeSet<String> = jobs.iter().map(|(job, _)| (*job).to_owned()).collect();
-        let pods = jobs.iter().map(|(job, uid)| ((*job).to_owned(), BTreeSet::from([(*uid).to_owned()]))).collect();
+        let pods = jobs
+            .iter()
+            .map(|(job, uid)| ((*job).to_owned(), BTreeSet::from([(*uid).to_owned()])))
+            .collect();
         Seen { live: set.clone(), running: set.clone(), jobs: set, pods, fresh: true }
     }
 

@@ -44,7 +44,11 @@ impl Ways {
 }
 
 /// `switchyard-hub` on a cluster.
-pub(crate) async fn hub_program(cluster: &Cluster, ways: &Ways, config: Option<&str>) -> anyhow::Result<OurProgram> {
+pub(crate) async fn hub_program(
+    cluster: &Cluster,
+    ways: &Ways,
+    config: Option<&str>,
+) -> anyhow::Result<OurProgram> {
     let name = ways.replica.unwrap_or("switchyard-hub");
     let OurProgram { program, health } = controller(cluster, "switchyard-hub", name).await?;
     let mut program = webhooks(program, (ways.webhooks, ways.webhooks_at));
@@ -55,13 +59,19 @@ pub(crate) async fn hub_program(cluster: &Cluster, ways: &Ways, config: Option<&
         program = program.args(["--replica", replica]);
     }
     let kubeconfigs = cluster.state_dir().join("kubeconfigs");
-    std::fs::create_dir_all(&kubeconfigs).with_context(|| format!("cannot create {}", kubeconfigs.display()))?;
+    std::fs::create_dir_all(&kubeconfigs)
+        .with_context(|| format!("cannot create {}", kubeconfigs.display()))?;
     program = program.arg("--kubeconfig-dir").arg(kubeconfigs);
     Ok(OurProgram { program: configured(program, cluster, "switchyard-hub.yaml", config)?, health })
 }
 
 /// The program with a configuration file, if there is one.
-fn configured(program: Program, cluster: &Cluster, file: &str, config: Option<&str>) -> anyhow::Result<Program> {
+fn configured(
+    program: Program,
+    cluster: &Cluster,
+    file: &str,
+    config: Option<&str>,
+) -> anyhow::Result<Program> {
     let Some(config) = config else { return Ok(program) };
     let path = cluster.state_dir().join(file);
     std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
@@ -69,19 +79,30 @@ fn configured(program: Program, cluster: &Cluster, file: &str, config: Option<&s
 }
 
 /// `switchyard-hub --mode single` on a cluster.
-pub(crate) async fn single_program(cluster: &Cluster, config: Option<&str>) -> anyhow::Result<OurProgram> {
+pub(crate) async fn single_program(
+    cluster: &Cluster,
+    config: Option<&str>,
+) -> anyhow::Result<OurProgram> {
     let ours = single_without_webhooks(cluster).await?.with_webhooks()?;
-    Ok(OurProgram { program: configured(ours.program, cluster, "switchyard.yaml", config)?, ..ours })
+    Ok(OurProgram {
+        program: configured(ours.program, cluster, "switchyard.yaml", config)?,
+        ..ours
+    })
 }
 
 /// The same, as it may be run where nobody sends jobs: without webhooks, and without conversion.
 pub(crate) async fn single_without_webhooks(cluster: &Cluster) -> anyhow::Result<OurProgram> {
-    let OurProgram { program, health } = controller(cluster, "switchyard", "switchyard-hub").await?;
+    let OurProgram { program, health } =
+        controller(cluster, "switchyard", "switchyard-hub").await?;
     Ok(OurProgram { program: program.args(["--mode", "single"]), health })
 }
 
 /// What both modes of `switchyard-hub` need.
-async fn controller(cluster: &Cluster, account_name: &str, name: &str) -> anyhow::Result<OurProgram> {
+async fn controller(
+    cluster: &Cluster,
+    account_name: &str,
+    name: &str,
+) -> anyhow::Result<OurProgram> {
     let health = ports::free()?;
     let log = cluster.dir().join(format!("{name}.log"));
     let program = Program::new("hub", paths::binary("switchyard-hub")?, log)
@@ -109,9 +130,19 @@ pub(crate) async fn agent_program(
     let program = Program::new("agent", binary, cluster.dir().join("switchyard-agent.log"))
         .env("KUBECONFIG", account(cluster, "switchyard-agent").await?)
         .args(["--namespace", NAMESPACE])
-        .args(["--hub", &token.hub_address, "--hub-ca-sha256", &token.hub_ca_sha256, "--join", &token.token])
+        .args([
+            "--hub",
+            &token.hub_address,
+            "--hub-ca-sha256",
+            &token.hub_ca_sha256,
+            "--join",
+            &token.token,
+        ])
         .args(["--health-listen", &format!("127.0.0.1:{health}")]);
-    Ok(OurProgram { program: configured(program, cluster, "switchyard-agent.yaml", config)?, health })
+    Ok(OurProgram {
+        program: configured(program, cluster, "switchyard-agent.yaml", config)?,
+        health,
+    })
 }
 
 /// A kubeconfig file with the rights of a service account.
@@ -120,9 +151,14 @@ pub(super) async fn account(cluster: &Cluster, name: &str) -> anyhow::Result<Pat
 }
 
 /// The same of any namespace.
-pub(crate) async fn account_in(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) async fn account_in(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<PathBuf> {
     let (_, kubeconfig) = cluster.service_account(namespace, name).await?;
     let path = cluster.state_dir().join(format!("{name}.kubeconfig"));
-    std::fs::write(&path, kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;
+    std::fs::write(&path, kubeconfig)
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }

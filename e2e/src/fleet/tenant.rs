@@ -57,7 +57,8 @@ impl<'a> TenantBuilder<'a> {
     /// # Errors
     /// When an API server refuses something.
     pub async fn make(self) -> anyhow::Result<Tenant<'a>> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}});
         for (cluster, quota) in &self.workers {
             let cluster = self.fleet.worker(cluster);
             cluster.apply([namespace.clone()]).await?;
@@ -76,17 +77,27 @@ impl<'a> TenantBuilder<'a> {
     }
 
     async fn await_queue(&self, cluster: &str) -> anyhow::Result<()> {
-        let queues: Api<LocalQueue> = Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name);
-        eventually(READY, format!("the LocalQueue of {} on {cluster} to be active", self.name), async || {
-            let status = queues.get(QUEUE).await?.status.unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
-            Ok(())
-        })
+        let queues: Api<LocalQueue> =
+            Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name);
+        eventually(
+            READY,
+            format!("the LocalQueue of {} on {cluster} to be active", self.name),
+            async || {
+                let status = queues.get(QUEUE).await?.status.unwrap_or_default();
+                ensure!(
+                    conditions::is_true(&status.conditions, conditions::ACTIVE),
+                    "{:?}",
+                    status.conditions
+                );
+                Ok(())
+            },
+        )
         .await
     }
 
     fn queues(&self, quota: &[(String, String)], check: Option<&str>) -> Vec<serde_json::Value> {
-        let quota: Vec<(&str, &str)> = quota.iter().map(|(name, amount)| (name.as_str(), amount.as_str())).collect();
+        let quota: Vec<(&str, &str)> =
+            quota.iter().map(|(name, amount)| (name.as_str(), amount.as_str())).collect();
         let mut queue = ClusterQueue::new(&self.name).group(&self.name, &quota);
         if let Some(check) = check {
             queue = queue.admission_check(check);
@@ -130,7 +141,11 @@ impl Tenant<'_> {
     ///
     /// # Errors
     /// When it is still refused after `within`.
-    pub async fn submit_until_taken(&self, job: JobBuilder, within: Duration) -> anyhow::Result<Job> {
+    pub async fn submit_until_taken(
+        &self,
+        job: JobBuilder,
+        within: Duration,
+    ) -> anyhow::Result<Job> {
         eventually(within, "the hub to take a job", async || self.submit(job.clone()).await).await
     }
 
@@ -155,7 +170,9 @@ impl Tenant<'_> {
     /// When it has none.
     pub async fn workload_of(&self, job: &str) -> anyhow::Result<Workload> {
         let all = self.hub_workloads().list(&kube::api::ListParams::default()).await?.items;
-        let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+        let owned = |it: &Workload| {
+            it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job)
+        };
         all.into_iter().find(owned).with_context(|| format!("job {job} has no Workload on the hub"))
     }
 
@@ -204,13 +221,25 @@ impl Tenant<'_> {
         priority: i32,
         within: Duration,
     ) -> anyhow::Result<Workload> {
-        eventually(within, format!("priority {priority} by class {class} on {cluster}"), async || {
-            let workloads = self.worker_workloads(cluster).list(&kube::api::ListParams::default()).await?.items;
-            let workload = workloads.into_iter().next().context("there is no Workload")?;
-            let has = workload.spec.priority_class_ref.as_ref().map(|it| it.name.as_str());
-            ensure!(has == Some(class) && workload.spec.priority == Some(priority), "{:?}", workload.spec.priority);
-            Ok(workload)
-        })
+        eventually(
+            within,
+            format!("priority {priority} by class {class} on {cluster}"),
+            async || {
+                let workloads = self
+                    .worker_workloads(cluster)
+                    .list(&kube::api::ListParams::default())
+                    .await?
+                    .items;
+                let workload = workloads.into_iter().next().context("there is no Workload")?;
+                let has = workload.spec.priority_class_ref.as_ref().map(|it| it.name.as_str());
+                ensure!(
+                    has == Some(class) && workload.spec.priority == Some(priority),
+                    "{:?}",
+                    workload.spec.priority
+                );
+                Ok(workload)
+            },
+        )
         .await
     }
 
@@ -222,7 +251,10 @@ impl Tenant<'_> {
     pub async fn changes_priority(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
         let class = |name: &str| format!("{}-{name}", self.name);
         let (low, high) = (class("low"), class("high"));
-        self.fleet.hub().apply([queues::priority_class(&low, 1), queues::priority_class(&high, 100)]).await?;
+        self.fleet
+            .hub()
+            .apply([queues::priority_class(&low, 1), queues::priority_class(&high, 100)])
+            .await?;
         self.submit(self.job("urgent").priority_class(&low).run_forever()).await?;
         self.fleet.await_pods(cluster, &self.name, 1).await?;
         let before = self.await_priority(cluster, &low, 1, within).await?;
@@ -245,10 +277,16 @@ impl Tenant<'_> {
     /// What is left.
     pub async fn await_empty(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
         eventually(within, format!("{} on {cluster} to be empty", self.name), async || {
-            let jobs = self.worker_jobs(cluster).list(&kube::api::ListParams::default()).await?.items;
-            let workloads = self.worker_workloads(cluster).list(&kube::api::ListParams::default()).await?.items;
+            let jobs =
+                self.worker_jobs(cluster).list(&kube::api::ListParams::default()).await?.items;
+            let workloads =
+                self.worker_workloads(cluster).list(&kube::api::ListParams::default()).await?.items;
             let left: Vec<String> = jobs.iter().map(kube::ResourceExt::name_any).collect();
-            ensure!(left.is_empty() && workloads.is_empty(), "jobs {left:?}, {} workloads", workloads.len());
+            ensure!(
+                left.is_empty() && workloads.is_empty(),
+                "jobs {left:?}, {} workloads",
+                workloads.len()
+            );
             Ok(())
         })
         .await
@@ -259,9 +297,15 @@ impl Tenant<'_> {
     pub fn told(workload: &Workload) -> String {
         let status = workload.status.clone().unwrap_or_default();
         let attempt = status.dispatch.map_or(0, |dispatch| dispatch.attempt);
-        let mut lines = vec![format!("attempt {attempt}, cluster {:?}", status.cluster_name.unwrap_or_default())];
+        let mut lines = vec![format!(
+            "attempt {attempt}, cluster {:?}",
+            status.cluster_name.unwrap_or_default()
+        )];
         let conditions = status.conditions.iter();
-        lines.extend(conditions.map(|it| format!("{} {} {}: {}", it.type_, it.status, it.reason, it.message)));
+        lines.extend(
+            conditions
+                .map(|it| format!("{} {} {}: {}", it.type_, it.status, it.reason, it.message)),
+        );
         let checks = status.admission_checks.iter();
         lines.extend(checks.map(|it| format!("check {} {:?}: {}", it.name, it.state, it.message)));
         lines.extend(status.requeue_state.iter().map(|it| format!("{it:?}")));

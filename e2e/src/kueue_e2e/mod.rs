@@ -21,7 +21,8 @@ use self::report::Report;
 pub use self::system::{install, start};
 
 /// The suites that need no operators of other projects.
-const DEFAULT: [&str; 5] = ["single-baseline", "mk-baseline", "single-sequential", "mk-sequential", "tas-baseline"];
+const DEFAULT: [&str; 5] =
+    ["single-baseline", "mk-baseline", "single-sequential", "mk-sequential", "tas-baseline"];
 
 /// Runs the suites one after the other and prints a table.
 ///
@@ -46,7 +47,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         report.add(Outcome::read(suite, &out.join("results.json"))?);
         if let Some(path) = &args.json {
             let text = serde_json::to_string_pretty(&report.json())? + "\n";
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     println!("{report}");
@@ -69,12 +71,21 @@ fn harness(named: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs one suite; its results are in `out` afterwards.
-fn play(args: &Args, harness: &Path, programs: &Programs, suite: &str, out: &Path) -> anyhow::Result<()> {
+fn play(
+    args: &Args,
+    harness: &Path,
+    programs: &Programs,
+    suite: &str,
+    out: &Path,
+) -> anyhow::Result<()> {
     let _ = std::fs::remove_dir_all(out);
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     let system = match args.stock {
         true => "stock".to_owned(),
-        false => format!("exec:{}", std::env::current_exe().context("where is the running program?")?.display()),
+        false => format!(
+            "exec:{}",
+            std::env::current_exe().context("where is the running program?")?.display()
+        ),
     };
     eprintln!("==> {suite}, in {}", out.display());
     let mut command = Command::new(harness.join("run.py"));
@@ -85,7 +96,9 @@ fn play(args: &Args, harness: &Path, programs: &Programs, suite: &str, out: &Pat
     }
     command.envs(args.dispatcher.as_ref().map(|name| (system::DISPATCHER, name)));
     // It ends with 1 when a test failed, too; whether it ran is told by what it has written.
-    let status = command.status().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     if !out.join("results.json").is_file() {
         bail!("{suite} has no results ({status}); see {}", out.display());
     }

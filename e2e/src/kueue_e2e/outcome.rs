@@ -56,8 +56,10 @@ pub(super) struct Outcome {
 impl Outcome {
     /// What the harness has written.
     pub(super) fn read(suite: &str, path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let results: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let results: Value =
+            serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         Ok(Self::parse(suite, &results))
     }
 
@@ -129,7 +131,8 @@ impl Stock {
                 let names = suite[state.name()].as_array().into_iter().flatten();
                 names.map(move |name| (text(name), state)).collect::<Vec<_>>()
             };
-            let tests = [State::Passed, State::Failed, State::Skipped].into_iter().flat_map(of).collect();
+            let tests =
+                [State::Passed, State::Failed, State::Skipped].into_iter().flat_map(of).collect();
             StockSuite { name: text(&suite["suite"]), tests, note: text(&suite["note"]) }
         };
         Ok(Self {
@@ -154,8 +157,9 @@ pub(super) mod tests {
 
     /// A suite with tests of this name, state and reason.
     pub(in super::super) fn outcome(suite: &str, tests: &[(&str, &str, &str)]) -> Outcome {
-        let tests =
-            tests.iter().map(|(test, state, why)| json!({"test": test, "state": state, "seconds": 1.0, "why": why}));
+        let tests = tests.iter().map(
+            |(test, state, why)| json!({"test": test, "state": state, "seconds": 1.0, "why": why}),
+        );
         Outcome::parse(suite, &json!({"tests": tests.collect::<Vec<_>>()}))
     }
 
@@ -164,7 +168,10 @@ pub(super) mod tests {
         let stock = Stock::recorded().unwrap();
         let count = |suite: &str, state| stock.suite(suite).unwrap().count(state);
         assert_eq!(count("mk-baseline", State::Passed), 18);
-        assert_eq!((count("single-baseline", State::Passed), count("single-baseline", State::Skipped)), (59, 3));
+        assert_eq!(
+            (count("single-baseline", State::Passed), count("single-baseline", State::Skipped)),
+            (59, 3)
+        );
         assert_eq!(count("single-sequential", State::Failed), 1);
         assert!(stock.names().iter().all(|name| count(name, State::Passed) > 0));
         assert!(super::super::DEFAULT.iter().all(|name| stock.suite(name).is_some()));
@@ -172,7 +179,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_did_not_pass_and_was_run_has_failed() {
-        let outcome = outcome("s", &[("a", "passed", ""), ("b", "panicked", "x\n  y"), ("c", "pending", "")]);
+        let outcome =
+            outcome("s", &[("a", "passed", ""), ("b", "panicked", "x\n  y"), ("c", "pending", "")]);
         let states: Vec<State> = outcome.tests.iter().map(|test| test.state).collect();
         assert_eq!(states, [State::Passed, State::Failed, State::Skipped]);
         assert_eq!(outcome.tests[1].why, "x y");

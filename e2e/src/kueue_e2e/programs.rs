@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::{Part, Parts, paths};
 
 /// The parts of a cluster.
-const CONTROL_PLANE: [Part; 5] = [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kwok];
+const CONTROL_PLANE: [Part; 5] =
+    [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kwok];
 
 /// The operators of the extended suites, as `build-operators.sh` calls them. The harness leaves out the tests of those that
 /// are not there. Not kuberay: it has no test that could run.
@@ -37,11 +38,13 @@ impl Programs {
             let (built, link) = (parts.binary(part)?, dir.join(part.name()));
             if fs::read_link(&link).ok().as_ref() != Some(&built) {
                 let _ = fs::remove_file(&link);
-                symlink(&built, &link).with_context(|| format!("cannot link {}", link.display()))?;
+                symlink(&built, &link)
+                    .with_context(|| format!("cannot link {}", link.display()))?;
             }
         }
         let suite_missing = suites.iter().any(|suite| !dir.join(format!("e2e-{suite}")).is_file());
-        let others_missing = ["kueue", "kubectl-kueue"].iter().any(|name| !dir.join(name).is_file());
+        let others_missing =
+            ["kueue", "kubectl-kueue"].iter().any(|name| !dir.join(name).is_file());
         if suite_missing || others_missing {
             build(&harness.join("build.sh"), &dir, &[])?;
         }
@@ -75,7 +78,9 @@ fn operators(harness: &Path, dir: &Path) -> anyhow::Result<()> {
     for name in missing(dir) {
         let log = log(dir, name);
         let log = log.display();
-        eprintln!("    {name} could not be built, so its tests are not run; see {log}, and remove it to try again");
+        eprintln!(
+            "    {name} could not be built, so its tests are not run; see {log}, and remove it to try again"
+        );
     }
     Ok(())
 }

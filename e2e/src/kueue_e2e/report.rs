@@ -26,7 +26,8 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let suites = self.outcomes.iter().map(|outcome| outcome.json(self.stock.suite(&outcome.suite)));
+        let suites =
+            self.outcomes.iter().map(|outcome| outcome.json(self.stock.suite(&outcome.suite)));
         json!({
             "kueue": self.stock.kueue, "kubernetes": self.stock.kubernetes, "ours": env!("CARGO_PKG_VERSION"),
             "debugBuild": cfg!(debug_assertions), "suites": suites.collect::<Vec<_>>(),
@@ -34,11 +35,16 @@ impl<'a> Report<'a> {
     }
 
     fn table(&self) -> Table {
-        let title = format!("Kueue {}'s end-to-end suites on Kubernetes {}", self.stock.kueue, self.stock.kubernetes);
-        let columns = ["passed", "failed", "not run", "Kueue passes", "Kueue fails"].map(str::to_owned);
+        let title = format!(
+            "Kueue {}'s end-to-end suites on Kubernetes {}",
+            self.stock.kueue, self.stock.kubernetes
+        );
+        let columns =
+            ["passed", "failed", "not run", "Kueue passes", "Kueue fails"].map(str::to_owned);
         let mut table = Table::new(title, columns);
         for outcome in &self.outcomes {
-            let stock = |state| self.stock.suite(&outcome.suite).map_or(0, |suite| suite.count(state));
+            let stock =
+                |state| self.stock.suite(&outcome.suite).map_or(0, |suite| suite.count(state));
             let counts = [
                 outcome.count(State::Passed),
                 outcome.count(State::Failed),
@@ -57,16 +63,25 @@ impl fmt::Display for Report<'_> {
         write!(f, "{}", self.table())?;
         for outcome in &self.outcomes {
             let stock = self.stock.suite(&outcome.suite);
-            let passes = |test: &&Test| stock.and_then(|stock| stock.state(&test.name)) == Some(State::Passed);
+            let passes = |test: &&Test| {
+                stock.and_then(|stock| stock.state(&test.name)) == Some(State::Passed)
+            };
             for test in outcome.tests.iter().filter(|test| test.state == State::Failed) {
                 let beside = if passes(&test) { "" } else { " (nor does Kueue)" };
                 writeln!(f, "\n{}: {}{beside}\n    {}", outcome.suite, test.name, reason(test))?;
             }
-            let left_out = outcome.tests.iter().filter(|test| test.state == State::Skipped).filter(passes).count();
+            let left_out = outcome
+                .tests
+                .iter()
+                .filter(|test| test.state == State::Skipped)
+                .filter(passes)
+                .count();
             if left_out > 0 {
                 writeln!(f, "\n{}: not run, but passed by Kueue: {left_out}", outcome.suite)?;
             }
-            if let Some(note) = stock.map(|stock| stock.note.as_str()).filter(|note| !note.is_empty()) {
+            if let Some(note) =
+                stock.map(|stock| stock.note.as_str()).filter(|note| !note.is_empty())
+            {
                 writeln!(f, "\n{}: what Kueue does not pass: {note}", outcome.suite)?;
             }
         }
@@ -90,9 +105,15 @@ mod tests {
 
     fn report(stock: &Stock) -> Report<'_> {
         let mut report = Report::new(stock);
-        report.add(outcome("single-baseline", &[(PASSED, "failed", &"no ".repeat(100)), ("new", "failed", "unknown")]));
+        report.add(outcome(
+            "single-baseline",
+            &[(PASSED, "failed", &"no ".repeat(100)), ("new", "failed", "unknown")],
+        ));
         let left_out = "MultiKueue TAS with asymmetric quotas Should admit a TAS Job with required hostname topology";
-        report.add(outcome("mk-baseline", &[("a", "passed", ""), ("b", "skipped", ""), (left_out, "skipped", "")]));
+        report.add(outcome(
+            "mk-baseline",
+            &[("a", "passed", ""), ("b", "skipped", ""), (left_out, "skipped", "")],
+        ));
         report
     }
 

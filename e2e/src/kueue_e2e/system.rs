@@ -42,7 +42,8 @@ pub fn install() -> anyhow::Result<()> {
     if let (Mode::Hub, Ok(dispatcher)) = (mode, std::env::var(DISPATCHER)) {
         dispatch_by(&mut kueue, &dispatcher)?;
     }
-    let mut first = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})];
+    let mut first =
+        vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})];
     first.extend(documents(&paths::root().join("deploy/crds"), |_| true)?);
     kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&first))?;
     kubectl(&["wait", "--for=condition=Established", "crd", "--all", ESTABLISHED], None)?;
@@ -97,25 +98,30 @@ impl Mode {
 }
 
 fn variable(name: &str) -> anyhow::Result<String> {
-    std::env::var(name).with_context(|| format!("{name} is not set: the harness of Kueue's suites sets it"))
+    std::env::var(name)
+        .with_context(|| format!("{name} is not set: the harness of Kueue's suites sets it"))
 }
 
 fn manifests(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let list: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
 /// All objects of the directory's YAML files whose stem is wanted.
 fn documents(dir: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Value>> {
-    let entries = std::fs::read_dir(dir).with_context(|| format!("no manifests at {}", dir.display()))?;
-    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>()?;
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("no manifests at {}", dir.display()))?;
+    let mut files =
+        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>()?;
     files.retain(|file| file.file_stem().and_then(OsStr::to_str).is_some_and(&wanted));
     files.sort();
     let mut all = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file)?;
-        let some: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())?;
+        let some: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())?;
         all.extend(some.into_iter().filter(|object| !object.is_null()));
     }
     Ok(all)
@@ -170,10 +176,13 @@ fn move_to(named: &mut Value, namespace: &str) {
 
 /// Names the dispatcher in the configuration, if that names none.
 fn dispatch_by(kueue: &mut [Value], dispatcher: &str) -> anyhow::Result<()> {
-    for object in
-        kueue.iter_mut().filter(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == CONFIG)
+    for object in kueue
+        .iter_mut()
+        .filter(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == CONFIG)
     {
-        let text = object["data"][CONFIG_FILE].as_str().with_context(|| format!("{CONFIG} has no {CONFIG_FILE}"))?;
+        let text = object["data"][CONFIG_FILE]
+            .as_str()
+            .with_context(|| format!("{CONFIG} has no {CONFIG_FILE}"))?;
         let mut config: Value = serde_saphyr::from_str(text).context(CONFIG_FILE)?;
         if config["multiKueue"]["dispatcherName"].is_null() {
             config["multiKueue"]["dispatcherName"] = dispatcher.into();
@@ -195,8 +204,11 @@ fn leads_to_program(object: &Value) -> bool {
 
 /// The Deployment: labels and replicas as Kueue's, so that its Services find the pods.
 fn deployment(kueue: &[Value], mode: Mode, namespace: &str) -> anyhow::Result<Value> {
-    let theirs = kueue.iter().find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == DEPLOYMENT);
-    let theirs = theirs.with_context(|| format!("Kueue's manifests have no Deployment {DEPLOYMENT}"))?;
+    let theirs = kueue
+        .iter()
+        .find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == DEPLOYMENT);
+    let theirs =
+        theirs.with_context(|| format!("Kueue's manifests have no Deployment {DEPLOYMENT}"))?;
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": "health"}});
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let file = format!("/etc/switchyard/{CONFIG_FILE}");
@@ -237,7 +249,10 @@ fn deployment(kueue: &[Value], mode: Mode, namespace: &str) -> anyhow::Result<Va
 /// Runs kubectl, with objects on its input where there are any.
 fn kubectl(args: &[&str], objects: Option<&[Value]>) -> anyhow::Result<()> {
     let mut command = Command::new("kubectl");
-    command.args(args).stdin(if objects.is_some() { Stdio::piped() } else { Stdio::null() }).stdout(Stdio::null());
+    command
+        .args(args)
+        .stdin(if objects.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::null());
     let mut child = command.spawn().context("cannot start kubectl")?;
     if let (Some(objects), Some(mut input)) = (objects, child.stdin.take()) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -273,17 +288,27 @@ mod tests {
 
     #[test]
     fn of_kueues_manifests_its_program_and_its_rights_are_left_out() {
-        let taken = kueue().into_iter().filter(leads_to_program).map(|object| object["metadata"]["name"].clone());
-        assert_eq!(taken.collect::<Vec<_>>(), [WEBHOOK_SERVICE, CONFIG, "v1beta2.visibility.kueue.x-k8s.io"]);
+        let taken = kueue()
+            .into_iter()
+            .filter(leads_to_program)
+            .map(|object| object["metadata"]["name"].clone());
+        assert_eq!(
+            taken.collect::<Vec<_>>(),
+            [WEBHOOK_SERVICE, CONFIG, "v1beta2.visibility.kueue.x-k8s.io"]
+        );
     }
 
     #[test]
     fn a_dispatcher_is_named_where_the_configuration_names_none() {
-        for (written, named) in [("kind: Configuration", "ours"), ("multiKueue: {dispatcherName: theirs}", "theirs")] {
-            let mut kueue =
-                [json!({"kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": {CONFIG_FILE: written}})];
+        for (written, named) in
+            [("kind: Configuration", "ours"), ("multiKueue: {dispatcherName: theirs}", "theirs")]
+        {
+            let mut kueue = [
+                json!({"kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": {CONFIG_FILE: written}}),
+            ];
             dispatch_by(&mut kueue, "ours").unwrap();
-            let config: Value = serde_saphyr::from_str(kueue[0]["data"][CONFIG_FILE].as_str().unwrap()).unwrap();
+            let config: Value =
+                serde_saphyr::from_str(kueue[0]["data"][CONFIG_FILE].as_str().unwrap()).unwrap();
             assert_eq!(config["multiKueue"]["dispatcherName"], named);
         }
     }
@@ -306,10 +331,16 @@ mod tests {
     fn our_roles_follow_the_namespace() {
         for mode in [Mode::Single, Mode::Hub] {
             let text = serde_json::to_string(&roles(mode, "kueue-system").unwrap()).unwrap();
-            assert!(text.contains("\"namespace\":\"kueue-system\"") && text.contains(WEBHOOKS), "{text}");
+            assert!(
+                text.contains("\"namespace\":\"kueue-system\"") && text.contains(WEBHOOKS),
+                "{text}"
+            );
             assert!(!text.contains(OURS), "{text}");
             let ours = format!("\"kind\":\"ServiceAccount\",\"name\":\"{}\"", mode.account());
-            assert!(text.contains(&ours.replace(mode.account(), ACCOUNT)) && !text.contains(&ours), "{text}");
+            assert!(
+                text.contains(&ours.replace(mode.account(), ACCOUNT)) && !text.contains(&ours),
+                "{text}"
+            );
         }
     }
 }

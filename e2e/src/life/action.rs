@@ -199,10 +199,13 @@ impl fmt::Display for Action {
             Self::ChangeQueue { name, kind, queue } => write!(f, "{kind:?} {name} to {queue}"),
             Self::ChangePriority { name, kind, class } => write!(f, "{kind:?} {name} to {class}"),
             Self::EndPod { name, end, .. } => write!(f, "of {name}: {end:?}"),
-            Self::StopQueue { cluster, queue, policy } | Self::StopLocalQueue { cluster, queue, policy } => {
+            Self::StopQueue { cluster, queue, policy }
+            | Self::StopLocalQueue { cluster, queue, policy } => {
                 write!(f, "{queue} on {cluster}: {policy:?}")
             }
-            Self::SetQuota { cluster, queue, cpu } => write!(f, "of {queue} on {cluster}: {cpu} cpu"),
+            Self::SetQuota { cluster, queue, cpu } => {
+                write!(f, "of {queue} on {cluster}: {cpu} cpu")
+            }
             Self::LeadQueue { to } => write!(f, "d to {to}"),
             Self::Schedule { cluster, how } => write!(f, "{cluster}: {how:?}"),
             Self::Restart { program, away } => write!(f, "{program} after {away:?}"),

@@ -14,11 +14,16 @@ use super::log::Log;
 use crate::Cluster;
 use crate::fleet::Fleet;
 
-const KINDS: [(&str, &str); 3] = [("kueue.x-k8s.io/v1beta2", "Workload"), ("batch/v1", "Job"), ("v1", "Pod")];
+const KINDS: [(&str, &str); 3] =
+    [("kueue.x-k8s.io/v1beta2", "Workload"), ("batch/v1", "Job"), ("v1", "Pod")];
 
 /// Writes all changes of jobs, pods and Workloads, without end.
 pub(crate) async fn follow(fleet: &Fleet, log: &Log) -> Infallible {
-    let all = fleet.environment().clusters().iter().flat_map(|cluster| KINDS.map(|kind| watch(cluster, kind, log)));
+    let all = fleet
+        .environment()
+        .clusters()
+        .iter()
+        .flat_map(|cluster| KINDS.map(|kind| watch(cluster, kind, log)));
     let never = std::future::pending::<Infallible>();
     join(join_all(all), never).await.1
 }
@@ -47,7 +52,8 @@ async fn watch(cluster: &Cluster, (version, kind): (&str, &str), log: &Log) {
 fn describe(kind: &str, object: &DynamicObject) -> String {
     let (meta, data) = (&object.metadata, &object.data);
     let uid: String = object.uid().unwrap_or_default().chars().take(8).collect();
-    let mut text = format!("{} {uid} v{}", object.name_any(), object.resource_version().unwrap_or_default());
+    let mut text =
+        format!("{} {uid} v{}", object.name_any(), object.resource_version().unwrap_or_default());
     if meta.deletion_timestamp.is_some() {
         text += &format!(" DELETING {:?}", object.finalizers());
     }
@@ -69,12 +75,16 @@ fn describe(kind: &str, object: &DynamicObject) -> String {
     }
     if kind == "Workload" || kind == "Job" {
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        let held = conditions.iter().filter(|it| it["status"] == "True" || it["type"] == "Admitted");
+        let held =
+            conditions.iter().filter(|it| it["status"] == "True" || it["type"] == "Admitted");
         text += &held
-            .map(|it| format!(" {}={}:{}", word(&it["type"]), word(&it["status"]), word(&it["reason"])))
+            .map(|it| {
+                format!(" {}={}:{}", word(&it["type"]), word(&it["status"]), word(&it["reason"]))
+            })
             .collect::<String>();
         let checks = status["admissionChecks"].as_array().cloned().unwrap_or_default();
-        text += &checks.iter().map(|it| format!(" check={}", word(&it["state"]))).collect::<String>();
+        text +=
+            &checks.iter().map(|it| format!(" check={}", word(&it["state"]))).collect::<String>();
     }
     text
 }

@@ -32,8 +32,11 @@ const MADE: [(&str, &str); 5] = [
     ("v1", "Pod"),
 ];
 /// The kinds that controllers create for those.
-const COMES: [(&str, &str); 3] =
-    [("apps/v1", "ReplicaSet"), ("apps/v1", "ControllerRevision"), ("kueue.x-k8s.io/v1beta2", "Workload")];
+const COMES: [(&str, &str); 3] = [
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "ControllerRevision"),
+    ("kueue.x-k8s.io/v1beta2", "Workload"),
+];
 /// The objects before the first job and after the last.
 const STAYS: [(&str, &str); 9] = [
     ("kueue.x-k8s.io/v1beta2", "ClusterQueue"),
@@ -50,10 +53,17 @@ const STAYS: [(&str, &str); 9] = [
 const AGENTS_LEASE: &str = "switchyard-agent-hub";
 
 /// All objects of a kind in all namespaces.
-async fn list(cluster: &Cluster, (version, kind): (&str, &str)) -> anyhow::Result<Vec<DynamicObject>> {
+async fn list(
+    cluster: &Cluster,
+    (version, kind): (&str, &str),
+) -> anyhow::Result<Vec<DynamicObject>> {
     let (resource, _) = cluster.kind(version, kind).await?;
     let all: Api<DynamicObject> = Api::all_with(cluster.admin.clone(), &resource);
-    Ok(all.list(&ListParams::default()).await.with_context(|| format!("{kind}s of {}", cluster.name()))?.items)
+    Ok(all
+        .list(&ListParams::default())
+        .await
+        .with_context(|| format!("{kind}s of {}", cluster.name()))?
+        .items)
 }
 
 /// The objects that stay on a cluster, by name, with finalizers and annotations.
@@ -64,13 +74,19 @@ pub(crate) async fn inventory(fleet: &Fleet) -> anyhow::Result<Inventory> {
     let mut all = Inventory::new();
     for cluster in fleet.environment().clusters() {
         for kind in STAYS {
-            for object in list(cluster, kind).await?.into_iter().filter(|it| it.name_any() != AGENTS_LEASE) {
+            for object in
+                list(cluster, kind).await?.into_iter().filter(|it| it.name_any() != AGENTS_LEASE)
+            {
                 let namespace = object.namespace().unwrap_or_default();
-                let key = format!("{} {namespace}/{} on {}", kind.1, object.name_any(), cluster.name());
+                let key =
+                    format!("{} {namespace}/{} on {}", kind.1, object.name_any(), cluster.name());
                 // Leases and Secrets keep what programs remember.
                 let mut annotations = object.annotations().clone();
                 annotations.retain(|_, _| !matches!(kind.1, "Lease" | "Secret" | "ConfigMap"));
-                all.insert(key, format!("finalizers {:?}, annotations {annotations:?}", object.finalizers()));
+                all.insert(
+                    key,
+                    format!("finalizers {:?}, annotations {annotations:?}", object.finalizers()),
+                );
             }
         }
     }
@@ -94,7 +110,13 @@ pub(crate) async fn all_end(fleet: &Fleet) -> anyhow::Result<()> {
         let mut waiting = String::new();
         for kind in [MADE[3], MADE[4]] {
             for object in list(hub, kind).await?.iter().filter(|object| !has_ended(object)) {
-                let _ = write!(waiting, "\n  {} {}: {}", kind.1, object.name_any(), object.data["status"]);
+                let _ = write!(
+                    waiting,
+                    "\n  {} {}: {}",
+                    kind.1,
+                    object.name_any(),
+                    object.data["status"]
+                );
             }
         }
         ensure!(waiting.is_empty(), "{waiting}{}", workloads(hub).await?);
@@ -107,12 +129,16 @@ pub(crate) async fn all_end(fleet: &Fleet) -> anyhow::Result<()> {
 async fn workloads(cluster: &Cluster) -> anyhow::Result<String> {
     let mut text = String::new();
     for workload in list(cluster, COMES[2]).await? {
-        let conditions = workload.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let says = |it: &Value| format!("{} {} {}: {}", it["type"], it["status"], it["reason"], it["message"]);
+        let conditions =
+            workload.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let says = |it: &Value| {
+            format!("{} {} {}: {}", it["type"], it["status"], it["reason"], it["message"])
+        };
         if !conditions.iter().any(|it| it["type"] == "Finished" && it["status"] == "True") {
             let says: Vec<String> = conditions.iter().map(says).collect();
             let on = &workload.data["status"]["clusterName"];
-            let _ = write!(text, "\n  Workload {} on {on}: {}", workload.name_any(), says.join("; "));
+            let _ =
+                write!(text, "\n  Workload {} on {on}: {}", workload.name_any(), says.join("; "));
         }
     }
     Ok(text)
@@ -125,7 +151,9 @@ fn ends(kind: &str, object: &DynamicObject) -> bool {
     }
     let annotations = match kind {
         "Pod" => object.annotations().get(RUN_FOR).cloned(),
-        "Job" => object.data["spec"]["template"]["metadata"]["annotations"][RUN_FOR].as_str().map(str::to_owned),
+        "Job" => object.data["spec"]["template"]["metadata"]["annotations"][RUN_FOR]
+            .as_str()
+            .map(str::to_owned),
         _ => return false,
     };
     annotations.as_deref() != Some("forever")
@@ -147,7 +175,8 @@ async fn is_incomplete(hub: &Cluster, pod: &DynamicObject) -> anyhow::Result<boo
 fn has_ended(object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let over = |it: &Value| (it["type"] == "Complete" || it["type"] == "Failed") && it["status"] == "True";
+    let over =
+        |it: &Value| (it["type"] == "Complete" || it["type"] == "Failed") && it["status"] == "True";
     matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) || conditions.iter().any(over)
 }
 
@@ -173,7 +202,11 @@ async fn delete(
 pub(crate) async fn none_left(fleet: &Fleet) -> anyhow::Result<()> {
     for kind in MADE {
         for (index, object) in list(fleet.hub(), kind).await?.into_iter().enumerate() {
-            let params = if index % 2 == 0 { DeleteParams::background() } else { DeleteParams::foreground() };
+            let params = if index % 2 == 0 {
+                DeleteParams::background()
+            } else {
+                DeleteParams::foreground()
+            };
             delete(fleet.hub(), kind, &object, params).await?;
         }
     }
@@ -183,7 +216,12 @@ pub(crate) async fn none_left(fleet: &Fleet) -> anyhow::Result<()> {
             for kind in MADE.into_iter().chain(COMES) {
                 for object in list(cluster, kind).await? {
                     let (name, finalizers) = (object.name_any(), object.finalizers());
-                    let _ = write!(left, "\n  {} {name} on {}, finalizers {finalizers:?}", kind.1, cluster.name());
+                    let _ = write!(
+                        left,
+                        "\n  {} {name} on {}, finalizers {finalizers:?}",
+                        kind.1,
+                        cluster.name()
+                    );
                 }
             }
         }
@@ -202,7 +240,13 @@ pub(crate) async fn nothing_used(fleet: &Fleet) -> anyhow::Result<()> {
                 for object in list(cluster, *kind).await? {
                     let status = &object.data["status"];
                     if !is_zero(status) {
-                        let _ = write!(used, "\n  {} {} on {}: {status}", kind.1, object.name_any(), cluster.name());
+                        let _ = write!(
+                            used,
+                            "\n  {} {} on {}: {status}",
+                            kind.1,
+                            object.name_any(),
+                            cluster.name()
+                        );
                     }
                 }
             }
@@ -218,7 +262,9 @@ fn is_zero(status: &Value) -> bool {
     match status {
         Value::Object(fields) => fields.iter().all(|(name, value)| match name.as_str() {
             "total" | "borrowed" => value == "0",
-            "pendingWorkloads" | "reservingWorkloads" | "admittedWorkloads" | "weightedShare" => value == 0,
+            "pendingWorkloads" | "reservingWorkloads" | "admittedWorkloads" | "weightedShare" => {
+                value == 0
+            }
             _ => is_zero(value),
         }),
         Value::Array(items) => items.iter().all(is_zero),
@@ -228,8 +274,12 @@ fn is_zero(status: &Value) -> bool {
 
 /// The differences between two inventories.
 pub(crate) fn difference(before: &Inventory, after: &Inventory) -> Vec<String> {
-    let new = after.iter().filter(|(key, _)| !before.contains_key(*key)).map(|(key, _)| format!("{key} is left"));
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| format!("{key} is gone"));
+    let new = after
+        .iter()
+        .filter(|(key, _)| !before.contains_key(*key))
+        .map(|(key, _)| format!("{key} is left"));
+    let gone =
+        before.keys().filter(|key| !after.contains_key(*key)).map(|key| format!("{key} is gone"));
     let other = before.iter().filter_map(|(key, was)| {
         let is = after.get(key)?;
         (is != was).then(|| format!("{key} had {was}, has {is}"))
@@ -250,7 +300,8 @@ pub(crate) async fn queues_go(fleet: &Fleet) -> anyhow::Result<()> {
     eventually(SOON, "all queues to be gone", async || {
         for cluster in fleet.environment().clusters() {
             for kind in kinds {
-                let left: Vec<String> = list(cluster, kind).await?.iter().map(kube::ResourceExt::name_any).collect();
+                let left: Vec<String> =
+                    list(cluster, kind).await?.iter().map(kube::ResourceExt::name_any).collect();
                 ensure!(left.is_empty(), "{left:?} on {}", cluster.name());
             }
         }
@@ -267,11 +318,13 @@ pub(crate) async fn keep(fleet: &Fleet, log: &Log, name: &str) {
             if cluster.name() != HUB && kind.1 == "CronJob" {
                 continue;
             }
-            all.extend(list(cluster, kind).await.unwrap_or_default().into_iter().filter_map(|object| {
-                let mut object = serde_json::to_value(object).ok()?;
-                object["metadata"].as_object_mut()?.remove("managedFields");
-                Some(object)
-            }));
+            all.extend(list(cluster, kind).await.unwrap_or_default().into_iter().filter_map(
+                |object| {
+                    let mut object = serde_json::to_value(object).ok()?;
+                    object["metadata"].as_object_mut()?.remove("managedFields");
+                    Some(object)
+                },
+            ));
         }
         let path = log.path().with_file_name(format!("{name}-{}.json", cluster.name()));
         let text = serde_json::to_string_pretty(&all).unwrap_or_default();
@@ -290,8 +343,7 @@ mod tests {
 
     #[test]
     fn a_status_is_zero_without_usage_and_workloads() {
-        let flavor =
-            |total: &str| json!([{"name": "f", "resources": [{"name": "cpu", "total": total, "borrowed": "0"}]}]);
+        let flavor = |total: &str| json!([{"name": "f", "resources": [{"name": "cpu", "total": total, "borrowed": "0"}]}]);
         for (what, status, zero) in [
             ("none", json!(null), true),
             (

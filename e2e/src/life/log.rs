@@ -18,7 +18,8 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn create(path: PathBuf) -> anyhow::Result<Self> {
-        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let file =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { begun: Instant::now(), path, file: Mutex::new(file) })
     }
 

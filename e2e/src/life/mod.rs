@@ -43,7 +43,8 @@ const AT_ONCE: usize = 8;
 /// # Errors
 /// Faults: findings of the auditor, jobs that do not end, objects that are left.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let fresh = || u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default() % 1_000_003;
+    let fresh =
+        || u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default() % 1_000_003;
     let seed = args.seed.unwrap_or_else(fresh);
     println!("again: cargo xtask life --seed {seed} --minutes {}", args.minutes);
     let fleet = world::start().await?;
@@ -65,7 +66,12 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     println!("{}", table(&counts));
     let seen = life.watch.seen();
     let faults: Vec<String> = seen.lasting.iter().cloned().chain(faults).collect();
-    println!("seed {seed}, {} looks, {} findings that passed, {} faults", seen.looks, seen.passing, faults.len());
+    println!(
+        "seed {seed}, {} looks, {} findings that passed, {} faults",
+        seen.looks,
+        seen.passing,
+        faults.len()
+    );
     if faults.is_empty() {
         return Ok(());
     }
@@ -87,7 +93,9 @@ impl Life {
     async fn live(&self, seed: u64, lasts: Duration) -> anyhow::Result<Counts> {
         let begun = Instant::now();
         let (mut under_way, mut counts, mut minute) = (FuturesUnordered::new(), Counts::new(), 1);
-        for (Step { at, action }, number) in Plan::new(seed).take_while(|step| step.at < lasts).zip(1_u32..) {
+        for (Step { at, action }, number) in
+            Plan::new(seed).take_while(|step| step.at < lasts).zip(1_u32..)
+        {
             let time = sleep_until(begun + at);
             tokio::pin!(time);
             loop {
@@ -119,7 +127,8 @@ impl Life {
 
     /// Does an action, and says so in the log before and after.
     async fn play(&self, number: u32, action: &Action) -> Outcome {
-        let quota = if let Action::SetQuota { cluster, .. } = action { Some(*cluster) } else { None };
+        let quota =
+            if let Action::SetQuota { cluster, .. } = action { Some(*cluster) } else { None };
         if let Some(cluster) = quota {
             self.watch.lowered(cluster);
         }
@@ -143,7 +152,9 @@ impl Life {
         let (fleet, log) = (&self.fleet, &self.log);
         let mut faults = Vec::new();
         let mut judge = |what: &str, result: anyhow::Result<()>| {
-            let text = result.as_ref().map_or_else(|error| format!("{what}: {error:#}"), |()| format!("{what}: yes"));
+            let text = result
+                .as_ref()
+                .map_or_else(|error| format!("{what}: {error:#}"), |()| format!("{what}: yes"));
             log.tell(&text);
             faults.extend(result.err().map(|_| text));
         };
@@ -165,7 +176,8 @@ impl Life {
         judge("nothing is used", empty::nothing_used(fleet).await);
         let after = empty::inventory(fleet).await;
         let differs = after.map(|after| empty::difference(before, &after));
-        let same = differs.and_then(|all| if all.is_empty() { Ok(()) } else { Err(anyhow!(all.join("; "))) });
+        let same = differs
+            .and_then(|all| if all.is_empty() { Ok(()) } else { Err(anyhow!(all.join("; "))) });
         judge("all else is as before", same);
         judge("queues can be deleted", empty::queues_go(fleet).await);
         faults

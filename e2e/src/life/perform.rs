@@ -55,13 +55,30 @@ async fn attempt(fleet: &Fleet, action: &Action) -> anyhow::Result<Option<String
         Action::Delete { name, kind, how } => delete(hub, name, *kind, *how).await,
         Action::Resize { name, kind, size } => resize(hub, name, *kind, *size).await,
         Action::Move { name, pick, to } => {
-            let Some(workload) = one(workloads_of(hub, name).await?, *pick) else { return Ok(None) };
-            command(hub, &["move", &format!("Workload/{}", workload.name_any()), "--to", to, "-n", NAMESPACE]).await
+            let Some(workload) = one(workloads_of(hub, name).await?, *pick) else {
+                return Ok(None);
+            };
+            command(
+                hub,
+                &[
+                    "move",
+                    &format!("Workload/{}", workload.name_any()),
+                    "--to",
+                    to,
+                    "-n",
+                    NAMESPACE,
+                ],
+            )
+            .await
         }
-        Action::Deactivate { name, pick } => activate(hub, one(workloads_of(hub, name).await?, *pick), false).await,
+        Action::Deactivate { name, pick } => {
+            activate(hub, one(workloads_of(hub, name).await?, *pick), false).await
+        }
         Action::Activate { name } => activate(hub, inactive(hub, name).await?, true).await,
         Action::DeleteWorkload { name, pick } => {
-            let Some(workload) = one(workloads_of(hub, name).await?, *pick) else { return Ok(None) };
+            let Some(workload) = one(workloads_of(hub, name).await?, *pick) else {
+                return Ok(None);
+            };
             workloads(hub).delete(&workload.name_any(), &DeleteParams::default()).await?;
             Ok(Some(workload.name_any()))
         }
@@ -69,14 +86,20 @@ async fn attempt(fleet: &Fleet, action: &Action) -> anyhow::Result<Option<String
             let workload = one(workloads_of(hub, name).await?, *pick);
             let on = workload.as_ref().and_then(|it| it.status.as_ref()?.cluster_name.clone());
             let (Some(workload), Some(on)) = (workload, on) else { return Ok(None) };
-            Ok(activate(fleet.worker(&on), [workload], false).await?.map(|done| format!("{done} on {on}")))
+            Ok(activate(fleet.worker(&on), [workload], false)
+                .await?
+                .map(|done| format!("{done} on {on}")))
         }
         Action::Suspend { name, kind } if kind.is_job() => {
             patch(hub, *kind, name, &json!({"spec": {"suspend": true}})).await
         }
         Action::Suspend { .. } => Ok(None),
-        Action::ChangeQueue { name, kind, queue } => label(hub, *kind, name, names::QUEUE_NAME, queue).await,
-        Action::ChangePriority { name, kind, class } => label(hub, *kind, name, names::PRIORITY_CLASS, class).await,
+        Action::ChangeQueue { name, kind, queue } => {
+            label(hub, *kind, name, names::QUEUE_NAME, queue).await
+        }
+        Action::ChangePriority { name, kind, class } => {
+            label(hub, *kind, name, names::PRIORITY_CLASS, class).await
+        }
         Action::EndPod { name, pick, end } => end_pod(fleet, name, *pick, *end).await,
         Action::StopQueue { cluster, queue, policy } => {
             let queues: Api<ClusterQueue> = Api::all(fleet.worker(cluster).admin.clone());
@@ -84,14 +107,21 @@ async fn attempt(fleet: &Fleet, action: &Action) -> anyhow::Result<Option<String
             done()
         }
         Action::StopLocalQueue { cluster, queue, policy } => {
-            let queues: Api<LocalQueue> = Api::namespaced(fleet.worker(cluster).admin.clone(), NAMESPACE);
+            let queues: Api<LocalQueue> =
+                Api::namespaced(fleet.worker(cluster).admin.clone(), NAMESPACE);
             queues.patch(queue, &PatchParams::default(), &stop(*policy)).await?;
             done()
         }
-        Action::SetQuota { cluster, queue, cpu } => set_quota(fleet.worker(cluster), queue, *cpu).await,
+        Action::SetQuota { cluster, queue, cpu } => {
+            set_quota(fleet.worker(cluster), queue, *cpu).await
+        }
         Action::LeadQueue { to } => {
             let queues: Api<LocalQueue> = Api::namespaced(hub.admin.clone(), NAMESPACE);
-            if queues.get_opt("d").await?.is_some_and(|queue| queue.spec.cluster_queue.as_deref() == Some(*to)) {
+            if queues
+                .get_opt("d")
+                .await?
+                .is_some_and(|queue| queue.spec.cluster_queue.as_deref() == Some(*to))
+            {
                 return Ok(None);
             }
             gone(queues.delete("d", &DeleteParams::default()).await)?;
@@ -145,8 +175,10 @@ pub(crate) fn is_of(object: &str, name: &str) -> bool {
 async fn workloads_of(hub: &Cluster, name: &str) -> anyhow::Result<Vec<Workload>> {
     let mut all = workloads(hub).list(&ListParams::default()).await?.items;
     all.retain(|it| {
-        let conditions = it.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let of = is_of(&it.name_any(), name) || it.owner_references().iter().any(|owner| is_of(&owner.name, name));
+        let conditions =
+            it.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let of = is_of(&it.name_any(), name)
+            || it.owner_references().iter().any(|owner| is_of(&owner.name, name));
         of && !conditions::is_true(conditions, conditions::FINISHED)
     });
     Ok(all)
@@ -189,7 +221,8 @@ async fn create(hub: &Cluster, subject: &Subject) -> anyhow::Result<Option<Strin
 /// Creates an object as soon as nothing of its name is there any more.
 async fn create_until_taken(hub: &Cluster, object: &Value) -> anyhow::Result<()> {
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
-    let api = hub.dynamic(version.context("a version")?, kind.context("a kind")?, NAMESPACE).await?;
+    let api =
+        hub.dynamic(version.context("a version")?, kind.context("a kind")?, NAMESPACE).await?;
     let object = serde_json::from_value(object.clone())?;
     loop {
         match api.create(&PostParams::default(), &object).await {
@@ -201,7 +234,12 @@ async fn create_until_taken(hub: &Cluster, object: &Value) -> anyhow::Result<()>
     }
 }
 
-async fn recreate(hub: &Cluster, kind: Kind, how: Deletion, subject: &Subject) -> anyhow::Result<Option<String>> {
+async fn recreate(
+    hub: &Cluster,
+    kind: Kind,
+    how: Deletion,
+    subject: &Subject,
+) -> anyhow::Result<Option<String>> {
     let deleted = match delete(hub, subject.name, kind, how).await {
         Err(error) if is_gone(&error) => None,
         other => other?,
@@ -212,7 +250,12 @@ async fn recreate(hub: &Cluster, kind: Kind, how: Deletion, subject: &Subject) -
     Ok(Some(deleted.map_or_else(|| "there was none".to_owned(), |_| String::new())))
 }
 
-async fn delete(hub: &Cluster, name: &str, kind: Kind, how: Deletion) -> anyhow::Result<Option<String>> {
+async fn delete(
+    hub: &Cluster,
+    name: &str,
+    kind: Kind,
+    how: Deletion,
+) -> anyhow::Result<Option<String>> {
     let api = api(hub, kind).await?;
     let params = match how {
         Deletion::Background => DeleteParams::background(),
@@ -223,7 +266,8 @@ async fn delete(hub: &Cluster, name: &str, kind: Kind, how: Deletion) -> anyhow:
         return done();
     }
     let pods = api.list_metadata(&ListParams::default()).await?.items;
-    let members: Vec<String> = pods.iter().map(kube::ResourceExt::name_any).filter(|pod| is_of(pod, name)).collect();
+    let members: Vec<String> =
+        pods.iter().map(kube::ResourceExt::name_any).filter(|pod| is_of(pod, name)).collect();
     for pod in &members {
         gone(api.delete(pod, &params).await)?;
     }
@@ -232,12 +276,22 @@ async fn delete(hub: &Cluster, name: &str, kind: Kind, how: Deletion) -> anyhow:
     Ok((!members.is_empty()).then(String::new))
 }
 
-async fn patch(hub: &Cluster, kind: Kind, name: &str, patch: &Value) -> anyhow::Result<Option<String>> {
+async fn patch(
+    hub: &Cluster,
+    kind: Kind,
+    name: &str,
+    patch: &Value,
+) -> anyhow::Result<Option<String>> {
     api(hub, kind).await?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     done()
 }
 
-async fn resize(hub: &Cluster, name: &str, kind: Kind, size: u32) -> anyhow::Result<Option<String>> {
+async fn resize(
+    hub: &Cluster,
+    name: &str,
+    kind: Kind,
+    size: u32,
+) -> anyhow::Result<Option<String>> {
     let spec = match kind {
         Kind::IndexedJob => json!({"parallelism": size, "completions": size}),
         Kind::Job | Kind::PartialJob | Kind::ElasticJob => json!({"parallelism": size}),
@@ -248,28 +302,49 @@ async fn resize(hub: &Cluster, name: &str, kind: Kind, size: u32) -> anyhow::Res
     patch(hub, kind, name, &json!({ "spec": spec })).await
 }
 
-async fn label(hub: &Cluster, kind: Kind, name: &str, label: &str, value: &str) -> anyhow::Result<Option<String>> {
+async fn label(
+    hub: &Cluster,
+    kind: Kind,
+    name: &str,
+    label: &str,
+    value: &str,
+) -> anyhow::Result<Option<String>> {
     if kind == Kind::PodGroup {
         return Ok(None);
     }
     patch(hub, kind, name, &json!({"metadata": {"labels": {label: value}}})).await
 }
 
-async fn end_pod(fleet: &Fleet, name: &str, pick: usize, end: PodEnd) -> anyhow::Result<Option<String>> {
+async fn end_pod(
+    fleet: &Fleet,
+    name: &str,
+    pick: usize,
+    end: PodEnd,
+) -> anyhow::Result<Option<String>> {
     let mut found = Vec::new();
     for cluster in WORKERS.map(|name| fleet.worker(name)) {
         let api: Api<Pod> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
         let pods = api.list(&ListParams::default()).await?.items;
-        let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-        found
-            .extend(pods.into_iter().filter(|pod| is_of(&pod.name_any(), name) && runs(pod)).map(|pod| (cluster, pod)));
+        let runs = |pod: &Pod| {
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+        };
+        found.extend(
+            pods.into_iter()
+                .filter(|pod| is_of(&pod.name_any(), name) && runs(pod))
+                .map(|pod| (cluster, pod)),
+        );
     }
     let Some((cluster, pod)) = one(found, pick) else { return Ok(None) };
-    let (api, name): (Api<Pod>, String) = (Api::namespaced(cluster.admin.clone(), NAMESPACE), pod.name_any());
+    let (api, name): (Api<Pod>, String) =
+        (Api::namespaced(cluster.admin.clone(), NAMESPACE), pod.name_any());
     match end {
         PodEnd::Deleted => drop(api.delete(&name, &DeleteParams::default()).await?),
-        PodEnd::Failed => drop(api.patch_status(&name, &PatchParams::default(), &ended("Failed", 1)).await?),
-        PodEnd::Succeeded => drop(api.patch_status(&name, &PatchParams::default(), &ended("Succeeded", 0)).await?),
+        PodEnd::Failed => {
+            drop(api.patch_status(&name, &PatchParams::default(), &ended("Failed", 1)).await?)
+        }
+        PodEnd::Succeeded => {
+            drop(api.patch_status(&name, &PatchParams::default(), &ended("Succeeded", 0)).await?)
+        }
     }
     Ok(Some(format!("{name} on {}", cluster.name())))
 }
@@ -277,13 +352,16 @@ async fn end_pod(fleet: &Fleet, name: &str, pick: usize, end: PodEnd) -> anyhow:
 /// The status that a kubelet writes for a pod that has ended.
 fn ended(phase: &str, code: i32) -> Patch<Value> {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let terminated = json!({"exitCode": code, "reason": phase, "startedAt": now, "finishedAt": now});
+    let terminated =
+        json!({"exitCode": code, "reason": phase, "startedAt": now, "finishedAt": now});
     let container = json!({
         "name": "main", "image": "example.org/job:1", "imageID": "", "ready": false, "started": false, "restartCount": 0,
         "state": {"terminated": terminated},
     });
     let ready = json!({"type": "Ready", "status": "False", "reason": "PodCompleted", "lastTransitionTime": now});
-    Patch::Strategic(json!({"status": {"phase": phase, "containerStatuses": [container], "conditions": [ready]}}))
+    Patch::Strategic(
+        json!({"status": {"phase": phase, "containerStatuses": [container], "conditions": [ready]}}),
+    )
 }
 
 async fn set_quota(cluster: &Cluster, queue: &str, cpu: u32) -> anyhow::Result<Option<String>> {
@@ -299,7 +377,8 @@ async fn set_quota(cluster: &Cluster, queue: &str, cpu: u32) -> anyhow::Result<O
 /// `switchyard` with these arguments, on the hub.
 async fn command(hub: &Cluster, arguments: &[&str]) -> anyhow::Result<Option<String>> {
     let kubeconfig = hub.kubeconfig().display().to_string();
-    let all = ["switchyard", "--kubeconfig", &kubeconfig].into_iter().chain(arguments.iter().copied());
+    let all =
+        ["switchyard", "--kubeconfig", &kubeconfig].into_iter().chain(arguments.iter().copied());
     let mut out = Vec::new();
     switchyard::run(switchyard::Args::try_parse_from(all)?, &mut out).await?;
     Ok(Some(String::from_utf8_lossy(&out).trim().replace('\n', " ")))

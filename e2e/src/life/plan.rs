@@ -50,7 +50,12 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), now: Duration::ZERO, live: BTreeMap::new(), ends: VecDeque::new() }
+        Self {
+            random: Random::new(seed),
+            now: Duration::ZERO,
+            live: BTreeMap::new(),
+            ends: VecDeque::new(),
+        }
     }
 
     /// Has `action` come later.
@@ -89,8 +94,17 @@ impl Plan {
             size,
             millicpu: random.of(&[250, 500, 1000, 1000, 2000, 3000]).min(LARGEST / size),
             // A new one comes each minute, so each has to end.
-            runs: if kind == Kind::CronJob { Some(runs.unwrap_or(Duration::from_secs(20))) } else { runs },
-            stops: random.of(&[Duration::ZERO, Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)]),
+            runs: if kind == Kind::CronJob {
+                Some(runs.unwrap_or(Duration::from_secs(20)))
+            } else {
+                runs
+            },
+            stops: random.of(&[
+                Duration::ZERO,
+                Duration::ZERO,
+                Duration::from_secs(2),
+                Duration::from_secs(8),
+            ]),
             fails: random.percent(15) && !kind.serves(),
             backoff: random.between(0, 3),
             class: random.of(&CLASSES),
@@ -99,7 +113,8 @@ impl Plan {
     }
 
     fn create(&mut self) -> Action {
-        let free: Vec<&'static str> = NAMES.into_iter().filter(|name| !self.live.contains_key(name)).collect();
+        let free: Vec<&'static str> =
+            NAMES.into_iter().filter(|name| !self.live.contains_key(name)).collect();
         let name = self.random.of(&free);
         let subject = self.subject(name);
         self.live.insert(name, subject.clone());
@@ -108,7 +123,8 @@ impl Plan {
 
     /// One of the jobs, or the first name where there is none.
     fn any(&mut self) -> (&'static str, Kind) {
-        let all: Vec<(&'static str, Kind)> = self.live.iter().map(|(name, it)| (*name, it.kind)).collect();
+        let all: Vec<(&'static str, Kind)> =
+            self.live.iter().map(|(name, it)| (*name, it.kind)).collect();
         if all.is_empty() { (NAMES[0], Kind::Job) } else { self.random.of(&all) }
     }
 
@@ -137,7 +153,11 @@ impl Plan {
         match self.random.between(0, 99) {
             0..20 => {
                 let least = if kind.serves() { 0 } else { 1 };
-                Action::Resize { name, kind, size: self.random.between(least, (LARGEST / per_pod).min(5)) }
+                Action::Resize {
+                    name,
+                    kind,
+                    size: self.random.between(least, (LARGEST / per_pod).min(5)),
+                }
             }
             20..34 => Action::Move { name, pick, to: self.random.of(&WORKERS) },
             34..44 => {
@@ -170,7 +190,11 @@ impl Plan {
             25..40 => {
                 let queue = self.random.of(&QUEUES);
                 let policy = self.random.of(&[Policy::Hold, Policy::HoldAndDrain]);
-                self.end_after(4, 20, Action::StopLocalQueue { cluster, queue, policy: Policy::None });
+                self.end_after(
+                    4,
+                    20,
+                    Action::StopLocalQueue { cluster, queue, policy: Policy::None },
+                );
                 Action::StopLocalQueue { cluster, queue, policy }
             }
             40..70 => {
@@ -181,7 +205,8 @@ impl Plan {
             70..80 => Action::LeadQueue { to: self.random.of(&["a", "b"]) },
             _ => {
                 let cluster = self.random.of(&WORKERS);
-                let how = self.random.of(&[Scheduling::Cordon, Scheduling::Drain, Scheduling::Drain]);
+                let how =
+                    self.random.of(&[Scheduling::Cordon, Scheduling::Drain, Scheduling::Drain]);
                 self.end_after(6, 25, Action::Schedule { cluster, how: Scheduling::Uncordon });
                 Action::Schedule { cluster, how }
             }
@@ -218,7 +243,11 @@ pub(crate) fn restore() -> Vec<Action> {
             actions.push(Action::SetQuota { cluster, queue, cpu: quota(cluster, queue) });
             actions.push(Action::StopQueue { cluster, queue, policy: Policy::None });
         }
-        actions.extend(QUEUES.map(|queue| Action::StopLocalQueue { cluster, queue, policy: Policy::None }));
+        actions.extend(QUEUES.map(|queue| Action::StopLocalQueue {
+            cluster,
+            queue,
+            policy: Policy::None,
+        }));
     }
     actions.extend(WORKERS.map(|cluster| Action::Schedule { cluster, how: Scheduling::Uncordon }));
     actions.extend(NAMES.map(|name| Action::Activate { name }));
@@ -291,18 +320,26 @@ mod tests {
         let mut stopped: BTreeMap<String, Duration> = BTreeMap::new();
         for step in steps(5, 3000) {
             let (key, stops) = match step.action {
-                Action::StopQueue { cluster, queue, policy } => (format!("{cluster}/{queue}"), policy != Policy::None),
+                Action::StopQueue { cluster, queue, policy } => {
+                    (format!("{cluster}/{queue}"), policy != Policy::None)
+                }
                 Action::StopLocalQueue { cluster, queue, policy } => {
                     (format!("{cluster}/local/{queue}"), policy != Policy::None)
                 }
-                Action::Schedule { cluster, how } => (cluster.to_owned(), how != Scheduling::Uncordon),
+                Action::Schedule { cluster, how } => {
+                    (cluster.to_owned(), how != Scheduling::Uncordon)
+                }
                 _ => continue,
             };
             if stops {
                 stopped.insert(key, step.at);
             } else {
                 let since = stopped.remove(&key).unwrap_or(step.at);
-                assert!(step.at - since <= Duration::from_secs(30), "{key} stopped at {since:?} until {:?}", step.at);
+                assert!(
+                    step.at - since <= Duration::from_secs(30),
+                    "{key} stopped at {since:?} until {:?}",
+                    step.at
+                );
             }
         }
     }

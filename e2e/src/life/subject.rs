@@ -42,7 +42,9 @@ impl Kind {
     /// Its API version and kind.
     pub(crate) fn api(self) -> (&'static str, &'static str) {
         match self {
-            Self::Job | Self::IndexedJob | Self::PartialJob | Self::ElasticJob => ("batch/v1", "Job"),
+            Self::Job | Self::IndexedJob | Self::PartialJob | Self::ElasticJob => {
+                ("batch/v1", "Job")
+            }
             Self::CronJob => ("batch/v1", "CronJob"),
             Self::Pod | Self::PodGroup => ("v1", "Pod"),
             Self::StatefulSet => ("apps/v1", "StatefulSet"),
@@ -83,7 +85,10 @@ pub(crate) struct Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, kind, queue, size, millicpu, runs, stops, fails, class, .. } = self;
-        write!(f, "{kind:?} {name} in {queue}, {size} x {millicpu}m, {class}, stops in {stops:?}, ")?;
+        write!(
+            f,
+            "{kind:?} {name} in {queue}, {size} x {millicpu}m, {class}, stops in {stops:?}, "
+        )?;
         match runs {
             None => write!(f, "runs on")?,
             Some(runs) => write!(f, "runs {runs:?}")?,

@@ -51,9 +51,14 @@ impl Watch {
 
     /// Looks on, without end.
     pub(crate) async fn look_on(&self, fleet: &Fleet, log: &Log) -> Infallible {
-        let clusters: Vec<(String, Client)> =
-            fleet.environment().clusters().iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
-        let (mut memory, mut told, mut before) = (Memory::default(), BTreeSet::new(), BTreeSet::new());
+        let clusters: Vec<(String, Client)> = fleet
+            .environment()
+            .clusters()
+            .iter()
+            .map(|it| (it.name().to_owned(), it.admin.clone()))
+            .collect();
+        let (mut memory, mut told, mut before) =
+            (Memory::default(), BTreeSet::new(), BTreeSet::new());
         loop {
             tokio::time::sleep(EVERY).await;
             let begun = Instant::now();
@@ -62,8 +67,11 @@ impl Watch {
             let now: BTreeSet<String> = found.keys().cloned().collect();
             let passing = now.difference(&before).count();
             before = now;
-            let lasting: Vec<(String, String)> =
-                memory.lasting(found, GRACE).into_iter().filter(|(key, _)| told.insert(key.clone())).collect();
+            let lasting: Vec<(String, String)> = memory
+                .lasting(found, GRACE)
+                .into_iter()
+                .filter(|(key, _)| told.insert(key.clone()))
+                .collect();
             for (_, text) in &lasting {
                 log.tell(&format!("FOUND {text}"));
             }
@@ -84,10 +92,14 @@ impl Watch {
     fn forgive(&self, begun: Instant, found: &mut BTreeMap<String, Finding>) {
         let mut lowered = lock(&self.lowered);
         lowered.retain(|cluster, at| {
-            let above = found.values().any(|it| it.kind == Kind::ChargedAboveQuota && it.cluster == *cluster);
+            let above = found
+                .values()
+                .any(|it| it.kind == Kind::ChargedAboveQuota && it.cluster == *cluster);
             above || begun < *at + SETTLES
         });
-        found.retain(|_, it| it.kind != Kind::ChargedAboveQuota || !lowered.contains_key(&it.cluster));
+        found.retain(|_, it| {
+            it.kind != Kind::ChargedAboveQuota || !lowered.contains_key(&it.cluster)
+        });
     }
 }
 

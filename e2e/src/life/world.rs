@@ -29,9 +29,15 @@ pub(crate) async fn start() -> anyhow::Result<Fleet> {
     let sets = "statefulset-controller";
     let mut fleet = Fleet::builder("life").config(CONFIG).agent_config(CONFIG).agent_webhooks();
     for name in WORKERS {
-        fleet = fleet.agent(ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)).controller(sets));
+        fleet =
+            fleet.agent(ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)).controller(sets));
     }
-    let fleet = fleet.hub_controllers(["deployment-controller", "replicaset-controller", "cronjob-controller", sets]);
+    let fleet = fleet.hub_controllers([
+        "deployment-controller",
+        "replicaset-controller",
+        "cronjob-controller",
+        sets,
+    ]);
     let fleet = fleet.start().await?;
     fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await?;
     fleet.connect().await?;
@@ -54,7 +60,12 @@ fn objects(cluster: &str) -> Vec<Value> {
     if cluster == HUB {
         objects.extend(queues::multikueue(NAME, &WORKERS));
     }
-    objects.extend(CLASSES.into_iter().zip(1..).map(|(class, value)| queues::priority_class(class, value * 100)));
+    objects.extend(
+        CLASSES
+            .into_iter()
+            .zip(1..)
+            .map(|(class, value)| queues::priority_class(class, value * 100)),
+    );
     objects.extend(CLUSTER_QUEUES.map(|name| cluster_queue(cluster, name)));
     objects.extend(QUEUES.map(|name| local_queue(name, if name == "d" { "a" } else { name })));
     objects
@@ -82,7 +93,11 @@ async fn await_queues(cluster: &Cluster) -> anyhow::Result<()> {
     eventually(SOON, format!("the LocalQueues of {} to be active", cluster.name()), async || {
         for queue in QUEUES {
             let status = queues.get(queue).await?.status.unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{queue}: {:?}", status.conditions);
+            ensure!(
+                conditions::is_true(&status.conditions, conditions::ACTIVE),
+                "{queue}: {:?}",
+                status.conditions
+            );
         }
         Ok(())
     })
@@ -96,7 +111,8 @@ async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
         "metadata": {"name": "probe", "labels": {"kueue.x-k8s.io/queue-name": "a"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     });
-    let (probe, dry) = (serde_json::from_value(probe)?, PostParams { dry_run: true, ..PostParams::default() });
+    let (probe, dry) =
+        (serde_json::from_value(probe)?, PostParams { dry_run: true, ..PostParams::default() });
     eventually(SOON, format!("the webhook of pods on {}", cluster.name()), async || {
         let made = pods.create(&dry, &probe).await?;
         let gates = made.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();

@@ -43,7 +43,8 @@ impl NodeImage {
         match self {
             Self::Busybox => {
                 let content = fs::read(containers.busybox()?)?;
-                let files = ["bin/sh", "bin/busybox"].map(|path| Entry::program(path, content.clone()));
+                let files =
+                    ["bin/sh", "bin/busybox"].map(|path| Entry::program(path, content.clone()));
                 write(BUSYBOX, files.into(), &[], dir)
             }
             Self::Program { name, tag } => {
@@ -61,7 +62,12 @@ pub(super) fn write_pause(containers: &Containers, dir: &Path) -> anyhow::Result
     write(PAUSE, vec![busybox], &["/bin/busybox", "sleep", "2147483647"], dir)
 }
 
-fn write(name: &str, files: Vec<Entry>, entrypoint: &[&str], dir: &Path) -> anyhow::Result<PathBuf> {
+fn write(
+    name: &str,
+    files: Vec<Entry>,
+    entrypoint: &[&str],
+    dir: &Path,
+) -> anyhow::Result<PathBuf> {
     let (repository, tag) = name.rsplit_once(':').context("an image has a tag")?;
     let image = Image {
         repository: repository.to_owned(),
@@ -78,7 +84,8 @@ fn write(name: &str, files: Vec<Entry>, entrypoint: &[&str], dir: &Path) -> anyh
     };
     let file = repository.rsplit('/').next().unwrap_or(repository);
     let path = dir.join(format!("{file}.tar"));
-    fs::write(&path, image.archive()?.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::write(&path, image.archive()?.bytes)
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 
@@ -94,7 +101,8 @@ fn architecture() -> &'static str {
 /// The program without what only debuggers read, two thirds of it; as it is where there is no `strip`.
 fn stripped(program: &Path, dir: &Path) -> anyhow::Result<Vec<u8>> {
     let small = dir.join("stripped");
-    let strip = Command::new("strip").arg("--strip-debug").arg("-o").arg(&small).arg(program).output();
+    let strip =
+        Command::new("strip").arg("--strip-debug").arg("-o").arg(&small).arg(program).output();
     let path = if strip.is_ok_and(|it| it.status.success()) { &small } else { program };
     let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let _ = fs::remove_file(&small);
@@ -104,7 +112,12 @@ fn stripped(program: &Path, dir: &Path) -> anyhow::Result<Vec<u8>> {
 /// The libraries that a program is linked with, at the paths where its loader finds them here.
 fn libraries(program: &Path) -> anyhow::Result<Vec<Entry>> {
     let output = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
-    ensure!(output.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "ldd {}: {}",
+        program.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     let read = |path: &String| -> anyhow::Result<Entry> {
         let content = fs::read(path).with_context(|| format!("cannot read {path}"))?;
@@ -115,7 +128,9 @@ fn libraries(program: &Path) -> anyhow::Result<Vec<Entry>> {
 
 /// Reads lines such as `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
 fn listed_paths(listed: &str) -> BTreeSet<String> {
-    let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let paths = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     paths.map(str::to_owned).collect()
 }
 

@@ -63,7 +63,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         command.spawn().with_context(|| format!("cannot start {name}"))
     };
     let mut containerd = Command::new(containers.containerd()?);
-    let containerd = start("containerd", containerd.arg("--config").arg(args.dir.join("containerd.toml")))?;
+    let containerd =
+        start("containerd", containerd.arg("--config").arg(args.dir.join("containerd.toml")))?;
     await_containerd()?;
     for image in &args.images {
         import(&containers, image)?;
@@ -108,7 +109,10 @@ fn mount(words: &[&str]) -> anyhow::Result<()> {
 fn await_containerd() -> anyhow::Result<()> {
     let start = Instant::now();
     while UnixStream::connect(CONTAINERD).is_err() {
-        ensure!(start.elapsed() < CONTAINERD_TIME, "containerd does not listen after {CONTAINERD_TIME:?}");
+        ensure!(
+            start.elapsed() < CONTAINERD_TIME,
+            "containerd does not listen after {CONTAINERD_TIME:?}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())

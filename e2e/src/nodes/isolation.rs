@@ -14,7 +14,8 @@ use crate::fixture;
 const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 
 /// What clusters consist of. No Go module can be fetched from inside, so all is built before.
-const CLUSTER: [Part; 5] = [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
+const CLUSTER: [Part; 5] =
+    [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
 /// Tools that tests use beside them.
 const TOOLS: [Part; 2] = [Part::Kubectl, Part::Helm];
 
@@ -26,7 +27,11 @@ pub fn is_isolated() -> bool {
 /// What a command of another terminal begins with to reach what this process serves: nothing, or how it enters this process's
 /// network.
 pub fn inside() -> String {
-    if is_isolated() { format!("nsenter --net --target {} ", std::process::id()) } else { String::new() }
+    if is_isolated() {
+        format!("nsenter --net --target {} ", std::process::id())
+    } else {
+        String::new()
+    }
 }
 
 /// Starts this program again in a network of its own, with the same arguments. Returns at once in the program that was
@@ -57,9 +62,13 @@ pub fn run<F: Future>(test: F) {
     let thread = std::thread::current();
     let name = thread.name().expect("a test's thread has its name");
     let parts = [&CLUSTER[..], &TOOLS].concat();
-    let mut command = outside(&parts).unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
+    let mut command =
+        outside(&parts).unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
     let status = command.args([name, "--exact", "--nocapture"]).status().expect("unshare starts");
-    assert!(status.success(), "{name} failed in a network of its own ({status}); its output is above");
+    assert!(
+        status.success(),
+        "{name} failed in a network of its own ({status}); its output is above"
+    );
 }
 
 /// This program in a network of its own, without arguments.

@@ -47,7 +47,8 @@ impl RealNode {
 
     /// Gives the loopback device the cluster's addresses. An address with a prefix stands for all of its network there.
     pub(crate) fn add_addresses(&self) -> anyhow::Result<()> {
-        let services = [format!("{}/24", self.api_address()), format!("{}/24", self.load_balancer(1))];
+        let services =
+            [format!("{}/24", self.api_address()), format!("{}/24", self.load_balancer(1))];
         for address in services.iter().chain([&format!("{}/32", self.address())]) {
             isolation::ip(&["addr", "add", address, "dev", "lo"])?;
         }
@@ -76,15 +77,21 @@ pub(crate) fn program(node: &RealNode, site: &Site<'_>) -> anyhow::Result<Progra
     let dir = site.state.join("node");
     let (cni, images) = (dir.join("cni"), dir.join("images"));
     for folder in [&dir, &cni, &images] {
-        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let name = name(site.cluster);
     let cgroup = format!("switchyard-{}-{}", std::process::id(), site.cluster);
     let identity = site.authority.client(&format!("system:node:{name}"), "system:nodes")?;
-    let kubeconfig =
-        kubeconfig::render(site.cluster, site.url, &site.authority.pem(), &Credential::Certificate(identity))?;
+    let kubeconfig = kubeconfig::render(
+        site.cluster,
+        site.url,
+        &site.authority.pem(),
+        &Credential::Certificate(identity),
+    )?;
     let write = |name: &str, text: String| {
-        fs::write(dir.join(name), text).with_context(|| format!("cannot write {}", dir.join(name).display()))
+        fs::write(dir.join(name), text)
+            .with_context(|| format!("cannot write {}", dir.join(name).display()))
     };
     write("containerd.toml", config::containerd(&containers, &dir)?)?;
     write("cni/pods.conflist", config::pod_network(node.number, &dir).to_string())?;
@@ -96,8 +103,16 @@ pub(crate) fn program(node: &RealNode, site: &Site<'_>) -> anyhow::Result<Progra
     }
     let init = paths::binary("switchyard-node")?;
     let program = Program::new("node", UNSHARE[0], site.logs.join("node.log")).cgroup(&cgroup);
-    let program = program.args(&UNSHARE[1..]).arg(init).arg("init").arg("--dir").arg(&dir).arg("--logs").arg(site.logs);
-    let program = archives.iter().fold(program, |program, archive| program.arg("--image").arg(archive));
+    let program = program
+        .args(&UNSHARE[1..])
+        .arg(init)
+        .arg("init")
+        .arg("--dir")
+        .arg(&dir)
+        .arg("--logs")
+        .arg(site.logs);
+    let program =
+        archives.iter().fold(program, |program, archive| program.arg("--image").arg(archive));
     let program = program.arg("--kubelet").arg(site.kubelet).arg("--");
     Ok(program.args(kubelet_flags(&dir, &name, &node.address())))
 }

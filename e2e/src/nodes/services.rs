@@ -52,7 +52,10 @@ async fn keep(node: RealNode, client: Client, api_port: u16) {
     }
 }
 
-async fn follow(open: &mut BTreeMap<SocketAddr, Forward>, wanted: BTreeMap<SocketAddr, Vec<SocketAddr>>) {
+async fn follow(
+    open: &mut BTreeMap<SocketAddr, Forward>,
+    wanted: BTreeMap<SocketAddr, Vec<SocketAddr>>,
+) {
     open.retain(|address, _| wanted.contains_key(address));
     for (address, backends) in wanted {
         match open.get(&address) {
@@ -79,7 +82,8 @@ async fn wanted(
     let mut wanted = BTreeMap::new();
     let mut balanced = 0;
     for service in &services {
-        let api_server = service.name_any() == "kubernetes" && service.namespace().as_deref() == Some("default");
+        let api_server =
+            service.name_any() == "kubernetes" && service.namespace().as_deref() == Some("default");
         let mut addresses: Vec<IpAddr> = cluster_ip(service).into_iter().collect();
         if service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer")) {
             balanced += 1;
@@ -94,7 +98,9 @@ async fn wanted(
                 backends(service, port.name.as_deref(), &slices)
             };
             let Ok(port) = u16::try_from(port.port) else { continue };
-            wanted.extend(addresses.iter().map(|address| (SocketAddr::new(*address, port), backends.clone())));
+            wanted.extend(
+                addresses.iter().map(|address| (SocketAddr::new(*address, port), backends.clone())),
+            );
         }
     }
     Ok(wanted)
@@ -107,17 +113,23 @@ fn cluster_ip(service: &Service) -> Option<IpAddr> {
 /// The pods behind a port of a Service that are ready, or count as ready since the Service says so.
 fn backends(service: &Service, port: Option<&str>, slices: &[EndpointSlice]) -> Vec<SocketAddr> {
     let own = slices.iter().filter(|slice| {
-        slice.namespace() == service.namespace() && slice.labels().get(SERVICE) == Some(&service.name_any())
+        slice.namespace() == service.namespace()
+            && slice.labels().get(SERVICE) == Some(&service.name_any())
     });
     let mut found = Vec::new();
     for slice in own {
         let named = |it: &&k8s_openapi::api::discovery::v1::EndpointPort| {
             it.name.as_deref().unwrap_or_default() == port.unwrap_or_default()
         };
-        let number = slice.ports.iter().flatten().find(named).and_then(|it| u16::try_from(it.port?).ok());
+        let number =
+            slice.ports.iter().flatten().find(named).and_then(|it| u16::try_from(it.port?).ok());
         let Some(number) = number else { continue };
-        let ready = slice.endpoints.iter().filter(|it| it.conditions.as_ref().and_then(|it| it.ready) != Some(false));
-        let addresses = ready.flat_map(|it| &it.addresses).filter_map(|address| address.parse().ok());
+        let ready = slice
+            .endpoints
+            .iter()
+            .filter(|it| it.conditions.as_ref().and_then(|it| it.ready) != Some(false));
+        let addresses =
+            ready.flat_map(|it| &it.addresses).filter_map(|address| address.parse().ok());
         found.extend(addresses.map(|address| SocketAddr::new(address, number)));
     }
     found
@@ -129,8 +141,12 @@ async fn tell(client: &Client, service: &Service, address: IpAddr) -> anyhow::Re
     if balancer.is_some_and(|it| it.ingress.as_ref().is_some_and(|all| !all.is_empty())) {
         return Ok(());
     }
-    let services: Api<Service> = Api::namespaced(client.clone(), &service.namespace().unwrap_or_default());
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}});
-    services.patch_status(&service.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
+    let services: Api<Service> =
+        Api::namespaced(client.clone(), &service.namespace().unwrap_or_default());
+    let status =
+        json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}});
+    services
+        .patch_status(&service.name_any(), &PatchParams::default(), &Patch::Merge(status))
+        .await?;
     Ok(())
 }

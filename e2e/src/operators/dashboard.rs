@@ -75,21 +75,31 @@ async fn serve(mut caller: TcpStream, jobs: Jobs) -> std::io::Result<()> {
         let mut jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
         answer(&line, &mut jobs, Instant::now())
     };
-    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     caller.write_all((head + &body).as_bytes()).await?;
     caller.shutdown().await
 }
 
 /// The status and the body for the first line of a request.
-fn answer(line: &str, jobs: &mut BTreeMap<String, Instant>, now: Instant) -> (&'static str, String) {
+fn answer(
+    line: &str,
+    jobs: &mut BTreeMap<String, Instant>,
+    now: Instant,
+) -> (&'static str, String) {
     let mut words = line.split_whitespace();
     let (method, url) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let Some((_, job)) = url.split_once(JOBS).filter(|(_, job)| method == "GET" && !job.is_empty()) else {
+    let Some((_, job)) = url.split_once(JOBS).filter(|(_, job)| method == "GET" && !job.is_empty())
+    else {
         return ("404 Not Found", String::new());
     };
     let began = *jobs.entry(job.to_owned()).or_insert(now);
     let status = if now.duration_since(began) < WHILE { "RUNNING" } else { "SUCCEEDED" };
-    ("200 OK", json!({"submission_id": job, "job_id": job, "status": status, "entrypoint": "python"}).to_string())
+    (
+        "200 OK",
+        json!({"submission_id": job, "job_id": job, "status": status, "entrypoint": "python"})
+            .to_string(),
+    )
 }
 
 #[cfg(test)]
@@ -105,7 +115,12 @@ mod tests {
             assert_eq!(status, "200 OK");
             assert!(body.contains(said), "after {after} s: {body}");
         }
-        for line in ["", "GET /", "POST http://head/api/jobs/one HTTP/1.1", "GET http://head/api/jobs/ HTTP/1.1"] {
+        for line in [
+            "",
+            "GET /",
+            "POST http://head/api/jobs/one HTTP/1.1",
+            "GET http://head/api/jobs/ HTTP/1.1",
+        ] {
             assert_eq!(answer(line, &mut jobs, start).0, "404 Not Found", "{line}");
         }
     }

@@ -41,14 +41,17 @@ impl Manifests {
         let text = if path.is_dir() {
             kustomize(&parts.binary(Part::Kubectl)?, &path)?
         } else {
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?
+            std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?
         };
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())?;
         Self::sort(documents, operator.without).with_context(|| path.display().to_string())
     }
 
     fn sort(documents: Vec<Value>, without: &[&str]) -> anyhow::Result<Self> {
-        let (mut objects, mut webhooks, mut deployment, mut config) = (Vec::new(), Vec::new(), None, None);
+        let (mut objects, mut webhooks, mut deployment, mut config) =
+            (Vec::new(), Vec::new(), None, None);
         for document in documents {
             let name = document["metadata"]["name"].as_str().unwrap_or_default();
             match document["kind"].as_str().unwrap_or_default() {
@@ -70,8 +73,10 @@ impl Manifests {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let args = pod["containers"][0]["args"].as_array().into_iter().flatten();
         Ok(Self {
-            namespace: text(&deployment["metadata"]["namespace"]).context("its Deployment has no namespace")?,
-            account: text(&pod["serviceAccountName"]).context("its Deployment has no service account")?,
+            namespace: text(&deployment["metadata"]["namespace"])
+                .context("its Deployment has no namespace")?,
+            account: text(&pod["serviceAccountName"])
+                .context("its Deployment has no service account")?,
             args: args.filter_map(text).collect(),
             objects,
             webhooks,
@@ -82,7 +87,10 @@ impl Manifests {
     /// What is there before it starts.
     pub(super) fn objects(&self, port: u16, certificates: &Certificates) -> Vec<Value> {
         let mut objects = self.objects.clone();
-        for client in objects.iter_mut().filter_map(|it| it.pointer_mut("/spec/conversion/webhook/clientConfig")) {
+        for client in objects
+            .iter_mut()
+            .filter_map(|it| it.pointer_mut("/spec/conversion/webhook/clientConfig"))
+        {
             reach(client, port, certificates);
         }
         objects
@@ -112,9 +120,14 @@ fn kustomize(kubectl: &Path, folder: &Path) -> anyhow::Result<String> {
     let output = Command::new(kubectl).args(["kustomize", "."]).current_dir(folder).output();
     let output = output.with_context(|| format!("cannot start {}", kubectl.display()))?;
     if !output.status.success() {
-        bail!("kubectl kustomize {}: {}", folder.display(), String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "kubectl kustomize {}: {}",
+            folder.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
-    String::from_utf8(output.stdout).with_context(|| format!("kubectl kustomize {}", folder.display()))
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("kubectl kustomize {}", folder.display()))
 }
 
 #[cfg(test)]
@@ -127,12 +140,14 @@ mod tests {
         let mut webhooks = named("MutatingWebhookConfiguration", "hooks");
         webhooks["webhooks"] = json!([{"name": "a", "clientConfig": service}]);
         let mut converted = named("CustomResourceDefinition", "flocks");
-        converted["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"clientConfig": service}});
+        converted["spec"]["conversion"] =
+            json!({"strategy": "Webhook", "webhook": {"clientConfig": service}});
         let mut config = named("ConfigMap", "config");
         config["data"] = json!({ CONFIG_FILE: "leaderElection: {leaderElect: true}" });
         let mut deployment = named("Deployment", "manager");
         let container = json!({"args": ["--config=/x"]});
-        deployment["spec"]["template"]["spec"] = json!({"serviceAccountName": "manager", "containers": [container]});
+        deployment["spec"]["template"]["spec"] =
+            json!({"serviceAccountName": "manager", "containers": [container]});
         vec![
             named("Service", "s"),
             webhooks,
@@ -148,14 +163,21 @@ mod tests {
     #[test]
     fn a_process_beside_the_cluster_gets_what_its_pod_would_have() {
         let manifests = Manifests::sort(shipped(), &["others"]).unwrap();
-        assert_eq!((manifests.namespace.as_str(), manifests.account.as_str()), ("system", "manager"));
         assert_eq!(
-            (manifests.args.as_slice(), &manifests.config.as_ref().unwrap()["leaderElection"]["leaderElect"]),
+            (manifests.namespace.as_str(), manifests.account.as_str()),
+            ("system", "manager")
+        );
+        assert_eq!(
+            (
+                manifests.args.as_slice(),
+                &manifests.config.as_ref().unwrap()["leaderElection"]["leaderElect"]
+            ),
             (&["--config=/x".to_owned()][..], &json!(true))
         );
         let certificates = Certificates::new().unwrap();
         let objects = manifests.objects(7443, &certificates);
-        let kinds: Vec<&str> = objects.iter().filter_map(|object| object["kind"].as_str()).collect();
+        let kinds: Vec<&str> =
+            objects.iter().filter_map(|object| object["kind"].as_str()).collect();
         assert_eq!(kinds, ["CustomResourceDefinition", "ConfigMap"]);
         let url = "https://127.0.0.1:7443/mutate";
         assert_eq!(objects[0]["spec"]["conversion"]["webhook"]["clientConfig"]["url"], url);

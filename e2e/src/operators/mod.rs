@@ -78,7 +78,9 @@ pub async fn run(args: &switchyard_flags::operators::Args) -> anyhow::Result<()>
 fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Operator>> {
     let find = |name: &String| {
         let found = catalog::ALL.iter().find(|operator| operator.part.name() == name);
-        let all = || catalog::ALL.iter().map(|operator| operator.part.name()).collect::<Vec<_>>().join(", ");
+        let all = || {
+            catalog::ALL.iter().map(|operator| operator.part.name()).collect::<Vec<_>>().join(", ")
+        };
         found.with_context(|| format!("--only: there is no operator {name}; there are {}", all()))
     };
     match names {
@@ -102,8 +104,10 @@ async fn fleet() -> anyhow::Result<Fleet> {
         let spec = ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64));
         CONTROLLERS.into_iter().fold(spec, ClusterSpec::controller)
     };
-    let fleet = Fleet::builder("operators").agent(worker(WEST)).bare(worker(ALONE)).agent_webhooks();
-    let fleet = fleet.hub_controllers(CONTROLLERS).config(CONFIG).agent_config(CONFIG).start().await?;
+    let fleet =
+        Fleet::builder("operators").agent(worker(WEST)).bare(worker(ALONE)).agent_webhooks();
+    let fleet =
+        fleet.hub_controllers(CONTROLLERS).config(CONFIG).agent_config(CONFIG).start().await?;
     fleet.start_single(ALONE).await?;
     fleet.hub().apply([queues::agent_cluster(WEST)]).await?;
     fleet.connect().await?;
@@ -170,7 +174,10 @@ mod tests {
         assert_eq!(names(&[]).unwrap().len(), catalog::ALL.len());
         assert_eq!(names(&["lws", "jobset"]).unwrap(), ["lws", "jobset"]);
         let error = names(&["ray"]).unwrap_err().to_string();
-        assert!(error.starts_with("--only: there is no operator ray") && error.contains("kuberay"), "{error}");
+        assert!(
+            error.starts_with("--only: there is no operator ray") && error.contains("kuberay"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -32,7 +32,9 @@ const QUOTA: [(&str, &str); 2] = [("cpu", "100"), ("memory", "100Gi")];
 /// What did not happen.
 pub(super) async fn single(fleet: &Fleet, sample: &Sample) -> anyhow::Result<()> {
     let (cluster, namespace) = (fleet.worker(ALONE), fixture::unique(&sample.kind.to_lowercase()));
-    cluster.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})]).await?;
+    cluster
+        .apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})])
+        .await?;
     let queue = queues::ClusterQueue::new(&namespace).group(&namespace, &QUOTA).build();
     let local = queues::local_queue(&namespace, QUEUE, &namespace);
     cluster.apply([queues::ResourceFlavor::new(&namespace).build(), queue, local]).await?;
@@ -57,13 +59,18 @@ pub(super) async fn single(fleet: &Fleet, sample: &Sample) -> anyhow::Result<()>
 /// # Errors
 /// What did not happen.
 pub(super) async fn dispatched(fleet: &Fleet, sample: &Sample) -> anyhow::Result<()> {
-    let tenant = fleet.tenant(&sample.kind.to_lowercase()).hub(&QUOTA).worker(WEST, &QUOTA).make().await?;
+    let tenant =
+        fleet.tenant(&sample.kind.to_lowercase()).hub(&QUOTA).worker(WEST, &QUOTA).make().await?;
     let here = Side::new(sample, fleet.hub(), tenant.name()).await?;
     let there = Side::new(sample, fleet.worker(WEST), tenant.name()).await?;
     here.hold().await?;
     here.create().await?;
     here.waits().await?;
-    ensure!(there.jobs.get_opt(NAME).await?.is_none(), "{}", there.what("there while its queue on the hub is held"));
+    ensure!(
+        there.jobs.get_opt(NAME).await?.is_none(),
+        "{}",
+        there.what("there while its queue on the hub is held")
+    );
     here.release().await?;
     there.pods_run().await?;
     here.shows("running", sample.runs).await?;
@@ -93,7 +100,11 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    async fn new(sample: &'a Sample, cluster: &'a Cluster, namespace: &str) -> anyhow::Result<Self> {
+    async fn new(
+        sample: &'a Sample,
+        cluster: &'a Cluster,
+        namespace: &str,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             sample,
             cluster: cluster.name(),
@@ -138,7 +149,10 @@ impl<'a> Side<'a> {
             Ok(())
         })
         .await?;
-        self.jobs.create(&PostParams::default(), &job).await.with_context(|| self.what("created"))?;
+        self.jobs
+            .create(&PostParams::default(), &job)
+            .await
+            .with_context(|| self.what("created"))?;
         Ok(())
     }
 
@@ -161,8 +175,9 @@ impl<'a> Side<'a> {
         always(WATCHED, self.what("waits"), async || {
             ensure!(self.is_marked(&self.jobs.get(NAME).await?), "it is not suspended");
             let workloads = self.workloads.list(&ListParams::default()).await?.items;
-            let admitted =
-                workloads.iter().any(|it| it.status.as_ref().is_some_and(|status| status.admission.is_some()));
+            let admitted = workloads
+                .iter()
+                .any(|it| it.status.as_ref().is_some_and(|status| status.admission.is_some()));
             ensure!(!admitted, "it has quota");
             let running = self.running().await?;
             ensure!(running == 0, "{running} pods run");
@@ -212,7 +227,8 @@ impl<'a> Side<'a> {
             for workload in self.workloads.list(&ListParams::default()).await? {
                 let status = workload.status.unwrap_or_default();
                 let finished = conditions::find(&status.conditions, conditions::FINISHED);
-                let succeeded = finished.is_some_and(|it| it.status == conditions::TRUE && it.reason == "Succeeded");
+                let succeeded = finished
+                    .is_some_and(|it| it.status == conditions::TRUE && it.reason == "Succeeded");
                 ensure!(succeeded, "{:?}", status.conditions);
             }
             Ok(())
@@ -224,7 +240,10 @@ impl<'a> Side<'a> {
         eventually(SOON, self.what("its quota free"), async || {
             let status = self.queues.get(&self.namespace).await?.status.unwrap_or_default();
             let flavors = status.flavors_reservation.iter().chain(&status.flavors_usage);
-            let used: Vec<_> = flavors.flat_map(|flavor| &flavor.resources).filter(|it| it.total.0 != "0").collect();
+            let used: Vec<_> = flavors
+                .flat_map(|flavor| &flavor.resources)
+                .filter(|it| it.total.0 != "0")
+                .collect();
             ensure!(used.is_empty() && status.reserving_workloads == 0, "{used:?}");
             Ok(())
         })
@@ -232,7 +251,10 @@ impl<'a> Side<'a> {
     }
 
     async fn delete(&self) -> anyhow::Result<()> {
-        self.jobs.delete(NAME, &DeleteParams::background()).await.with_context(|| self.what("deleted"))?;
+        self.jobs
+            .delete(NAME, &DeleteParams::background())
+            .await
+            .with_context(|| self.what("deleted"))?;
         Ok(())
     }
 
@@ -242,7 +264,10 @@ impl<'a> Side<'a> {
             let workloads = self.workloads.list(&ListParams::default()).await?.items.len();
             let pods = self.pods.list(&ListParams::default()).await?.items.len();
             let there = self.jobs.get_opt(NAME).await?.is_some();
-            ensure!(!there && workloads + pods == 0, "the job: {there}, {workloads} Workloads, {pods} pods");
+            ensure!(
+                !there && workloads + pods == 0,
+                "the job: {there}, {workloads} Workloads, {pods} pods"
+            );
             Ok(())
         })
         .await?;

@@ -55,7 +55,9 @@ impl fmt::Display for Outcome {
         write!(f, "{}", self.word())?;
         match self {
             Self::NotPlayed(_) => Ok(()),
-            Self::Passed(took) | Self::Failed(took, _) => write!(f, " after {:.1} s", took.as_secs_f64()),
+            Self::Passed(took) | Self::Failed(took, _) => {
+                write!(f, " after {:.1} s", took.as_secs_f64())
+            }
         }
     }
 }
@@ -71,7 +73,13 @@ pub(super) struct Row {
 
 impl Row {
     /// A version that is empty is not known: the operator was not built.
-    pub(super) fn new(kind: &str, operator: Part, version: &str, single: Outcome, dispatched: Outcome) -> Self {
+    pub(super) fn new(
+        kind: &str,
+        operator: Part,
+        version: &str,
+        single: Outcome,
+        dispatched: Outcome,
+    ) -> Self {
         let operator = format!("{} {version}", operator.source()).trim_end().to_owned();
         Self { kind: kind.to_owned(), operator, single, dispatched }
     }
@@ -90,7 +98,10 @@ pub(super) struct Report {
 impl Report {
     /// How many kinds did not pass in both ways.
     pub(super) fn failed(&self) -> usize {
-        self.rows.iter().filter(|row| row.ways().iter().any(|(_, outcome)| outcome.why().is_some())).count()
+        self.rows
+            .iter()
+            .filter(|row| row.ways().iter().any(|(_, outcome)| outcome.why().is_some()))
+            .count()
     }
 }
 
@@ -101,7 +112,10 @@ impl fmt::Display for Report {
         for row in &self.rows {
             let took = row.single.took() + row.dispatched.took();
             let [single, dispatched] = row.ways().map(|(_, outcome)| outcome.word().to_owned());
-            table.row(&row.kind, [row.operator.clone(), single, dispatched, format!("{:.1}", took.as_secs_f64())]);
+            table.row(
+                &row.kind,
+                [row.operator.clone(), single, dispatched, format!("{:.1}", took.as_secs_f64())],
+            );
         }
         write!(f, "{table}")?;
         for row in &self.rows {
@@ -134,7 +148,10 @@ mod tests {
         let text = report.to_string();
         let lines: Vec<&str> = text.lines().collect();
         let cells = |line: usize| lines[line].split_whitespace().collect::<Vec<_>>();
-        assert_eq!(cells(2), ["JobSet", "sigs.k8s.io/jobset", "v0.12.0", "passed", "passed", "16.2"]);
+        assert_eq!(
+            cells(2),
+            ["JobSet", "sigs.k8s.io/jobset", "v0.12.0", "passed", "passed", "16.2"]
+        );
         assert_eq!(cells(3)[3..], ["passed", "failed", "128.1"]);
         assert_eq!(cells(4)[2..], ["not", "played", "not", "played", "0.0"]);
         assert_eq!(lines[6..8], ["MPIJob, dispatched: failed", "    no pods"]);

@@ -97,11 +97,16 @@ impl<'a> Running<'a> {
             match ready(&process, operator, &place, !webhooks.is_empty()).await {
                 Ok(()) => {
                     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                    let named = webhooks.iter().map(|it| (text(&it["kind"]), text(&it["metadata"]["name"]))).collect();
+                    let named = webhooks
+                        .iter()
+                        .map(|it| (text(&it["kind"]), text(&it["metadata"]["name"])))
+                        .collect();
                     cluster.apply(webhooks).await?;
                     return Ok(Self { cluster, process, webhooks: named });
                 }
-                Err(_) if process::lost_port(&process) => tracing::debug!("a port was taken, again with others"),
+                Err(_) if process::lost_port(&process) => {
+                    tracing::debug!("a port was taken, again with others")
+                }
                 Err(error) => bail!("{error:#}; its log ends with:\n{}", process.log_tail(20)),
             }
         }
@@ -115,7 +120,9 @@ impl<'a> Running<'a> {
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         for (kind, name) in &self.webhooks {
             let api = self.cluster.dynamic("admissionregistration.k8s.io/v1", kind, "").await?;
-            api.delete(name, &DeleteParams::default()).await.with_context(|| format!("{kind} {name}"))?;
+            api.delete(name, &DeleteParams::default())
+                .await
+                .with_context(|| format!("{kind} {name}"))?;
         }
         self.process.terminate(TIME).await;
         Ok(())
@@ -129,12 +136,18 @@ fn place(cluster: &Cluster, operator: &Operator, beside: &Beside) -> anyhow::Res
     Ok(Place { health: ports::free()?, webhook: ports::free()?, certificates: dir, dashboard })
 }
 
-async fn program(cluster: &Cluster, operator: &Operator, package: &Package, place: &Place) -> anyhow::Result<Program> {
+async fn program(
+    cluster: &Cluster,
+    operator: &Operator,
+    package: &Package,
+    place: &Place,
+) -> anyhow::Result<Program> {
     let (name, manifests) = (operator.part.name(), &package.manifests);
-    let mut program = Program::new(name, &package.binary, cluster.dir().join(format!("{name}.log")))
-        .env("KUBECONFIG", account_in(cluster, &manifests.namespace, &manifests.account).await?)
-        .args(&manifests.args)
-        .args((operator.flags)(place));
+    let mut program =
+        Program::new(name, &package.binary, cluster.dir().join(format!("{name}.log")))
+            .env("KUBECONFIG", account_in(cluster, &manifests.namespace, &manifests.account).await?)
+            .args(&manifests.args)
+            .args((operator.flags)(place));
     for (variable, value) in (operator.env)(place) {
         program = program.env(variable, value);
     }
@@ -149,7 +162,12 @@ async fn program(cluster: &Cluster, operator: &Operator, package: &Package, plac
     Ok(program)
 }
 
-async fn ready(process: &Process, operator: &Operator, place: &Place, serves: bool) -> anyhow::Result<()> {
+async fn ready(
+    process: &Process,
+    operator: &Operator,
+    place: &Place,
+    serves: bool,
+) -> anyhow::Result<()> {
     eventually(TIME, format!("{} to be ready", process.name()), async || {
         process.check().map_err(never)?;
         http::get(place.health, operator.ready).await?;

@@ -90,8 +90,7 @@ pub(super) fn leader_worker_set() -> Sample {
 /// A master and two workers.
 pub(super) fn pytorch_job() -> Sample {
     // Its webhook wants the name.
-    let replicas =
-        |count: i32| json!({"replicas": count, "restartPolicy": "Never", "template": template("pytorch", WHILE)});
+    let replicas = |count: i32| json!({"replicas": count, "restartPolicy": "Never", "template": template("pytorch", WHILE)});
     Sample {
         api: "kubeflow.org/v1",
         kind: "PyTorchJob",
@@ -146,7 +145,9 @@ pub(super) fn ray_job() -> Sample {
         workloads: 1,
         pods: 4,
         runs: |status| status["jobStatus"] == "RUNNING",
-        ended: Some(|status| status["jobDeploymentStatus"] == "Complete" && status["jobStatus"] == "SUCCEEDED"),
+        ended: Some(|status| {
+            status["jobDeploymentStatus"] == "Complete" && status["jobStatus"] == "SUCCEEDED"
+        }),
     }
 }
 

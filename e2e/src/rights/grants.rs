@@ -48,7 +48,8 @@ impl Use {
             None => resource.to_owned(),
         };
         let (user, namespace) = (text(&event["user"]["username"]), text(&object["namespace"]));
-        let (group, verb, name) = (text(&object["apiGroup"]), text(&event["verb"]), text(&object["name"]));
+        let (group, verb, name) =
+            (text(&object["apiGroup"]), text(&event["verb"]), text(&object["name"]));
         Some(Self { user, namespace, resource, group, verb, name })
     }
 }
@@ -84,7 +85,13 @@ pub(super) fn of(objects: &[Value]) -> Vec<Grant> {
         let of = if kind == "Role" { here.unwrap_or_default() } else { String::new() };
         let accounts = items(&binding["subjects"])
             .filter(|subject| subject["kind"] == "ServiceAccount")
-            .map(|subject| format!("system:serviceaccount:{}:{}", text(&subject["namespace"]), text(&subject["name"])));
+            .map(|subject| {
+                format!(
+                    "system:serviceaccount:{}:{}",
+                    text(&subject["namespace"]),
+                    text(&subject["name"])
+                )
+            });
         let key = (kind, of, text(&binding["roleRef"]["name"]));
         bound.entry(key).or_default().push((namespace, accounts.collect()));
     }
@@ -117,7 +124,8 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
 
 /// The rights of a rule one by one: group, resource, verb and name.
 fn atoms(rule: &Value) -> Vec<(String, String, String, Option<String>)> {
-    let mut names: Vec<Option<String>> = items(&rule["resourceNames"]).map(|name| Some(text(name))).collect();
+    let mut names: Vec<Option<String>> =
+        items(&rule["resourceNames"]).map(|name| Some(text(name))).collect();
     if names.is_empty() {
         names.push(None);
     }
@@ -125,7 +133,11 @@ fn atoms(rule: &Value) -> Vec<(String, String, String, Option<String>)> {
     for group in items(&rule["apiGroups"]) {
         for resource in items(&rule["resources"]) {
             for verb in items(&rule["verbs"]) {
-                atoms.extend(names.iter().map(|name| (text(group), text(resource), text(verb), name.clone())));
+                atoms.extend(
+                    names
+                        .iter()
+                        .map(|name| (text(group), text(resource), text(verb), name.clone())),
+                );
             }
         }
     }
@@ -147,18 +159,38 @@ pub(super) struct Row {
 pub(super) fn rows(grants: &[Grant]) -> Vec<Row> {
     let mut rows: BTreeMap<_, (BTreeSet<&str>, BTreeSet<&str>)> = BTreeMap::new();
     for grant in grants {
-        let resource =
-            if grant.group.is_empty() { grant.resource.clone() } else { format!("{}.{}", grant.resource, grant.group) };
-        let key = (&grant.role, grant.namespace.clone().unwrap_or_default(), resource, grant.name.is_some());
+        let resource = if grant.group.is_empty() {
+            grant.resource.clone()
+        } else {
+            format!("{}.{}", grant.resource, grant.group)
+        };
+        let key = (
+            &grant.role,
+            grant.namespace.clone().unwrap_or_default(),
+            resource,
+            grant.name.is_some(),
+        );
         let (verbs, names) = rows.entry(key).or_default();
         verbs.insert(&grant.verb);
         names.extend(grant.name.as_deref());
     }
     let joined = |all: BTreeSet<&str>| all.into_iter().collect::<Vec<_>>().join(",");
-    let row = |((role, namespace, resource, _), (verbs, names)): ((&String, String, String, bool), _)| {
-        let remark = if resource.contains("/finalizers") { "admission asks for it, and logs no request" } else { "" };
-        Row { role: role.clone(), namespace, resource, verbs: joined(verbs), names: joined(names), remark }
-    };
+    let row =
+        |((role, namespace, resource, _), (verbs, names)): ((&String, String, String, bool), _)| {
+            let remark = if resource.contains("/finalizers") {
+                "admission asks for it, and logs no request"
+            } else {
+                ""
+            };
+            Row {
+                role: role.clone(),
+                namespace,
+                resource,
+                verbs: joined(verbs),
+                names: joined(names),
+                remark,
+            }
+        };
     rows.into_iter().map(row).collect()
 }
 
@@ -169,7 +201,8 @@ mod tests {
     use super::*;
 
     fn objects() -> Vec<Value> {
-        let account = |name: &str| json!([{"kind": "ServiceAccount", "name": name, "namespace": "sys"}]);
+        let account =
+            |name: &str| json!([{"kind": "ServiceAccount", "name": name, "namespace": "sys"}]);
         vec![
             json!({"kind": "ClusterRole", "metadata": {"name": "controller"}, "rules": [
                 {"apiGroups": ["batch"], "resources": ["jobs", "jobs/status"], "verbs": ["get", "patch"]},
@@ -200,7 +233,9 @@ mod tests {
     /// What is left of the rights above after a request.
     fn after(request: &Value) -> Vec<String> {
         let used = Use::of(request);
-        let left = of(&objects()).into_iter().filter(|grant| used.as_ref().is_none_or(|used| !grant.covers(used)));
+        let left = of(&objects())
+            .into_iter()
+            .filter(|grant| used.as_ref().is_none_or(|used| !grant.covers(used)));
         rows(&left.collect::<Vec<_>>())
             .into_iter()
             .map(|row| format!("{} {} {}", row.resource, row.verbs, row.names))
@@ -212,13 +247,19 @@ mod tests {
         let (status, jobs) = ("jobs/status.batch get,patch ", "jobs.batch get,patch ");
         let (finalizers, secrets) = ("jobs/finalizers.batch update ", "secrets get a,b");
         let all = [jobs, finalizers, status, secrets];
-        let job = json!({"apiGroup": "batch", "resource": "jobs", "namespace": "team", "name": "j"});
+        let job =
+            json!({"apiGroup": "batch", "resource": "jobs", "namespace": "team", "name": "j"});
         let shown = json!({"apiGroup": "batch", "resource": "jobs", "subresource": "status", "namespace": "team"});
-        let secret = |namespace: &str| json!({"resource": "secrets", "namespace": namespace, "name": "a"});
+        let secret =
+            |namespace: &str| json!({"resource": "secrets", "namespace": namespace, "name": "a"});
         let mut denied = event("one", "get", &job);
         denied["annotations"]["authorization.k8s.io/decision"] = "forbid".into();
         for (case, request, expected) in [
-            ("a verb", event("one", "get", &job), ["jobs.batch patch ", finalizers, status, secrets]),
+            (
+                "a verb",
+                event("one", "get", &job),
+                ["jobs.batch patch ", finalizers, status, secrets],
+            ),
             (
                 "another account of the role",
                 event("two", "get", &job),
@@ -230,11 +271,19 @@ mod tests {
                 event("one", "patch", &shown),
                 [jobs, finalizers, "jobs/status.batch get ", secrets],
             ),
-            ("a name", event("one", "get", &secret("sys")), [jobs, finalizers, status, "secrets get b"]),
+            (
+                "a name",
+                event("one", "get", &secret("sys")),
+                [jobs, finalizers, status, "secrets get b"],
+            ),
             ("the name elsewhere", event("one", "get", &secret("team")), all),
             ("a role that the account lacks", event("two", "get", &secret("sys")), all),
             ("a request that was denied", denied, all),
-            ("no object", json!({"verb": "get", "annotations": {"authorization.k8s.io/decision": "allow"}}), all),
+            (
+                "no object",
+                json!({"verb": "get", "annotations": {"authorization.k8s.io/decision": "allow"}}),
+                all,
+            ),
         ] {
             let (mut found, mut expected) = (after(&request), expected.to_vec());
             found.sort();
@@ -245,13 +294,18 @@ mod tests {
 
     #[test]
     fn roles_of_people_are_left_out() {
-        assert!(of(&objects()).iter().all(|grant| grant.role != "viewer" && !grant.accounts.is_empty()));
+        assert!(
+            of(&objects()).iter().all(|grant| grant.role != "viewer" && !grant.accounts.is_empty())
+        );
     }
 
     #[test]
     fn rights_that_admission_asks_for_are_marked() {
-        let marked: Vec<String> =
-            rows(&of(&objects())).into_iter().filter(|row| !row.remark.is_empty()).map(|row| row.resource).collect();
+        let marked: Vec<String> = rows(&of(&objects()))
+            .into_iter()
+            .filter(|row| !row.remark.is_empty())
+            .map(|row| row.resource)
+            .collect();
         assert_eq!(marked, ["jobs/finalizers.batch"]);
     }
 }

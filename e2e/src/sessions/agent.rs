@@ -9,8 +9,8 @@ use serde_json::Value;
 use switchyard::join_token::JoinToken;
 use switchyard_agent::Link;
 use switchyard_proto::v1::{
-    AgentMessage, Assignment, Capacity, Desired, FlavorCapacity, Hello, HubMessage, Observation, Observed, Phase, Ping,
-    Pong, QueueCapacity, State, agent_message, hub_message,
+    AgentMessage, Assignment, Capacity, Desired, FlavorCapacity, Hello, HubMessage, Observation,
+    Observed, Phase, Ping, Pong, QueueCapacity, State, agent_message, hub_message,
 };
 use tokio::sync::mpsc;
 
@@ -152,10 +152,13 @@ impl Local {
             Some(hub_message::Kind::Ping(ping)) => {
                 session.say(agent_message::Kind::Pong(Pong { nonce: ping.nonce })).await;
             }
-            Some(hub_message::Kind::Desired(Desired { revision, payloads, assignments, .. })) => {
+            Some(hub_message::Kind::Desired(Desired {
+                revision, payloads, assignments, ..
+            })) => {
                 for payload in payloads {
                     let job: Value = serde_json::from_slice(&payload.job).unwrap_or_default();
-                    let name = job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                    let name =
+                        job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                     self.names.insert(payload.hash, name.to_owned());
                 }
                 session.say(agent_message::Kind::DesiredAck(revision)).await;

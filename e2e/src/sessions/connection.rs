@@ -25,10 +25,15 @@ impl Connection {
     ///
     /// # Errors
     /// When the hub does not let it in.
-    pub(crate) async fn open(token: &JoinToken, random: f64) -> anyhow::Result<(Self, mpsc::Receiver<Link>)> {
+    pub(crate) async fn open(
+        token: &JoinToken,
+        random: f64,
+    ) -> anyhow::Result<(Self, mpsc::Receiver<Link>)> {
         let hub: HubAddress = token.hub_address.parse()?;
         let route = Route::from(hub);
-        let identity = enrol::enrol(&route, &Join::new(token.token.clone(), token.hub_ca_sha256.parse()?)).await?;
+        let identity =
+            enrol::enrol(&route, &Join::new(token.token.clone(), token.hub_ca_sha256.parse()?))
+                .await?;
         let (links, incoming) = mpsc::channel(1);
         let (state, watched) = watch::channel(SessionState::initial());
         let identity = Arc::new(ArcSwap::from_pointee(identity));

@@ -51,8 +51,11 @@ impl Many {
     /// What did not come up.
     pub(crate) async fn start(name: &str, rooms: &[i64], held: bool) -> anyhow::Result<Self> {
         let fleet = Fleet::builder(name).start().await?;
-        let clusters: Vec<(String, i64)> =
-            rooms.iter().enumerate().map(|(number, room)| (format!("c{number:04}"), *room)).collect();
+        let clusters: Vec<(String, i64)> = rooms
+            .iter()
+            .enumerate()
+            .map(|(number, room)| (format!("c{number:04}"), *room))
+            .collect();
         for chunk in clusters.chunks(50) {
             fleet.hub().apply(chunk.iter().map(|(name, _)| queues::agent_cluster(name))).await?;
         }
@@ -100,7 +103,9 @@ impl Many {
         eventually(SOON, format!("{count} clusters to be connected"), async || {
             let all = clusters.list(&ListParams::default()).await?.items;
             let active = |it: &&MultiKueueCluster| {
-                it.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE))
+                it.status.as_ref().is_some_and(|status| {
+                    conditions::is_true(&status.conditions, conditions::ACTIVE)
+                })
             };
             let connected = all.iter().filter(active).count();
             ensure!(connected == count, "{connected} are");
@@ -130,13 +135,16 @@ impl Many {
         let jobs: Vec<(&str, i64)> = self
             .groups
             .iter()
-            .flat_map(|group| (0..per_room(group.room())).map(|number| (group.name.as_str(), number)))
+            .flat_map(|group| {
+                (0..per_room(group.room())).map(|number| (group.name.as_str(), number))
+            })
             .collect();
         let mut progress = Progress::new("jobs created", jobs.len());
         let client = &self.fleet.hub().admin;
         let mut creating = futures::stream::iter(jobs.iter().enumerate())
             .map(async |(index, (group, number))| {
-                let job = JobBuilder::new(group, &format!("{group}-{number}")).queue(QUEUE).cpu("1");
+                let job =
+                    JobBuilder::new(group, &format!("{group}-{number}")).queue(QUEUE).cpu("1");
                 job.create(client).await.with_context(|| format!("job {index}"))?;
                 anyhow::Ok(index)
             })
@@ -154,10 +162,9 @@ impl Many {
     pub(crate) async fn release(&self) -> anyhow::Result<()> {
         let queues: Api<ClusterQueue> = Api::all(self.fleet.hub().admin.clone());
         let patch = Patch::Merge(json!({"spec": {"stopPolicy": "None"}}));
-        let patches = self
-            .groups
-            .iter()
-            .map(async |group| queues.patch(&group.name, &PatchParams::default(), &patch).await.map(drop));
+        let patches = self.groups.iter().map(async |group| {
+            queues.patch(&group.name, &PatchParams::default(), &patch).await.map(drop)
+        });
         futures::future::try_join_all(patches).await?;
         Ok(())
     }
@@ -183,10 +190,16 @@ async fn make(fleet: &Fleet, group: &Group, held: bool) -> anyhow::Result<()> {
     let name = group.name.as_str();
     let clusters: Vec<&str> = group.clusters.iter().map(|(name, _)| name.as_str()).collect();
     let quota = group.room().to_string();
-    let queue = queues::ClusterQueue::new(name).group(name, &[("cpu", &quota)]).admission_check(name);
+    let queue =
+        queues::ClusterQueue::new(name).group(name, &[("cpu", &quota)]).admission_check(name);
     let queue = if held { queue.stop_policy("Hold") } else { queue };
-    let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
+    let mut objects =
+        vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
     objects.extend(queues::multikueue(name, &clusters));
-    objects.extend([queues::ResourceFlavor::new(name).build(), queue.build(), queues::local_queue(name, QUEUE, name)]);
+    objects.extend([
+        queues::ResourceFlavor::new(name).build(),
+        queue.build(),
+        queues::local_queue(name, QUEUE, name),
+    ]);
     fleet.hub().apply(objects).await.map(drop)
 }

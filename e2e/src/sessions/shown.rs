@@ -50,7 +50,12 @@ impl Shown {
     ///
     /// # Errors
     /// When no job runs, or a change is not shown within five minutes.
-    pub(crate) async fn change(&mut self, board: &Board, rate: u32, time: Duration) -> anyhow::Result<Vec<Duration>> {
+    pub(crate) async fn change(
+        &mut self,
+        board: &Board,
+        rate: u32,
+        time: Duration,
+    ) -> anyhow::Result<Vec<Duration>> {
         let jobs = board.jobs();
         ensure!(!jobs.is_empty(), "no job runs");
         let start = Instant::now();
@@ -77,7 +82,9 @@ impl Shown {
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         match self.watching.try_join_next() {
             None => Ok(()),
-            Some(ended) => ended?.and_then(|()| anyhow::bail!("it ended")).context("the watch of the hub's Jobs"),
+            Some(ended) => ended?
+                .and_then(|()| anyhow::bail!("it ended"))
+                .context("the watch of the hub's Jobs"),
         }
     }
 
@@ -92,7 +99,9 @@ async fn watch(jobs: Api<Job>, state: Arc<Mutex<State>>) -> anyhow::Result<()> {
     // The backoff begins a broken watch again; its error is no end.
     loop {
         match changes.try_next().await {
-            Ok(Some(job)) => state.lock().unwrap_or_else(PoisonError::into_inner).see(job, Instant::now()),
+            Ok(Some(job)) => {
+                state.lock().unwrap_or_else(PoisonError::into_inner).see(job, Instant::now())
+            }
             Ok(None) => return Ok(()),
             Err(error) => tracing::debug!(%error, "the watch broke and begins again"),
         }
@@ -107,8 +116,11 @@ impl State {
         }
         let Some(number) = status.failed else { return };
         // A later one shows the earlier ones as well.
-        let shown: Vec<(String, i32)> =
-            self.said.range((name.clone(), 0)..=(name, number)).map(|(key, _)| key.clone()).collect();
+        let shown: Vec<(String, i32)> = self
+            .said
+            .range((name.clone(), 0)..=(name, number))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in shown {
             if let Some(at) = self.said.remove(&key) {
                 self.lags.push(now.duration_since(at));

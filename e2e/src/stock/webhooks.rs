@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use base64::Engine as _;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -16,26 +18,41 @@ use crate::cluster::Cluster;
 /// What Kueue's kustomization puts before the names of its manifests.
 const PREFIX: &str = "kueue-";
 /// The CRDs that its kustomization gives a conversion webhook.
-const CONVERTED: [&str; 5] = ["localqueues", "clusterqueues", "cohorts", "workloads", "multikueueclusters"];
+const CONVERTED: [&str; 5] =
+    ["localqueues", "clusterqueues", "cohorts", "workloads", "multikueueclusters"];
 
 /// Points the API server to a Kueue that listens on `port`; `config` is the directory of that name in Kueue's module.
-pub(super) async fn register(cluster: &Cluster, config: &Path, port: u16, authority: &str) -> anyhow::Result<()> {
+pub(super) async fn register(
+    cluster: &Cluster,
+    config: &Path,
+    port: u16,
+    authority: &str,
+) -> anyhow::Result<()> {
     let ca_bundle = base64::engine::general_purpose::STANDARD.encode(authority);
     let client = |path: &str| json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": ca_bundle});
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
     for kind in CONVERTED {
-        let webhook = json!({"clientConfig": client("/convert"), "conversionReviewVersions": ["v1"]});
+        let webhook =
+            json!({"clientConfig": client("/convert"), "conversionReviewVersions": ["v1"]});
         let patch = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
-        crds.patch(&format!("{kind}.kueue.x-k8s.io"), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        crds.patch(
+            &format!("{kind}.kueue.x-k8s.io"),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await?;
     }
     let manifests = config.join("components/webhook/manifests.yaml");
-    let text = std::fs::read_to_string(&manifests).with_context(|| manifests.display().to_string())?;
+    let text =
+        std::fs::read_to_string(&manifests).with_context(|| manifests.display().to_string())?;
     let mut configurations: Vec<Value> = serde_saphyr::from_multiple(&text)?;
     for configuration in &mut configurations {
-        let name = format!("{PREFIX}{}", configuration["metadata"]["name"].as_str().unwrap_or_default());
+        let name =
+            format!("{PREFIX}{}", configuration["metadata"]["name"].as_str().unwrap_or_default());
         configuration["metadata"]["name"] = name.into();
         for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
-            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default().to_owned();
+            let path =
+                webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default().to_owned();
             webhook["clientConfig"] = client(&path);
             if webhook["rules"][0]["apiGroups"] != json!(["kueue.x-k8s.io"]) {
                 webhook["namespaceSelector"] = elsewhere();

@@ -30,10 +30,14 @@ const QUOTA: [(&str, &str); 1] = [("cpu", "8")];
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64));
-        let fleet = Fleet::builder("adversary").agent(worker("west")).agent(worker("east")).bare(worker("plain"));
+        let fleet = Fleet::builder("adversary")
+            .agent(worker("west"))
+            .agent(worker("east"))
+            .bare(worker("plain"));
         let fleet = fleet.start().await?;
         fleet.start_single("plain").await?;
-        let (_, kubeconfig) = fleet.worker("plain").service_account(NAMESPACE, "switchyard-remote-hub").await?;
+        let (_, kubeconfig) =
+            fleet.worker("plain").service_account(NAMESPACE, "switchyard-remote-hub").await?;
         let mut clusters = vec![
             queues::agent_cluster("west"),
             queues::agent_cluster("east"),
@@ -108,7 +112,14 @@ async fn ends(tenant: &Tenant<'_>, job: &str) {
 
 /// A job was given to one cluster, once.
 async fn ran_once(tenant: &Tenant<'_>, job: &str) {
-    let dispatch = tenant.workload_of(job).await.unwrap().status.unwrap_or_default().dispatch.unwrap_or_default();
+    let dispatch = tenant
+        .workload_of(job)
+        .await
+        .unwrap()
+        .status
+        .unwrap_or_default()
+        .dispatch
+        .unwrap_or_default();
     assert!(dispatch.history.is_empty(), "{job} was taken from a cluster: {:?}", dispatch.history);
 }
 
@@ -121,7 +132,10 @@ async fn beside_an_honest_tenant(fleet: &Fleet, attack: impl Future<Output = ()>
     let (mut jobs, mut over) = (Vec::new(), false);
     while !over || jobs.len() < 5 {
         let name = format!("honest-{}", jobs.len());
-        honest.submit(honest.job(&name).cpu("100m").run_for(Duration::from_millis(200))).await.unwrap();
+        honest
+            .submit(honest.job(&name).cpu("100m").run_for(Duration::from_millis(200)))
+            .await
+            .unwrap();
         jobs.push(name);
         let second = tokio::time::sleep(Duration::from_secs(1));
         if over {

@@ -9,7 +9,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use switchyard_agent::{
-    AllowedNamespaces, CapacitySource, HubEnd, Settings, admissions::admissions, capacity, link, run_core_with,
+    AllowedNamespaces, CapacitySource, HubEnd, Settings, admissions::admissions, capacity, link,
+    run_core_with,
 };
 use switchyard_api::{
     config::Configuration,
@@ -17,9 +18,12 @@ use switchyard_api::{
     v1beta2::{LocalQueue, Workload},
 };
 use switchyard_controller::{Handle, Options, Role};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait,
+};
 use switchyard_proto::v1::{
-    self, AgentMessage, Assignment, Desired, HubMessage, Observation, Payload, Phase, State, agent_message, hub_message,
+    self, AgentMessage, Assignment, Desired, HubMessage, Observation, Payload, Phase, State,
+    agent_message, hub_message,
 };
 use tokio::{sync::OnceCell, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +39,8 @@ async fn shared() -> (&'static Cluster, &'static Handle, Client) {
         let environment = Environment::builder("agent").cluster(worker).start().await.unwrap();
         let cluster = environment.cluster("worker");
         cluster.install().await.unwrap();
-        let (client, _) = cluster.service_account("switchyard-system", "switchyard-agent").await.unwrap();
+        let (client, _) =
+            cluster.service_account("switchyard-system", "switchyard-agent").await.unwrap();
         let config = Arc::new(Configuration::default());
         let mut options = Options::new(client.clone(), config, "agent", "switchyard-system");
         options.role = Role::Worker;
@@ -99,7 +104,8 @@ impl Hub {
         let hello = self.hear().await;
         assert!(matches!(hello.kind, Some(agent_message::Kind::Hello(_))), "{hello:?}");
         let hub_id = self.hub_id.clone();
-        let welcome = v1::Welcome { version: 1, hub_id, session_id: 1, lease: None, snapshot: true };
+        let welcome =
+            v1::Welcome { version: 1, hub_id, session_id: 1, lease: None, snapshot: true };
         self.say(hub_message::Kind::Welcome(welcome)).await;
     }
 
@@ -120,7 +126,10 @@ impl Hub {
     }
 
     async fn hear(&mut self) -> AgentMessage {
-        tokio::time::timeout(WAIT, self.end.to_hub.recv()).await.expect("the agent is silent").expect("the agent ended")
+        tokio::time::timeout(WAIT, self.end.to_hub.recv())
+            .await
+            .expect("the agent is silent")
+            .expect("the agent ended")
     }
 
     /// Takes one message in.
@@ -153,9 +162,14 @@ impl Hub {
     async fn until_because(&mut self, uid: &str, state: State, code: &str) -> Observation {
         let found = async {
             loop {
-                let because =
-                    |it: &&Observation| code.is_empty() || it.reasons.iter().any(|reason| reason.code == code);
-                let now = self.seen.get(uid).filter(|observation| observation.state() == state).filter(because);
+                let because = |it: &&Observation| {
+                    code.is_empty() || it.reasons.iter().any(|reason| reason.code == code)
+                };
+                let now = self
+                    .seen
+                    .get(uid)
+                    .filter(|observation| observation.state() == state)
+                    .filter(because);
                 if let Some(observation) = now {
                     return observation.clone();
                 }
@@ -176,8 +190,12 @@ impl Hub {
     async fn until_available(&mut self, expected: i64) {
         let found = async {
             loop {
-                let mine = self.capacity.queues.iter().find(|queue| queue.namespace == self.namespace);
-                if mine.and_then(|queue| queue.flavors.first()).is_some_and(|flavor| flavor.available == expected) {
+                let mine =
+                    self.capacity.queues.iter().find(|queue| queue.namespace == self.namespace);
+                if mine
+                    .and_then(|queue| queue.flavors.first())
+                    .is_some_and(|flavor| flavor.available == expected)
+                {
                     return;
                 }
                 self.step().await;
@@ -233,7 +251,10 @@ impl Hub {
     }
 
     async fn quota(&self, cpu: &str) {
-        self.cluster.apply(queues::simple(&self.namespace, &self.hub_id, &[("cpu", cpu)])).await.unwrap();
+        self.cluster
+            .apply(queues::simple(&self.namespace, &self.hub_id, &[("cpu", cpu)]))
+            .await
+            .unwrap();
         let queues: Api<LocalQueue> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let active = async || {
             let status = queues.get("queue").await?.status.unwrap_or_default();
@@ -294,7 +315,8 @@ fn agent(
     let shutdown = CancellationToken::new();
     let source = CapacitySource::Embedded(capacity);
     let started = admissions(handle.context.clone());
-    let core = run_core_with(client, link::once(link), source, settings, Some(started), shutdown.clone());
+    let core =
+        run_core_with(client, link::once(link), source, settings, Some(started), shutdown.clone());
     let core = tokio::spawn(async move {
         let _task = task;
         core.await
@@ -310,7 +332,10 @@ fn a_job_is_reserved_run_and_collected() {
         hub.payload("u1", hub.job("a").run_for(Duration::from_millis(300))).await;
         hub.want("u1", 1, Phase::Reserve).await;
         hub.until("u1", State::Reserved).await;
-        assert!(hub.jobs().list(&Default::default()).await.unwrap().items.is_empty(), "a reservation runs nothing");
+        assert!(
+            hub.jobs().list(&Default::default()).await.unwrap().items.is_empty(),
+            "a reservation runs nothing"
+        );
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Running).await;
         let end = hub.until("u1", State::Succeeded).await;
@@ -321,7 +346,10 @@ fn a_job_is_reserved_run_and_collected() {
         hub.nothing_is_left().await;
         let mut states = hub.states.remove("u1").unwrap();
         states.dedup();
-        assert_eq!(states, [State::Waiting, State::Reserved, State::Running, State::Succeeded, State::Gone]);
+        assert_eq!(
+            states,
+            [State::Waiting, State::Reserved, State::Running, State::Succeeded, State::Gone]
+        );
     });
 }
 
@@ -330,7 +358,11 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
     fixture::run(async {
         let mut hub = Hub::start("held").await;
         hub.quota("2").await;
-        hub.payload("u1", hub.job("a").run_for(Duration::from_millis(100)).fails().backoff_limit(0)).await;
+        hub.payload(
+            "u1",
+            hub.job("a").run_for(Duration::from_millis(100)).fails().backoff_limit(0),
+        )
+        .await;
         hub.acknowledge = false;
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Failed).await;
@@ -428,7 +460,13 @@ fn an_object_in_the_way_is_refused_and_never_touched() {
         let mut hub = Hub::start("way").await;
         hub.quota("2").await;
         hub.payload("u1", hub.job("a")).await;
-        let theirs = hub.job("a").label("owner", "somebody").suspended().create(&hub.cluster.admin).await.unwrap();
+        let theirs = hub
+            .job("a")
+            .label("owner", "somebody")
+            .suspended()
+            .create(&hub.cluster.admin)
+            .await
+            .unwrap();
         hub.want("u1", 1, Phase::Run).await;
         let refused = hub.until("u1", State::Refused).await;
         assert_eq!(refused.reasons[0].code, "ObjectInTheWay");

@@ -18,8 +18,13 @@ async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
 
 /// The user of a job is told why no cluster runs it.
 async fn refused(tenant: &Tenant<'_>, job: &str, words: &str) {
-    let told = tenant.await_status(job, "refused", SOON, |row| row.reason.contains(words)).await.unwrap();
-    assert!(told.reason.contains("west: this cluster's agent does not let the hub"), "{}", told.reason);
+    let told =
+        tenant.await_status(job, "refused", SOON, |row| row.reason.contains(words)).await.unwrap();
+    assert!(
+        told.reason.contains("west: this cluster's agent does not let the hub"),
+        "{}",
+        told.reason
+    );
 }
 
 #[test]
@@ -34,12 +39,20 @@ fn namespaces_service_accounts_and_kinds_that_are_not_allowed_are_refused_with_t
         let (open, closed) = (tenant(&fleet, "open").await, tenant(&fleet, "closed").await);
 
         fleet.kill("west");
-        let flags =
-            ["--allow-namespaces", open.name(), "--allow-service-accounts", "default", "--allow-kinds", "batch/job"];
+        let flags = [
+            "--allow-namespaces",
+            open.name(),
+            "--allow-service-accounts",
+            "default",
+            "--allow-kinds",
+            "batch/job",
+        ];
         fleet.start_agent_with("west", &token, &flags).await.unwrap();
         fleet.connected("west").await.unwrap();
         closed.submit(closed.job("outside")).await.unwrap();
-        open.submit(open.job("as-robot").pod_field("serviceAccountName", json!("robot"))).await.unwrap();
+        open.submit(open.job("as-robot").pod_field("serviceAccountName", json!("robot")))
+            .await
+            .unwrap();
         open.submit(open.job("plain").run_for(Duration::from_millis(200))).await.unwrap();
         refused(&closed, "outside", "--allow-namespaces").await;
         refused(&open, "as-robot", "--allow-service-accounts").await;
@@ -49,7 +62,10 @@ fn namespaces_service_accounts_and_kinds_that_are_not_allowed_are_refused_with_t
         assert_eq!(fleet.pods("west", open.name()).await.unwrap(), 0);
 
         fleet.kill("west");
-        fleet.start_agent_with("west", &token, &["--allow-kinds", "jobset.x-k8s.io/jobset"]).await.unwrap();
+        fleet
+            .start_agent_with("west", &token, &["--allow-kinds", "jobset.x-k8s.io/jobset"])
+            .await
+            .unwrap();
         open.submit(open.job("plain-again")).await.unwrap();
         refused(&open, "plain-again", "--allow-kinds").await;
         assert_eq!(fleet.pods("west", open.name()).await.unwrap(), 0);
@@ -101,17 +117,29 @@ fn service_accounts_are_found_in_wrapped_jobs_and_fields() {
     fixture::run(async {
         let config = format!("{CONFIG}{FRAMEWORKS}");
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));
-        let fleet = Fleet::builder("accounts").agent(west).config(&config).agent_config(&config).start().await.unwrap();
+        let fleet = Fleet::builder("accounts")
+            .agent(west)
+            .config(&config)
+            .agent_config(&config)
+            .start()
+            .await
+            .unwrap();
         table::install_crds(&[fleet.hub(), fleet.worker("west")]).await.unwrap();
         fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
         let token = fleet.join_token("west").await.unwrap();
-        fleet.start_agent_with("west", &token, &["--allow-service-accounts", "default"]).await.unwrap();
+        fleet
+            .start_agent_with("west", &token, &["--allow-service-accounts", "default"])
+            .await
+            .unwrap();
         fleet.connected("west").await.unwrap();
         let quota = [("cpu", "32"), ("memory", "100Gi")];
-        let tenant = fleet.tenant("accounts").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("accounts").hub(&quota).worker("west", &quota).make().await.unwrap();
         let none = json!({});
-        let executor = json!({"spark.kubernetes.authenticate.executor.serviceAccountName": "robot"});
-        let file = json!({"spark.kubernetes.driver.podTemplateFile": "https://example.com/pod.yaml"});
+        let executor =
+            json!({"spark.kubernetes.authenticate.executor.serviceAccountName": "robot"});
+        let file =
+            json!({"spark.kubernetes.driver.podTemplateFile": "https://example.com/pod.yaml"});
         for (name, object, words) in [
             ("wrapped", wrapper(&tenant, "wrapped", &["robot"]), "/robot;"),
             ("undeclared", wrapper(&tenant, "undeclared", &["default", "robot"]), "/robot;"),
@@ -120,17 +148,24 @@ fn service_accounts_are_found_in_wrapped_jobs_and_fields() {
             ("file", spark(&tenant, "file", "default", &file), "cannot be told: spec.sparkConf"),
         ] {
             fleet.hub().apply([object]).await.unwrap();
-            let told = tenant.await_status(name, "refused", SOON, |row| row.reason.contains(words)).await.unwrap();
+            let told = tenant
+                .await_status(name, "refused", SOON, |row| row.reason.contains(words))
+                .await
+                .unwrap();
             assert!(told.reason.contains("--allow-service-accounts"), "{}", told.reason);
         }
-        let ordinary = [wrapper(&tenant, "ordinary", &["default"]), spark(&tenant, "plain", "default", &none)];
+        let ordinary =
+            [wrapper(&tenant, "ordinary", &["default"]), spark(&tenant, "plain", "default", &none)];
         fleet.hub().apply(ordinary).await.unwrap();
         // Only the ordinary ones are created.
-        for (api, kind, name) in [(WRAPPER, "AppWrapper", "ordinary"), (SPARK, "SparkApplication", "plain")] {
+        for (api, kind, name) in
+            [(WRAPPER, "AppWrapper", "ordinary"), (SPARK, "SparkApplication", "plain")]
+        {
             let there = fleet.worker("west").dynamic(api, kind, tenant.name()).await.unwrap();
             eventually(SOON, format!("{kind} {name} alone on west"), async || {
                 let all = there.list(&ListParams::default()).await?.items;
-                let names: Vec<_> = all.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
+                let names: Vec<_> =
+                    all.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
                 ensure!(names == [name], "{names:?}");
                 Ok(())
             })

@@ -22,7 +22,11 @@ const NAMESPACE: &str = "switchyard-system";
 static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {
     Box::pin(async {
         let builder = Environment::builder("api").cluster(ClusterSpec::new("plain"));
-        builder.cluster(ClusterSpec::new("guarded")).cluster(ClusterSpec::new("stock")).start().await
+        builder
+            .cluster(ClusterSpec::new("guarded"))
+            .cluster(ClusterSpec::new("stock"))
+            .start()
+            .await
     })
 });
 
@@ -83,7 +87,9 @@ fn every_manifest_is_accepted_and_kept_whole() {
         for file in crate::manifests::accepted(&api_dir()) {
             for manifest in &file.documents {
                 let api = objects(plain, manifest).await;
-                put(&api, manifest).await.unwrap_or_else(|message| panic!("{}: {message}", file.name));
+                put(&api, manifest)
+                    .await
+                    .unwrap_or_else(|message| panic!("{}: {message}", file.name));
                 let stored = api.get(manifest["metadata"]["name"].as_str().unwrap()).await.unwrap();
                 kept(manifest, &serde_json::to_value(&stored).unwrap(), &file.name).unwrap();
             }
@@ -142,7 +148,9 @@ fn the_schemas_of_stock_kueue_say_the_same() {
             for manifest in &file.documents {
                 let Some(manifest) = as_kueue(manifest) else { continue };
                 let api = objects(stock, &manifest).await;
-                put(&api, &manifest).await.unwrap_or_else(|message| panic!("{}: {message}", file.name));
+                put(&api, &manifest)
+                    .await
+                    .unwrap_or_else(|message| panic!("{}: {message}", file.name));
             }
         }
         all_refused(stock, |case| !case.by_webhook && !case.ours).await;
@@ -202,7 +210,9 @@ async fn all_refused(cluster: &Cluster, which: impl Fn(&crate::manifests::Refuse
         match put(&api, &case.object).await {
             Ok(()) => wrong.push(format!("{} ({}): accepted", case.name, case.sentence)),
             Err(message) if message.contains(&case.message) => refused += 1,
-            Err(message) => wrong.push(format!("{}: expected {:?}, got {message}", case.name, case.message)),
+            Err(message) => {
+                wrong.push(format!("{}: expected {:?}, got {message}", case.name, case.message))
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

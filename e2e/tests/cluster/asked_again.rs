@@ -60,12 +60,22 @@ fn cluster_takes_a_job_as_soon_as_it_can() {
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
         tenant.await_empty("west", SOON).await.unwrap();
 
-        let local: Api<LocalQueue> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
-        let mut queue = local.list(&kube::api::ListParams::default()).await.unwrap().items.remove(0);
-        local.delete(queue.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
+        let local: Api<LocalQueue> =
+            Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
+        let mut queue =
+            local.list(&kube::api::ListParams::default()).await.unwrap().items.remove(0);
+        local
+            .delete(queue.metadata.name.as_deref().unwrap(), &DeleteParams::default())
+            .await
+            .unwrap();
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
         eventually(SOON, "the hub to hear that the queue is gone", async || {
-            let agent = clusters.get("west").await?.status.and_then(|status| status.agent).unwrap_or_default();
+            let agent = clusters
+                .get("west")
+                .await?
+                .status
+                .and_then(|status| status.agent)
+                .unwrap_or_default();
             ensure!(agent.capacity.is_empty(), "{:?}", agent.capacity);
             Ok(())
         })
@@ -74,8 +84,12 @@ fn cluster_takes_a_job_as_soon_as_it_can() {
         tenant.submit(tenant.job("early").run_forever()).await.unwrap();
         waits(&tenant, "early", "west: the cluster has no LocalQueue").await;
         // A user who asks for the cluster gets the same answer, and no other wait.
-        let args =
-            move_job::Args { job: "early".to_owned(), to: "west".to_owned(), namespace: None, output: Output::Json };
+        let args = move_job::Args {
+            job: "early".to_owned(),
+            to: "west".to_owned(),
+            namespace: None,
+            output: Output::Json,
+        };
         move_job::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap();
         waits(&tenant, "early", "west: the cluster has no LocalQueue").await;
         queue.metadata = kube::api::ObjectMeta {

@@ -24,16 +24,31 @@ async fn pods(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<(String, String)> {
 fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(16));
-        let fleet = Fleet::builder("availability").two_replicas().config(QUICK).agent(west).start().await.unwrap();
+        let fleet = Fleet::builder("availability")
+            .two_replicas()
+            .config(QUICK)
+            .agent(west)
+            .start()
+            .await
+            .unwrap();
         fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
         assert_eq!(leader(&fleet).await.unwrap().as_deref(), Some(REPLICAS[0]));
-        let tenant = fleet.tenant("ha").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("ha")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         tenant.submit(tenant.job("long").cpu("1").run_forever()).await.unwrap();
         tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(2))).await.unwrap();
         fleet.await_pods("west", tenant.name(), 2).await.unwrap();
         for name in ["queued-1", "queued-2"] {
-            tenant.submit(tenant.job(name).cpu("1").run_for(Duration::from_millis(200))).await.unwrap();
+            tenant
+                .submit(tenant.job(name).cpu("1").run_for(Duration::from_millis(200)))
+                .await
+                .unwrap();
         }
         let before = pods(&fleet, &tenant).await;
         let long = before.iter().find(|(job, _)| job == "long").unwrap();
@@ -57,13 +72,20 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
         assert_eq!(after.iter().filter(|(job, _)| job == "long").count(), 1, "{after:?}");
         assert_eq!(fleet.pods("west", tenant.name()).await.unwrap(), 1, "what runs");
         for workload in tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items {
-            let attempt = workload.status.as_ref().and_then(|status| status.dispatch.as_ref()).map(|it| it.attempt);
+            let attempt = workload
+                .status
+                .as_ref()
+                .and_then(|status| status.dispatch.as_ref())
+                .map(|it| it.attempt);
             assert_eq!(attempt, Some(1), "{}", Tenant::told(&workload));
         }
 
         // Whoever was killed comes back as the second.
         fleet.start_replica(REPLICAS[0]).await.unwrap();
-        tenant.submit(tenant.job("last").cpu("1").run_for(Duration::from_millis(200))).await.unwrap();
+        tenant
+            .submit(tenant.job("last").cpu("1").run_for(Duration::from_millis(200)))
+            .await
+            .unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "last", SOON).await.unwrap();
         let leads = leader(&fleet).await.unwrap().context("nobody leads").unwrap();
         assert_eq!(leads, REPLICAS[1]);

@@ -25,8 +25,7 @@ use crate::{
     common::events,
 };
 
-const SECTIONS: &str =
-    "integrations: {frameworks: [batch/job, pod, workload.codeflare.dev/appwrapper, ray.io/rayjob, ray.io/raycluster]}";
+const SECTIONS: &str = "integrations: {frameworks: [batch/job, pod, workload.codeflare.dev/appwrapper, ray.io/rayjob, ray.io/raycluster]}";
 const GATE: &str = "kueue.x-k8s.io/admission";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
@@ -49,7 +48,10 @@ impl Place {
         let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
         let called = async || {
             let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
-            ensure!(is_gated(&pods.create(&dry, &pod("probe", &json!({}))).await?), "it is let through");
+            ensure!(
+                is_gated(&pods.create(&dry, &pod("probe", &json!({}))).await?),
+                "it is let through"
+            );
             Ok(())
         };
         wait::eventually(WAIT, "the webhook of pods", called).await.unwrap();
@@ -63,10 +65,20 @@ impl Place {
 
     /// What must not change of the job that is right: itself, its pods, its Workload and since when that is admitted.
     async fn good(&self) -> Value {
-        let job: Job = Api::namespaced(self.bed.admin().clone(), &self.bed.namespace).get("good").await.unwrap();
+        let job: Job = Api::namespaced(self.bed.admin().clone(), &self.bed.namespace)
+            .get("good")
+            .await
+            .unwrap();
         let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=good");
-        let pods: Vec<Option<String>> =
-            self.pods.list(&of_job).await.unwrap().items.iter().map(kube::ResourceExt::uid).collect();
+        let pods: Vec<Option<String>> = self
+            .pods
+            .list(&of_job)
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .map(kube::ResourceExt::uid)
+            .collect();
         let workload = self.bed.workload_of("good").await;
         json!({
             "job": job.uid(), "spec": job.spec, "pods": pods, "workload": workload.uid(), "asks": workload.spec,
@@ -106,7 +118,8 @@ impl Place {
     }
 
     async fn limit(&self, pod: &str, seconds: &str) {
-        let patch = json!({"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": seconds}}});
+        let patch =
+            json!({"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": seconds}}});
         self.pods.patch(pod, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
@@ -127,7 +140,8 @@ impl Place {
     }
 
     async fn has_workload(&self, owner: &str) -> bool {
-        let owned = |workload: &Workload| workload.owner_references().iter().any(|it| it.name == owner);
+        let owned =
+            |workload: &Workload| workload.owner_references().iter().any(|it| it.name == owner);
         self.bed.workloads().await.iter().any(owned)
     }
 }
@@ -274,15 +288,30 @@ fn more_pod_sets_than_a_workload_may_have() {
         place.told("p00", "ErrWorkloadCompose", "pod group can't include more than 18 roles").await;
 
         place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
-        let api = bed.cluster().dynamic("workload.codeflare.dev/v1beta2", "AppWrapper", &bed.namespace).await.unwrap();
+        let api = bed
+            .cluster()
+            .dynamic("workload.codeflare.dev/v1beta2", "AppWrapper", &bed.namespace)
+            .await
+            .unwrap();
         let create = async |pods: usize| {
-            let object: DynamicObject = serde_json::from_value(app_wrapper(&bed.namespace, pods)).unwrap();
+            let object: DynamicObject =
+                serde_json::from_value(app_wrapper(&bed.namespace, pods)).unwrap();
             api.create(&Default::default(), &object).await
         };
         create(19).await.unwrap();
-        place.told("wide", "ErrWorkloadCompose", "spec.podSets: Too many: 19: must have at most 18 items").await;
-        let times = |event: &k8s_openapi::api::events::v1::Event| event.series.as_ref().map_or(1, |it| it.count);
-        let told = async || anyhow::Ok(events::about(bed.admin(), "wide").await?.iter().map(times).sum::<i32>());
+        place
+            .told(
+                "wide",
+                "ErrWorkloadCompose",
+                "spec.podSets: Too many: 19: must have at most 18 items",
+            )
+            .await;
+        let times = |event: &k8s_openapi::api::events::v1::Event| {
+            event.series.as_ref().map_or(1, |it| it.count)
+        };
+        let told = async || {
+            anyhow::Ok(events::about(bed.admin(), "wide").await?.iter().map(times).sum::<i32>())
+        };
         let quiet = async || {
             let before = told().await?;
             let same = async || {
@@ -315,7 +344,10 @@ fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
     fixture::run(async {
         let place = Place::new("owners").await;
         let bed = &place.bed;
-        auditor::expect(&[Kind::RunsWithoutAdmission], "a JobSet has a queue, and its kind is not enabled");
+        auditor::expect(
+            &[Kind::RunsWithoutAdmission],
+            "a JobSet has a queue, and its kind is not enabled",
+        );
         place.install("sigs.k8s.io/jobset", "config/components/crd/bases").await;
         let template = json!({"spec": {"restartPolicy": "Never", "containers": [container("1")]}});
         let set = json!({
@@ -324,13 +356,18 @@ fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
             "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": template}}}]},
         });
         bed.cluster().apply([set]).await.unwrap();
-        let sets = bed.cluster().dynamic("jobset.x-k8s.io/v1alpha2", "JobSet", &bed.namespace).await.unwrap();
+        let sets = bed
+            .cluster()
+            .dynamic("jobset.x-k8s.io/v1alpha2", "JobSet", &bed.namespace)
+            .await
+            .unwrap();
         let set = sets.get("set").await.unwrap().uid().unwrap();
         let good = bed.job_uid("good").await;
         let of_set = json!([
             {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": set, "controller": true},
         ]);
-        let beside_good = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "good", "uid": good}]);
+        let beside_good =
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "good", "uid": good}]);
         let of_both = json!([
             {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": set},
             {"apiVersion": "batch/v1", "kind": "Job", "name": "good", "uid": good, "controller": true},
@@ -342,9 +379,13 @@ fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
             ("beside-good-unqueued", &beside_good, false, false),
             ("of-both", &of_both, true, false),
         ] {
-            let mut job = serde_json::to_value(bed.plain_job(name).cpu("1").run_forever().build()).unwrap();
+            let mut job =
+                serde_json::to_value(bed.plain_job(name).cpu("1").run_forever().build()).unwrap();
             let label = if queued { json!("queue") } else { Value::Null };
-            apply_merge(&mut job, &json!({"metadata": {"ownerReferences": owners, "labels": {QUEUE: label}}}));
+            apply_merge(
+                &mut job,
+                &json!({"metadata": {"ownerReferences": owners, "labels": {QUEUE: label}}}),
+            );
             bed.cluster().apply([job]).await.unwrap();
             bed.running(name).await;
             assert_eq!(place.has_workload(name).await, own_workload, "{name}");
@@ -367,7 +408,12 @@ fn owner(object: &DynamicObject) -> Value {
 
 impl Place {
     /// Creates an object of a kind whose definition is there.
-    async fn object(&self, api_version: &str, kind: &str, object: &Value) -> Result<DynamicObject, kube::Error> {
+    async fn object(
+        &self,
+        api_version: &str,
+        kind: &str,
+        object: &Value,
+    ) -> Result<DynamicObject, kube::Error> {
         let api = self.bed.cluster().dynamic(api_version, kind, &self.bed.namespace).await.unwrap();
         let mut object = object.clone();
         apply_merge(&mut object, &json!({"apiVersion": api_version, "kind": kind}));
@@ -409,11 +455,13 @@ fn pods_below_kinds_that_are_not_enabled_run_by_the_quota_of_the_job_above() {
         place.install("sigs.k8s.io/jobset", "config/components/crd/bases").await;
         let mut wrapper = app_wrapper(&bed.namespace, 1);
         wrapper["metadata"]["name"] = json!("upper");
-        let wrapper = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        let wrapper =
+            place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
         bed.expect_true("upper", "Admitted").await;
         place.default_queue().await;
 
-        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container("100m")]}});
+        let template =
+            json!({"spec": {"restartPolicy": "Never", "containers": [container("100m")]}});
         let set = |name: &str, owners: Value| {
             json!({
                 "metadata": {"name": name, "namespace": bed.namespace, "ownerReferences": owners},
@@ -425,11 +473,17 @@ fn pods_below_kinds_that_are_not_enabled_run_by_the_quota_of_the_job_above() {
         let alone = place.object(jobset, "JobSet", &set("alone", json!([]))).await.unwrap();
         for (name, of) in [("of-below", &below), ("of-alone", &alone)] {
             place
-                .create(pod(name, &json!({"metadata": {"labels": {QUEUE: null}, "ownerReferences": owner(of)}})))
+                .create(pod(
+                    name,
+                    &json!({"metadata": {"labels": {QUEUE: null}, "ownerReferences": owner(of)}}),
+                ))
                 .await;
             place.running(name).await;
         }
-        assert!(!place.has_workload("of-below").await && !is_gated(&place.pods.get("of-below").await.unwrap()));
+        assert!(
+            !place.has_workload("of-below").await
+                && !is_gated(&place.pods.get("of-below").await.unwrap())
+        );
         assert!(place.has_workload("of-alone").await, "nobody else has quota for it");
 
         let web: Deployment = serde_json::from_value(json!({
@@ -466,9 +520,11 @@ fn a_job_with_a_queue_waits_unless_the_job_above_it_is_queued() {
         place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
         let mut wrapper = app_wrapper(&place.bed.namespace, 1);
         wrapper["metadata"]["name"] = json!("queued");
-        let queued = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        let queued =
+            place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
         apply_merge(&mut wrapper, &json!({"metadata": {"name": "plain", "labels": null}}));
-        let plain = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        let plain =
+            place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
         let mut stale = owner(&queued);
         stale[0]["uid"] = json!("00000000-0000-0000-0000-000000000000");
         for (sentence, owners, suspended) in [
@@ -510,7 +566,8 @@ fn objects_of_other_kinds_that_are_wrong_are_refused_or_say_why_they_wait() {
         place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
         place.install("github.com/ray-project/kuberay/ray-operator", "config/crd/bases").await;
         let metadata = |name: &str| json!({"name": name, "namespace": bed.namespace, "labels": {QUEUE: "queue"}});
-        let template = || json!({"spec": {"restartPolicy": "Never", "containers": [container("100m")]}});
+        let template =
+            || json!({"spec": {"restartPolicy": "Never", "containers": [container("100m")]}});
         let cluster = |groups: usize| {
             let group = |at: usize| {
                 json!({
@@ -538,12 +595,14 @@ fn objects_of_other_kinds_that_are_wrong_are_refused_or_say_why_they_wait() {
         refused("RayCluster", json!({"metadata": metadata("ray"), "spec": named}), want).await;
         let mut kept = ray_job(1);
         kept["spec"]["shutdownAfterJobFinishes"] = json!(false);
-        refused("RayJob", kept, "a kueue managed job should delete the cluster after finishing").await;
+        refused("RayJob", kept, "a kueue managed job should delete the cluster after finishing")
+            .await;
 
         let mut wrapper = app_wrapper(&bed.namespace, 1);
         wrapper["metadata"]["name"] = json!("fewer");
         wrapper["spec"]["components"][0]["podSets"] = json!([{"path": "template", "replicas": -1}]);
-        let wrapper = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        let wrapper =
+            place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
         assert_eq!(wrapper.data["spec"]["suspend"], true);
         let want = "spec.components[0].podSets: gives -1 pods; must be between 0 and 2147483647";
         place.told("fewer", "ErrWorkloadCompose", want).await;

@@ -27,12 +27,16 @@ fn a_dispatched_job_keeps_to_its_budget_of_writes() {
     fixture::run(async {
         let fleet = figures::fleet("budget").await.unwrap();
         let tenant = figures::tenant(&fleet, "budget").await.unwrap();
-        let writes = figures::writes(&fleet, &tenant, usize::try_from(JOBS).unwrap()).await.unwrap();
-        let events = [&writes.hub, &writes.worker].map(|all| all.only(|request| request.resource == "events"));
+        let writes =
+            figures::writes(&fleet, &tenant, usize::try_from(JOBS).unwrap()).await.unwrap();
+        let events = [&writes.hub, &writes.worker]
+            .map(|all| all.only(|request| request.resource == "events"));
         let told = events.iter().map(Requests::total).sum::<u64>();
         println!("{:.2} events per job", told as f64 / JOBS as f64);
         assert!(told <= EVENTS * JOBS + OTHERS, "{told} events for {JOBS} jobs: {events:#?}");
-        for (cluster, requests, budget) in [("hub", writes.hub, HUB), ("worker", writes.worker, WORKER)] {
+        for (cluster, requests, budget) in
+            [("hub", writes.hub, HUB), ("worker", writes.worker, WORKER)]
+        {
             let requests = figures::without_events(&requests);
             let shown = ["clusterqueues", "localqueues", "multikueueclusters", "admissionchecks"];
             let status = requests.only(|request| shown.contains(&request.resource.as_str()));
@@ -42,8 +46,15 @@ fn a_dispatched_job_keeps_to_its_budget_of_writes() {
                 jobs as f64 / JOBS as f64,
                 status.total()
             );
-            assert!(jobs <= budget * JOBS, "{cluster}: {jobs} writes for {JOBS} jobs, the budget is {budget} each");
-            assert!(status.total() <= STATUS, "{cluster}: {} writes of queues' and clusters' status", status.total());
+            assert!(
+                jobs <= budget * JOBS,
+                "{cluster}: {jobs} writes for {JOBS} jobs, the budget is {budget} each"
+            );
+            assert!(
+                status.total() <= STATUS,
+                "{cluster}: {} writes of queues' and clusters' status",
+                status.total()
+            );
         }
     });
 }

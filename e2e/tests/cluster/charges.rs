@@ -32,8 +32,11 @@ fn ends_slowly(job: JobBuilder) -> JobBuilder {
 async fn charged(cluster: &Cluster, queue: &str) -> anyhow::Result<String> {
     let queues: Api<ClusterQueue> = Api::all(cluster.admin.clone());
     let status = queues.get(queue).await?.status.unwrap_or_default();
-    let usage =
-        status.flavors_reservation.first().and_then(|flavor| flavor.resources.first()).map(|it| it.total.0.clone());
+    let usage = status
+        .flavors_reservation
+        .first()
+        .and_then(|flavor| flavor.resources.first())
+        .map(|it| it.total.0.clone());
     Ok(usage.unwrap_or_default())
 }
 
@@ -132,12 +135,18 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
             Stop::Deactivated | Stop::DeactivatedThenDeleted => deactivate(&tenant, "slow").await,
             Stop::OutOfTime => {}
             Stop::WorkloadDeleted => {
-                tenant.hub_workloads().delete(&first.name_any(), &Default::default()).await.unwrap();
+                tenant
+                    .hub_workloads()
+                    .delete(&first.name_any(), &Default::default())
+                    .await
+                    .unwrap();
             }
             Stop::DeletedInForeground => {
                 drop(tenant.hub_jobs().delete("slow", &DeleteParams::foreground()).await.unwrap());
             }
-            Stop::Deleted => drop(tenant.hub_jobs().delete("slow", &DeleteParams::background()).await.unwrap()),
+            Stop::Deleted => {
+                drop(tenant.hub_jobs().delete("slow", &DeleteParams::background()).await.unwrap())
+            }
         }
         let pods: Api<Pod> = Api::namespaced(west.admin.clone(), tenant.name());
         if stop == Stop::DeactivatedThenDeleted {
@@ -163,16 +172,25 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
                 let is = charged(cluster, tenant.name()).await?;
                 ensure!(is == "8", "{} is charged {is}", cluster.name());
             }
-            ensure!(tenant.worker_jobs("west").get_opt("next").await?.is_none(), "the next job was sent");
+            ensure!(
+                tenant.worker_jobs("west").get_opt("next").await?.is_none(),
+                "the next job was sent"
+            );
             Ok(())
         })
         .await
         .unwrap();
         if stop == Stop::WorkloadDeleted {
             // The job is still there, and would ask again. Its queue is changed once it is suspended.
-            let moved = Patch::Merge(json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "none"}}}));
+            let moved = Patch::Merge(
+                json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "none"}}}),
+            );
             eventually(SOON, "the job to leave its queue", async || {
-                tenant.hub_jobs().patch("slow", &PatchParams::default(), &moved).await.map_err(Into::into)
+                tenant
+                    .hub_jobs()
+                    .patch("slow", &PatchParams::default(), &moved)
+                    .await
+                    .map_err(Into::into)
             })
             .await
             .unwrap();
@@ -184,7 +202,9 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
 
 /// Waits until a job has a pod, and sees that another one has none by then.
 async fn runs_after(pods: &Api<Pod>, job: &str, other: &str) {
-    let of = |pods: &[Pod], job: &str| pods.iter().any(|pod| pod.name_any().starts_with(&format!("{job}-")));
+    let of = |pods: &[Pod], job: &str| {
+        pods.iter().any(|pod| pod.name_any().starts_with(&format!("{job}-")))
+    };
     let mut together = false;
     eventually(SOON, format!("a pod of {job}"), async || {
         let pods = pods.list(&ListParams::default()).await?.items;
@@ -202,7 +222,10 @@ fn another_parallelism_is_sent_anew() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = on_west(fleet, "resized", "8").await;
-        tenant.submit(ends_slowly(tenant.job("resized").cpu("1").parallelism(2).completions(4))).await.unwrap();
+        tenant
+            .submit(ends_slowly(tenant.job("resized").cpu("1").parallelism(2).completions(4)))
+            .await
+            .unwrap();
         is_active(&tenant, "west", "resized", 2).await;
         await_charge(fleet.hub(), tenant.name(), "2").await;
         patch_job(&tenant, "resized", json!({"spec": {"parallelism": 3}})).await;
@@ -224,8 +247,13 @@ fn as_many_pods_run_as_are_charged() {
     fixture::run(async {
         let fleet = fleet().await;
         let (hub, west) = (fleet.hub(), fleet.worker("west"));
-        let tenant =
-            fleet.tenant("partial").hub(&[("cpu", "2")]).worker("west", &[("cpu", "10")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("partial")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "10")])
+            .make()
+            .await
+            .unwrap();
         let job = tenant.job("partial").cpu("1").parallelism(6).completions(6).run_forever();
         tenant.submit(job.annotation("kueue.x-k8s.io/job-min-parallelism", "1")).await.unwrap();
         is_active(&tenant, "west", "partial", 2).await;
@@ -233,7 +261,11 @@ fn as_many_pods_run_as_are_charged() {
         await_charge(west, tenant.name(), "2").await;
         always(WHILE, "as many pods as are charged", async || {
             let job = tenant.worker_jobs("west").get("partial").await?;
-            ensure!(job.spec.as_ref().and_then(|spec| spec.parallelism) == Some(2), "{:?}", job.spec);
+            ensure!(
+                job.spec.as_ref().and_then(|spec| spec.parallelism) == Some(2),
+                "{:?}",
+                job.spec
+            );
             let ours = tenant.hub_jobs().get("partial").await?.spec.unwrap_or_default();
             ensure!(ours.parallelism == Some(6), "what its user wrote stays");
             Ok(())
@@ -248,9 +280,22 @@ async fn audited(fleet: &Fleet, namespace: &str) -> (Verdict, String) {
     let path = |cluster: &Cluster| cluster.kubeconfig().display().to_string();
     let west = format!("west={}", path(fleet.worker("west")));
     let hub = path(fleet.hub());
-    let command = ["switchyard", "--kubeconfig", &hub, "audit", "--worker", &west, "--grace", "2", "-n", namespace];
+    let command = [
+        "switchyard",
+        "--kubeconfig",
+        &hub,
+        "audit",
+        "--worker",
+        &west,
+        "--grace",
+        "2",
+        "-n",
+        namespace,
+    ];
     let mut out = Vec::new();
-    let verdict = switchyard::run(switchyard::Args::try_parse_from(command).unwrap(), &mut out).await.unwrap();
+    let verdict = switchyard::run(switchyard::Args::try_parse_from(command).unwrap(), &mut out)
+        .await
+        .unwrap();
     (verdict, String::from_utf8(out).unwrap())
 }
 
@@ -259,7 +304,10 @@ fn the_auditor_is_asked_about_a_fleet() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = on_west(fleet, "audited", "4").await;
-        tenant.submit(tenant.job("honest").cpu("1").parallelism(2).completions(2).run_forever()).await.unwrap();
+        tenant
+            .submit(tenant.job("honest").cpu("1").parallelism(2).completions(2).run_forever())
+            .await
+            .unwrap();
         is_active(&tenant, "west", "honest", 2).await;
         let (verdict, text) = audited(fleet, tenant.name()).await;
         assert_eq!(verdict, Verdict::Fine, "{text}");

@@ -34,7 +34,11 @@ fn config(credential: &Path) -> String {
 /// Prepares the worker for the hub, and writes the hub's credential there into a file as the provider's command prints it.
 async fn let_in(fleet: &Fleet, credential: &Path) {
     fleet.start_single(WORKER).await.unwrap();
-    let token = fleet.worker(WORKER).service_account_token(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+    let token = fleet
+        .worker(WORKER)
+        .service_account_token(NAMESPACE, "switchyard-remote-hub")
+        .await
+        .unwrap();
     let printed = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
     });
@@ -52,9 +56,11 @@ fn way(worker: &Cluster) -> Value {
 async fn make(hub: &Cluster, namespace: &str) {
     let metadata = json!({"name": PROFILE, "namespace": namespace});
     let spec = json!({"clusterManager": {"name": "tests"}});
-    hub.apply([json!({"apiVersion": API, "kind": "ClusterProfile", "metadata": metadata, "spec": spec})])
-        .await
-        .unwrap();
+    hub.apply([
+        json!({"apiVersion": API, "kind": "ClusterProfile", "metadata": metadata, "spec": spec}),
+    ])
+    .await
+    .unwrap();
 }
 
 /// Has the profile's status say how a provider reaches the cluster.
@@ -70,7 +76,8 @@ fn a_job_runs_where_a_cluster_profile_leads() {
         let dir = tempfile::tempdir().unwrap();
         let credential = dir.path().join("credential.json");
         let spec = ClusterSpec::new(WORKER).node(NodeSpec::new("n1").cpu(8));
-        let fleet = Fleet::builder("profile").bare(spec).config(config(&credential)).start().await.unwrap();
+        let fleet =
+            Fleet::builder("profile").bare(spec).config(config(&credential)).start().await.unwrap();
         let_in(&fleet, &credential).await;
         let (hub, worker) = (fleet.hub(), fleet.worker(WORKER));
         crds_of(hub, "sigs.k8s.io/cluster-inventory-api").await;
@@ -90,7 +97,8 @@ fn a_job_runs_where_a_cluster_profile_leads() {
         always(WHILE, "the cluster without a profile", still).await.unwrap();
         make(hub, NAMESPACE).await;
         shows(hub, NAMESPACE, "another", &way(worker)).await;
-        let nobody = format!("no matching cluster accessor found for cluster profile \"{PROFILE}\"");
+        let nobody =
+            format!("no matching cluster accessor found for cluster profile \"{PROFILE}\"");
         says("BadClusterProfile", &nobody).await;
         shows(hub, NAMESPACE, PROVIDER, &json!({"server": "https://not_a_host"})).await;
         says("BadRestConfig", "untrusted server endpoint").await;
@@ -98,7 +106,8 @@ fn a_job_runs_where_a_cluster_profile_leads() {
         fleet.connected(WORKER).await.unwrap();
 
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("profile").hub(&quota).worker(WORKER, &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("profile").hub(&quota).worker(WORKER, &quota).make().await.unwrap();
         tenant.submit(tenant.job("short").run_for(Duration::from_millis(500))).await.unwrap();
         job::complete(&hub.admin, tenant.name(), "short", SOON).await.unwrap();
         tenant.await_empty(WORKER, SOON).await.unwrap();

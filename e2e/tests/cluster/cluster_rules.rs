@@ -48,8 +48,14 @@ fn jobs_go_where_rules_and_cost_say() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "16")];
-        let tenant =
-            fleet.tenant("rules").hub(&quota).worker("west", &quota).worker("east", &quota).make().await.unwrap();
+        let tenant = fleet
+            .tenant("rules")
+            .hub(&quota)
+            .worker("west", &quota)
+            .worker("east", &quota)
+            .make()
+            .await
+            .unwrap();
         describe(fleet, "west", "eu", 10).await;
         describe(fleet, "east", "us", 0).await;
         let annotations = [
@@ -61,7 +67,8 @@ fn jobs_go_where_rules_and_cost_say() {
         ];
         for (name, annotation, _) in annotations {
             let job = tenant.job(name).cpu("1").run_forever();
-            let job = annotation.into_iter().fold(job, |job, (key, text)| job.annotation(key, text));
+            let job =
+                annotation.into_iter().fold(job, |job, (key, text)| job.annotation(key, text));
             tenant.submit(job).await.unwrap();
         }
         for (name, _, cluster) in annotations {
@@ -81,7 +88,8 @@ fn jobs_go_where_rules_and_cost_say() {
         })
         .await
         .unwrap();
-        let own = tenant.job("own").cpu("1").run_forever().annotation("switchyard.dev/clusters", "east");
+        let own =
+            tenant.job("own").cpu("1").run_forever().annotation("switchyard.dev/clusters", "east");
         tenant.submit(own).await.unwrap();
         lands_on(&tenant, "own", "east").await;
     });
@@ -92,17 +100,34 @@ fn job_without_allowed_cluster_waits_for_a_label() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "4")];
-        let tenant =
-            fleet.tenant("nowhere").hub(&quota).worker("west", &quota).worker("east", &quota).make().await.unwrap();
+        let tenant = fleet
+            .tenant("nowhere")
+            .hub(&quota)
+            .worker("west", &quota)
+            .worker("east", &quota)
+            .make()
+            .await
+            .unwrap();
         let zone = |value: Option<&str>| json!({"metadata": {"labels": {"zone": value}}});
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
-        let job = tenant.job("zoned").cpu("1").run_forever().annotation("switchyard.dev/cluster-selector", "zone=z1");
+        let job = tenant
+            .job("zoned")
+            .cpu("1")
+            .run_forever()
+            .annotation("switchyard.dev/cluster-selector", "zone=z1");
         tenant.submit(job).await.unwrap();
         let says = "switchyard.dev/cluster-selector requires zone=z1";
         let waits = format!("No worker cluster is allowed: west: {says}; east: {says}");
-        tenant.await_status("zoned", "waits", SOON, |row| row.reason.contains(&waits)).await.unwrap();
+        tenant
+            .await_status("zoned", "waits", SOON, |row| row.reason.contains(&waits))
+            .await
+            .unwrap();
         let text = explained(fleet, &tenant, "zoned").await;
-        assert_eq!(text.lines().filter(|line| line.ends_with(&format!("no: {says}"))).count(), 2, "{text}");
+        assert_eq!(
+            text.lines().filter(|line| line.ends_with(&format!("no: {says}"))).count(),
+            2,
+            "{text}"
+        );
 
         let label = |value| Patch::Merge(zone(value));
         clusters.patch("east", &PatchParams::default(), &label(Some("z1"))).await.unwrap();
@@ -111,11 +136,20 @@ fn job_without_allowed_cluster_waits_for_a_label() {
 
         // It stays when the label goes, and when its own rule excludes the cluster.
         clusters.patch("east", &PatchParams::default(), &label(None)).await.unwrap();
-        let rule = json!({"metadata": {"annotations": {"switchyard.dev/excluded-clusters": "east"}}});
-        tenant.hub_jobs().patch("zoned", &PatchParams::default(), &Patch::Merge(rule)).await.unwrap();
+        let rule =
+            json!({"metadata": {"annotations": {"switchyard.dev/excluded-clusters": "east"}}});
+        tenant
+            .hub_jobs()
+            .patch("zoned", &PatchParams::default(), &Patch::Merge(rule))
+            .await
+            .unwrap();
         eventually(SOON, "the Workload to have the job's rule", async || {
-            let annotations = tenant.workload_of("zoned").await?.metadata.annotations.unwrap_or_default();
-            ensure!(annotations.contains_key("switchyard.dev/excluded-clusters"), "{annotations:?}");
+            let annotations =
+                tenant.workload_of("zoned").await?.metadata.annotations.unwrap_or_default();
+            ensure!(
+                annotations.contains_key("switchyard.dev/excluded-clusters"),
+                "{annotations:?}"
+            );
             Ok(())
         })
         .await
@@ -129,6 +163,9 @@ fn job_without_allowed_cluster_waits_for_a_label() {
         .unwrap();
         let bad = tenant.job("bad").cpu("1").annotation("switchyard.dev/clusters", "region=eu");
         let refused = format!("{:#}", tenant.submit(bad).await.unwrap_err());
-        assert!(refused.contains("is no name of a MultiKueueCluster: write names in lower case"), "{refused}");
+        assert!(
+            refused.contains("is no name of a MultiKueueCluster: write names in lower case"),
+            "{refused}"
+        );
     });
 }

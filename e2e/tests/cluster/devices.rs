@@ -40,8 +40,7 @@ fn claiming(bed: &Bed, name: &str, template: &str) -> JobBuilder {
 /// A job with one pod that asks for an extended resource.
 fn asking(bed: &Bed, name: &str, count: u32) -> JobBuilder {
     let amounts = json!({"cpu": "1", "example.com/tpu": count});
-    let container =
-        json!([{"name": "main", "image": "example.org/job:1", "resources": {"requests": amounts, "limits": amounts}}]);
+    let container = json!([{"name": "main", "image": "example.org/job:1", "resources": {"requests": amounts, "limits": amounts}}]);
     bed.job(name).pod_field("containers", container)
 }
 
@@ -54,12 +53,17 @@ fn npus(name: &str, count: u32) -> Value {
 async fn charged(bed: &Bed, job: &str, resource: &str, expected: &str) {
     let check = async || {
         let status = bed.workload_of(job).await.status.unwrap_or_default();
-        let assigned = status.admission.as_ref().and_then(|admission| admission.pod_set_assignments.first());
-        let used = assigned.and_then(|assigned| assigned.resource_usage.get(resource)).map(|quantity| &*quantity.0);
+        let assigned =
+            status.admission.as_ref().and_then(|admission| admission.pod_set_assignments.first());
+        let used = assigned
+            .and_then(|assigned| assigned.resource_usage.get(resource))
+            .map(|quantity| &*quantity.0);
         ensure!(used == Some(expected), "{:?}, {:?}", status.admission, status.conditions);
         Ok(())
     };
-    wait::eventually(WAIT, format!("{job} to be charged {expected} of {resource}"), check).await.unwrap();
+    wait::eventually(WAIT, format!("{job} to be charged {expected} of {resource}"), check)
+        .await
+        .unwrap();
 }
 
 async fn refused(bed: &Bed, job: &str, message: &str) {
@@ -105,8 +109,18 @@ fn a_job_waits_for_its_template_and_for_a_class_that_is_mapped() {
         );
         refused(&bed, "unmapped", &unmapped).await;
         let shared = json!([{"name": "gpus", "resourceClaimName": "shared"}]);
-        bed.job("sharing").cpu("1").pod_field("resourceClaims", shared).create(bed.admin()).await.unwrap();
-        refused(&bed, "sharing", "KueueDRAIntegration feature does not support use of resource claims").await;
+        bed.job("sharing")
+            .cpu("1")
+            .pod_field("resourceClaims", shared)
+            .create(bed.admin())
+            .await
+            .unwrap();
+        refused(
+            &bed,
+            "sharing",
+            "KueueDRAIntegration feature does not support use of resource claims",
+        )
+        .await;
         // Nobody else waits for these.
         bed.job("plain").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("plain").await;
@@ -120,7 +134,10 @@ fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
         asking(&bed, "before", 1).create(bed.admin()).await.unwrap();
         charged(&bed, "before", "example.com/tpu", "1").await;
         let spec = json!({"extendedResourceName": "example.com/tpu"});
-        bed.cluster().apply([object("DeviceClass", &json!({"name": "gpu.example.com"}), &spec)]).await.unwrap();
+        bed.cluster()
+            .apply([object("DeviceClass", &json!({"name": "gpu.example.com"}), &spec)])
+            .await
+            .unwrap();
         asking(&bed, "after", 3).create(bed.admin()).await.unwrap();
         charged(&bed, "after", "example.com/gpus", "3").await;
         // What was admitted keeps its charge.
@@ -145,7 +162,9 @@ fn sidecars_devices_add_up_and_overhead_of_their_name_stays() {
         let mut sidecar = npus("side", 2);
         sidecar["restartPolicy"] = "Always".into();
         let job = bed.job("job").pod_field("initContainers", json!([sidecar, npus("init", 3)]));
-        let job = job.pod_field("containers", json!([npus("main", 1)])).pod_field("runtimeClassName", json!("npu"));
+        let job = job
+            .pod_field("containers", json!([npus("main", 1)]))
+            .pod_field("runtimeClassName", json!("npu"));
         job.create(bed.admin()).await.unwrap();
         // The init container beside the sidecar.
         charged(&bed, "job", "example.com/npus", "5").await;

@@ -8,7 +8,9 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard::status::State;
-use switchyard_api::v1beta2::{AdmissionCheck, CheckState, ClusterQueue, MultiKueueCluster, Workload};
+use switchyard_api::v1beta2::{
+    AdmissionCheck, CheckState, ClusterQueue, MultiKueueCluster, Workload,
+};
 use switchyard_e2e::fleet::Tenant;
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{Cluster, JobBuilder, fixture, job, queues};
@@ -21,14 +23,23 @@ fn a_job_goes_to_the_only_worker_where_it_fits_and_completes_on_the_hub() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "16"), ("nvidia.com/gpu", "8")];
-        let tenant = fleet.tenant("fits").hub(&quota).worker("west", &[("cpu", "16"), ("nvidia.com/gpu", "2")]);
+        let tenant = fleet
+            .tenant("fits")
+            .hub(&quota)
+            .worker("west", &[("cpu", "16"), ("nvidia.com/gpu", "2")]);
         let tenant = tenant.worker("east", &quota).make().await.unwrap();
         tenant.submit(tenant.job("train").gpu(4).run_for(Duration::from_secs(1))).await.unwrap();
-        let row = tenant.await_status("train", "on east", SOON, |row| row.cluster.is_some()).await.unwrap();
+        let row = tenant
+            .await_status("train", "on east", SOON, |row| row.cluster.is_some())
+            .await
+            .unwrap();
         assert_eq!(row.cluster.as_deref(), Some("east"));
         let done = job::complete(&fleet.hub().admin, tenant.name(), "train", SOON).await.unwrap();
         assert_eq!(done.status.unwrap().succeeded, Some(1));
-        tenant.await_status("train", "finished", SOON, |row| row.state == State::Succeeded).await.unwrap();
+        tenant
+            .await_status("train", "finished", SOON, |row| row.state == State::Succeeded)
+            .await
+            .unwrap();
         tenant.await_empty("east", SOON).await.unwrap();
         tenant.await_empty("west", SOON).await.unwrap();
         let pods = fleet.pods("hub", tenant.name()).await.unwrap();
@@ -44,12 +55,20 @@ fn a_job_that_comes_with_its_queue_is_sent_like_any_other() {
         for _ in 0..5 {
             let name = fixture::unique("early");
             // Nobody waits for the hub to see any of it.
-            hub.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})]).await.unwrap();
+            hub.apply([
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            ])
+            .await
+            .unwrap();
             hub.apply(queues::multikueue(&name, &["west"])).await.unwrap();
-            let queue = queues::ClusterQueue::new(&name).group(&name, &[("cpu", "4")]).admission_check(&name).build();
+            let queue = queues::ClusterQueue::new(&name)
+                .group(&name, &[("cpu", "4")])
+                .admission_check(&name)
+                .build();
             let flavor = queues::ResourceFlavor::new(&name).build();
             hub.apply([flavor, queue, queues::local_queue(&name, "main", &name)]).await.unwrap();
-            let job = JobBuilder::new(&name, "early").queue("main").create(&hub.admin).await.unwrap();
+            let job =
+                JobBuilder::new(&name, "early").queue("main").create(&hub.admin).await.unwrap();
             let spec = job.spec.unwrap();
             assert_eq!(spec.managed_by.as_deref(), Some("kueue.x-k8s.io/multikueue"));
             assert_eq!(spec.suspend, Some(true));
@@ -61,12 +80,20 @@ fn a_job_that_comes_with_its_queue_is_sent_like_any_other() {
 fn jobs_wait_until_quota_is_free_and_say_why() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("full").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("full")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         tenant.submit(tenant.job("first").cpu("2").run_forever()).await.unwrap();
         tenant.await_status("first", "admitted", SOON, |row| row.cluster.is_some()).await.unwrap();
         tenant.submit(tenant.job("second").cpu("1").run_for(Duration::from_secs(1))).await.unwrap();
-        let waits =
-            tenant.await_status("second", "waits", SOON, |row| row.reason.contains("insufficient")).await.unwrap();
+        let waits = tenant
+            .await_status("second", "waits", SOON, |row| row.reason.contains("insufficient"))
+            .await
+            .unwrap();
         let name = tenant.name();
         assert_eq!(
             waits.reason,
@@ -83,9 +110,18 @@ fn jobs_wait_until_quota_is_free_and_say_why() {
 fn a_job_deleted_on_the_hub_while_queued_leaves_nothing() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("queued").hub(&[("cpu", "1")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("queued")
+            .hub(&[("cpu", "1")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         tenant.submit(tenant.job("big").cpu("4")).await.unwrap();
-        tenant.await_status("big", "waits", SOON, |row| row.reason.contains("maximum capacity")).await.unwrap();
+        tenant
+            .await_status("big", "waits", SOON, |row| row.reason.contains("maximum capacity"))
+            .await
+            .unwrap();
         tenant.hub_jobs().delete("big", &DeleteParams::background()).await.unwrap();
         eventually(SOON, "the Workload to go", async || {
             let left = tenant.hub_workloads().list(&ListParams::default()).await?.items;
@@ -102,7 +138,13 @@ fn a_job_deleted_on_the_hub_while_queued_leaves_nothing() {
 fn a_job_deleted_on_the_hub_while_it_runs_is_collected_and_its_quota_is_free() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("runs").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("runs")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
@@ -118,16 +160,28 @@ fn a_job_deleted_on_the_hub_while_it_runs_is_collected_and_its_quota_is_free() {
 fn a_job_that_runs_for_too_long_on_the_worker_is_deactivated_on_the_hub() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("late").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
-        let job = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
+        let tenant = fleet
+            .tenant("late")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
+        let job =
+            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
         tenant.submit(job).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let ended = async || {
             let workload = tenant.hub_workloads().list(&ListParams::default()).await?.items.pop();
             let status = workload.as_ref().and_then(|it| it.status.clone()).unwrap_or_default();
-            let evicted = status.conditions.iter().find(|it| it.type_ == "Evicted" && it.status == "True");
+            let evicted =
+                status.conditions.iter().find(|it| it.type_ == "Evicted" && it.status == "True");
             let reason = evicted.map(|it| it.reason.as_str()).unwrap_or_default();
-            ensure!(reason == "DeactivatedDueToMaximumExecutionTimeExceeded", "{:?}", status.conditions);
+            ensure!(
+                reason == "DeactivatedDueToMaximumExecutionTimeExceeded",
+                "{:?}",
+                status.conditions
+            );
             ensure!(workload.is_some_and(|it| it.spec.active == Some(false)), "it is active");
             Ok(status.dispatch.unwrap_or_default().attempt)
         };
@@ -141,11 +195,20 @@ fn a_job_that_runs_for_too_long_on_the_worker_is_deactivated_on_the_hub() {
 fn a_job_that_fails_on_the_worker_fails_on_the_hub() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("fails").hub(&[("cpu", "2")]).worker("east", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("fails")
+            .hub(&[("cpu", "2")])
+            .worker("east", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         tenant.submit(tenant.job("broken").fails()).await.unwrap();
         let failed = job::failed(&fleet.hub().admin, tenant.name(), "broken", SOON).await.unwrap();
         assert_eq!(failed.status.unwrap().failed, Some(1));
-        let row = tenant.await_status("broken", "failed", SOON, |row| row.state == State::Failed).await.unwrap();
+        let row = tenant
+            .await_status("broken", "failed", SOON, |row| row.state == State::Failed)
+            .await
+            .unwrap();
         assert!(row.reason.contains("backoff limit"), "{}", row.reason);
         tenant.await_empty("east", SOON).await.unwrap();
     });
@@ -156,11 +219,23 @@ fn a_worker_whose_admin_takes_quota_away_is_passed_over() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("shrinks").hub(&[("cpu", "8")]).worker("west", &quota).make().await.unwrap();
+        let tenant = fleet
+            .tenant("shrinks")
+            .hub(&[("cpu", "8")])
+            .worker("west", &quota)
+            .make()
+            .await
+            .unwrap();
         let queues: Api<ClusterQueue> = Api::all(fleet.worker("west").admin.clone());
         set_quota(&queues, tenant.name(), "1").await;
-        tenant.submit(tenant.job("too-big").cpu("4").run_for(Duration::from_secs(1))).await.unwrap();
-        let row = tenant.await_status("too-big", "says why", SOON, |row| row.reason.contains("west")).await.unwrap();
+        tenant
+            .submit(tenant.job("too-big").cpu("4").run_for(Duration::from_secs(1)))
+            .await
+            .unwrap();
+        let row = tenant
+            .await_status("too-big", "says why", SOON, |row| row.reason.contains("west"))
+            .await
+            .unwrap();
         assert!(row.cluster.is_none(), "{row:?}");
         always(WHILE, "nothing runs on west", async || {
             ensure!(fleet.pods("west", tenant.name()).await? == 0, "a pod");
@@ -170,7 +245,9 @@ fn a_worker_whose_admin_takes_quota_away_is_passed_over() {
         .unwrap();
         set_quota(&queues, tenant.name(), "4").await;
         // Refused everywhere, it was put aside for a while: the delay is in its status.
-        job::complete(&fleet.hub().admin, tenant.name(), "too-big", Duration::from_secs(90)).await.unwrap();
+        job::complete(&fleet.hub().admin, tenant.name(), "too-big", Duration::from_secs(90))
+            .await
+            .unwrap();
     });
 }
 
@@ -178,7 +255,13 @@ fn a_worker_whose_admin_takes_quota_away_is_passed_over() {
 fn the_hubs_job_carries_what_a_user_would_look_for() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("looks").hub(&[("cpu", "2")]).worker("east", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("looks")
+            .hub(&[("cpu", "2")])
+            .worker("east", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         let made = tenant.submit(tenant.job("plain").run_forever()).await.unwrap();
         let spec = made.spec.unwrap();
         assert_eq!(spec.suspend, Some(true), "the webhook suspends it");
@@ -194,7 +277,8 @@ fn the_hubs_job_carries_what_a_user_would_look_for() {
         let remote = tenant.worker_jobs("east").get("plain").await.unwrap();
         assert!(remote.labels().contains_key("kueue.x-k8s.io/multikueue-origin"));
         assert!(remote.labels().contains_key("switchyard.dev/hub-id"));
-        let workload = tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items.remove(0);
+        let workload =
+            tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items.remove(0);
         let status = workload.status.unwrap();
         assert_eq!(status.admission_checks[0].message, "The workload was admitted on \"east\"");
         assert_eq!(status.dispatch.unwrap().attempt, 1);
@@ -212,25 +296,41 @@ async fn set_quota(queues: &Api<ClusterQueue>, name: &str, cpu: &str) {
 /// What is said of the loss of a cluster, as the agent is told: how long a job of the hub runs on there.
 async fn fence(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Option<String>> {
     let copies = tenant.worker_workloads("west").list(&ListParams::default()).await?.items;
-    let of = |copy: &Workload| copy.annotations().get("kueue.x-k8s.io/job-owner-name").is_some_and(|name| name == job);
+    let of = |copy: &Workload| {
+        copy.annotations().get("kueue.x-k8s.io/job-owner-name").is_some_and(|name| name == job)
+    };
     let copy = copies.into_iter().find(of).with_context(|| format!("{job} is not on west"))?;
     Ok(copy.annotations().get("switchyard.dev/fence-after").cloned())
 }
 
 #[test]
-fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_before_the_clusters() {
+fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_before_the_clusters()
+ {
     fixture::run(async {
         let fleet = fleet().await;
         let hub = &fleet.hub().admin;
-        let tenant = fleet.tenant("loss").hub(&[("cpu", "8")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("loss")
+            .hub(&[("cpu", "8")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         let queues: Api<ClusterQueue> = Api::all(hub.clone());
         let clusters: Api<MultiKueueCluster> = Api::all(hub.clone());
         let rule = |rule: Value| Patch::Merge(json!({"spec": {"onDisconnect": rule}}));
         let params = PatchParams::default();
-        queues.patch(tenant.name(), &params, &rule(json!({"policy": "Fence", "after": "5m"}))).await.unwrap();
-        clusters.patch("west", &params, &rule(json!({"policy": "Fence", "after": "7m"}))).await.unwrap();
-        let word =
-            |name: &str, word: &str| tenant.job(name).run_forever().annotation("switchyard.dev/on-disconnect", word);
+        queues
+            .patch(tenant.name(), &params, &rule(json!({"policy": "Fence", "after": "5m"})))
+            .await
+            .unwrap();
+        clusters
+            .patch("west", &params, &rule(json!({"policy": "Fence", "after": "7m"})))
+            .await
+            .unwrap();
+        let word = |name: &str, word: &str| {
+            tenant.job(name).run_forever().annotation("switchyard.dev/on-disconnect", word)
+        };
         tenant.submit(word("by-job", "Fence/90s")).await.unwrap();
         tenant.submit(word("held", "Hold")).await.unwrap();
         tenant.submit(tenant.job("by-queue").run_forever()).await.unwrap();
@@ -259,7 +359,13 @@ fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_
 fn a_priority_that_changes_while_the_job_runs_follows_to_the_worker() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("urgent").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("urgent")
+            .hub(&[("cpu", "2")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         tenant.changes_priority("west", SOON).await.unwrap();
     });
 }
@@ -267,7 +373,8 @@ fn a_priority_that_changes_while_the_job_runs_follows_to_the_worker() {
 /// Gives the hub's ClusterQueue of a tenant a second flavor, and a check for the first one alone.
 async fn check_first_flavor(hub: &Cluster, name: &str, check: &str) {
     let (free, cpu) = (format!("{name}-free"), [("cpu", "1")]);
-    let strategy = json!({"admissionChecks": [{"name": name}, {"name": check, "onFlavors": [name]}]});
+    let strategy =
+        json!({"admissionChecks": [{"name": name}, {"name": check, "onFlavors": [name]}]});
     let queue = queues::ClusterQueue::new(name).flavors(&[(name, &cpu), (&free, &cpu)]);
     let queue = queue.field("admissionChecksStrategy", strategy).build();
     let flavor = queues::ResourceFlavor::new(&free).build();
@@ -297,14 +404,21 @@ async fn check_first_flavor(hub: &Cluster, name: &str, check: &str) {
 fn a_check_of_one_flavor_comes_before_any_worker_for_those_who_get_the_flavor() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("checked").hub(&[("cpu", "1")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("checked")
+            .hub(&[("cpu", "1")])
+            .worker("west", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         let (hub, check) = (fleet.hub(), format!("{}-budget", tenant.name()));
         check_first_flavor(hub, tenant.name(), &check).await;
         let brief = |name: &str| tenant.job(name).run_for(Duration::from_millis(200));
         tenant.submit(brief("waits")).await.unwrap();
         let listed = async || {
             let status = tenant.workload_of("waits").await?.status.unwrap_or_default();
-            let checks: Vec<&str> = status.admission_checks.iter().map(|it| it.name.as_str()).collect();
+            let checks: Vec<&str> =
+                status.admission_checks.iter().map(|it| it.name.as_str()).collect();
             ensure!(checks == [tenant.name(), check.as_str()], "{checks:?}");
             Ok(())
         };
@@ -315,15 +429,25 @@ fn a_check_of_one_flavor_comes_before_any_worker_for_those_who_get_the_flavor() 
         job::complete(&hub.admin, tenant.name(), "goes", SOON).await.unwrap();
         let waits = tenant.workload_of("waits").await.unwrap();
         assert_eq!(waits.status.as_ref().unwrap().cluster_name, None);
-        assert!(tenant.worker_jobs("west").get_opt("waits").await.unwrap().is_none(), "it was sent");
+        assert!(
+            tenant.worker_jobs("west").get_opt("waits").await.unwrap().is_none(),
+            "it was sent"
+        );
 
         let answer = async || {
             let mut workload = tenant.workload_of("waits").await?;
-            let checks = workload.status.as_mut().map(|it| it.admission_checks.as_mut_slice()).unwrap_or_default();
+            let checks = workload
+                .status
+                .as_mut()
+                .map(|it| it.admission_checks.as_mut_slice())
+                .unwrap_or_default();
             for ours in checks.iter_mut().filter(|it| it.name == check) {
                 ours.state = CheckState::Ready;
             }
-            tenant.hub_workloads().replace_status(&workload.name_any(), &Default::default(), &workload).await?;
+            tenant
+                .hub_workloads()
+                .replace_status(&workload.name_any(), &Default::default(), &workload)
+                .await?;
             Ok(())
         };
         eventually(SOON, "an answer of the check", answer).await.unwrap();

@@ -21,7 +21,10 @@ const AT_ONCE: Duration = Duration::from_secs(8);
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let cluster = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64));
-        let fleet = Fleet::builder("dry-runs").agent(cluster("west")).agent(cluster("east")).bare(cluster("south"));
+        let fleet = Fleet::builder("dry-runs")
+            .agent(cluster("west"))
+            .agent(cluster("east"))
+            .bare(cluster("south"));
         let fleet = fleet.start().await?;
         fleet.hub().apply(["west", "east"].map(queues::agent_cluster)).await?;
         fleet.connect().await?;
@@ -38,7 +41,8 @@ async fn fleet() -> &'static Fleet {
 async fn tenant<'a>(fleet: &'a Fleet, stem: &str, clusters: &[&str]) -> Tenant<'a> {
     let mut tenant = fleet.tenant(stem).hub(&[("cpu", "32")]);
     for cluster in clusters {
-        tenant = tenant.worker(cluster, if *cluster == "west" { &[("cpu", "4")] } else { &[("cpu", "16")] });
+        tenant = tenant
+            .worker(cluster, if *cluster == "west" { &[("cpu", "4")] } else { &[("cpu", "16")] });
     }
     tenant.make().await.unwrap()
 }
@@ -54,7 +58,9 @@ fn class(name: &str) -> Value {
 
 /// The job waits, its user reads these words, and no cluster has anything of it.
 async fn refused(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, words: &[&str], clusters: &[&str]) {
-    let row = tenant.await_status(job, "refused", SOON, |row| words.iter().all(|it| row.reason.contains(it))).await;
+    let row = tenant
+        .await_status(job, "refused", SOON, |row| words.iter().all(|it| row.reason.contains(it)))
+        .await;
     println!("{job}: {}", row.unwrap().reason);
     for cluster in clusters {
         assert_eq!(fleet.pods(cluster, tenant.name()).await.unwrap(), 0, "{job} on {cluster}");
@@ -68,11 +74,20 @@ fn job_goes_where_its_service_account_is() {
         let tenant = tenant(fleet, "account", &["west", "east"]).await;
         fleet.hub().apply([account(&tenant, "robot")]).await.unwrap();
         fleet.worker("east").apply([account(&tenant, "robot")]).await.unwrap();
-        tenant.submit(tenant.job("long").pod_field("serviceAccountName", json!("robot")).run_forever()).await.unwrap();
+        tenant
+            .submit(
+                tenant.job("long").pod_field("serviceAccountName", json!("robot")).run_forever(),
+            )
+            .await
+            .unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         assert_eq!(fleet.pods("west", tenant.name()).await.unwrap(), 0);
         let dispatch = tenant.workload_of("long").await.unwrap().status.unwrap().dispatch.unwrap();
-        assert!(dispatch.history.is_empty(), "it was never committed to another: {:?}", dispatch.history);
+        assert!(
+            dispatch.history.is_empty(),
+            "it was never committed to another: {:?}",
+            dispatch.history
+        );
     });
 }
 
@@ -83,19 +98,32 @@ fn job_refused_by_all_clusters_runs_once_one_accepts() {
         let tenant = tenant(fleet, "class", &["west", "east"]).await;
         let name = tenant.name().to_owned();
         fleet.hub().apply([class(&name)]).await.unwrap();
-        tenant.submit(tenant.job("urgent").pod_field("priorityClassName", json!(name)).run_forever()).await.unwrap();
+        tenant
+            .submit(tenant.job("urgent").pod_field("priorityClassName", json!(name)).run_forever())
+            .await
+            .unwrap();
         let why = |cluster: &str| {
-            format!("{cluster}: this cluster would refuse its pods: no PriorityClass with name {name} was found")
+            format!(
+                "{cluster}: this cluster would refuse its pods: no PriorityClass with name {name} was found"
+            )
         };
         refused(fleet, &tenant, "urgent", &[&why("west"), &why("east")], &["west", "east"]).await;
         // It is refused for ever longer. Once the class is there, its user need not wait.
         tokio::time::sleep(Duration::from_secs(14)).await;
         fleet.worker("west").apply([class(&name)]).await.unwrap();
-        let args =
-            move_job::Args { job: "urgent".to_owned(), to: "west".to_owned(), namespace: None, output: Output::Json };
+        let args = move_job::Args {
+            job: "urgent".to_owned(),
+            to: "west".to_owned(),
+            namespace: None,
+            output: Output::Json,
+        };
         move_job::run(fleet.hub().admin.clone(), tenant.name(), &args).await.unwrap();
         eventually(AT_ONCE, "a pod on west", async || {
-            ensure!(fleet.pods("west", tenant.name()).await? == 1, "{}", tenant.status("urgent").await?.reason);
+            ensure!(
+                fleet.pods("west", tenant.name()).await? == 1,
+                "{}",
+                tenant.status("urgent").await?.reason
+            );
             Ok(())
         })
         .await
@@ -111,10 +139,18 @@ fn pod_security_and_quota_refuse_before_a_job_is_sent() {
         let strict = tenant(fleet, "strict", &["west"]).await;
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         let namespace = json!({"name": strict.name(), "labels": labels});
-        west.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})]).await.unwrap();
+        west.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})])
+            .await
+            .unwrap();
         strict.submit(strict.job("root").run_forever()).await.unwrap();
-        refused(fleet, &strict, "root", &["west: this cluster would refuse its pods: violates PodSecurity"], &["west"])
-            .await;
+        refused(
+            fleet,
+            &strict,
+            "root",
+            &["west: this cluster would refuse its pods: violates PodSecurity"],
+            &["west"],
+        )
+        .await;
 
         let full = tenant(fleet, "full", &["west", "east"]).await;
         let metadata = json!({"name": "none", "namespace": full.name()});
@@ -124,7 +160,8 @@ fn pod_security_and_quota_refuse_before_a_job_is_sent() {
         west.apply([quota]).await.unwrap();
         // The controller that would count what is used does not run here.
         let quotas: Api<ResourceQuota> = Api::namespaced(west.admin.clone(), full.name());
-        let status = json!({"status": {"hard": {"requests.cpu": "1m"}, "used": {"requests.cpu": "0"}}});
+        let status =
+            json!({"status": {"hard": {"requests.cpu": "1m"}, "used": {"requests.cpu": "0"}}});
         quotas.patch_status("none", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
         full.submit(full.job("elsewhere").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("east", full.name(), 1).await.unwrap();
@@ -137,7 +174,12 @@ fn kubeconfig_worker_is_tried_by_the_hub() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = tenant(fleet, "remote", &["south"]).await;
-        tenant.submit(tenant.job("robot").pod_field("serviceAccountName", json!("robot")).run_forever()).await.unwrap();
+        tenant
+            .submit(
+                tenant.job("robot").pod_field("serviceAccountName", json!("robot")).run_forever(),
+            )
+            .await
+            .unwrap();
         let words = "south: this cluster would refuse its pods: error looking up service account";
         refused(fleet, &tenant, "robot", &[words], &["south"]).await;
         fleet.worker("south").apply([account(&tenant, "robot")]).await.unwrap();
@@ -156,7 +198,8 @@ fn references_are_looked_up_where_the_agent_may_read_them() {
         let role = json!({
             "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": of("references"), "rules": [rule],
         });
-        let agent = json!({"kind": "ServiceAccount", "name": "switchyard-agent", "namespace": NAMESPACE});
+        let agent =
+            json!({"kind": "ServiceAccount", "name": "switchyard-agent", "namespace": NAMESPACE});
         let binding = json!({
             "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": of("references"),
             "roleRef": {"apiGroup": group, "kind": "Role", "name": "references"}, "subjects": [agent],
@@ -173,7 +216,10 @@ fn references_are_looked_up_where_the_agent_may_read_them() {
 
         // Secrets it may not read, and what is optional need not be there.
         let secret = json!([{"name": "v", "secret": {"secretName": "none"}}]);
-        tenant.submit(tenant.job("secret").pod_field("volumes", secret).run_forever()).await.unwrap();
+        tenant
+            .submit(tenant.job("secret").pod_field("volumes", secret).run_forever())
+            .await
+            .unwrap();
         let spare = volume(json!({"name": "none", "optional": true}));
         tenant.submit(tenant.job("spare").pod_field("volumes", spare).run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 3).await.unwrap();
@@ -193,7 +239,13 @@ fn equal_jobs_share_one_dry_run() {
     fixture::run(async {
         const JOBS: usize = 40;
         let fleet = fleet().await;
-        let tenant = fleet.tenant("many").hub(&[("cpu", "40")]).worker("west", &[("cpu", "40")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("many")
+            .hub(&[("cpu", "40")])
+            .worker("west", &[("cpu", "40")])
+            .make()
+            .await
+            .unwrap();
         let before = counted(fleet, "west").await.unwrap();
         let jobs: Vec<String> = (0..JOBS).map(|index| format!("job-{index}")).collect();
         for job in &jobs {

@@ -49,7 +49,13 @@ async fn elastic_bed(stem: &str, cores: &str) -> Bed {
 
 /// Starts job `train` with two pods of one core that run until they are deleted.
 async fn train(bed: &Bed) -> BTreeSet<String> {
-    let job = bed.plain_job("train").annotation(ELASTIC, "true").parallelism(2).completions(10).cpu("1").run_forever();
+    let job = bed
+        .plain_job("train")
+        .annotation(ELASTIC, "true")
+        .parallelism(2)
+        .completions(10)
+        .cpu("1")
+        .run_forever();
     job.create(bed.admin()).await.unwrap();
     running(bed, 2, 0).await
 }
@@ -66,11 +72,18 @@ pub(crate) fn is_gated(pod: &Pod) -> bool {
 /// The uids of the job's pods that run, and how many wait behind the gate.
 async fn pods(bed: &Bed) -> anyhow::Result<(BTreeSet<String>, usize)> {
     let api: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
-    let pods = api.list(&ListParams::default().labels("batch.kubernetes.io/job-name=train")).await?.items;
-    let pods: Vec<_> = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
-    let runs = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let pods =
+        api.list(&ListParams::default().labels("batch.kubernetes.io/job-name=train")).await?.items;
+    let pods: Vec<_> =
+        pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
+    let runs = |pod: &&Pod| {
+        pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+    };
     ensure!(!pods.iter().any(|pod| runs(&pod) && is_gated(pod)), "a pod runs behind its gate");
-    Ok((pods.iter().filter(runs).filter_map(ResourceExt::uid).collect(), pods.iter().filter(|it| is_gated(it)).count()))
+    Ok((
+        pods.iter().filter(runs).filter_map(ResourceExt::uid).collect(),
+        pods.iter().filter(|it| is_gated(it)).count(),
+    ))
 }
 
 /// Waits until so many pods run and so many wait; the uids of those that run.
@@ -80,19 +93,24 @@ async fn running(bed: &Bed, running: usize, waiting: usize) -> BTreeSet<String> 
         ensure!((run.len(), gated) == (running, waiting), "{} run, {gated} wait", run.len());
         Ok(run)
     };
-    wait::eventually(WAIT, format!("{running} pods that run and {waiting} that wait"), check).await.unwrap()
+    wait::eventually(WAIT, format!("{running} pods that run and {waiting} that wait"), check)
+        .await
+        .unwrap()
 }
 
 /// The workloads of the job, the first one first.
 pub(crate) async fn slices(bed: &Bed) -> Vec<Workload> {
-    let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == "train");
+    let owned = |it: &Workload| {
+        it.metadata.owner_references.iter().flatten().any(|owner| owner.name == "train")
+    };
     let mut slices: Vec<_> = bed.workloads().await.into_iter().filter(owned).collect();
     slices.sort_by_key(|slice| slice.metadata.creation_timestamp.clone().map(|time| time.0));
     slices
 }
 
 pub(crate) fn said(workload: &Workload, condition: &str) -> (String, String, String) {
-    let known = workload.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let known =
+        workload.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     conditions::find(&known, condition)
         .map(|it| (it.status.clone(), it.reason.clone(), it.message.clone()))
         .unwrap_or_default()
@@ -104,8 +122,13 @@ async fn replacement(bed: &Bed) -> (Workload, Workload) {
         let slices = slices(bed).await;
         let new = slices.iter().find(|slice| slice.annotations().contains_key(REPLACES));
         let new = new.ok_or_else(|| anyhow::anyhow!("{} workloads", slices.len()))?;
-        let named = |old: &&Workload| format!("{}/{}", bed.namespace, old.name_any()) == new.annotations()[REPLACES];
-        let old = slices.iter().find(named).ok_or_else(|| anyhow::anyhow!("it replaces nothing that is there"))?;
+        let named = |old: &&Workload| {
+            format!("{}/{}", bed.namespace, old.name_any()) == new.annotations()[REPLACES]
+        };
+        let old = slices
+            .iter()
+            .find(named)
+            .ok_or_else(|| anyhow::anyhow!("it replaces nothing that is there"))?;
         Ok((old.clone(), new.clone()))
     };
     wait::eventually(WAIT, "a workload that replaces another", check).await.unwrap()
@@ -116,7 +139,8 @@ pub(crate) async fn reserved(bed: &Bed, cores: &str) {
     let api: Api<ClusterQueue> = Api::all(bed.admin().clone());
     let check = async || {
         let queue = serde_json::to_value(api.get(&bed.name).await?.status)?;
-        let total = queue.pointer("/flavorsReservation/0/resources/0/total").cloned().unwrap_or_default();
+        let total =
+            queue.pointer("/flavorsReservation/0/resources/0/total").cloned().unwrap_or_default();
         ensure!(total == json!(cores), "{total}");
         Ok(())
     };
@@ -150,7 +174,10 @@ fn a_job_grows_and_shrinks_while_its_pods_run_on() {
                 "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
             )
         );
-        assert_eq!((said(&new, conditions::ADMITTED).0.as_str(), new.spec.pod_sets[0].count), ("True", 3));
+        assert_eq!(
+            (said(&new, conditions::ADMITTED).0.as_str(), new.spec.pod_sets[0].count),
+            ("True", 3)
+        );
         reserved(&bed, "3").await;
         let counted = format!(
             "kueue_replaced_workload_slices_total{{cluster_queue=\"{}\",replica_role=\"standalone\"}} 1",
@@ -162,8 +189,11 @@ fn a_job_grows_and_shrinks_while_its_pods_run_on() {
         let shrunk = running(&bed, 1, 0).await;
         assert!(shrunk.is_subset(&grown), "none was started anew");
         reserved(&bed, "1").await;
-        let live: Vec<_> =
-            slices(&bed).await.into_iter().filter(|it| said(it, conditions::FINISHED).0 != "True").collect();
+        let live: Vec<_> = slices(&bed)
+            .await
+            .into_iter()
+            .filter(|it| said(it, conditions::FINISHED).0 != "True")
+            .collect();
         let [kept] = &live[..] else { panic!("one workload is left: {live:?}") };
         assert_eq!((kept.uid(), kept.spec.pod_sets[0].count), (new.uid(), 1));
 

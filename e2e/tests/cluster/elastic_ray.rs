@@ -27,7 +27,8 @@ use crate::{
     elastic::{ELASTIC, REPLACES, is_gated, reserved, said, slices},
 };
 
-const FRAMEWORKS: &str = "integrations: {frameworks: [batch/job, ray.io/raycluster, ray.io/rayjob, ray.io/rayservice]}";
+const FRAMEWORKS: &str =
+    "integrations: {frameworks: [batch/job, ray.io/raycluster, ray.io/rayjob, ray.io/rayservice]}";
 const KINDS: [&str; 3] = ["RayCluster", "RayJob", "RayService"];
 
 /// Installs KubeRay's definitions, as its module has them.
@@ -59,7 +60,8 @@ async fn bed(stem: &str, cores: &str) -> (Bed, Operator) {
         let jobs = api(&bed, kind).await;
         let called = async || {
             let probe = serde_json::from_value(job(&bed, kind, &[("a", 1)], &json!({})))?;
-            let made = jobs.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await?;
+            let made =
+                jobs.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await?;
             ensure!(is_suspended(&made), "it is let through");
             Ok(())
         };
@@ -140,9 +142,12 @@ async fn pods(cluster: &Cluster, namespace: &str) -> anyhow::Result<(BTreeSet<St
     let pods = api.list(&ListParams::default().labels(OF_CLUSTER)).await?.items;
     let (mut uids, mut counts) = (BTreeSet::new(), BTreeMap::<String, (usize, usize)>::new());
     for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-        let runs = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        let runs =
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
         ensure!(!(runs && is_gated(pod)), "a pod runs behind its gate");
-        let count = counts.entry(pod.labels().get("kueue.x-k8s.io/podset").cloned().unwrap_or_default()).or_default();
+        let count = counts
+            .entry(pod.labels().get("kueue.x-k8s.io/podset").cloned().unwrap_or_default())
+            .or_default();
         if runs {
             count.0 += 1;
             uids.extend(pod.uid());
@@ -167,10 +172,18 @@ async fn shows(bed: &Bed, want: &str) -> BTreeSet<String> {
 /// Waits until these workloads of the job are not over, each with its counts, the first one first.
 async fn live(bed: &Bed, want: &[&str]) -> Vec<Workload> {
     let check = async || {
-        let live: Vec<_> =
-            slices(bed).await.into_iter().filter(|it| said(it, conditions::FINISHED).0 != "True").collect();
+        let live: Vec<_> = slices(bed)
+            .await
+            .into_iter()
+            .filter(|it| said(it, conditions::FINISHED).0 != "True")
+            .collect();
         let counts = |it: &Workload| {
-            it.spec.pod_sets.iter().map(|set| format!("{} {}", set.name, set.count)).collect::<Vec<_>>().join(", ")
+            it.spec
+                .pod_sets
+                .iter()
+                .map(|set| format!("{} {}", set.name, set.count))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let shown: Vec<String> = live.iter().map(counts).collect();
         ensure!(shown == want, "{shown:?}");
@@ -192,7 +205,10 @@ fn the_groups_of_a_cluster_grow_and_shrink_while_its_pods_run_on() {
         let grown = shows(&bed, "a 3+0, b 2+0, head 1+0").await;
         assert!(grown.is_superset(&first), "the pods of before run on");
         let [after] = &live(&bed, &["head 1, a 3, b 2"]).await[..] else { panic!("one workload") };
-        assert_eq!(after.annotations()[REPLACES], format!("{}/{}", bed.namespace, before.name_any()));
+        assert_eq!(
+            after.annotations()[REPLACES],
+            format!("{}/{}", bed.namespace, before.name_any())
+        );
         reserved(&bed, "6").await;
         bed.next_second().await;
 
@@ -302,7 +318,11 @@ fn what_the_autoscaler_adds_to_the_cluster_of_a_job_waits_for_quota_of_the_job()
             live(&bed, &["head 1, a 0, b 0"]).await;
             shows(&bed, "head 1+0").await;
             let now = api(&bed, "RayCluster").await.get("train-made").await.unwrap();
-            assert_eq!((now.uid(), is_suspended(&now)), (made.uid(), false), "it was never stopped");
+            assert_eq!(
+                (now.uid(), is_suspended(&now)),
+                (made.uid(), false),
+                "it was never stopped"
+            );
             if kind == "RayJob" {
                 end(&bed).await;
             }
@@ -318,9 +338,13 @@ async fn end(bed: &Bed) {
     let jobs = api(bed, "RayJob").await;
     jobs.patch_status("train", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     let over = async || {
-        let mut ends: Vec<String> = slices(bed).await.iter().map(|slice| said(slice, conditions::FINISHED).1).collect();
+        let mut ends: Vec<String> =
+            slices(bed).await.iter().map(|slice| said(slice, conditions::FINISHED).1).collect();
         ends.sort();
-        ensure!(ends.contains(&"Succeeded".to_owned()) && !ends.contains(&String::new()), "{ends:?}");
+        ensure!(
+            ends.contains(&"Succeeded".to_owned()) && !ends.contains(&String::new()),
+            "{ends:?}"
+        );
         Ok(())
     };
     wait::eventually(WAIT, "its workloads to be over", over).await.unwrap();
@@ -332,7 +356,10 @@ fn autoscaling_is_for_elastic_jobs_and_every_group_must_be_gated() {
         let (bed, _operator) = bed("ray-refused", "9").await;
         let refused = async |job: Value, want: &str| {
             let jobs = api(&bed, job["kind"].as_str().unwrap()).await;
-            let error = jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap_err();
+            let error = jobs
+                .create(&PostParams::default(), &serde_json::from_value(job).unwrap())
+                .await
+                .unwrap_err();
             assert!(error.to_string().contains(want), "{error}");
         };
         for kind in KINDS {

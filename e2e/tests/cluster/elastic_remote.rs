@@ -44,7 +44,13 @@ fn worker(name: &str) -> ClusterSpec {
 
 /// With worker `west`, which has an agent.
 async fn start(fleet: FleetBuilder) -> anyhow::Result<Fleet> {
-    let fleet = fleet.agent(worker("west")).config(CONFIG).agent_config(CONFIG).agent_webhooks().start().await?;
+    let fleet = fleet
+        .agent(worker("west"))
+        .config(CONFIG)
+        .agent_config(CONFIG)
+        .agent_webhooks()
+        .start()
+        .await?;
     fleet.hub().apply([queues::agent_cluster("west")]).await?;
     fleet.connect().await?;
     for cluster in [fleet.worker("west"), fleet.hub()] {
@@ -79,9 +85,21 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// With two pods of one core, that run until they are deleted.
-    async fn new(fleet: &'a Fleet, stem: &str, worker: &'static str, (here, there): (&str, &str)) -> Self {
-        let tenant = fleet.tenant(stem).hub(&[("cpu", here)]).worker(worker, &[("cpu", there)]).make().await.unwrap();
-        let job = tenant.job("train").annotation(ELASTIC, "true").parallelism(2).completions(10).cpu("1");
+    async fn new(
+        fleet: &'a Fleet,
+        stem: &str,
+        worker: &'static str,
+        (here, there): (&str, &str),
+    ) -> Self {
+        let tenant = fleet
+            .tenant(stem)
+            .hub(&[("cpu", here)])
+            .worker(worker, &[("cpu", there)])
+            .make()
+            .await
+            .unwrap();
+        let job =
+            tenant.job("train").annotation(ELASTIC, "true").parallelism(2).completions(10).cpu("1");
         tenant.submit(job.run_forever()).await.unwrap();
         Self { fleet, tenant, worker }
     }
@@ -93,10 +111,14 @@ impl<'a> Scene<'a> {
 
     /// The uids of its pods that run on the worker, and how many wait behind their gate.
     async fn pods(&self) -> anyhow::Result<(BTreeSet<String>, usize)> {
-        let api: Api<Pod> = Api::namespaced(self.fleet.worker(self.worker).admin.clone(), self.tenant.name());
+        let api: Api<Pod> =
+            Api::namespaced(self.fleet.worker(self.worker).admin.clone(), self.tenant.name());
         let pods = api.list(&ListParams::default()).await?.items;
-        let pods: Vec<_> = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
-        let runs = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        let pods: Vec<_> =
+            pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
+        let runs = |pod: &&Pod| {
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+        };
         ensure!(!pods.iter().any(|pod| runs(&pod) && is_gated(pod)), "a pod runs behind its gate");
         let run = pods.iter().filter(runs).filter_map(|pod| pod.uid()).collect();
         Ok((run, pods.iter().filter(|pod| is_gated(pod)).count()))
@@ -108,14 +130,17 @@ impl<'a> Scene<'a> {
             ensure!((run.len(), gated) == (running, waiting), "{} run, {gated} wait", run.len());
             Ok(run)
         };
-        eventually(SOON, format!("{running} pods that run and {waiting} that wait"), check).await.unwrap()
+        eventually(SOON, format!("{running} pods that run and {waiting} that wait"), check)
+            .await
+            .unwrap()
     }
 
     /// The job's workload on the hub that is not over, once it counts so many pods and is on the worker.
     async fn live(&self, pods: i32) -> Workload {
         let check = async || {
             let all = self.tenant.hub_workloads().list(&ListParams::default()).await?.items;
-            let live: Vec<_> = all.into_iter().filter(|it| said(it, conditions::FINISHED).0 != "True").collect();
+            let live: Vec<_> =
+                all.into_iter().filter(|it| said(it, conditions::FINISHED).0 != "True").collect();
             let [one] = &live[..] else { anyhow::bail!("{} workloads", live.len()) };
             let counted = one.spec.pod_sets[0].count;
             ensure!(

@@ -18,7 +18,11 @@ const SOON: Duration = Duration::from_secs(120);
 const WATCHED: Duration = Duration::from_secs(20);
 
 /// The uid of the tenant's only pod on a worker.
-async fn pod_of(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str) -> anyhow::Result<Option<String>> {
+async fn pod_of(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    worker: &str,
+) -> anyhow::Result<Option<String>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker(worker).admin.clone(), tenant.name());
     let mut there = pods.list(&ListParams::default()).await?.items;
     ensure!(there.len() == 1, "{} pods", there.len());
@@ -47,14 +51,20 @@ async fn uid_of(fleet: &Fleet, worker: &str) -> String {
 fn agent_of_another_cluster_ends_no_job() {
     fixture::run(async {
         let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
-        let fleet = Fleet::builder("stranger").agent(worker("right")).agent(worker("wrong")).start().await.unwrap();
+        let fleet = Fleet::builder("stranger")
+            .agent(worker("right"))
+            .agent(worker("wrong"))
+            .start()
+            .await
+            .unwrap();
         let mut cluster = queues::agent_cluster("right");
         cluster["spec"]["onDisconnect"] = json!({"policy": "Hold"});
         fleet.hub().apply([cluster]).await.unwrap();
         fleet.start_agent("right", &fleet.join_token("right").await.unwrap()).await.unwrap();
         fleet.connected("right").await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("enrolled").hub(&quota).worker("right", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("enrolled").hub(&quota).worker("right", &quota).make().await.unwrap();
         tenant.submit(tenant.job("long").run_forever()).await.unwrap();
         fleet.await_pods("right", tenant.name(), 1).await.unwrap();
         let before = pod_of(&fleet, &tenant, "right").await.unwrap();
@@ -87,8 +97,16 @@ fn agent_of_another_cluster_ends_no_job() {
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
         let wrong = uid_of(&fleet, "wrong").await;
         eventually(SOON, "the other cluster to be used", async || {
-            let agent = clusters.get("right").await?.status.and_then(|status| status.agent).unwrap_or_default();
-            ensure!(agent.connected_since.is_some() && agent.cluster_uid.as_ref() == Some(&wrong), "{agent:?}");
+            let agent = clusters
+                .get("right")
+                .await?
+                .status
+                .and_then(|status| status.agent)
+                .unwrap_or_default();
+            ensure!(
+                agent.connected_since.is_some() && agent.cluster_uid.as_ref() == Some(&wrong),
+                "{agent:?}"
+            );
             Ok(())
         })
         .await
@@ -101,7 +119,8 @@ async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> Vec<String> {
     let workload = tenant.workload_of(job).await.unwrap().name_any();
     let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
     let events = events.list(&ListParams::default()).await.unwrap();
-    let its = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(&workload));
+    let its =
+        events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(&workload));
     its.filter_map(|event| event.message).collect()
 }
 
@@ -111,7 +130,11 @@ fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
         let worker = ClusterSpec::new("first").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("renamed").bare(worker).start().await.unwrap();
         fleet.start_single("first").await.unwrap();
-        let (_, kubeconfig) = fleet.worker("first").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, kubeconfig) = fleet
+            .worker("first")
+            .service_account(NAMESPACE, "switchyard-remote-hub")
+            .await
+            .unwrap();
         for name in ["first", "second"] {
             let secret = queues::kubeconfig_secret(NAMESPACE, name, &kubeconfig);
             fleet.hub().apply([secret, queues::kubeconfig_cluster(name, name)]).await.unwrap();
@@ -121,7 +144,8 @@ fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
         }
         fleet.says("second", "DuplicateCluster", "delete one of the two").await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("renamed").hub(&quota).worker("first", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("renamed").hub(&quota).worker("first", &quota).make().await.unwrap();
         let configs: Api<MultiKueueConfig> = Api::all(fleet.hub().admin.clone());
         let both = Patch::Merge(json!({"spec": {"clusters": ["first", "second"]}}));
         configs.patch(tenant.name(), &PatchParams::default(), &both).await.unwrap();
@@ -134,7 +158,11 @@ fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
         fleet.connected("second").await.unwrap();
         eventually(SOON, "the job to be on \"second\"", async || {
             let status = tenant.workload_of("long").await?.status.unwrap_or_default();
-            ensure!(status.cluster_name.as_deref() == Some("second"), "it is on {:?}", status.cluster_name);
+            ensure!(
+                status.cluster_name.as_deref() == Some("second"),
+                "it is on {:?}",
+                status.cluster_name
+            );
             Ok(())
         })
         .await
@@ -143,8 +171,13 @@ fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
         let status = tenant.workload_of("long").await.unwrap().status.unwrap();
         assert_eq!(status.cluster_name.as_deref(), Some("second"));
         assert_eq!(status.dispatch.unwrap().attempt, 1);
-        let said = "The workload goes on on \"second\", which leads to the same cluster as \"first\" did";
-        assert!(status.admission_checks[0].message.starts_with(said), "{:?}", status.admission_checks);
+        let said =
+            "The workload goes on on \"second\", which leads to the same cluster as \"first\" did";
+        assert!(
+            status.admission_checks[0].message.starts_with(said),
+            "{:?}",
+            status.admission_checks
+        );
         let notes = notes(&fleet, &tenant, "long").await;
         assert!(notes.iter().any(|note| note.starts_with(said)), "{notes:?}");
 
@@ -159,12 +192,14 @@ fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
 fn hub_is_its_own_worker_only_where_that_is_asked_for() {
     fixture::run(async {
         let fleet = Fleet::builder("own").start().await.unwrap();
-        let (_, kubeconfig) = fleet.hub().service_account(NAMESPACE, "switchyard-hub").await.unwrap();
+        let (_, kubeconfig) =
+            fleet.hub().service_account(NAMESPACE, "switchyard-hub").await.unwrap();
         let secret = queues::kubeconfig_secret(NAMESPACE, "own", &kubeconfig);
         fleet.hub().apply([secret, queues::kubeconfig_cluster("own", "own")]).await.unwrap();
         fleet.says("own", "OwnCluster", "switchyard.dev/own-cluster=allowed").await.unwrap();
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
-        let allowed = json!({"metadata": {"annotations": {"switchyard.dev/own-cluster": "allowed"}}});
+        let allowed =
+            json!({"metadata": {"annotations": {"switchyard.dev/own-cluster": "allowed"}}});
         clusters.patch("own", &PatchParams::default(), &Patch::Merge(allowed)).await.unwrap();
         fleet.connected("own").await.unwrap();
     });
@@ -174,23 +209,37 @@ fn hub_is_its_own_worker_only_where_that_is_asked_for() {
 fn kubeconfig_of_another_cluster_ends_no_job() {
     fixture::run(async {
         let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
-        let fleet = Fleet::builder("elsewhere").bare(worker("right")).bare(worker("wrong")).start().await.unwrap();
+        let fleet = Fleet::builder("elsewhere")
+            .bare(worker("right"))
+            .bare(worker("wrong"))
+            .start()
+            .await
+            .unwrap();
         let mut kubeconfigs = Vec::new();
         for name in ["right", "wrong"] {
             fleet.start_single(name).await.unwrap();
-            let (_, kubeconfig) = fleet.worker(name).service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+            let (_, kubeconfig) = fleet
+                .worker(name)
+                .service_account(NAMESPACE, "switchyard-remote-hub")
+                .await
+                .unwrap();
             kubeconfigs.push(kubeconfig);
         }
         let mut cluster = queues::kubeconfig_cluster("right", "right");
         cluster["spec"]["onDisconnect"] = json!({"policy": "Hold"});
         let lead = async |kubeconfig: &str| {
-            fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, "right", kubeconfig)]).await.unwrap();
+            fleet
+                .hub()
+                .apply([queues::kubeconfig_secret(NAMESPACE, "right", kubeconfig)])
+                .await
+                .unwrap();
         };
         lead(&kubeconfigs[0]).await;
         fleet.hub().apply([cluster]).await.unwrap();
         fleet.connected("right").await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("moved").hub(&quota).worker("right", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("moved").hub(&quota).worker("right", &quota).make().await.unwrap();
         tenant.submit(tenant.job("long").run_forever()).await.unwrap();
         fleet.await_pods("right", tenant.name(), 1).await.unwrap();
         let pods: Api<Pod> = Api::namespaced(fleet.worker("right").admin.clone(), tenant.name());

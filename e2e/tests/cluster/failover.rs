@@ -26,7 +26,8 @@ const REASSIGNED: Duration = Duration::from_secs(300);
 
 fn fenced(name: &str) -> serde_json::Value {
     let mut cluster = queues::agent_cluster(name);
-    cluster["spec"]["onDisconnect"] = json!({"policy": "Fence", "after": format!("{}s", AFTER.as_secs())});
+    cluster["spec"]["onDisconnect"] =
+        json!({"policy": "Fence", "after": format!("{}s", AFTER.as_secs())});
     cluster
 }
 
@@ -39,22 +40,44 @@ async fn workload(tenant: &Tenant<'_>) -> anyhow::Result<Workload> {
 fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
-        let fleet = Fleet::builder("cut-off").agent(spec("west")).agent(spec("east")).start().await.unwrap();
+        let fleet = Fleet::builder("cut-off")
+            .agent(spec("west"))
+            .agent(spec("east"))
+            .start()
+            .await
+            .unwrap();
         fleet.hub().apply(["west", "east"].map(fenced)).await.unwrap();
         let gates = Gates::connect(&fleet, &["west", "east"]).await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant =
-            fleet.tenant("cut").hub(&quota).worker("west", &quota).worker("east", &quota).make().await.unwrap();
-        let job = tenant.job("a").cpu("1").pod_field("terminationGracePeriodSeconds", json!(1)).run_forever();
+        let tenant = fleet
+            .tenant("cut")
+            .hub(&quota)
+            .worker("west", &quota)
+            .worker("east", &quota)
+            .make()
+            .await
+            .unwrap();
+        let job = tenant
+            .job("a")
+            .cpu("1")
+            .pod_field("terminationGracePeriodSeconds", json!(1))
+            .run_forever();
         tenant.submit(job).await.unwrap();
-        let row = tenant.await_status("a", "dispatched", SOON, |row| row.cluster.is_some()).await.unwrap();
+        let row = tenant
+            .await_status("a", "dispatched", SOON, |row| row.cluster.is_some())
+            .await
+            .unwrap();
         let first = row.cluster.unwrap();
         let second = if first == "west" { "east" } else { "west" };
         fleet.await_pods(&first, tenant.name(), 1).await.unwrap();
 
         gates.shut(&first);
         eventually(REASSIGNED, format!("the job to run on {second}"), async || {
-            ensure!(fleet.pods(second, tenant.name()).await? == 1, "{}", Tenant::told(&workload(&tenant).await?));
+            ensure!(
+                fleet.pods(second, tenant.name()).await? == 1,
+                "{}",
+                Tenant::told(&workload(&tenant).await?)
+            );
             Ok(())
         })
         .await
@@ -64,7 +87,11 @@ fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
         let status = workload(&tenant).await.unwrap().status.unwrap();
         assert_eq!(status.cluster_name.as_deref(), Some(second));
         let dispatch = status.dispatch.unwrap();
-        let past: Vec<_> = dispatch.history.iter().map(|it| (it.attempt, &*it.cluster_name, &*it.reason)).collect();
+        let past: Vec<_> = dispatch
+            .history
+            .iter()
+            .map(|it| (it.attempt, &*it.cluster_name, &*it.reason))
+            .collect();
         assert_eq!((dispatch.attempt, past), (2, vec![(1, &*first, "ClusterLost")]));
 
         // It comes back: what it has left is removed, and the job stays where it is.

@@ -5,7 +5,8 @@ use kube::Api;
 use switchyard_api::v1beta2::Cohort;
 use switchyard_e2e::{fixture, queues, wait};
 
-const FAIR: &str = "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}";
+const FAIR: &str =
+    "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}";
 
 /// Waits until a ClusterQueue shows this share.
 async fn share(bed: &Bed, queue: &str, expected: i64) {
@@ -22,10 +23,16 @@ fn three_queues_under_load_share_by_their_weights() {
     fixture::run(async {
         let bed = Bed::configured("fair", FAIR).await;
         // Twelve CPUs: two for each, six for all.
-        let cohort = queues::Cohort::new(&bed.part("all")).group(&bed.name, &[("cpu", "6")]).build();
-        let member =
-            |name: &str, weight| bed.member(name, "2").preemption("LowerPriority", "Any").weight(weight).build();
-        bed.set_up([cohort, member("a", "1"), member("b", "1"), member("c", "2")], &["a", "b", "c"]).await;
+        let cohort =
+            queues::Cohort::new(&bed.part("all")).group(&bed.name, &[("cpu", "6")]).build();
+        let member = |name: &str, weight| {
+            bed.member(name, "2").preemption("LowerPriority", "Any").weight(weight).build()
+        };
+        bed.set_up(
+            [cohort, member("a", "1"), member("b", "1"), member("c", "2")],
+            &["a", "b", "c"],
+        )
+        .await;
 
         let a = bed.fill("a", 12).await;
         bed.admitted(&a, 12).await;
@@ -60,11 +67,16 @@ fn three_queues_under_load_share_by_their_weights() {
             anyhow::ensure!(bed.admitted_now(&c).await == before);
             Ok(())
         };
-        wait::always(std::time::Duration::from_secs(1), "nobody is preempted", steady).await.unwrap();
+        wait::always(std::time::Duration::from_secs(1), "nobody is preempted", steady)
+            .await
+            .unwrap();
         assert_eq!(evictions, self::evictions(&bed).await);
 
         let reasons = reasons(&bed).await;
-        assert!(reasons.contains(&"InCohortReclamation".to_owned()), "within its nominal quota: {reasons:?}");
+        assert!(
+            reasons.contains(&"InCohortReclamation".to_owned()),
+            "within its nominal quota: {reasons:?}"
+        );
         assert!(reasons.contains(&"InCohortFairSharing".to_owned()), "beyond it: {reasons:?}");
 
         // What a queue leaves is shared by the others.
@@ -79,15 +91,22 @@ fn three_queues_under_load_share_by_their_weights() {
 
 /// How often workloads of this test were evicted.
 async fn evictions(bed: &Bed) -> i32 {
-    let stats = bed.workloads().await.into_iter().filter_map(|workload| workload.status?.scheduling_stats);
+    let stats =
+        bed.workloads().await.into_iter().filter_map(|workload| workload.status?.scheduling_stats);
     stats.flat_map(|stats| stats.evictions).map(|eviction| eviction.count).sum()
 }
 
 /// The reasons of their preemptions, those of earlier times in what the conditions say of them.
 async fn reasons(bed: &Bed) -> Vec<String> {
-    let conditions =
-        bed.workloads().await.into_iter().flat_map(|workload| workload.status.unwrap_or_default().conditions);
-    conditions.filter(|condition| condition.type_ == "Preempted").map(|condition| condition.reason).collect()
+    let conditions = bed
+        .workloads()
+        .await
+        .into_iter()
+        .flat_map(|workload| workload.status.unwrap_or_default().conditions);
+    conditions
+        .filter(|condition| condition.type_ == "Preempted")
+        .map(|condition| condition.reason)
+        .collect()
 }
 
 #[test]
@@ -106,7 +125,8 @@ fn a_cohort_below_another_shows_its_share() {
         let below = async || {
             let page = metrics();
             let queue = page.lines().any(|line| {
-                line.starts_with("kueue_cluster_queue_info") && line.contains(&format!("root_cohort=\"{org}\""))
+                line.starts_with("kueue_cluster_queue_info")
+                    && line.contains(&format!("root_cohort=\"{org}\""))
             });
             anyhow::ensure!(queue && page.contains(&edge), "{page}");
             Ok(())
@@ -119,8 +139,12 @@ fn a_cohort_below_another_shows_its_share() {
         let api: Api<Cohort> = Api::all(bed.admin().clone());
         let shown = async |name: &str, expected: i64| {
             let check = async || {
-                let status = api.get(&bed.part(name)).await?.status.and_then(|status| status.fair_sharing);
-                anyhow::ensure!(status.as_ref().map(|sharing| sharing.weighted_share) == Some(expected), "{status:?}");
+                let status =
+                    api.get(&bed.part(name)).await?.status.and_then(|status| status.fair_sharing);
+                anyhow::ensure!(
+                    status.as_ref().map(|sharing| sharing.weighted_share) == Some(expected),
+                    "{status:?}"
+                );
                 Ok(())
             };
             wait::eventually(WAIT, format!("share {expected} of {name}"), check).await.unwrap();
@@ -128,7 +152,9 @@ fn a_cohort_below_another_shows_its_share() {
         shown("all", 500).await;
         shown("org", 0).await;
         for line in [
-            format!("kueue_cohort_weighted_share{{cohort=\"{all}\",replica_role=\"standalone\"}} 500"),
+            format!(
+                "kueue_cohort_weighted_share{{cohort=\"{all}\",replica_role=\"standalone\"}} 500"
+            ),
             format!(
                 "kueue_cohort_info{{cohort=\"{all}\",replica_role=\"standalone\",parent_cohort=\"{org}\",root_cohort=\"{org}\"}} 1"
             ),

@@ -13,7 +13,8 @@ use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture, queues, wait};
 const SECTIONS: &str = "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1h}";
 
 async fn controller(bed: &Bed, identity: &str) -> Handle {
-    let file = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{SECTIONS}\n");
+    let file =
+        format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{SECTIONS}\n");
     configured_controller(bed.cluster(), identity, config::load(&file).unwrap()).await
 }
 
@@ -29,7 +30,8 @@ async fn used(bed: &Bed, queue: &str, what: &str, enough: impl Fn(i128) -> bool)
         let status = api.get(queue).await?.status.context("no status")?;
         let sharing = status.fair_sharing.and_then(|sharing| sharing.admission_fair_sharing_status);
         let sharing = sharing.context("no past use")?;
-        let cores = sharing.consumed_resources.get("cpu").map_or("0", |quantity| quantity.0.as_str());
+        let cores =
+            sharing.consumed_resources.get("cpu").map_or("0", |quantity| quantity.0.as_str());
         let nanos = quantity::parse(cores)?.nanos();
         ensure!(enough(nanos), "{nanos} nanocores");
         Ok(nanos)
@@ -63,7 +65,13 @@ fn two_local_queues_take_turns_by_what_they_used() {
         assert!(heavy < 1_000_000_000, "{heavy}");
 
         // Its next job is older and more important; the other queue's goes first nevertheless.
-        bed.job("mine").priority_class(&high).cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.job("mine")
+            .priority_class(&high)
+            .cpu("1")
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.workload_of("mine").await;
         bed.next_second().await;
         bed.job("theirs").queue("light").cpu("1").run_forever().create(bed.admin()).await.unwrap();
@@ -79,7 +87,13 @@ fn two_local_queues_take_turns_by_what_they_used() {
         let handle = controller(&bed, "second").await;
         let third = queues::local_queue(&bed.namespace, "third", &bed.name);
         bed.cluster().apply([third]).await.unwrap();
-        bed.local_queue_condition("third", "True", "Ready", "Can submit new workloads to localQueue").await;
+        bed.local_queue_condition(
+            "third",
+            "True",
+            "Ready",
+            "Can submit new workloads to localQueue",
+        )
+        .await;
         bed.job("new").queue("third").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.expect("new", "QuotaReserved", "False", "WaitingForQuota", "").await;
         bed.delete_job("theirs").await;

@@ -19,7 +19,8 @@ use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{Kueue, NAMESPACE, Options};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{
-    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Part, Parts, fixture, job, paths, queues,
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Part, Parts, fixture, job, paths,
+    queues,
 };
 
 /// Longer than anything here takes on a busy machine.
@@ -34,7 +35,8 @@ fn commands() -> Vec<String> {
     let readme = fs::read_to_string(paths::root().join("README.md")).unwrap();
     let (_, section) = readme.split_once(&format!("{HEADING}\n")).expect("the heading");
     let section = section.split("\n## ").next().unwrap_or_default();
-    let code = section.lines().filter_map(|line| line.strip_prefix("    ")).collect::<Vec<_>>().join("\n");
+    let code =
+        section.lines().filter_map(|line| line.strip_prefix("    ")).collect::<Vec<_>>().join("\n");
     // Nothing pulls images here.
     let code = code.replace("\\\n", "").replace("REGISTRY", "registry.example");
     code.lines().map(ToOwned::to_owned).collect()
@@ -60,7 +62,8 @@ impl<'a> Shell<'a> {
         });
         let home = tempfile::tempdir().unwrap();
         // What the commands write must not be left in the repository.
-        std::os::unix::fs::symlink(paths::root().join("deploy"), home.path().join("deploy")).unwrap();
+        std::os::unix::fs::symlink(paths::root().join("deploy"), home.path().join("deploy"))
+            .unwrap();
         Self { cluster, path: format!("{}:/usr/bin:/bin", dirs.join(":")), home }
     }
 
@@ -86,32 +89,46 @@ fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
     fixture::run(async {
         let nodes = [NodeSpec::new("node").cpu(8)];
         // Helm waits for the pods of our Deployment.
-        let controllers = ["deployment-controller", "replicaset-controller", "endpointslice-controller"];
-        let spec = controllers.into_iter().fold(ClusterSpec::new("one").nodes(nodes), ClusterSpec::controller);
+        let controllers =
+            ["deployment-controller", "replicaset-controller", "endpointslice-controller"];
+        let spec = controllers
+            .into_iter()
+            .fold(ClusterSpec::new("one").nodes(nodes), ClusterSpec::controller);
         let environment = Environment::builder("from-kueue").cluster(spec).start().await.unwrap();
         let cluster = environment.cluster("one");
-        let kueue = Kueue::start(cluster, &Options { webhooks: true, ..Options::default() }).await.unwrap();
+        let kueue =
+            Kueue::start(cluster, &Options { webhooks: true, ..Options::default() }).await.unwrap();
         installed(cluster).await;
         let namespace = cluster.namespace("team").await.unwrap();
         cluster.apply(queues::simple(&namespace, "main", &[("cpu", "1")])).await.unwrap();
-        let job = |name: &str| JobBuilder::new(&namespace, name).queue("queue").cpu("1").run_forever();
+        let job =
+            |name: &str| JobBuilder::new(&namespace, name).queue("queue").cpu("1").run_forever();
         job("first").create(&cluster.admin).await.unwrap();
         let pod = pod_of(cluster, &namespace, "first").await;
         job("second").create(&cluster.admin).await.unwrap();
 
         let shell = Shell::new(cluster).await;
         let commands = commands();
-        let [config, stop, unhook, install, see] = &commands[..] else { panic!("five commands: {commands:#?}") };
+        let [config, stop, unhook, install, see] = &commands[..] else {
+            panic!("five commands: {commands:#?}")
+        };
         shell.run(config);
         shell.run(stop);
         assert_eq!(replicas(cluster, NAMESPACE, DEPLOYMENT).await, 0);
         kueue.stop().await;
         converts_behind_a_service(cluster).await;
-        assert_eq!(shell.run(unhook).lines().count(), 2, "both configurations; there is no APIService here");
+        assert_eq!(
+            shell.run(unhook).lines().count(),
+            2,
+            "both configurations; there is no APIService here"
+        );
         shell.run(install);
         assert_eq!(replicas(cluster, "switchyard-system", "switchyard").await, 2);
         assert!(configured(cluster).await.contains("batch/job"), "what Kueue was told");
-        assert_eq!(shell.run("kubectl get apiservice -o name | grep visibility.kueue").lines().count(), 2);
+        assert_eq!(
+            shell.run("kubectl get apiservice -o name | grep visibility.kueue").lines().count(),
+            2
+        );
 
         let _ours = Single::start(cluster).await.unwrap();
         let status = eventually(WAIT, "both jobs in the status", async || {
@@ -121,7 +138,10 @@ fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
         });
         status.await.unwrap();
         assert_eq!(pod_of(cluster, &namespace, "first").await, pod, "it was not restarted");
-        assert!(job::suspended(&cluster.admin, &namespace, "second", WAIT, true).await.is_ok(), "no quota is free");
+        assert!(
+            job::suspended(&cluster.admin, &namespace, "second", WAIT, true).await.is_ok(),
+            "no quota is free"
+        );
         let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
         jobs.delete("first", &DeleteParams::background()).await.unwrap();
         pod_of(cluster, &namespace, "second").await;
@@ -137,9 +157,13 @@ fn gates_of_kueue() -> BTreeMap<String, (bool, String)> {
         if let Some(gate) = line.strip_prefix('\t').and_then(|line| line.strip_suffix(": {")) {
             name = Some(gate.to_owned());
         } else if let (Some(name), Some((_, spec))) = (&name, line.split_once("Default: ")) {
-            let stage =
-                spec.split_once("featuregate.").map(|(_, stage)| stage.split([',', '}']).next().unwrap_or(stage));
-            gates.insert(name.clone(), (spec.starts_with("true"), stage.unwrap_or_default().to_owned()));
+            let stage = spec
+                .split_once("featuregate.")
+                .map(|(_, stage)| stage.split([',', '}']).next().unwrap_or(stage));
+            gates.insert(
+                name.clone(),
+                (spec.starts_with("true"), stage.unwrap_or_default().to_owned()),
+            );
         }
     }
     gates
@@ -148,10 +172,15 @@ fn gates_of_kueue() -> BTreeMap<String, (bool, String)> {
 #[test]
 fn feature_gates_are_as_they_are_in_kueue_where_nothing_is_said() {
     let kueue = gates_of_kueue();
-    let ours: BTreeMap<_, _> =
-        gates::names().map(|name| (name.to_owned(), gates::default(name).unwrap_or_default())).collect();
+    let ours: BTreeMap<_, _> = gates::names()
+        .map(|name| (name.to_owned(), gates::default(name).unwrap_or_default()))
+        .collect();
     assert!(kueue.len() > 80 && kueue.keys().eq(ours.keys()), "{:?}", (kueue.keys(), ours.keys()));
-    let other: Vec<_> = ours.iter().filter(|&(name, on)| kueue[name].0 != *on).map(|(name, _)| name.as_str()).collect();
+    let other: Vec<_> = ours
+        .iter()
+        .filter(|&(name, on)| kueue[name].0 != *on)
+        .map(|(name, _)| name.as_str())
+        .collect();
     // A path outside of the folder of kubeconfigs is refused whatever the gate says.
     assert_eq!(other, ["MultiKueueKubeConfigPathValidation"]);
     for (name, (_, stage)) in &kueue {
@@ -171,7 +200,9 @@ async fn installed(cluster: &Cluster) {
     let labels = json!({"control-plane": "controller-manager"});
     let container = json!({"name": "manager", "image": "kueue"});
     let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
-    let config = fs::read_to_string(source.join("config/components/manager/controller_manager_config.yaml")).unwrap();
+    let config =
+        fs::read_to_string(source.join("config/components/manager/controller_manager_config.yaml"))
+            .unwrap();
     let deployment = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -17,7 +17,10 @@ use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture, paths, queues};
 const SOON: Duration = Duration::from_secs(90);
 
 /// Runs the command line on a cluster, and returns its verdict and what it printed.
-async fn switchyard(kubeconfig: &Path, words: &[&str]) -> anyhow::Result<(switchyard::Verdict, String)> {
+async fn switchyard(
+    kubeconfig: &Path,
+    words: &[&str],
+) -> anyhow::Result<(switchyard::Verdict, String)> {
     let command = ["switchyard", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let args = switchyard::Args::try_parse_from(command.iter().chain(words))?;
     let mut out = Vec::new();
@@ -27,15 +30,20 @@ async fn switchyard(kubeconfig: &Path, words: &[&str]) -> anyhow::Result<(switch
 
 /// The lines of `switchyard check -o json` that are not ok, as `outcome check: message`.
 async fn faults(cluster: &Cluster, words: &[&str]) -> anyhow::Result<Vec<String>> {
-    let (verdict, text) = switchyard(cluster.kubeconfig(), &[&["check", "-o", "json"], words].concat()).await?;
+    let (verdict, text) =
+        switchyard(cluster.kubeconfig(), &[&["check", "-o", "json"], words].concat()).await?;
     let report: Value = serde_json::from_str(&text)?;
-    let lines =
-        report["sections"].as_array().context("sections")?.iter().flat_map(|it| it["lines"].as_array().unwrap());
+    let lines = report["sections"]
+        .as_array()
+        .context("sections")?
+        .iter()
+        .flat_map(|it| it["lines"].as_array().unwrap());
     let faults: Vec<String> = lines
         .filter(|line| line["outcome"] != "ok")
         .map(|line| {
             assert!(
-                line["mend"].is_string() && line["link"].as_str().unwrap().starts_with("docs/checks.md#"),
+                line["mend"].is_string()
+                    && line["link"].as_str().unwrap().starts_with("docs/checks.md#"),
                 "{line}"
             );
             let word = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
@@ -60,7 +68,12 @@ async fn finds(cluster: &Cluster, words: &[&str], expected: &str) {
 
 /// A hub and a worker with an agent, connected.
 async fn fleet(name: &str) -> Fleet {
-    let fleet = Fleet::builder(name).agent(ClusterSpec::new("east")).agent_webhooks().start().await.unwrap();
+    let fleet = Fleet::builder(name)
+        .agent(ClusterSpec::new("east"))
+        .agent_webhooks()
+        .start()
+        .await
+        .unwrap();
     fleet.hub().apply([queues::agent_cluster("east")]).await.unwrap();
     fleet.connect().await.unwrap();
     fleet
@@ -71,39 +84,68 @@ fn check_finds_what_is_broken_in_a_fleet() {
     fixture::run(async {
         let fleet = fleet("checked").await;
         let hub = fleet.hub();
-        let team = fleet.tenant("team").hub(&[("cpu", "4")]).worker("east", &[("cpu", "4")]).make().await.unwrap();
+        let team = fleet
+            .tenant("team")
+            .hub(&[("cpu", "4")])
+            .worker("east", &[("cpu", "4")])
+            .make()
+            .await
+            .unwrap();
         let worker = format!("east={}", fleet.worker("east").kubeconfig().display());
 
         // Whole. Tests run the programs without Deployments, and configure them by files.
         let expected = ["warning deployment", "warning kinds"];
         eventually(SOON, "a fleet without a failure", async || {
             let lines = faults(hub, &["--worker", &worker]).await?;
-            let others: Vec<&String> =
-                lines.iter().filter(|it| !expected.iter().any(|known| it.starts_with(known))).collect();
+            let others: Vec<&String> = lines
+                .iter()
+                .filter(|it| !expected.iter().any(|known| it.starts_with(known)))
+                .collect();
             ensure!(others.is_empty(), "{others:#?}");
             Ok(())
         })
         .await
         .unwrap();
         let (_, text) = switchyard(hub.kubeconfig(), &["check"]).await.unwrap();
-        assert!(text.contains("ok       rights: switchyard-hub has the rights of its roles"), "{text}");
-        assert!(text.contains("ok       webhooks-reachable: a Job with a queue is suspended"), "{text}");
+        assert!(
+            text.contains("ok       rights: switchyard-hub has the rights of its roles"),
+            "{text}"
+        );
+        assert!(
+            text.contains("ok       webhooks-reachable: a Job with a queue is suspended"),
+            "{text}"
+        );
         assert!(text.contains("ok       agents-door: the hub answers at https://"), "{text}");
 
         // A queue and a namespace that the worker does not have.
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lonely"}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lonely"}});
         hub.apply([namespace, queues::local_queue("lonely", "main", team.name())]).await.unwrap();
-        finds(hub, &[], "failure queues: LocalQueue lonely/main is not on east, the only workers").await;
+        finds(hub, &[], "failure queues: LocalQueue lonely/main is not on east, the only workers")
+            .await;
         finds(hub, &["--worker", &worker], "failure namespaces: east lacks namespace lonely").await;
 
         // A cluster that nobody made.
-        finds(hub, &["--cluster", "nowhere"], "failure clusters: there is no MultiKueueCluster \"nowhere\"").await;
+        finds(
+            hub,
+            &["--cluster", "nowhere"],
+            "failure clusters: there is no MultiKueueCluster \"nowhere\"",
+        )
+        .await;
 
         // Something else answers where agents dial.
         let secrets: Api<Secret> = Api::namespaced(hub.admin.clone(), NAMESPACE);
         let other = json!({"stringData": {"hub-address": hub.url()}});
-        secrets.patch("switchyard-hub-ca", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
-        finds(hub, &[], &format!("failure agents-door: what answers at {} is not the hub", hub.url())).await;
+        secrets
+            .patch("switchyard-hub-ca", &PatchParams::default(), &Patch::Merge(other))
+            .await
+            .unwrap();
+        finds(
+            hub,
+            &[],
+            &format!("failure agents-door: what answers at {} is not the hub", hub.url()),
+        )
+        .await;
 
         // The agent is gone, and then the hub.
         fleet.kill("east");
@@ -118,14 +160,23 @@ fn check_finds_what_is_broken_in_a_fleet() {
 #[test]
 fn check_finds_what_is_broken_in_a_cluster() {
     fixture::run(async {
-        let environment = Environment::builder("broken").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment =
+            Environment::builder("broken").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         let only = |lines: Vec<String>, check: &str| -> Vec<String> {
-            lines.into_iter().filter(|line| line.split(' ').nth(1) == Some(&format!("{check}:"))).collect()
+            lines
+                .into_iter()
+                .filter(|line| line.split(' ').nth(1) == Some(&format!("{check}:")))
+                .collect()
         };
         let pre = faults(cluster, &["--pre"]).await.unwrap();
         assert!(pre.is_empty(), "{pre:?}");
-        finds(cluster, &[], "failure deployment: Switchyard is not installed in namespace switchyard-system").await;
+        finds(
+            cluster,
+            &[],
+            "failure deployment: Switchyard is not installed in namespace switchyard-system",
+        )
+        .await;
 
         cluster.install().await.unwrap();
         // A program that ran here once.
@@ -136,14 +187,16 @@ fn check_finds_what_is_broken_in_a_cluster() {
         });
         cluster.apply([lease]).await.unwrap();
         let lines = faults(cluster, &[]).await.unwrap();
-        for expected in
-            ["failure leader: no replica leads: gone", "failure webhooks: the webhook configurations are empty"]
-        {
+        for expected in [
+            "failure leader: no replica leads: gone",
+            "failure webhooks: the webhook configurations are empty",
+        ] {
             assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}: {lines:#?}");
         }
         assert_eq!(only(lines, "crds"), [""; 0]);
 
-        let dynamic = async |version: &str, kind: &str| cluster.dynamic(version, kind, "").await.unwrap();
+        let dynamic =
+            async |version: &str, kind: &str| cluster.dynamic(version, kind, "").await.unwrap();
         let bindings = dynamic("rbac.authorization.k8s.io/v1", "ClusterRoleBinding").await;
         bindings.delete("switchyard", &DeleteParams::default()).await.unwrap();
         finds(cluster, &[], "failure rights: switchyard may not: get namespaces").await;
@@ -152,7 +205,9 @@ fn check_finds_what_is_broken_in_a_cluster() {
         let field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/agent";
         let older = serde_json::from_value(json!([{"op": "remove", "path": field}])).unwrap();
         let older = Patch::Json::<()>(older);
-        crds.patch("multikueueclusters.kueue.x-k8s.io", &PatchParams::default(), &older).await.unwrap();
+        crds.patch("multikueueclusters.kueue.x-k8s.io", &PatchParams::default(), &older)
+            .await
+            .unwrap();
         crds.delete("topologies.kueue.x-k8s.io", &DeleteParams::default()).await.unwrap();
         finds(cluster, &[], "failure crds: topologies.kueue.x-k8s.io is missing").await;
         finds(
@@ -175,7 +230,8 @@ fn check_finds_what_is_broken_in_a_cluster() {
 /// The token in the commands that `switchyard cluster add` prints.
 fn token_of(printed: &str) -> (String, String) {
     let value = |key: &str| {
-        let line = printed.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": "));
+        let line =
+            printed.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": "));
         line.unwrap_or_else(|| panic!("no {key} in\n{printed}")).trim_matches('"').to_owned()
     };
     (value("token"), value("hub-ca-sha256"))
@@ -186,7 +242,8 @@ fn an_agent_takes_a_new_token_without_a_restart() {
     fixture::run(async {
         let fleet = Fleet::builder("again").agent(ClusterSpec::new("east")).start().await.unwrap();
         let hub = fleet.hub();
-        let add = async || switchyard(hub.kubeconfig(), &["cluster", "add", "east"]).await.unwrap().1;
+        let add =
+            async || switchyard(hub.kubeconfig(), &["cluster", "add", "east"]).await.unwrap().1;
         let printed = add().await;
         assert!(printed.contains("helm upgrade --install switchyard-agent"), "{printed}");
         let (token, pin) = token_of(&printed);
@@ -198,7 +255,8 @@ fn an_agent_takes_a_new_token_without_a_restart() {
             std::fs::write(mounted.join("token"), token).unwrap();
         };
         mount(&token, &pin);
-        let first = switchyard::join_token::JoinToken { token, ..fleet.join_token("east").await.unwrap() };
+        let first =
+            switchyard::join_token::JoinToken { token, ..fleet.join_token("east").await.unwrap() };
         let flags = ["--join-directory", mounted.to_str().unwrap()];
         fleet.start_agent_with("east", &first, &flags).await.unwrap();
         fleet.connected("east").await.unwrap();
@@ -213,7 +271,8 @@ fn an_agent_takes_a_new_token_without_a_restart() {
         .await
         .unwrap();
         let (token, pin) = token_of(&add().await);
-        let (verdict, _) = switchyard(hub.kubeconfig(), &["check", "--cluster", "east"]).await.unwrap();
+        let (verdict, _) =
+            switchyard(hub.kubeconfig(), &["check", "--cluster", "east"]).await.unwrap();
         assert_eq!(verdict, switchyard::Verdict::Faulty, "its certificate is refused");
         mount(&token, &pin);
         fleet.connected("east").await.unwrap();
@@ -242,9 +301,15 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         std::fs::write(&path, both.to_string()).unwrap();
         let add = |flags: &[&str]| {
             let mut command = Command::new(paths::binary("switchyard").unwrap());
-            let output =
-                command.env("KUBECONFIG", &path).args(["cluster", "add", "west"]).args(flags).output().unwrap();
-            let printed = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+            let output = command
+                .env("KUBECONFIG", &path)
+                .args(["cluster", "add", "west"])
+                .args(flags)
+                .output()
+                .unwrap();
+            let printed = [output.stdout, output.stderr]
+                .map(|text| String::from_utf8(text).unwrap())
+                .concat();
             (output.status.success(), printed)
         };
         let (done, printed) = add(&["--from-context", &context]);

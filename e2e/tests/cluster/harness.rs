@@ -37,7 +37,8 @@ fn two_clusters_start_in_time() {
         let start = Instant::now();
         let node = NodeSpec::new("n1");
         let environment = Environment::builder("start").cluster(ClusterSpec::new("hub"));
-        let environment = environment.cluster(ClusterSpec::new("worker").node(node)).start().await.unwrap();
+        let environment =
+            environment.cluster(ClusterSpec::new("worker").node(node)).start().await.unwrap();
         let took = start.elapsed();
         println!("two clusters, one with a node: {took:.1?}");
         for cluster in environment.clusters() {
@@ -65,7 +66,11 @@ fn jobs_run_and_end_as_their_annotations_say() {
         new("good").gpu(2).parallelism(2).completions(3).create(client).await.unwrap();
         new("bad").fails().create(client).await.unwrap();
         new("long").run_forever().create(client).await.unwrap();
-        new("tainted").node_selector("kubernetes.io/hostname", "cpu-1").create(client).await.unwrap();
+        new("tainted")
+            .node_selector("kubernetes.io/hostname", "cpu-1")
+            .create(client)
+            .await
+            .unwrap();
         new("tolerant")
             .node_selector("kubernetes.io/hostname", "cpu-1")
             .toleration("plain", "yes")
@@ -79,9 +84,12 @@ fn jobs_run_and_end_as_their_annotations_say() {
         job::failed(client, &namespace, "bad", SOON).await.unwrap();
         job::complete(client, &namespace, "tolerant", SOON).await.unwrap();
         let pods = pods_of(client, &namespace, "good").await.unwrap();
-        assert!(pods.iter().all(|pod| pod.spec.as_ref().unwrap().node_name.as_deref() == Some("gpu-1")));
+        assert!(
+            pods.iter().all(|pod| pod.spec.as_ref().unwrap().node_name.as_deref() == Some("gpu-1"))
+        );
         let bad = pods_of(client, &namespace, "bad").await.unwrap();
-        let ended = bad[0].status.clone().unwrap().container_statuses.unwrap()[0].state.clone().unwrap();
+        let ended =
+            bad[0].status.clone().unwrap().container_statuses.unwrap()[0].state.clone().unwrap();
         assert_eq!(ended.terminated.unwrap().exit_code, 1);
 
         assert_eq!(phases(client, &namespace, "long").await.unwrap(), ["Running"]);
@@ -99,7 +107,16 @@ fn a_pod_runs_for_as_long_as_it_says() {
         JobBuilder::new(&namespace, "timed").run_for(asked).create(&worker.admin).await.unwrap();
         let done = job::complete(&worker.admin, &namespace, "timed", SOON).await.unwrap();
         let pod = pods_of(&worker.admin, &namespace, "timed").await.unwrap().remove(0);
-        let state = pod.status.unwrap().container_statuses.unwrap().remove(0).state.unwrap().terminated.unwrap();
+        let state = pod
+            .status
+            .unwrap()
+            .container_statuses
+            .unwrap()
+            .remove(0)
+            .state
+            .unwrap()
+            .terminated
+            .unwrap();
         let ran = state.finished_at.unwrap().0.duration_since(state.started_at.unwrap().0);
         // Kubernetes' times have whole seconds.
         assert!((2..=5).contains(&ran.as_secs()), "ran for {ran:?}");
@@ -123,7 +140,10 @@ fn suspending_a_job_ends_its_pods_and_deleting_it_collects_them() {
         await_phases(client, &namespace, "long", &[]).await;
         eventually(SOON, "no active pod", async || {
             let status = jobs.get("long").await?.status;
-            ensure!(status.as_ref().and_then(|status| status.active).unwrap_or(0) == 0, "{status:?}");
+            ensure!(
+                status.as_ref().and_then(|status| status.active).unwrap_or(0) == 0,
+                "{status:?}"
+            );
             Ok(())
         })
         .await
@@ -165,7 +185,11 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {namespace}}}]
         let (client, kubeconfig) = hub.service_account(&namespace, "reader").await.unwrap();
         assert!(kubeconfig.contains("certificate-authority-data"));
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-        eventually(SOON, "the role to count", async || Ok(maps.list(&ListParams::default()).await?)).await.unwrap();
+        eventually(SOON, "the role to count", async || {
+            Ok(maps.list(&ListParams::default()).await?)
+        })
+        .await
+        .unwrap();
         let map = serde_json::from_value(json!({"metadata": {"name": "x"}})).unwrap();
         let refused = maps.create(&PostParams::default(), &map).await;
         assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
@@ -237,7 +261,8 @@ fn an_api_server_counts_what_was_asked_of_it() {
 #[test]
 fn an_api_server_goes_hangs_and_comes_back_with_its_state() {
     fixture::run(async {
-        let environment = Environment::builder("faults").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment =
+            Environment::builder("faults").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         let namespace = cluster.namespace("kept").await.unwrap();
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
@@ -285,14 +310,18 @@ fn nothing_is_left_but_logs_when_a_test_panics() {
     let processes = owner.processes();
     assert!(!owner.child.wait().unwrap().success());
     await_gone(&processes, owner.port);
-    assert!(owner.dir.join("alone/kube-apiserver.log").exists() && !owner.dir.join("state").exists());
+    assert!(
+        owner.dir.join("alone/kube-apiserver.log").exists() && !owner.dir.join("state").exists()
+    );
     forget(&owner.dir);
 }
 
 /// An environment that starts meanwhile may have found that nobody owns it any more.
 fn forget(dir: &std::path::Path) {
     match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{}: {error}", dir.display()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            panic!("{}: {error}", dir.display())
+        }
         _ => {}
     }
 }
@@ -302,7 +331,8 @@ const OWNER: &str = "HARNESS_OWNER";
 
 fn own(name: &str, end: impl FnOnce()) {
     fixture::run(async {
-        let environment = Environment::builder(name).cluster(ClusterSpec::new("alone")).start().await.unwrap();
+        let environment =
+            Environment::builder(name).cluster(ClusterSpec::new("alone")).start().await.unwrap();
         println!("OWNER dir {}", environment.dir().display());
         println!("OWNER port {}", environment.cluster("alone").port());
         println!("OWNER ready");
@@ -361,8 +391,11 @@ fn is_alive(pid: u32) -> bool {
 fn await_gone(processes: &[u32], port: u16) {
     let start = Instant::now();
     while processes.iter().any(|pid| is_alive(*pid)) || switchyard_e2e::ports::is_open(port) {
-        let left: Vec<String> =
-            processes.iter().map(|pid| command_line(*pid)).filter(|line| !line.is_empty()).collect();
+        let left: Vec<String> = processes
+            .iter()
+            .map(|pid| command_line(*pid))
+            .filter(|line| !line.is_empty())
+            .collect();
         assert!(start.elapsed() < SOON, "still there: {left:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -371,7 +404,10 @@ fn await_gone(processes: &[u32], port: u16) {
 
 async fn pods_of(client: &Client, namespace: &str, job: &str) -> anyhow::Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    Ok(pods.list(&ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"))).await?.items)
+    Ok(pods
+        .list(&ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}")))
+        .await?
+        .items)
 }
 
 async fn phases(client: &Client, namespace: &str, job: &str) -> anyhow::Result<Vec<String>> {

@@ -55,7 +55,8 @@ fn job_set(namespace: &str, queue: &str, name: &str) -> Value {
         "metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Never", "containers": [container]},
     });
     let group = |name: &str, parallelism: i32| {
-        let spec = json!({"parallelism": parallelism, "completions": parallelism, "template": template});
+        let spec =
+            json!({"parallelism": parallelism, "completions": parallelism, "template": template});
         json!({"name": name, "replicas": 1, "template": {"spec": spec}})
     };
     json!({
@@ -70,7 +71,12 @@ async fn job_sets(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// Waits until a JobSet is as it should be, and gives it.
-async fn until(api: &Api<DynamicObject>, name: &str, what: &str, right: impl Fn(&Value) -> bool) -> Value {
+async fn until(
+    api: &Api<DynamicObject>,
+    name: &str,
+    what: &str,
+    right: impl Fn(&Value) -> bool,
+) -> Value {
     let check = async || {
         let found = serde_json::to_value(api.get(name).await?)?;
         ensure!(right(&found), "spec {} status {}", found["spec"], found["status"]);
@@ -80,7 +86,13 @@ async fn until(api: &Api<DynamicObject>, name: &str, what: &str, right: impl Fn(
 }
 
 /// Says what the JobSet controller would.
-async fn report(api: &Api<DynamicObject>, name: &str, active: i32, succeeded: i32, condition: Option<&str>) {
+async fn report(
+    api: &Api<DynamicObject>,
+    name: &str,
+    active: i32,
+    succeeded: i32,
+    condition: Option<&str>,
+) {
     let of = |name: &str| json!({"name": name, "active": active, "ready": active, "succeeded": succeeded, "failed": 0, "suspended": 0});
     let conditions: Vec<Value> = condition
         .into_iter()
@@ -91,8 +103,11 @@ async fn report(api: &Api<DynamicObject>, name: &str, active: i32, succeeded: i3
             })
         })
         .collect();
-    let status = json!({"replicatedJobsStatus": [of("leader"), of("worker")], "conditions": conditions});
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
+    let status =
+        json!({"replicatedJobsStatus": [of("leader"), of("worker")], "conditions": conditions});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status })))
+        .await
+        .unwrap();
 }
 
 fn runs(job: &Value) -> bool {
@@ -101,7 +116,10 @@ fn runs(job: &Value) -> bool {
 
 fn node_selectors(job: &Value) -> Vec<Value> {
     let groups = job["spec"]["replicatedJobs"].as_array().unwrap();
-    groups.iter().map(|group| group["template"]["spec"]["template"]["spec"]["nodeSelector"].clone()).collect()
+    groups
+        .iter()
+        .map(|group| group["template"]["spec"]["template"]["spec"]["nodeSelector"].clone())
+        .collect()
 }
 
 #[test]
@@ -120,7 +138,8 @@ fn a_kind_that_comes_later_is_queued_as_if_it_had_always_been_there() {
         let first = until(&api, "first", "started", runs).await;
         assert_eq!(node_selectors(&first), [json!({"pool": "gpu"}), json!({"pool": "gpu"})]);
         let workload = bed.workload_of("first").await;
-        let pod_sets: Vec<(&str, i32)> = workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+        let pod_sets: Vec<(&str, i32)> =
+            workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
         assert_eq!(pod_sets, [("leader", 1), ("worker", 2)]);
         assert!(workload.name_any().starts_with("jobset-first-"), "{}", workload.name_any());
 
@@ -168,16 +187,22 @@ fn jobs_of_every_kind_run_here_and_elsewhere() {
         let namespace = tenant.name();
         let samples = samples::samples();
         let runs = samples.iter().map(async |sample| {
-            let (here, there) = (Jobs::new(sample, hub, namespace).await?, Jobs::new(sample, west, namespace).await?);
+            let (here, there) = (
+                Jobs::new(sample, hub, namespace).await?,
+                Jobs::new(sample, west, namespace).await?,
+            );
             futures::try_join!(
                 table::runs_here(&there, namespace, "main"),
                 table::runs_there(&here, &there, namespace, "main"),
             )
         });
-        let (outcomes, external) =
-            futures::join!(futures::future::join_all(runs), external::runs_there(hub, west, namespace));
+        let (outcomes, external) = futures::join!(
+            futures::future::join_all(runs),
+            external::runs_there(hub, west, namespace)
+        );
         let outcomes = outcomes.into_iter().map(|outcome| outcome.map(|_| ())).chain([external]);
-        let failures: Vec<String> = outcomes.filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+        let failures: Vec<String> =
+            outcomes.filter_map(Result::err).map(|error| format!("{error:#}")).collect();
         assert!(failures.is_empty(), "{}", failures.join("\n"));
     });
 }

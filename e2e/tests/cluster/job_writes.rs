@@ -42,7 +42,9 @@ fn a_job_costs_few_writes() {
         bed.cluster_queue_condition("True", "Ready", "Can admit new workloads").await;
         let before = ours(bed.cluster());
         let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
-        let create = |name: &String| bed.job(name).cpu("1").run_for(Duration::from_secs(1)).create(bed.admin());
+        let create = |name: &String| {
+            bed.job(name).cpu("1").run_for(Duration::from_secs(1)).create(bed.admin())
+        };
         for created in join_all(names.iter().map(create)).await {
             created.unwrap();
         }
@@ -54,9 +56,19 @@ fn a_job_costs_few_writes() {
         let written = ours(bed.cluster()).since(&before);
         let events = written.only(|request| request.group == "events.k8s.io");
         let rest = written.only(|request| request.group != "events.k8s.io");
-        let per_job = |requests: &Requests| f64::from(u32::try_from(requests.total()).unwrap()) / f64::from(JOBS);
-        println!("per job {:.2} writes and {:.2} of events\n{written}", per_job(&rest), per_job(&events));
-        assert!(per_job(&rest) <= WRITES_PER_JOB + WRITES_MORE, "{:.2} writes per job:\n{written}", per_job(&rest));
+        let per_job = |requests: &Requests| {
+            f64::from(u32::try_from(requests.total()).unwrap()) / f64::from(JOBS)
+        };
+        println!(
+            "per job {:.2} writes and {:.2} of events\n{written}",
+            per_job(&rest),
+            per_job(&events)
+        );
+        assert!(
+            per_job(&rest) <= WRITES_PER_JOB + WRITES_MORE,
+            "{:.2} writes per job:\n{written}",
+            per_job(&rest)
+        );
         let refused = rest.only(|request| request.code >= 300);
         assert!(per_job(&refused) <= 0.05, "refused writes:\n{refused}");
         handle.shutdown();

@@ -57,7 +57,11 @@ async fn says(fleet: &Fleet, cluster: &str, reason: &str, message: &str) {
 fn a_job_runs_on_a_worker_in_single_mode() {
     fixture::run(async {
         let fleet = fleet().await;
-        let (_, kubeconfig) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, kubeconfig) = fleet
+            .worker("single")
+            .service_account(NAMESPACE, "switchyard-remote-hub")
+            .await
+            .unwrap();
         register(fleet, "single", &kubeconfig).await;
         fleet.connected("single").await.unwrap();
         runs_and_fails_and_is_collected(fleet, "single").await;
@@ -71,7 +75,8 @@ fn a_job_runs_on_a_worker_with_stock_kueue() {
         let worker = fleet.worker("stock");
         let _kueue = Kueue::start(worker, &Options::default()).await.unwrap();
         worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await.unwrap();
-        let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, kubeconfig) =
+            worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         register(fleet, "stock", &kubeconfig).await;
         fleet.connected("stock").await.unwrap();
         runs_and_fails_and_is_collected(fleet, "stock").await;
@@ -80,7 +85,13 @@ fn a_job_runs_on_a_worker_with_stock_kueue() {
 
 /// One job completes, one fails, one is deleted while it runs; nothing is left on the worker. One gets another priority.
 async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
-    let tenant = fleet.tenant(worker).hub(&[("cpu", "4")]).worker(worker, &[("cpu", "4")]).make().await.unwrap();
+    let tenant = fleet
+        .tenant(worker)
+        .hub(&[("cpu", "4")])
+        .worker(worker, &[("cpu", "4")])
+        .make()
+        .await
+        .unwrap();
     let hub = &fleet.hub().admin;
     tenant.submit(tenant.job("good").run_for(Duration::from_secs(1))).await.unwrap();
     tenant.submit(tenant.job("bad").fails()).await.unwrap();
@@ -98,7 +109,8 @@ fn a_kubeconfig_that_cannot_be_used_says_why() {
     fixture::run(async {
         let _turn = IDLE.lock().await;
         let fleet = fleet().await;
-        let (_, good) = fleet.worker("idle").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, good) =
+            fleet.worker("idle").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         let edit = |change: fn(&mut Value)| {
             let mut kubeconfig: Value = serde_saphyr::from_str(&good).unwrap();
             change(&mut kubeconfig);
@@ -108,7 +120,9 @@ fn a_kubeconfig_that_cannot_be_used_says_why() {
             ("no YAML", "{{{".to_owned(), "InsecureKubeConfig", "load client config failed"),
             (
                 "another CA",
-                edit(|k| k["clusters"][0]["cluster"]["certificate-authority-data"] = other_ca().into()),
+                edit(|k| {
+                    k["clusters"][0]["cluster"]["certificate-authority-data"] = other_ca().into()
+                }),
                 "ClientConnectionFailed",
                 "",
             ),
@@ -172,14 +186,16 @@ fn a_file_is_taken_up_when_it_changes() {
         let fleet = fleet().await;
         let name = fixture::unique("file");
         let path = fleet.hub().state_dir().join("kubeconfigs").join(&name);
-        let source = json!({"kubeConfig": {"location": path.display().to_string(), "locationType": "Path"}});
+        let source =
+            json!({"kubeConfig": {"location": path.display().to_string(), "locationType": "Path"}});
         let mut cluster = queues::kubeconfig_cluster(&name, &name);
         cluster["spec"]["clusterSource"] = source;
         fleet.hub().apply([cluster]).await.unwrap();
         says(fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
 
         let worker = fleet.worker("idle");
-        let account = async || worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap().1;
+        let account =
+            async || worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap().1;
         let (first, second) = (account().await, account().await);
         assert_ne!(first, second, "each has a token of its own");
         replace(&path, &first);
@@ -209,13 +225,19 @@ fn a_rotated_secret_is_taken_up() {
         register(fleet, &name, "{{{").await;
         says(fleet, &name, "InsecureKubeConfig", "").await;
         let worker = fleet.worker("idle");
-        let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
-        fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)]).await.unwrap();
+        let (_, kubeconfig) =
+            worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        fleet
+            .hub()
+            .apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)])
+            .await
+            .unwrap();
         fleet.connected(&name).await.unwrap();
 
         // Another name for the same worker is refused as long as the first one is there.
         eventually(SOON, "a later second", async || {
-            let cluster = Api::<MultiKueueCluster>::all(fleet.hub().admin.clone()).get(&name).await?;
+            let cluster =
+                Api::<MultiKueueCluster>::all(fleet.hub().admin.clone()).get(&name).await?;
             let created = cluster.metadata.creation_timestamp.map(|at| at.0.as_second());
             ensure!(created < Some(jiff::Timestamp::now().as_second()), "they would be of one age");
             Ok(())
@@ -237,7 +259,8 @@ fn a_cluster_profile_is_not_used_where_its_gate_is_off() {
         let fleet = fleet().await;
         let name = fixture::unique("profiled");
         fleet.hub().apply([queues::profile_cluster(&name, &name)]).await.unwrap();
-        let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
+        let message =
+            "load client config failed: MultiKueueClusterProfile feature gate is disabled";
         says(fleet, &name, "MultiKueueClusterProfileFeatureDisabled", message).await;
     });
 }

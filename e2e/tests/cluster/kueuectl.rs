@@ -27,7 +27,8 @@ async fn controller(cluster: &Cluster) -> Handle {
     let mut options = Options::new(client, Arc::new(Configuration::default()), "one", NAMESPACE);
     let ((visibility, at), (webhooks, port)) = (listener(), listener());
     options.visibility = Some(visibility.into());
-    options.webhook = Some(WebhookOptions::new(webhooks, Advertise::Url(format!("https://127.0.0.1:{port}"))));
+    options.webhook =
+        Some(WebhookOptions::new(webhooks, Advertise::Url(format!("https://127.0.0.1:{port}"))));
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
     lead(cluster, at).await;
@@ -87,19 +88,25 @@ impl<'a> Plugin<'a> {
                 let mut cells = row.split_whitespace();
                 words.iter().all(|word| cells.any(|cell| cell == *word))
             };
-            ensure!(text.lines().any(in_order), "{text}{}", String::from_utf8_lossy(&output.stderr));
+            ensure!(
+                text.lines().any(in_order),
+                "{text}{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             Ok(())
         };
         wait::eventually(WAIT, format!("`{line}` to show {words:?}"), check).await.unwrap();
     }
 
     async fn spec(&self, kind: &str, name: &str) -> Value {
-        let api = self.cluster.dynamic("kueue.x-k8s.io/v1beta2", kind, &self.namespace).await.unwrap();
+        let api =
+            self.cluster.dynamic("kueue.x-k8s.io/v1beta2", kind, &self.namespace).await.unwrap();
         api.get(name).await.unwrap().data["spec"].clone()
     }
 
     async fn gone(&self, kind: &str, name: &str) {
-        let api = self.cluster.dynamic("kueue.x-k8s.io/v1beta2", kind, &self.namespace).await.unwrap();
+        let api =
+            self.cluster.dynamic("kueue.x-k8s.io/v1beta2", kind, &self.namespace).await.unwrap();
         let check = async || {
             ensure!(api.get_opt(name).await?.is_none(), "it is there");
             Ok(())
@@ -108,7 +115,11 @@ impl<'a> Plugin<'a> {
     }
 
     async fn submit(&self, name: &str, cpu: &str) {
-        let job = JobBuilder::new(&self.namespace, name).queue("lq").cpu(cpu).request("memory", "1Gi").run_forever();
+        let job = JobBuilder::new(&self.namespace, name)
+            .queue("lq")
+            .cpu(cpu)
+            .request("memory", "1Gi")
+            .run_forever();
         job.create(&self.cluster.admin).await.unwrap();
     }
 
@@ -120,7 +131,9 @@ impl<'a> Plugin<'a> {
     async fn workload(&self, job: &str) -> String {
         let api: Api<Workload> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let check = async || {
-            let of_job = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+            let of_job = |it: &Workload| {
+                it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job)
+            };
             let found = api.list(&ListParams::default()).await?.items.into_iter().find(of_job);
             found.and_then(|it| it.metadata.name).ok_or_else(|| anyhow::anyhow!("none"))
         };
@@ -149,7 +162,10 @@ async fn creates(plugin: &Plugin<'_>) {
     }
     plugin.ok(&create).await;
     let queue = plugin.spec("ClusterQueue", "cq").await;
-    assert_eq!((&queue["cohortName"], &queue["queueingStrategy"]), (&json!("team"), &json!("StrictFIFO")));
+    assert_eq!(
+        (&queue["cohortName"], &queue["queueingStrategy"]),
+        (&json!("team"), &json!("StrictFIFO"))
+    );
     let preemption = &queue["preemption"];
     assert_eq!(preemption["reclaimWithinCohort"], "Any");
     assert_eq!(preemption["withinClusterQueue"], "LowerPriority");
@@ -199,20 +215,36 @@ async fn lists(plugin: &Plugin<'_>) {
         let text = plugin.ok(line).await;
         assert!(text.contains(there) && !text.contains(not), "{line}: {text}");
     }
-    for line in ["list workload --status finished", "list workload -l no=such", "list clusterqueue -l no=such"] {
+    for line in [
+        "list workload --status finished",
+        "list workload -l no=such",
+        "list clusterqueue -l no=such",
+    ] {
         let text = plugin.ok(line).await;
         assert!(!text.contains(&first) && !text.contains("team"), "{line}: {text}");
     }
     assert!(plugin.ok(&format!("get workload {first}")).await.contains(&first));
-    assert!(plugin.ok(&format!("describe workload {first}")).await.contains("Quota reserved in ClusterQueue cq"));
+    assert!(
+        plugin
+            .ok(&format!("describe workload {first}"))
+            .await
+            .contains("Quota reserved in ClusterQueue cq")
+    );
     let text = plugin.run(&format!("edit workload {first}")).await;
     assert!(String::from_utf8_lossy(&text.stderr).contains("no changes made"), "{text:?}");
-    plugin.ok(&format!(r#"patch workload {first} --type=merge -p {{"metadata":{{"labels":{{"a":"b"}}}}}}"#)).await;
+    plugin
+        .ok(&format!(
+            r#"patch workload {first} --type=merge -p {{"metadata":{{"labels":{{"a":"b"}}}}}}"#
+        ))
+        .await;
     plugin.shows("list workload -l a=b", &[&first]).await;
-    plugin.shows(&format!("list workload -q lq --field-selector metadata.name={second}"), &[&second]).await;
+    plugin
+        .shows(&format!("list workload -q lq --field-selector metadata.name={second}"), &[&second])
+        .await;
     plugin.shows("list workload -c cq", &[&first]).await;
     let pods = async || {
-        let text = String::from_utf8_lossy(&plugin.run("list pods --for job/first").await.stdout).into_owned();
+        let text = String::from_utf8_lossy(&plugin.run("list pods --for job/first").await.stdout)
+            .into_owned();
         ensure!(text.lines().any(|line| line.starts_with("first-")), "{text}");
         Ok(())
     };
@@ -267,9 +299,12 @@ async fn deletes(plugin: &Plugin<'_>) {
 
 /// What is handed on to kubectl, and what asks no server.
 async fn passes_through(plugin: &Plugin<'_>) {
-    for (verb, kind, name) in
-        [("get", "clusterqueue", "cq"), ("get", "lq", "lq"), ("get", "rf", "spot"), ("describe", "localqueue", "lq")]
-    {
+    for (verb, kind, name) in [
+        ("get", "clusterqueue", "cq"),
+        ("get", "lq", "lq"),
+        ("get", "rf", "spot"),
+        ("describe", "localqueue", "lq"),
+    ] {
         let text = plugin.ok(&format!("{verb} {kind} {name}")).await;
         assert!(text.contains(name), "{verb} {kind}: {text}");
     }

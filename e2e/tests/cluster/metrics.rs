@@ -45,7 +45,8 @@ async fn single() -> Bed {
         let ((health, port), (webhooks, at)) = (loopback(), loopback());
         PORT.store(port, Ordering::SeqCst);
         options.health = Some(health);
-        options.webhook = Some(WebhookOptions::new(webhooks, Advertise::Url(format!("https://127.0.0.1:{at}"))));
+        options.webhook =
+            Some(WebhookOptions::new(webhooks, Advertise::Url(format!("https://127.0.0.1:{at}"))));
     })
     .await
 }
@@ -64,12 +65,21 @@ fn compare(text: &str, custom: &[&str], expected: impl Fn(&Family) -> bool) -> a
         };
         let role = (family.name != BUILD).then_some("replica_role");
         let custom = if family.is_of_cluster_queue() { custom } else { &[] };
-        let labels =
-            family.labels.iter().chain(custom).copied().chain(role).map(str::to_owned).collect::<BTreeSet<_>>();
+        let labels = family
+            .labels
+            .iter()
+            .chain(custom)
+            .copied()
+            .chain(role)
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>();
         if found.labels != labels {
-            problems.push(format!("{} has the labels {:?}, not {labels:?}", family.name, found.labels));
+            problems
+                .push(format!("{} has the labels {:?}, not {labels:?}", family.name, found.labels));
         }
-        problems.extend(found.differs(family.kind).map(|problem| format!("{}: {problem}", family.name)));
+        problems.extend(
+            found.differs(family.kind).map(|problem| format!("{}: {problem}", family.name)),
+        );
     }
     let known = |name: &str| FAMILIES.iter().chain(LATER).any(|family| family.name == name);
     let of_kueue = |name: &&String| name.starts_with("kueue_") || name.starts_with("multikueue_");
@@ -81,14 +91,19 @@ fn compare(text: &str, custom: &[&str], expected: impl Fn(&Family) -> bool) -> a
 
 /// One job finishes, one is preempted by another once its pods are ready, one passes a check, a pod is let go, one waits.
 async fn work(bed: &Bed) {
-    let classes = [("low", 1), ("high", 1000)].map(|(name, value)| queues::priority_class(&bed.part(name), value));
+    let classes = [("low", 1), ("high", 1000)]
+        .map(|(name, value)| queues::priority_class(&bed.part(name), value));
     let scope = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
-    let queue = bed.member("q", "2").limits("cpu", Some("0"), None).preemption("LowerPriority", "Never");
+    let queue =
+        bed.member("q", "2").limits("cpu", Some("0"), None).preemption("LowerPriority", "Never");
     let queue = queue.field("admissionScope", scope);
     let checked = bed.member("checked", "2").admission_check(&bed.name);
     let cohorts = [
         queues::Cohort::new(&bed.part("top")).build(),
-        queues::Cohort::new(&bed.part("all")).parent(&bed.part("top")).group(&bed.name, &[("cpu", "0")]).build(),
+        queues::Cohort::new(&bed.part("all"))
+            .parent(&bed.part("top"))
+            .group(&bed.name, &[("cpu", "0")])
+            .build(),
     ];
     bed.cluster().apply([queues::admission_check(&bed.name)]).await.unwrap();
     bed.activate_check().await;
@@ -125,7 +140,8 @@ async fn work(bed: &Bed) {
     let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let ended = async || {
-        let phase = pods.get("alone").await?.status.and_then(|status| status.phase).unwrap_or_default();
+        let phase =
+            pods.get("alone").await?.status.and_then(|status| status.phase).unwrap_or_default();
         ensure!(phase == "Succeeded", "{phase}");
         Ok(())
     };
@@ -140,10 +156,25 @@ fn counts(text: &str, bed: &Bed) -> anyhow::Result<()> {
         ("kueue_finished_workloads_total", "", vec![("cluster_queue", &*checked)], 1.0),
         ("kueue_quota_reserved_workloads_total", "", vec![("cluster_queue", &*checked)], 1.0),
         ("kueue_admitted_workloads_total", "", vec![("cluster_queue", &*checked)], 1.0),
-        ("kueue_admission_checks_wait_time_seconds", "_count", vec![("cluster_queue", &*checked)], 1.0),
+        (
+            "kueue_admission_checks_wait_time_seconds",
+            "_count",
+            vec![("cluster_queue", &*checked)],
+            1.0,
+        ),
         ("kueue_admitted_workloads_total", "", vec![("cluster_queue", &*q)], 4.0),
-        ("kueue_evicted_workloads_total", "", vec![("cluster_queue", &*q), ("reason", "Preempted")], 1.0),
-        ("kueue_evicted_workloads_once_total", "", vec![("cluster_queue", &*q), ("reason", "Preempted")], 1.0),
+        (
+            "kueue_evicted_workloads_total",
+            "",
+            vec![("cluster_queue", &*q), ("reason", "Preempted")],
+            1.0,
+        ),
+        (
+            "kueue_evicted_workloads_once_total",
+            "",
+            vec![("cluster_queue", &*q), ("reason", "Preempted")],
+            1.0,
+        ),
         (
             "kueue_preempted_workloads_total",
             "",
@@ -152,11 +183,24 @@ fn counts(text: &str, bed: &Bed) -> anyhow::Result<()> {
         ),
         ("kueue_reserving_active_workloads", "", vec![("cluster_queue", &*q)], 1.0),
         ("kueue_admitted_active_workloads", "", vec![("cluster_queue", &*q)], 1.0),
-        ("kueue_cluster_queue_resource_usage", "", vec![("cluster_queue", &*q), ("resource", "cpu")], 1.0),
-        ("kueue_cluster_queue_nominal_quota", "", vec![("cluster_queue", &*q), ("resource", "cpu")], 2.0),
+        (
+            "kueue_cluster_queue_resource_usage",
+            "",
+            vec![("cluster_queue", &*q), ("resource", "cpu")],
+            1.0,
+        ),
+        (
+            "kueue_cluster_queue_nominal_quota",
+            "",
+            vec![("cluster_queue", &*q), ("resource", "cpu")],
+            2.0,
+        ),
     ] {
         let found = shown.get(family).map(|shown| shown.sum(&format!("{family}{series}"), &labels));
-        ensure!(found == Some(expected), "{family}{series} {labels:?} is {found:?}, not {expected}");
+        ensure!(
+            found == Some(expected),
+            "{family}{series} {labels:?} is {found:?}, not {expected}"
+        );
     }
     Ok(())
 }
@@ -174,7 +218,8 @@ fn single_mode_shows_what_kueue_shows() {
         };
         wait::eventually(WAIT, "all families", check).await.unwrap();
 
-        let counted = async || counts(&http::get(PORT.load(Ordering::SeqCst), "/metrics").await?, &bed);
+        let counted =
+            async || counts(&http::get(PORT.load(Ordering::SeqCst), "/metrics").await?, &bed);
         wait::eventually(WAIT, "what was done to be counted", counted).await.unwrap();
 
         // Of a queue that is stopped nothing is tried.
@@ -186,9 +231,12 @@ fn single_mode_shows_what_kueue_shows() {
             let text = http::get(PORT.load(Ordering::SeqCst), "/metrics").await?;
             let shown = page::families(&text);
             let of_queue = |line: &&String| line.contains(&format!("cluster_queue=\"{name}\""));
-            let lines: Vec<&String> = shown["kueue_pending_workloads"].lines.iter().filter(of_queue).collect();
+            let lines: Vec<&String> =
+                shown["kueue_pending_workloads"].lines.iter().filter(of_queue).collect();
             let counts = |status: &str, count: &str| {
-                lines.iter().any(|line| line.contains(&format!("\"{status}\"")) && line.ends_with(count))
+                lines
+                    .iter()
+                    .any(|line| line.contains(&format!("\"{status}\"")) && line.ends_with(count))
             };
             ensure!(counts("active", "} 0.0") && !counts("inadmissible", "} 0.0"), "{lines:?}");
             Ok(())
@@ -202,13 +250,18 @@ fn single_mode_shows_what_kueue_shows() {
             let text = http::get(PORT.load(Ordering::SeqCst), "/metrics").await?;
             let shown = page::families(&text);
             let pending = shown.get("kueue_local_queue_pending_workloads");
-            let told = pending.is_some_and(|shown| shown.lines.iter().any(|line| line.contains(&of_local())));
+            let told = pending
+                .is_some_and(|shown| shown.lines.iter().any(|line| line.contains(&of_local())));
             ensure!(told == expected, "{pending:?}");
             Ok(())
         };
-        wait::eventually(WAIT, "a LocalQueue to have pending workloads", || told(true)).await.unwrap();
+        wait::eventually(WAIT, "a LocalQueue to have pending workloads", || told(true))
+            .await
+            .unwrap();
         locals.patch("q", &PatchParams::default(), &hold).await.unwrap();
-        wait::eventually(WAIT, "a stopped LocalQueue to have no pending workloads", || told(false)).await.unwrap();
+        wait::eventually(WAIT, "a stopped LocalQueue to have no pending workloads", || told(false))
+            .await
+            .unwrap();
     });
 }
 
@@ -238,17 +291,26 @@ async fn wait_for_a_worker(fleet: &Fleet, tenant: &Tenant<'_>) {
     let reserved = async || {
         let workload = tenant.workload_of("waits").await?;
         let conditions = workload.status.clone().unwrap_or_default().conditions;
-        let reserved = conditions::find(&conditions, conditions::QUOTA_RESERVED).filter(|it| it.status == "True");
+        let reserved = conditions::find(&conditions, conditions::QUOTA_RESERVED)
+            .filter(|it| it.status == "True");
         let since = reserved.context("it has no quota")?.last_transition_time.0;
-        ensure!(Timestamp::now().duration_since(since).as_secs() >= 2, "it has quota since {since}");
+        ensure!(
+            Timestamp::now().duration_since(since).as_secs() >= 2,
+            "it has quota since {since}"
+        );
         Ok(workload.name_any())
     };
     let workload = wait::eventually(WAIT, "a reservation that lasts", reserved).await.unwrap();
-    let reserved = format!("Quota reserved in ClusterQueue {}, wait time since queued was ", tenant.name());
+    let reserved =
+        format!("Quota reserved in ClusterQueue {}, wait time since queued was ", tenant.name());
     events::told(&fleet.hub().admin, &workload, "QuotaReserved", &reserved).await;
     tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
-    tenant.await_status("waits", "finished", WAIT, |row| row.state == State::Succeeded).await.unwrap();
-    let admitted = format!("Admitted by ClusterQueue {}, wait time since reservation was ", tenant.name());
+    tenant
+        .await_status("waits", "finished", WAIT, |row| row.state == State::Succeeded)
+        .await
+        .unwrap();
+    let admitted =
+        format!("Admitted by ClusterQueue {}, wait time since reservation was ", tenant.name());
     let told = events::told(&fleet.hub().admin, &workload, "Admitted", &admitted).await;
     assert!(!told.note.unwrap().ends_with(" 0s"), "it has waited");
 }
@@ -260,20 +322,36 @@ fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
         let fleet = Fleet::builder("metrics-hub").agent(east).config(HUBS).start().await.unwrap();
         fleet.hub().apply([queues::agent_cluster("east")]).await.unwrap();
         fleet.connect().await.unwrap();
-        let tenant = fleet.tenant("seen").hub(&[("cpu", "4")]).worker("east", &[("cpu", "3")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("seen")
+            .hub(&[("cpu", "4")])
+            .worker("east", &[("cpu", "3")])
+            .make()
+            .await
+            .unwrap();
         let labels = Patch::Merge(json!({"metadata": {"labels": {"example.com/team": "red"}}}));
         let cluster_queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
         cluster_queues.patch(tenant.name(), &PatchParams::default(), &labels).await.unwrap();
 
         tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(1))).await.unwrap();
-        tenant.await_status("short", "finished", WAIT, |row| row.state == State::Succeeded).await.unwrap();
+        tenant
+            .await_status("short", "finished", WAIT, |row| row.state == State::Succeeded)
+            .await
+            .unwrap();
         let workload = tenant.workload_of("short").await.unwrap().name_any();
         let admin = &fleet.hub().admin;
-        events::told(admin, &workload, "Admitted", &format!("Admitted by ClusterQueue {}, ", tenant.name())).await;
+        events::told(
+            admin,
+            &workload,
+            "Admitted",
+            &format!("Admitted by ClusterQueue {}, ", tenant.name()),
+        )
+        .await;
         wait_for_a_worker(&fleet, &tenant).await;
 
         let port = fleet.metrics_ports()[HUB];
-        let absent = |family: &Family| NOT_ON_THE_HUB.iter().any(|(part, _)| family.name.contains(part));
+        let absent =
+            |family: &Family| NOT_ON_THE_HUB.iter().any(|(part, _)| family.name.contains(part));
         let check = async || {
             let text = http::get(port, "/metrics").await?;
             compare(&text, &["custom_team"], |family| !absent(family))?;
@@ -283,7 +361,9 @@ fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
             for (prefix, labels) in [("kueue_", &of_queue), ("kueue_local_queue_", &local)] {
                 let value = |family: &str, series: &str| {
                     let name = format!("{prefix}{family}");
-                    shown.get(&name).map_or(0.0, |shown| shown.sum(&format!("{name}{series}"), labels))
+                    shown
+                        .get(&name)
+                        .map_or(0.0, |shown| shown.sum(&format!("{name}{series}"), labels))
                 };
                 // Each of the three once at least: one that its worker evicts on a slow machine counts again.
                 for (counted, waited) in [
@@ -293,7 +373,10 @@ fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
                 ] {
                     let (times, waits) = (value(counted, ""), value(waited, "_count"));
                     let same = (times - waits).abs() < 0.5;
-                    ensure!(times > 2.5 && same, "{prefix}{counted} is {times}, {waited} has {waits}");
+                    ensure!(
+                        times > 2.5 && same,
+                        "{prefix}{counted} is {times}, {waited} has {waits}"
+                    );
                 }
                 let waited = value("admission_checks_wait_time_seconds", "_sum");
                 ensure!(waited >= 1.0, "{prefix}: {waited} s for checks");

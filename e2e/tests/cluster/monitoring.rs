@@ -17,7 +17,8 @@ fn shipped(file: &str) -> PathBuf {
 
 /// The alerting rules.
 fn rules() -> Vec<Value> {
-    let file: Value = serde_saphyr::from_str(&std::fs::read_to_string(shipped("rules.yaml")).unwrap()).unwrap();
+    let file: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(shipped("rules.yaml")).unwrap()).unwrap();
     let groups = file["groups"].as_array().unwrap();
     groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }

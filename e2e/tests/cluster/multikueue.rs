@@ -22,17 +22,28 @@ const SOON: Duration = Duration::from_secs(180);
 /// A job as the manager's webhook would make it.
 fn sent(namespace: &str, name: &str) -> JobBuilder {
     let managed_by = json!("kueue.x-k8s.io/multikueue");
-    JobBuilder::new(namespace, name).queue("queue").suspended().cpu("1").field("managedBy", managed_by)
+    JobBuilder::new(namespace, name)
+        .queue("queue")
+        .suspended()
+        .cpu("1")
+        .field("managedBy", managed_by)
 }
 
 /// The pods that each job has had on a cluster, and those of them that run.
-async fn pods(cluster: &Cluster, namespace: &str) -> anyhow::Result<BTreeMap<String, Vec<(String, bool)>>> {
+async fn pods(
+    cluster: &Cluster,
+    namespace: &str,
+) -> anyhow::Result<BTreeMap<String, Vec<(String, bool)>>> {
     let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
     let mut of_jobs: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
     for pod in pods.list(&ListParams::default()).await?.items {
-        let runs = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        let runs =
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
         let job = pod.metadata.labels.as_ref().and_then(|labels| labels.get("job-name").cloned());
-        of_jobs.entry(job.unwrap_or_default()).or_default().push((pod.metadata.uid.unwrap_or_default(), runs));
+        of_jobs
+            .entry(job.unwrap_or_default())
+            .or_default()
+            .push((pod.metadata.uid.unwrap_or_default(), runs));
     }
     Ok(of_jobs)
 }
@@ -41,7 +52,8 @@ async fn pods(cluster: &Cluster, namespace: &str) -> anyhow::Result<BTreeMap<Str
 async fn run(cluster: &Cluster, namespace: &str, jobs: &[&str]) {
     eventually(SOON, format!("{jobs:?} to run"), async || {
         let found = pods(cluster, namespace).await?;
-        let runs = |job: &&&str| found.get(**job).is_some_and(|pods| pods.iter().any(|(_, runs)| *runs));
+        let runs =
+            |job: &&&str| found.get(**job).is_some_and(|pods| pods.iter().any(|(_, runs)| *runs));
         ensure!(jobs.iter().filter(runs).count() == jobs.len(), "{found:?}");
         Ok(())
     })
@@ -50,7 +62,11 @@ async fn run(cluster: &Cluster, namespace: &str, jobs: &[&str]) {
 }
 
 /// The Workload of a job on a cluster, if there is one.
-async fn workload(cluster: &Cluster, namespace: &str, job: &str) -> anyhow::Result<Option<Workload>> {
+async fn workload(
+    cluster: &Cluster,
+    namespace: &str,
+    job: &str,
+) -> anyhow::Result<Option<Workload>> {
     let workloads: Api<Workload> = Api::namespaced(cluster.admin.clone(), namespace);
     let named = |workload: &Workload| {
         workload.metadata.name.as_ref().is_some_and(|name| name.starts_with(&format!("job-{job}-")))
@@ -62,7 +78,11 @@ async fn workload(cluster: &Cluster, namespace: &str, job: &str) -> anyhow::Resu
 fn a_live_multikueue_hub_is_taken_over() {
     fixture::run(async {
         let node = NodeSpec::new("n1").cpu(16);
-        let fleet = Fleet::builder("live").bare(ClusterSpec::new("worker").node(node)).start().await.unwrap();
+        let fleet = Fleet::builder("live")
+            .bare(ClusterSpec::new("worker").node(node))
+            .start()
+            .await
+            .unwrap();
         let (hub, worker) = (fleet.hub(), fleet.worker("worker"));
         // At first there is none of ours.
         fleet.kill(HUB);
@@ -72,7 +92,9 @@ fn a_live_multikueue_hub_is_taken_over() {
         worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await.unwrap();
         let namespace = hub.namespace("live").await.unwrap();
         worker
-            .apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})])
+            .apply([
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            ])
             .await
             .unwrap();
         worker.apply(queues::simple(&namespace, "all", &[("cpu", "2")])).await.unwrap();
@@ -81,7 +103,12 @@ fn a_live_multikueue_hub_is_taken_over() {
         objects.push(queues::kubeconfig_cluster("worker", "worker"));
         objects.extend(queues::multikueue("mk", &["worker"]));
         objects.push(queues::ResourceFlavor::new("all").build());
-        objects.push(queues::ClusterQueue::new("all").group("all", &[("cpu", "3")]).admission_check("mk").build());
+        objects.push(
+            queues::ClusterQueue::new("all")
+                .group("all", &[("cpu", "3")])
+                .admission_check("mk")
+                .build(),
+        );
         objects.push(queues::local_queue(&namespace, "queue", "all"));
         hub.apply(objects).await.unwrap();
 
@@ -89,18 +116,27 @@ fn a_live_multikueue_hub_is_taken_over() {
         sent(&namespace, "runs-on").run_forever().create(&hub.admin).await.unwrap();
         sent(&namespace, "ends").run_for(Duration::from_secs(8)).create(&hub.admin).await.unwrap();
         run(worker, &namespace, &["runs-on", "ends"]).await;
-        sent(&namespace, "waits-there").run_for(Duration::from_millis(500)).create(&hub.admin).await.unwrap();
+        sent(&namespace, "waits-there")
+            .run_for(Duration::from_millis(500))
+            .create(&hub.admin)
+            .await
+            .unwrap();
         eventually(SOON, "a copy of waits-there", async || {
             ensure!(workload(worker, &namespace, "waits-there").await?.is_some(), "there is none");
             Ok(())
         })
         .await
         .unwrap();
-        sent(&namespace, "queued").run_for(Duration::from_millis(500)).create(&hub.admin).await.unwrap();
+        sent(&namespace, "queued")
+            .run_for(Duration::from_millis(500))
+            .create(&hub.admin)
+            .await
+            .unwrap();
         // The manager has written down where they run.
         for job in ["runs-on", "ends"] {
             eventually(SOON, format!("{job} to be admitted"), async || {
-                let found = workload(hub, &namespace, job).await?.and_then(|workload| workload.status);
+                let found =
+                    workload(hub, &namespace, job).await?.and_then(|workload| workload.status);
                 let conditions = found.map(|status| status.conditions).unwrap_or_default();
                 ensure!(conditions::is_true(&conditions, conditions::ADMITTED), "{conditions:?}");
                 Ok(())
@@ -115,7 +151,8 @@ fn a_live_multikueue_hub_is_taken_over() {
         manager.stop().await;
         // As docs/migrate.md says: our CRDs, the kubeconfig where our hub looks for it, our hub.
         hub.install().await.unwrap();
-        let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, kubeconfig) =
+            worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         hub.apply([queues::kubeconfig_secret(NAMESPACE, "worker", &kubeconfig)]).await.unwrap();
         fleet.start_hub().await.unwrap();
         fleet.connected("worker").await.unwrap();
@@ -125,14 +162,22 @@ fn a_live_multikueue_hub_is_taken_over() {
 
         let after = pods(worker, &namespace).await.unwrap();
         assert_eq!(after.get("runs-on"), before.get("runs-on"), "the pods of runs-on");
-        assert_eq!(remote.get("runs-on").await.unwrap().metadata.uid, job_before, "the job on the worker");
+        assert_eq!(
+            remote.get("runs-on").await.unwrap().metadata.uid,
+            job_before,
+            "the job on the worker"
+        );
         for (job, pods) in &after {
             assert_eq!(pods.len(), 1, "{job} ran {} times", pods.len());
         }
         for name in ["runs-on", "ends"] {
             let workload = workload(hub, &namespace, name).await.unwrap().unwrap();
             let status = workload.status.clone().unwrap_or_default();
-            assert!(conditions::find(&status.conditions, "Evicted").is_none(), "{name}: {}", Tenant::told(&workload));
+            assert!(
+                conditions::find(&status.conditions, "Evicted").is_none(),
+                "{name}: {}",
+                Tenant::told(&workload)
+            );
             assert_eq!(status.dispatch.map(|dispatch| dispatch.attempt), Some(1), "{name}");
         }
 

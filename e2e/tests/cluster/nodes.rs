@@ -38,7 +38,11 @@ impl Kubectl {
     fn run(&self, words: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.program);
         let output = command.arg("--kubeconfig").arg(&self.kubeconfig).args(words).output()?;
-        ensure!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "kubectl {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(String::from_utf8(output.stdout)?)
     }
 }
@@ -47,7 +51,13 @@ impl Kubectl {
 async fn running_pod(cluster: &Cluster, namespace: &str) -> String {
     let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
     eventually(SOON, "its container to run", async || {
-        let pod = pods.list(&ListParams::default()).await?.items.into_iter().next().context("there is no pod")?;
+        let pod = pods
+            .list(&ListParams::default())
+            .await?
+            .items
+            .into_iter()
+            .next()
+            .context("there is no pod")?;
         let status = pod.status.clone().unwrap_or_default();
         ensure!(status.phase.as_deref() == Some("Running"), "{status:?}");
         Ok(pod.name_any())
@@ -63,18 +73,36 @@ fn a_failed_container_fails_its_job_on_the_hub() {
         let fleet = Fleet::builder("nodes").agent(worker).start().await.unwrap();
         fleet.hub().apply([switchyard_e2e::queues::agent_cluster("east")]).await.unwrap();
         fleet.connect().await.unwrap();
-        let tenant = fleet.tenant("fails").hub(&[("cpu", "1")]).worker("east", &[("cpu", "1")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("fails")
+            .hub(&[("cpu", "1")])
+            .worker("east", &[("cpu", "1")])
+            .make()
+            .await
+            .unwrap();
         // It waits for the test, so that nothing depends on how fast either is.
-        let script = "echo printed by a container; until [ -e /dev/shm/end ]; do sleep 0.1; done; exit 1";
+        let script =
+            "echo printed by a container; until [ -e /dev/shm/end ]; do sleep 0.1; done; exit 1";
         tenant.submit(tenant.job("fails").cpu("100m").script(script)).await.unwrap();
         let worker = fleet.worker("east");
         let pod = running_pod(worker, tenant.name()).await;
         let kubectl = Kubectl::new(worker);
         let namespace = tenant.name();
-        assert_eq!(kubectl.run(&["logs", "-n", namespace, &pod]).unwrap(), "printed by a container\n");
-        tenant.await_status("fails", "running", SOON, |row| row.state == State::Running).await.unwrap();
-        kubectl.run(&["exec", "-n", namespace, &pod, "--", "/bin/sh", "-c", "true > /dev/shm/end"]).unwrap();
-        tenant.await_status("fails", "failed", SOON, |row| row.state == State::Failed).await.unwrap();
+        assert_eq!(
+            kubectl.run(&["logs", "-n", namespace, &pod]).unwrap(),
+            "printed by a container\n"
+        );
+        tenant
+            .await_status("fails", "running", SOON, |row| row.state == State::Running)
+            .await
+            .unwrap();
+        kubectl
+            .run(&["exec", "-n", namespace, &pod, "--", "/bin/sh", "-c", "true > /dev/shm/end"])
+            .unwrap();
+        tenant
+            .await_status("fails", "failed", SOON, |row| row.state == State::Failed)
+            .await
+            .unwrap();
         let failed = tenant.hub_jobs().get("fails").await.unwrap();
         assert!(job::has_condition(&failed, "Failed"));
         assert_eq!(failed.status.unwrap().failed, Some(1));

@@ -21,8 +21,10 @@ fn a_job_of_one_mebibyte_runs() {
             "name": "main", "image": "example.org/job:1", "resources": {"requests": {"cpu": "1"}},
             "env": (0..3).map(|i| json!({"name": format!("E{i}"), "value": half})).collect::<Vec<_>>(),
         }]);
-        let large =
-            tenant.job("large").pod_annotation("example.com/payload", &half).pod_field("containers", containers);
+        let large = tenant
+            .job("large")
+            .pod_annotation("example.com/payload", &half)
+            .pod_field("containers", containers);
         tenant.submit(large.run_for(Duration::from_secs(1))).await.unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "large", SOON).await.unwrap();
         tenant.await_empty("west", SOON).await.unwrap();
@@ -47,7 +49,10 @@ fn text_of_any_script_reaches_the_worker_as_it_is() {
         let fleet = fleet().await;
         let tenant = fleet.tenant("script").hub(&CPU).worker("east", &CPU).make().await.unwrap();
         let text = "größe Ω 学習 🚂 \"quoted\"\n";
-        let odd = tenant.job("odd").annotation("example.com/note", text).pod_annotation("example.com/note", text);
+        let odd = tenant
+            .job("odd")
+            .annotation("example.com/note", text)
+            .pod_annotation("example.com/note", text);
         tenant.submit(odd.run_for(Duration::from_secs(5))).await.unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         let remote = tenant.worker_jobs("east").get("odd").await.unwrap();
@@ -62,7 +67,8 @@ fn a_label_that_kubernetes_does_not_allow_is_refused_at_the_hub() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet.tenant("label").hub(&CPU).worker("east", &CPU).make().await.unwrap();
-        let error = tenant.submit(tenant.job("odd").label("example.com/größe", "Ω")).await.unwrap_err();
+        let error =
+            tenant.submit(tenant.job("odd").label("example.com/größe", "Ω")).await.unwrap_err();
         assert!(format!("{error:#}").contains("metadata.labels"), "{error:#}");
     });
 }

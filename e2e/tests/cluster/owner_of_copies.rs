@@ -36,7 +36,12 @@ async fn generation_at(tenant: &Tenant<'_>, priority: i32) -> i64 {
 async fn stays(tenant: &Tenant<'_>, generation: i64, what: &str) {
     always(WHILE, format!("the copy unwritten after {what}"), async || {
         let copy = copy(tenant).await?;
-        ensure!(copy.metadata.generation == Some(generation), "{:?}: {:?}", copy.metadata.generation, copy.spec);
+        ensure!(
+            copy.metadata.generation == Some(generation),
+            "{:?}: {:?}",
+            copy.metadata.generation,
+            copy.spec
+        );
         Ok(())
     })
     .await
@@ -70,7 +75,12 @@ fn priority_and_queue_of_a_copy_are_written_by_its_hub_alone() {
         // Its webhook refuses that while the job runs; either way the Workload stays where the hub put it.
         let _ = jobs.patch("a", &PatchParams::default(), &Patch::Merge(queue)).await;
         stays(&tenant, made, "a change of its class and of its job's queue").await;
-        assert_eq!(copy(&tenant).await.unwrap().spec.queue_name, job.spec.queue_name, "{}", job.name_any());
+        assert_eq!(
+            copy(&tenant).await.unwrap().spec.queue_name,
+            job.spec.queue_name,
+            "{}",
+            job.name_any()
+        );
 
         set_value(hub, &class, 2000).await;
         let followed = generation_at(&tenant, 2000).await;

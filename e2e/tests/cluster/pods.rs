@@ -106,13 +106,19 @@ fn a_pod_waits_behind_its_gate_runs_when_admitted_and_is_let_go_at_its_end() {
         let (bed, pods) = pods_bed("pods").await;
         bed.simple(&[("cpu", "1")]).await;
         let first = create(&pods, pod("first", &json!({"annotations": {RUN_FOR: "500ms"}}))).await;
-        assert!(is_gated(&first) && first.labels()[MANAGED] == "true" && first.finalizers() == [MANAGED]);
+        assert!(
+            is_gated(&first)
+                && first.labels()[MANAGED] == "true"
+                && first.finalizers() == [MANAGED]
+        );
         // Those of one second are in the order of their uids.
         bed.workload_of("first").await;
         bed.next_second().await;
         create(&pods, pod("second", &json!({}))).await;
-        let ended =
-            until(&pods, "first", "let go", |pod| phase(pod) == "Succeeded" && pod.finalizers().is_empty()).await;
+        let ended = until(&pods, "first", "let go", |pod| {
+            phase(pod) == "Succeeded" && pod.finalizers().is_empty()
+        })
+        .await;
         assert_eq!(ended.labels()["kueue.x-k8s.io/podset"], "main");
         bed.expect("first", "Finished", "True", "Succeeded", "").await;
         running(&pods, "second").await;
@@ -139,7 +145,9 @@ fn an_evicted_pod_is_ended_with_the_reason() {
         create(&pods, pod("a", &json!({"finalizers": ["example.com/look"]}))).await;
         running(&pods, "a").await;
         bed.stop_cluster_queue("HoldAndDrain").await;
-        let ended = until(&pods, "a", "being deleted", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+        let ended =
+            until(&pods, "a", "being deleted", |pod| pod.metadata.deletion_timestamp.is_some())
+                .await;
         let conditions = ended.status.unwrap().conditions.unwrap();
         let target = conditions.iter().find(|it| it.type_ == "TerminationTarget").unwrap();
         assert_eq!(
@@ -163,7 +171,10 @@ fn a_group_is_admitted_whole_and_ends_when_all_its_pods_have() {
         create(&pods, member("b", "3", &json!({}))).await;
         let alone = pod("x", &json!({"labels": {"kueue.x-k8s.io/pod-group-name": "group"}}));
         let refused = pods.create(&PostParams::default(), &alone).await.unwrap_err().to_string();
-        assert!(refused.contains("both the 'kueue.x-k8s.io/pod-group-total-count' annotation"), "{refused}");
+        assert!(
+            refused.contains("both the 'kueue.x-k8s.io/pod-group-total-count' annotation"),
+            "{refused}"
+        );
         assert!(bed.workloads().await.is_empty() && is_gated(&pods.get("a").await.unwrap()));
 
         // One that fails is replaced by another.
@@ -171,12 +182,29 @@ fn a_group_is_admitted_whole_and_ends_when_all_its_pods_have() {
         running(&pods, "b").await;
         let workload = bed.workload_of("a").await;
         assert_eq!((workload.name_any().as_str(), workload.spec.pod_sets[0].count), ("group", 3));
-        until(&pods, "c", "failed and held", |pod| phase(pod) == "Failed" && !pod.finalizers().is_empty()).await;
-        bed.expect("a", "WaitingForReplacementPods", "True", "PodsFailed", "Some Failed pods need replacement").await;
+        until(&pods, "c", "failed and held", |pod| {
+            phase(pod) == "Failed" && !pod.finalizers().is_empty()
+        })
+        .await;
+        bed.expect(
+            "a",
+            "WaitingForReplacementPods",
+            "True",
+            "PodsFailed",
+            "Some Failed pods need replacement",
+        )
+        .await;
         create(&pods, member("d", "3", &short)).await;
         until(&pods, "c", "let go", |pod| pod.finalizers().is_empty()).await;
         until(&pods, "d", "done", |pod| phase(pod) == "Succeeded").await;
-        bed.expect("a", "WaitingForReplacementPods", "False", "PodsReady", "No pods need replacement").await;
+        bed.expect(
+            "a",
+            "WaitingForReplacementPods",
+            "False",
+            "PodsReady",
+            "No pods need replacement",
+        )
+        .await;
         let check = async || {
             let reclaimed = bed.workload_of("a").await.status.unwrap_or_default().reclaimable_pods;
             ensure!(reclaimed.iter().map(|it| it.count).sum::<i32>() == 2, "{reclaimed:?}");
@@ -208,11 +236,13 @@ fn a_waiting_pod_that_is_made_one_of_a_group_leaves_no_workload_of_its_own() {
         bed.stop_cluster_queue("Hold").await;
         create(&pods, pod("a", &json!({}))).await;
         assert!(bed.workload_of("a").await.name_any().starts_with("pod-a-"));
-        let joins = kube::api::Patch::Merge(json!({ "metadata": member("a", "2", &json!({})).metadata }));
+        let joins =
+            kube::api::Patch::Merge(json!({ "metadata": member("a", "2", &json!({})).metadata }));
         pods.patch("a", &Default::default(), &joins).await.unwrap();
         create(&pods, member("b", "2", &json!({}))).await;
         let check = async || {
-            let names: Vec<String> = bed.workloads().await.iter().map(ResourceExt::name_any).collect();
+            let names: Vec<String> =
+                bed.workloads().await.iter().map(ResourceExt::name_any).collect();
             ensure!(names == ["group"], "{names:?}");
             Ok(())
         };
@@ -252,13 +282,21 @@ fn pods_of_jobs_and_pods_of_the_system_are_not_touched() {
         let (bed, pods) = pods_bed("others").await;
         bed.simple(&[("cpu", "1")]).await;
         // The queue's label on the pods of a queued Job means nothing.
-        let job = bed.plain_job("job").cpu("1").run_forever().pod_label("kueue.x-k8s.io/queue-name", "queue");
+        let job = bed
+            .plain_job("job")
+            .cpu("1")
+            .run_forever()
+            .pod_label("kueue.x-k8s.io/queue-name", "queue");
         job.create(bed.admin()).await.unwrap();
         bed.running("job").await;
         let all = pods.list(&Default::default()).await.unwrap().items;
         assert!(!all.is_empty());
         for pod in all {
-            assert!(!is_gated(&pod) && pod.finalizers().iter().all(|it| it != MANAGED), "{:?}", pod.metadata);
+            assert!(
+                !is_gated(&pod) && pod.finalizers().iter().all(|it| it != MANAGED),
+                "{:?}",
+                pod.metadata
+            );
             assert!(!pod.labels().contains_key(MANAGED));
         }
         let system: Api<Pod> = Api::namespaced(bed.admin().clone(), "kube-system");

@@ -15,11 +15,12 @@ use kube::{
 use serde_json::json;
 use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::fleet::{Fleet, Tenant};
-use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues, wait::eventually};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues, wait::eventually,
+};
 
 /// Long enough for pods to start on a busy machine, and a short patience afterwards.
-const SECTIONS: &str =
-    "waitForPodsReady: {timeout: 24s, recoveryTimeout: 2s, requeuingStrategy: {backoffBaseSeconds: 1}}";
+const SECTIONS: &str = "waitForPodsReady: {timeout: 24s, recoveryTimeout: 2s, requeuingStrategy: {backoffBaseSeconds: 1}}";
 const READY: &str = "All pods reached readiness and the workload is running";
 
 /// Two pods, and a pod that fails does not end the job.
@@ -64,8 +65,22 @@ fn a_pod_that_does_not_come_back_costs_the_job_its_quota() {
         let waited = bed.time("lost", "Evicted").await.as_second() - before.as_second();
         assert!(waited >= 2, "evicted after {waited} s");
         bed.suspended("lost", true).await;
-        bed.expect("lost", "PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded").await;
-        bed.expect("lost", "Requeued", "True", "BackoffFinished", "The workload backoff was finished").await;
+        bed.expect(
+            "lost",
+            "PodsReady",
+            "False",
+            "WaitForStart",
+            "Not all pods are ready or succeeded",
+        )
+        .await;
+        bed.expect(
+            "lost",
+            "Requeued",
+            "True",
+            "BackoffFinished",
+            "The workload backoff was finished",
+        )
+        .await;
         let status = bed.workload_of("lost").await.status.unwrap();
         assert_eq!(status.admission, None);
         assert_eq!(status.requeue_state.unwrap().count, Some(1));
@@ -78,14 +93,18 @@ fn a_pod_that_does_not_come_back_costs_the_job_its_quota() {
         take_pods(bed.cluster(), true).await;
         bed.stop_local_queue("None").await;
         bed.running("lost").await;
-        bed.expect("lost", "Evicted", "False", "QuotaReserved", &format!("Previously: {late}")).await;
+        bed.expect("lost", "Evicted", "False", "QuotaReserved", &format!("Previously: {late}"))
+            .await;
     });
 }
 
 /// Where the job has been, and why it left.
 fn history(workload: &Workload) -> Vec<(String, String)> {
     let dispatch = workload.status.iter().filter_map(|status| status.dispatch.as_ref());
-    dispatch.flat_map(|it| &it.history).map(|past| (past.cluster_name.clone(), past.reason.clone())).collect()
+    dispatch
+        .flat_map(|it| &it.history)
+        .map(|past| (past.cluster_name.clone(), past.reason.clone()))
+        .collect()
 }
 
 /// The worker counts, by its own configuration: the hub's, which would have given up at once, is for jobs that run on the hub.
@@ -93,22 +112,39 @@ fn history(workload: &Workload) -> Vec<(String, String)> {
 fn a_dispatched_job_that_has_lost_a_pod_for_good_goes_elsewhere() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
-        let config =
-            |sections: &str| format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n");
-        let fleet = Fleet::builder("lost").agent(spec("west")).agent(spec("east")).agent_config(config(SECTIONS));
-        let fleet = fleet.config(config("waitForPodsReady: {timeout: 1s, recoveryTimeout: 1s}")).start().await.unwrap();
+        let config = |sections: &str| {
+            format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n")
+        };
+        let fleet = Fleet::builder("lost")
+            .agent(spec("west"))
+            .agent(spec("east"))
+            .agent_config(config(SECTIONS));
+        let fleet = fleet
+            .config(config("waitForPodsReady: {timeout: 1s, recoveryTimeout: 1s}"))
+            .start()
+            .await
+            .unwrap();
         fleet.hub().apply(["west", "east"].map(queues::agent_cluster)).await.unwrap();
         fleet.connect().await.unwrap();
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("lost").hub(&quota).worker("west", &quota).worker("east", &quota);
         let tenant = tenant.make().await.unwrap();
-        tenant.submit(pair(tenant.job("lost")).pod_annotation(job::START_AFTER, "3s")).await.unwrap();
-        let first = tenant.await_status("lost", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
+        tenant
+            .submit(pair(tenant.job("lost")).pod_annotation(job::START_AFTER, "3s"))
+            .await
+            .unwrap();
+        let first =
+            tenant.await_status("lost", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
         let first = first.cluster.unwrap();
         let name = tenant.workload_of("lost").await.unwrap().name_any();
         let ready = async || {
-            let status = tenant.worker_workloads(&first).get(&name).await?.status.unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, conditions::PODS_READY), "{:?}", status.conditions);
+            let status =
+                tenant.worker_workloads(&first).get(&name).await?.status.unwrap_or_default();
+            ensure!(
+                conditions::is_true(&status.conditions, conditions::PODS_READY),
+                "{:?}",
+                status.conditions
+            );
             Ok(())
         };
         eventually(WAIT, "the worker to see the pods ready", ready).await.unwrap();
@@ -122,11 +158,17 @@ fn a_dispatched_job_that_has_lost_a_pod_for_good_goes_elsewhere() {
         let moved = async || {
             let workload = tenant.workload_of("lost").await?;
             let told = Tenant::told(&workload);
-            ensure!(history(&workload) == [(first.clone(), "EvictedOnWorker".to_owned())], "{told}");
+            ensure!(
+                history(&workload) == [(first.clone(), "EvictedOnWorker".to_owned())],
+                "{told}"
+            );
             let status = workload.status.unwrap_or_default();
             ensure!(status.cluster_name.as_deref() == Some(other), "{told}");
-            let evicted = conditions::find(&status.conditions, conditions::EVICTED).context("never evicted")?;
-            let why = format!("Workload evicted on worker cluster: \"{first}\", resetting for re-admission");
+            let evicted = conditions::find(&status.conditions, conditions::EVICTED)
+                .context("never evicted")?;
+            let why = format!(
+                "Workload evicted on worker cluster: \"{first}\", resetting for re-admission"
+            );
             ensure!(evicted.message.contains(&why), "{told}");
             Ok(())
         };

@@ -32,10 +32,18 @@ const WORKERS: [&str; 2] = ["west", "east"];
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let sets = "statefulset-controller";
-        let [west, east] =
-            WORKERS.map(|name| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)).controller(sets));
-        let fleet = Fleet::builder("pods").agent(west).bare(east).config(CONFIG).agent_config(CONFIG).agent_webhooks();
-        let fleet = fleet.hub_controllers(["deployment-controller", "replicaset-controller", sets]).start().await?;
+        let [west, east] = WORKERS
+            .map(|name| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)).controller(sets));
+        let fleet = Fleet::builder("pods")
+            .agent(west)
+            .bare(east)
+            .config(CONFIG)
+            .agent_config(CONFIG)
+            .agent_webhooks();
+        let fleet = fleet
+            .hub_controllers(["deployment-controller", "replicaset-controller", sets])
+            .start()
+            .await?;
         fleet.hub().apply([queues::agent_cluster("west")]).await?;
         fleet.connect().await?;
         fleet.add_single("east").await?;
@@ -119,7 +127,8 @@ impl<'a> Scene<'a> {
     async fn new(fleet: &'a Fleet, stem: &str, worker: &'static str, quota: &str) -> Self {
         let quota = [("cpu", quota)];
         let tenant = fleet.tenant(stem).hub(&quota).worker(worker, &quota).make().await.unwrap();
-        let (here, there) = (pods(fleet.hub(), tenant.name()), pods(fleet.worker(worker), tenant.name()));
+        let (here, there) =
+            (pods(fleet.hub(), tenant.name()), pods(fleet.worker(worker), tenant.name()));
         Self { tenant, worker, here, there }
     }
 
@@ -143,14 +152,16 @@ impl<'a> Scene<'a> {
         let copy = until(&self.there, name, "running there", |pod| phase(pod) == "Running").await;
         assert_eq!(copy.labels()["kueue.x-k8s.io/multikueue-origin"], "multikueue");
         assert!(copy.owner_references().is_empty());
-        let shown = until(&self.here, name, "shown as running", |pod| phase(pod) == "Running").await;
+        let shown =
+            until(&self.here, name, "shown as running", |pod| phase(pod) == "Running").await;
         assert!(scheduled(&shown) == Some("True") && is_gated(&shown), "{shown:?}");
         assert_eq!(shown.spec.unwrap().node_name, None, "it has no node here");
     }
 
     /// Has ended here, and nothing holds it any more.
     async fn ended(&self, name: &str, phase_: &str) {
-        until(&self.here, name, "ended", |pod| phase(pod) == phase_ && pod.finalizers().is_empty()).await;
+        until(&self.here, name, "ended", |pod| phase(pod) == phase_ && pod.finalizers().is_empty())
+            .await;
     }
 
     /// The Workload that a pod owns is finished for this reason.
@@ -160,7 +171,11 @@ impl<'a> Scene<'a> {
             let of_pod = |it: &Workload| it.owner_references().iter().any(|it| it.name == pod);
             let status = all.into_iter().find(of_pod).and_then(|it| it.status).unwrap_or_default();
             let finished = conditions::find(&status.conditions, conditions::FINISHED);
-            ensure!(finished.is_some_and(|it| it.status == "True" && it.reason == reason), "{:?}", status.conditions);
+            ensure!(
+                finished.is_some_and(|it| it.status == "True" && it.reason == reason),
+                "{:?}",
+                status.conditions
+            );
             Ok(())
         };
         eventually(SOON, format!("the Workload of {pod} finished"), check).await.unwrap();
@@ -190,7 +205,11 @@ async fn until(pods: &Api<Pod>, name: &str, what: &str, right: impl Fn(&Pod) -> 
 async fn none_left(pods: &Api<Pod>, what: &str) {
     let check = async || {
         let left = pods.list(&Default::default()).await?.items;
-        ensure!(left.is_empty(), "{:?}", left.into_iter().map(|it| it.metadata).collect::<Vec<_>>());
+        ensure!(
+            left.is_empty(),
+            "{:?}",
+            left.into_iter().map(|it| it.metadata).collect::<Vec<_>>()
+        );
         Ok(())
     };
     eventually(SOON, format!("no pods {what}"), check).await.unwrap();
@@ -283,7 +302,9 @@ fn a_group_of_which_a_worker_loses_a_pod_is_sent_again_whole() {
             for name in ["a", "b"] {
                 scene.create(member(name, "forever", "0")).await;
             }
-            let first = until(&scene.there, "b", "running there", |pod| phase(pod) == "Running").await.uid();
+            let first = until(&scene.there, "b", "running there", |pod| phase(pod) == "Running")
+                .await
+                .uid();
             scene.runs("a").await;
             scene.there.delete("a", &DeleteParams::default()).await.unwrap();
             let again = |pod: &Pod| phase(pod) == "Running" && pod.uid() != first;
@@ -316,8 +337,12 @@ fn the_pods_of_a_deployment_run_where_there_is_room_for_each() {
             let running = |pods: &[Pod]| pods.iter().filter(|pod| phase(pod) == "Running").count();
             let shown = scene.here.list(&Default::default()).await?.items;
             let run = scene.there.list(&Default::default()).await?.items;
-            ensure!(shown.len() == 3 && running(&run) == 2 && running(&shown) == 2, "{shown:?} {run:?}");
-            let ready = deployments.get("web").await?.data.pointer("/status/readyReplicas").cloned();
+            ensure!(
+                shown.len() == 3 && running(&run) == 2 && running(&shown) == 2,
+                "{shown:?} {run:?}"
+            );
+            let ready =
+                deployments.get("web").await?.data.pointer("/status/readyReplicas").cloned();
             ensure!(ready == Some(json!(2)), "{ready:?}");
             Ok(())
         };
@@ -335,8 +360,9 @@ struct Set {
 
 impl Set {
     async fn create(fleet: &Fleet, scene: &Scene<'_>, replicas: i32) -> Self {
-        let of =
-            async |cluster: &Cluster| cluster.dynamic("apps/v1", "StatefulSet", scene.tenant.name()).await.unwrap();
+        let of = async |cluster: &Cluster| {
+            cluster.dynamic("apps/v1", "StatefulSet", scene.tenant.name()).await.unwrap()
+        };
         let set = Self { here: of(fleet.hub()).await, there: of(fleet.worker(scene.worker)).await };
         let db: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet",
@@ -354,7 +380,8 @@ impl Set {
     async fn change(&self, patch: Value) {
         let patch = Patch::Merge(patch);
         // Refused as long as what it had before is not gone.
-        let changed = async || Ok(self.here.patch("db", &Default::default(), &patch).await.map(drop)?);
+        let changed =
+            async || Ok(self.here.patch("db", &Default::default(), &patch).await.map(drop)?);
         eventually(SOON, format!("{patch:?}"), changed).await.unwrap();
     }
 
@@ -362,14 +389,22 @@ impl Set {
     async fn ready(&self, scene: &Scene<'_>, replicas: i64) {
         let check = async || {
             for (at, api) in [("there", &self.there), ("here", &self.here)] {
-                let ready = api.get("db").await?.data.pointer("/status/readyReplicas").and_then(Value::as_i64);
+                let ready = api
+                    .get("db")
+                    .await?
+                    .data
+                    .pointer("/status/readyReplicas")
+                    .and_then(Value::as_i64);
                 ensure!(ready.unwrap_or(0) == replicas, "{ready:?} are ready {at}");
             }
             Ok(())
         };
         eventually(SOON, format!("{replicas} ready"), check).await.unwrap();
         let pods = scene.here.list(&Default::default()).await.unwrap().items;
-        assert!(pods.iter().all(is_gated) && i64::try_from(pods.len()).unwrap() == replicas, "{pods:?}");
+        assert!(
+            pods.iter().all(is_gated) && i64::try_from(pods.len()).unwrap() == replicas,
+            "{pods:?}"
+        );
     }
 }
 
@@ -402,12 +437,26 @@ fn the_pods_of_a_stateful_set_wait_on_the_hub_whatever_changes_of_their_template
         let scene = Scene::new(fleet, "image", "west", "2").await;
         let set = Set::create(fleet, &scene, 2).await;
         set.ready(&scene, 2).await;
-        let before: Vec<_> = scene.here.list(&Default::default()).await.unwrap().items.iter().map(Pod::uid).collect();
-        set.change(json!({"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}})).await;
+        let before: Vec<_> = scene
+            .here
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .map(Pod::uid)
+            .collect();
+        set.change(
+            json!({"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}}),
+        )
+        .await;
         let check = async || {
             let pods = scene.here.list(&Default::default()).await?.items;
             ensure!(pods.iter().all(is_gated), "let go: {pods:?}");
-            ensure!(pods.len() == 2 && pods.iter().all(|pod| !before.contains(&pod.uid())), "not replaced: {pods:?}");
+            ensure!(
+                pods.len() == 2 && pods.iter().all(|pod| !before.contains(&pod.uid())),
+                "not replaced: {pods:?}"
+            );
             Ok(())
         };
         eventually(SOON, "other pods here", check).await.unwrap();

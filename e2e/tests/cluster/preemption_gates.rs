@@ -34,10 +34,14 @@ async fn gated(bed: &Bed, name: &str, cpus: &str, priority_class: &str) {
 
 /// Opens the gate, as whoever is responsible for it does.
 async fn open(bed: &Bed, job: &str) {
-    let gate = json!({"name": GATE, "position": "Open", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let gate =
+        json!({"name": GATE, "position": "Open", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let workload = bed.workload_of(job).await.name_any();
     let status: Value = json!({"status": {"preemptionGates": [gate]}});
-    workloads(bed).patch_status(&workload, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    workloads(bed)
+        .patch_status(&workload, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
 }
 
 /// Waits until the status lists the gate in this position.
@@ -106,6 +110,9 @@ fn a_gated_workload_that_fits_is_not_blocked() {
         bed.running("high").await;
         positions(&bed, "high", PreemptionGatePosition::Closed).await;
         let known = bed.workload_of("high").await.status.unwrap().conditions;
-        assert!(known.iter().all(|condition| condition.type_ != "BlockedOnPreemptionGates"), "{known:?}");
+        assert!(
+            known.iter().all(|condition| condition.type_ != "BlockedOnPreemptionGates"),
+            "{known:?}"
+        );
     });
 }

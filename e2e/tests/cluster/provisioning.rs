@@ -21,8 +21,10 @@ const CONSUME: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 
 /// The AdmissionCheck of this name, with the parameters of this name.
 fn check(name: &str, config: &str) -> Value {
-    let parameters = json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config});
-    let spec = json!({"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters});
+    let parameters =
+        json!({"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config});
+    let spec =
+        json!({"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters});
     json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": spec})
 }
 
@@ -46,7 +48,9 @@ async fn check_says(bed: &Bed, status: &str, reason: &str, words: &str) {
         let status_of = checks.get(&bed.name).await?.status.unwrap_or_default();
         let active = status_of.conditions.iter().find(|it| it.type_ == "Active");
         ensure!(
-            active.is_some_and(|it| it.status == status && it.reason == reason && it.message.contains(words)),
+            active.is_some_and(|it| it.status == status
+                && it.reason == reason
+                && it.message.contains(words)),
             "{active:?}"
         );
         Ok(())
@@ -59,10 +63,15 @@ async fn state(bed: &Bed, job: &str, state: &str, message: &str) {
     let right = async || {
         let checks = bed.workload_of(job).await.status.unwrap_or_default().admission_checks;
         let found = checks.iter().find(|it| it.name == bed.name);
-        ensure!(found.is_some_and(|it| it.state.as_str() == state && it.message == message), "{found:?}");
+        ensure!(
+            found.is_some_and(|it| it.state.as_str() == state && it.message == message),
+            "{found:?}"
+        );
         Ok(())
     };
-    eventually(WAIT, format!("the check of {job} to be {state}: {message:?}"), right).await.unwrap();
+    eventually(WAIT, format!("the check of {job} to be {state}: {message:?}"), right)
+        .await
+        .unwrap();
 }
 
 async fn request_name(bed: &Bed, job: &str, attempt: u32) -> String {
@@ -82,7 +91,10 @@ async fn room_is_made(bed: &Bed) {
     let request = autoscaler.asked(&name).await;
     assert_eq!(request.labels()["kueue.x-k8s.io/managed"], "true");
     assert_eq!(request.spec.provisioning_class_name, "class");
-    assert_eq!(json!(request.spec.parameters), json!({"MaxRunDuration": "60", "ValidUntilSeconds": "0"}));
+    assert_eq!(
+        json!(request.spec.parameters),
+        json!({"MaxRunDuration": "60", "ValidUntilSeconds": "0"})
+    );
     assert_eq!(request.spec.pod_sets[0].count, 1);
     let template = autoscaler.template_of(&request).await;
     let pods = template.template.unwrap().spec.unwrap();
@@ -109,8 +121,16 @@ async fn room_is_made(bed: &Bed) {
     job::complete(bed.admin(), &bed.namespace, "wanted", WAIT).await.unwrap();
     autoscaler.gone(&name).await;
     let workload = bed.workload_of("wanted").await.name_any();
-    bed.event(&workload, "ProvisioningRequestCreated", &format!("Created ProvisioningRequest: {name:?}")).await;
-    let note = format!("Admission check {} updated state from Pending to Ready with message: there is room", bed.name);
+    bed.event(
+        &workload,
+        "ProvisioningRequestCreated",
+        &format!("Created ProvisioningRequest: {name:?}"),
+    )
+    .await;
+    let note = format!(
+        "Admission check {} updated state from Pending to Ready with message: there is room",
+        bed.name
+    );
     bed.event(&workload, "AdmissionCheckUpdated", &note).await;
 }
 
@@ -124,13 +144,16 @@ async fn there_is_no_room(bed: &Bed) {
         autoscaler.says(&name, "Failed", true, "no machines").await;
         autoscaler.gone(&name).await;
     }
-    let message =
-        format!("The workload is deactivated due to AdmissionCheck in Rejected state: {:?} (no machines)", bed.name);
+    let message = format!(
+        "The workload is deactivated due to AdmissionCheck in Rejected state: {:?} (no machines)",
+        bed.name
+    );
     bed.expect("hopeless", "Evicted", "True", "DeactivatedDueToAdmissionCheck", &message).await;
     let workload = bed.workload_of("hopeless").await;
     assert_eq!(workload.spec.active, Some(false));
     let evictions = workload.status.unwrap().scheduling_stats.unwrap().evictions;
-    let counted: Vec<(&str, i32)> = evictions.iter().map(|it| (it.reason.as_str(), it.count)).collect();
+    let counted: Vec<(&str, i32)> =
+        evictions.iter().map(|it| (it.reason.as_str(), it.count)).collect();
     assert_eq!(counted, [("AdmissionCheck", 1), ("Deactivated", 1)]);
     bed.delete_job("hopeless").await;
 }
@@ -209,7 +232,9 @@ fn jobs_wait_for_the_room_that_the_autoscaler_makes() {
     fixture::run(async {
         let bed = Bed::new("provisioning").await;
         let flavor = queues::ResourceFlavor::new(&bed.name).toleration("spot", "true").build();
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]).admission_check(&bed.name);
+        let queue = queues::ClusterQueue::new(&bed.name)
+            .group(&bed.name, &[("cpu", "4")])
+            .admission_check(&bed.name);
         bed.cluster().apply([check(&bed.name, &bed.name)]).await.unwrap();
         check_says(&bed, "False", "BadParametersRef", "not found").await;
         bed.cluster().apply([config(&bed.name, "class")]).await.unwrap();
@@ -237,12 +262,14 @@ fn a_dispatched_job_waits_for_the_room_on_its_worker() {
         fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("provisioned").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("provisioned").hub(&quota).worker("west", &quota).make().await.unwrap();
         let (worker, name) = (fleet.worker("west"), tenant.name());
         autoscaler::install(worker).await;
         worker.apply([config(name, "class"), check(name, name)]).await.unwrap();
         let queues: Api<ClusterQueue> = Api::all(worker.admin.clone());
-        let patch = json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": name}]}}});
+        let patch =
+            json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": name}]}}});
         queues.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 
         let job = tenant.job("far").annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0");

@@ -21,14 +21,21 @@ const AUTHORITY: &str = "switchyard-hub-ca";
 type Copy = (String, Vec<String>);
 
 /// All that the workers have of a tenant, by cluster and job.
-async fn copies(fleet: &Fleet, tenant: &Tenant<'_>) -> anyhow::Result<BTreeMap<(String, String), Copy>> {
+async fn copies(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+) -> anyhow::Result<BTreeMap<(String, String), Copy>> {
     let mut copies = BTreeMap::new();
     for cluster in WORKERS {
         let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
         for copy in tenant.worker_jobs(cluster).list(&ListParams::default()).await? {
-            let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={}", copy.name_any()));
+            let of_job = ListParams::default()
+                .labels(&format!("batch.kubernetes.io/job-name={}", copy.name_any()));
             let pods = pods.list(&of_job).await?.items.iter().filter_map(Pod::uid).collect();
-            copies.insert((cluster.to_owned(), copy.name_any()), (copy.uid().unwrap_or_default(), pods));
+            copies.insert(
+                (cluster.to_owned(), copy.name_any()),
+                (copy.uid().unwrap_or_default(), pods),
+            );
         }
     }
     Ok(copies)
@@ -37,7 +44,11 @@ async fn copies(fleet: &Fleet, tenant: &Tenant<'_>) -> anyhow::Result<BTreeMap<(
 async fn orphans(fleet: &Fleet) -> anyhow::Result<Vec<String>> {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     let found = clusters.list(&ListParams::default()).await?;
-    let notes = found.items.into_iter().filter_map(|cluster| cluster.status).flat_map(|status| status.orphans);
+    let notes = found
+        .items
+        .into_iter()
+        .filter_map(|cluster| cluster.status)
+        .flat_map(|status| status.orphans);
     Ok(notes.map(|orphan| orphan.note.unwrap_or_default()).collect())
 }
 
@@ -67,12 +78,17 @@ async fn enrol_again(fleet: &Fleet, cluster: &str) {
 
 /// Jobs that run when the store is lost, one that ends meanwhile, one that nobody applies again, and one that waits.
 fn jobs(tenant: &Tenant<'_>) -> Vec<JobBuilder> {
-    let job = |name: &str, cpu: &str, seconds| tenant.job(name).cpu(cpu).run_for(Duration::from_secs(seconds));
+    let job = |name: &str, cpu: &str, seconds| {
+        tenant.job(name).cpu(cpu).run_for(Duration::from_secs(seconds))
+    };
     vec![job("first", "1", 90), job("second", "1", 90), job("short", "1", 15), job("late", "2", 1)]
 }
 
 /// Whether a copy is as it was. The short job ends when its time is over, and its copy may have been collected since.
-fn goes_on((key, before): (&(String, String), &Copy), now: &BTreeMap<(String, String), Copy>) -> bool {
+fn goes_on(
+    (key, before): (&(String, String), &Copy),
+    now: &BTreeMap<(String, String), Copy>,
+) -> bool {
     match now.get(key) {
         Some(now) if now == before => true,
         Some((uid, pods)) => key.1 == "short" && *uid == before.0 && pods.is_empty(),
@@ -86,7 +102,8 @@ async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value>
     let mut manifests = Vec::new();
     for cluster in WORKERS {
         let client = fleet.worker(cluster).admin.clone();
-        manifests.extend(switchyard::copies::manifests(client, tenant.name(), &args).await.unwrap());
+        manifests
+            .extend(switchyard::copies::manifests(client, tenant.name(), &args).await.unwrap());
     }
     manifests
 }
@@ -94,10 +111,18 @@ async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value>
 #[test]
 fn what_runs_goes_on_and_becomes_what_is_applied_again() {
     fixture::run(async {
-        auditor::expect(&[Kind::HubChargedLess], "its hub loses its store, and with that what it was charged");
+        auditor::expect(
+            &[Kind::HubChargedLess],
+            "its hub loses its store, and with that what it was charged",
+        );
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(16));
-        let fleet =
-            Fleet::builder("recovery").hub_etcd().agent(spec("west")).agent(spec("east")).start().await.unwrap();
+        let fleet = Fleet::builder("recovery")
+            .hub_etcd()
+            .agent(spec("west"))
+            .agent(spec("east"))
+            .start()
+            .await
+            .unwrap();
         fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await.unwrap();
         fleet.connect().await.unwrap();
         let corner = || {
@@ -109,8 +134,9 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
         for job in jobs(&tenant) {
             tenant.submit(job).await.unwrap();
         }
-        let running =
-            |copies: &BTreeMap<(String, String), Copy>| copies.values().filter(|(_, pods)| pods.len() == 1).count();
+        let running = |copies: &BTreeMap<(String, String), Copy>| {
+            copies.values().filter(|(_, pods)| pods.len() == 1).count()
+        };
         let before = eventually(SOON, "four jobs to run", async || {
             let copies = copies(&fleet, &tenant).await?;
             ensure!(running(&copies) == 4, "{copies:?}");
@@ -130,7 +156,10 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
         always(Duration::from_secs(5), "what runs", async || {
             let now = copies(&fleet, &tenant).await?;
             let known = now.keys().all(|key| before.contains_key(key));
-            ensure!(known && before.iter().all(|copy| goes_on(copy, &now)), "{now:?}, before: {before:?}");
+            ensure!(
+                known && before.iter().all(|copy| goes_on(copy, &now)),
+                "{now:?}, before: {before:?}"
+            );
             Ok(())
         })
         .await
@@ -138,10 +167,17 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
         enrol_again(&fleet, "east").await;
 
         for name in ["first", "second"] {
-            let row = tenant.await_status(name, "adopted", SOON, |row| row.cluster.is_some()).await.unwrap();
+            let row = tenant
+                .await_status(name, "adopted", SOON, |row| row.cluster.is_some())
+                .await
+                .unwrap();
             let cluster = row.cluster.unwrap();
-            assert!(before.contains_key(&(cluster.clone(), name.to_owned())), "{name} is on {cluster}: {before:?}");
-            let dispatch = tenant.workload_of(name).await.unwrap().status.unwrap().dispatch.unwrap();
+            assert!(
+                before.contains_key(&(cluster.clone(), name.to_owned())),
+                "{name} is on {cluster}: {before:?}"
+            );
+            let dispatch =
+                tenant.workload_of(name).await.unwrap().status.unwrap().dispatch.unwrap();
             assert_eq!(dispatch.attempt, 1);
             assert!(dispatch.workload_uid.is_some(), "clusters know it by another uid");
         }
@@ -154,10 +190,14 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
         }
         eventually(SOON, "nothing to be left but what nobody has applied again", async || {
             let left = copies(&fleet, &tenant).await?;
-            let kept = left.iter().all(|(key, copy)| key.1 == "nobodys" && before.get(key) == Some(copy));
+            let kept =
+                left.iter().all(|(key, copy)| key.1 == "nobodys" && before.get(key) == Some(copy));
             ensure!(left.len() == 1 && kept, "{left:?}");
             let notes = orphans(&fleet).await?;
-            ensure!(notes == ["made before this hub's memory; waits for its job to be applied again"], "{notes:?}");
+            ensure!(
+                notes == ["made before this hub's memory; waits for its job to be applied again"],
+                "{notes:?}"
+            );
             Ok(())
         })
         .await

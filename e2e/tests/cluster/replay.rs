@@ -17,7 +17,11 @@ fn file(cluster: &Cluster) -> PathBuf {
 
 async fn replay(file: &std::path::Path) -> anyhow::Result<String> {
     let mut out = Vec::new();
-    let args = switchyard::Args::try_parse_from(["switchyard".as_ref(), "replay".as_ref(), file.as_os_str()])?;
+    let args = switchyard::Args::try_parse_from([
+        "switchyard".as_ref(),
+        "replay".as_ref(),
+        file.as_os_str(),
+    ])?;
     switchyard::run(args, &mut out).await?;
     Ok(String::from_utf8(out)?)
 }
@@ -60,7 +64,10 @@ fn what_was_admitted_queued_and_preempted_is_decided_again() {
         let recording = file(bed.cluster());
         let whole = async || {
             let summary = replay(&recording).await?;
-            anyhow::ensure!(count(&summary, "admissions") >= 5 && count(&summary, "preemptions") >= 1, "{summary}");
+            anyhow::ensure!(
+                count(&summary, "admissions") >= 5 && count(&summary, "preemptions") >= 1,
+                "{summary}"
+            );
             Ok(summary)
         };
         let summary = wait::eventually(WAIT, "all of it to be recorded", whole).await.unwrap();
@@ -73,6 +80,9 @@ fn what_was_admitted_queued_and_preempted_is_decided_again() {
         let changed_file = recording.with_extension("changed");
         std::fs::write(&changed_file, changed).unwrap();
         let error = replay(&changed_file).await.unwrap_err().to_string();
-        assert!(error.contains("decides otherwise") && error.contains("InCohortReclamation"), "{error}");
+        assert!(
+            error.contains("decides otherwise") && error.contains("InCohortReclamation"),
+            "{error}"
+        );
     });
 }

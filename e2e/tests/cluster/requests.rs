@@ -21,8 +21,9 @@ use world::World;
 /// Differences that are told in full.
 const TOLD: usize = 4;
 
-static ENVIRONMENT: fixture::Shared<Environment> =
-    fixture::Shared::new(|| Box::pin(Environment::builder("requests").cluster(ClusterSpec::new("one")).start()));
+static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {
+    Box::pin(Environment::builder("requests").cluster(ClusterSpec::new("one")).start())
+});
 
 async fn cluster() -> &'static Cluster {
     ENVIRONMENT.get().await.unwrap().cluster("one")
@@ -43,9 +44,13 @@ fn a_template_is_charged_what_its_pod_requests() {
         let world = World::new(cluster, &server, &mut random, (wanted / 40).clamp(10, 60)).await;
         let start = Instant::now();
         let templates: Vec<Template<'_>> = (0..wanted)
-            .map(|_| Template { namespace: random.of(&world.namespaces), spec: templates::pod_spec(&mut random) })
+            .map(|_| Template {
+                namespace: random.of(&world.namespaces),
+                spec: templates::pod_spec(&mut random),
+            })
             .collect();
-        let specs: Vec<_> = templates.iter().map(|it| (it.namespace.name.as_str(), &it.spec)).collect();
+        let specs: Vec<_> =
+            templates.iter().map(|it| (it.namespace.name.as_str(), &it.spec)).collect();
         let pods = server.admitted(&specs).await.unwrap();
         let (mut tally, mut different) = (Tally::default(), Vec::new());
         for (template, pod) in templates.iter().zip(&pods) {
@@ -61,8 +66,15 @@ fn a_template_is_charged_what_its_pod_requests() {
         for template in different.iter().take(TOLD) {
             println!("{}\n", report(&server, &world, template).await);
         }
-        assert!(different.is_empty(), "seed {seed}: {} of {wanted} templates differ\n{tally}", different.len());
+        assert!(
+            different.is_empty(),
+            "seed {seed}: {} of {wanted} templates differ\n{tally}",
+            different.len()
+        );
         let equal = tally.count("equal");
-        assert!(equal * 2 > wanted, "seed {seed}: of {wanted} templates only {equal} became pods\n{tally}");
+        assert!(
+            equal * 2 > wanted,
+            "seed {seed}: of {wanted} templates only {equal} became pods\n{tally}"
+        );
     });
 }

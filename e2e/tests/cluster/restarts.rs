@@ -53,9 +53,18 @@ fn a_killed_agent_loses_no_job_and_runs_none_twice() {
 
 /// Half of the jobs run on west, the others wait for quota.
 async fn queued_and_running<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
-    let tenant = fleet.tenant(stem).hub(&[("cpu", "4")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+    let tenant = fleet
+        .tenant(stem)
+        .hub(&[("cpu", "4")])
+        .worker("west", &[("cpu", "8")])
+        .make()
+        .await
+        .unwrap();
     for i in 0..JOBS {
-        tenant.submit(tenant.job(&format!("job-{i}")).cpu("1").run_for(Duration::from_secs(4))).await.unwrap();
+        tenant
+            .submit(tenant.job(&format!("job-{i}")).cpu("1").run_for(Duration::from_secs(4)))
+            .await
+            .unwrap();
     }
     fleet.await_pods("west", tenant.name(), JOBS / 2).await.unwrap();
     tenant
@@ -66,7 +75,8 @@ async fn all_complete_once(fleet: &Fleet, tenant: &Tenant<'_>, made: JoinHandle<
     for i in 0..JOBS {
         job::complete(&fleet.hub().admin, tenant.name(), &format!("job-{i}"), SOON).await.unwrap();
     }
-    let made = tokio::time::timeout(SOON, made).await.expect("the watch of pods does not end").unwrap();
+    let made =
+        tokio::time::timeout(SOON, made).await.expect("the watch of pods does not end").unwrap();
     assert_eq!(made, JOBS, "pods");
     tenant.await_empty("west", SOON).await.unwrap();
     eventually(SOON, "every Workload to be finished", async || {
@@ -92,10 +102,9 @@ fn watch_pods(fleet: &Fleet, tenant: &Tenant<'_>) -> JoinHandle<usize> {
             if let Ok(found) = pods.list(&ListParams::default()).await {
                 seen.extend(found.items.into_iter().filter_map(|pod| pod.metadata.uid));
             }
-            let done = jobs
-                .list(&ListParams::default())
-                .await
-                .map(|jobs| jobs.items.iter().filter(|found| job::has_condition(found, "Complete")).count());
+            let done = jobs.list(&ListParams::default()).await.map(|jobs| {
+                jobs.items.iter().filter(|found| job::has_condition(found, "Complete")).count()
+            });
             if done.is_ok_and(|done| done == JOBS) {
                 return seen.len();
             }

@@ -31,17 +31,34 @@ impl Past {
     /// Of the workload of a job, from its creation on.
     async fn of(bed: &Bed, job: &str) -> Self {
         let api: Api<Workload> = Api::namespaced(bed.admin().clone(), &bed.namespace);
-        let mut version = api.list(&Default::default()).await.unwrap().metadata.resource_version.unwrap_or_default();
+        let mut version = api
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .metadata
+            .resource_version
+            .unwrap_or_default();
         let (past, job) = (Self::default(), job.to_owned());
         let into = past.clone();
         tokio::spawn(async move {
             loop {
-                let Ok(changes) = api.watch(&WatchParams::default(), &version).await else { continue };
+                let Ok(changes) = api.watch(&WatchParams::default(), &version).await else {
+                    continue;
+                };
                 let mut changes = changes.boxed();
                 while let Some(Ok(change)) = changes.next().await {
-                    let (WatchEvent::Added(workload) | WatchEvent::Modified(workload)) = change else { continue };
+                    let (WatchEvent::Added(workload) | WatchEvent::Modified(workload)) = change
+                    else {
+                        continue;
+                    };
                     version = workload.metadata.resource_version.clone().unwrap_or_default();
-                    if workload.metadata.owner_references.iter().flatten().any(|owner| owner.name == job) {
+                    if workload
+                        .metadata
+                        .owner_references
+                        .iter()
+                        .flatten()
+                        .any(|owner| owner.name == job)
+                    {
                         into.0.lock().await.push(workload);
                     }
                 }
@@ -51,7 +68,12 @@ impl Past {
     }
 
     /// Waits until the workload has been so, after all that was asked for before, and gives how it was then.
-    async fn has_been(&self, what: &str, at: &mut usize, so: impl Fn(&Workload) -> bool) -> Workload {
+    async fn has_been(
+        &self,
+        what: &str,
+        at: &mut usize,
+        so: impl Fn(&Workload) -> bool,
+    ) -> Workload {
         let look = async || {
             let all = self.0.lock().await;
             let found = all.iter().enumerate().skip(*at).find(|(_, workload)| so(workload));
@@ -59,7 +81,8 @@ impl Past {
             let (found, workload) = found.with_context(|| format!("its status is {:?}", last()))?;
             Ok((found, workload.clone()))
         };
-        let (found, workload) = wait::eventually(WAIT, format!("the workload to be {what}"), look).await.unwrap();
+        let (found, workload) =
+            wait::eventually(WAIT, format!("the workload to be {what}"), look).await.unwrap();
         *at = found;
         workload
     }
@@ -68,7 +91,9 @@ impl Past {
 /// Whether a condition says so; an empty message stands for any.
 fn says(workload: &Workload, type_: &str, status: &str, reason: &str, message: &str) -> bool {
     let known = workload.status.as_ref().and_then(|it| conditions::find(&it.conditions, type_));
-    known.is_some_and(|it| it.status == status && it.reason == reason && (message.is_empty() || it.message == message))
+    known.is_some_and(|it| {
+        it.status == status && it.reason == reason && (message.is_empty() || it.message == message)
+    })
 }
 
 async fn job_is_gone(api: &Api<Job>, name: &str) {
@@ -98,25 +123,48 @@ fn pods_that_never_get_ready_cost_the_job_its_quota_twice_and_then_its_life() {
         let state = first.requeue_state.unwrap();
         let since = conditions::find(&first.conditions, "Evicted").unwrap().last_transition_time.0;
         assert_eq!(state.count, Some(1));
-        assert_eq!(state.requeue_at.unwrap().0.duration_since(since).as_secs(), 2, "the first back-off");
+        assert_eq!(
+            state.requeue_at.unwrap().0.duration_since(since).as_secs(),
+            2,
+            "the first back-off"
+        );
         let waits = |it: &Workload| says(it, "Requeued", "False", "PodsReadyTimeout", &late);
         let waiting = past.has_been("waiting for its back-off", &mut at, waits).await;
-        assert!(says(&waiting, "QuotaReserved", "False", "PendingEvaluation", &late), "{:?}", waiting.status);
+        assert!(
+            says(&waiting, "QuotaReserved", "False", "PendingEvaluation", &late),
+            "{:?}",
+            waiting.status
+        );
         assert_eq!(waiting.status.unwrap().admission, None);
-        let back = |it: &Workload| says(it, "Requeued", "True", "BackoffFinished", "The workload backoff was finished");
-        let back = past.has_been("queued again", &mut at, back).await.status.unwrap().requeue_state.unwrap();
+        let back = |it: &Workload| {
+            says(it, "Requeued", "True", "BackoffFinished", "The workload backoff was finished")
+        };
+        let back = past
+            .has_been("queued again", &mut at, back)
+            .await
+            .status
+            .unwrap()
+            .requeue_state
+            .unwrap();
         assert_eq!((back.count, back.requeue_at), (Some(1), None));
-        past.has_been("admitted again", &mut at, |it| says(it, "Admitted", "True", "Admitted", "")).await;
+        past.has_been("admitted again", &mut at, |it| says(it, "Admitted", "True", "Admitted", ""))
+            .await;
 
         let why = "exceeding the maximum number of re-queuing retries";
-        let target = |it: &Workload| says(it, "DeactivationTarget", "True", "RequeuingLimitExceeded", why);
+        let target =
+            |it: &Workload| says(it, "DeactivationTarget", "True", "RequeuingLimitExceeded", why);
         past.has_been("marked", &mut at, target).await;
         let message = format!("The workload is deactivated due to {why}");
         let due_to = "DeactivatedDueToRequeuingLimitExceeded";
-        let ended = past.has_been("deactivated", &mut at, |it| says(it, "Evicted", "True", due_to, &message)).await;
+        let ended = past
+            .has_been("deactivated", &mut at, |it| says(it, "Evicted", "True", due_to, &message))
+            .await;
         assert_eq!(ended.spec.active, Some(false));
         let status = ended.status.unwrap();
-        assert_eq!((status.requeue_state, conditions::find(&status.conditions, "DeactivationTarget")), (None, None));
+        assert_eq!(
+            (status.requeue_state, conditions::find(&status.conditions, "DeactivationTarget")),
+            (None, None)
+        );
         let evictions = serde_json::to_value(status.scheduling_stats.unwrap().evictions).unwrap();
         let expected = json!([
             {"reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 1},
@@ -162,7 +210,8 @@ async fn forgetful() -> Fleet {
         format!("{head}objectRetentionPolicies: {{workloads: {kept}}}\n")
     };
     let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
-    let fleet = Fleet::builder("retention").agent(west).config(config("2s")).agent_config(config("0s"));
+    let fleet =
+        Fleet::builder("retention").agent(west).config(config("2s")).agent_config(config("0s"));
     let fleet = fleet.start().await.unwrap();
     fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
     fleet.connect().await.unwrap();
@@ -188,14 +237,21 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         let hub = &fleet.hub().admin;
 
         tenant.submit(tenant.job("ends").run_for(Duration::from_secs(3))).await.unwrap();
-        let row = tenant.await_status("ends", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
+        let row =
+            tenant.await_status("ends", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
         assert_eq!(row.cluster.as_deref(), Some("west"));
         let name = tenant.workload_of("ends").await.unwrap().name_any();
         let ended = job::complete(hub, tenant.name(), "ends", WAIT).await.unwrap();
         let note = format!("Workload '{}/{name}' is declared finished", tenant.name());
         events::told(hub, "ends", "FinishedWorkload", &note).await;
         no_hub_workloads(&tenant).await;
-        let told = events::told(hub, &name, "Deleted", "Deleted finished workload due to elapsed retention").await;
+        let told = events::told(
+            hub,
+            &name,
+            "Deleted",
+            "Deleted finished workload due to elapsed retention",
+        )
+        .await;
         let kept = told
             .metadata
             .creation_timestamp
@@ -206,10 +262,12 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         tenant.await_empty("west", WAIT).await.unwrap();
 
         // Its own doing, not its user's.
-        let late = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
+        let late =
+            tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
         tenant.submit(late).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
-        events::told(hub, "late", "Deleted", "Deleted job: deactivation retention period expired").await;
+        events::told(hub, "late", "Deleted", "Deleted job: deactivation retention period expired")
+            .await;
         job_is_gone(&tenant.hub_jobs(), "late").await;
         no_hub_workloads(&tenant).await;
         tenant.await_empty("west", WAIT).await.unwrap();
@@ -217,9 +275,18 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         // The first one is where it was, and nowhere else.
         let still = async || {
             let job = tenant.hub_jobs().get("ends").await?;
-            ensure!(job.status.is_some_and(|status| status.succeeded == Some(1)), "it has not succeeded any more");
-            ensure!(tenant.hub_workloads().list(&ListParams::default()).await?.items.is_empty(), "a Workload");
-            ensure!(tenant.worker_jobs("west").list(&ListParams::default()).await?.items.is_empty(), "it runs again");
+            ensure!(
+                job.status.is_some_and(|status| status.succeeded == Some(1)),
+                "it has not succeeded any more"
+            );
+            ensure!(
+                tenant.hub_workloads().list(&ListParams::default()).await?.items.is_empty(),
+                "a Workload"
+            );
+            ensure!(
+                tenant.worker_jobs("west").list(&ListParams::default()).await?.items.is_empty(),
+                "it runs again"
+            );
             Ok(())
         };
         wait::always(Duration::from_secs(2), "the job that has finished", still).await.unwrap();

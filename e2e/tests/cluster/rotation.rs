@@ -35,39 +35,58 @@ async fn start(cluster: &Cluster, external_certificates: bool) -> Handle {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
-    let mut options = Options::new(client, Arc::new(Configuration::default()), "rotation", NAMESPACE);
+    let mut options =
+        Options::new(client, Arc::new(Configuration::default()), "rotation", NAMESPACE);
     // A request that the webhook does not answer is refused, and not let through.
     let usual = WebhookOptions::new(listener, Advertise::Url(url));
-    options.webhook = Some(WebhookOptions { lives: LIVES, fail_closed: true, external_certificates, ..usual });
+    options.webhook =
+        Some(WebhookOptions { lives: LIVES, fail_closed: true, external_certificates, ..usual });
     switchyard_controller::start(options).unwrap()
 }
 
 /// Creates a job, as far as the API server would: the webhook is asked, nothing is kept.
 async fn admitted(jobs: &Api<Job>, namespace: &str) -> anyhow::Result<()> {
-    let job: Job = serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
+    let job: Job =
+        serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
     let answer = jobs.create(&PostParams { dry_run: true, ..PostParams::default() }, &job).await?;
-    ensure!(answer.spec.is_some_and(|spec| spec.suspend == Some(true)), "the webhook was not asked");
+    ensure!(
+        answer.spec.is_some_and(|spec| spec.suspend == Some(true)),
+        "the webhook was not asked"
+    );
     Ok(())
 }
 
 #[test]
 fn no_request_is_refused_while_serving_certificates_and_cas_are_exchanged() {
     fixture::run(async {
-        let environment = Environment::builder("rotation").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment = Environment::builder("rotation")
+            .cluster(ClusterSpec::new("one"))
+            .start()
+            .await
+            .unwrap();
         let cluster = environment.cluster("one");
         cluster.install().await.unwrap();
         let controller = start(cluster, false).await;
         controller.ready(WAIT).await.unwrap();
         let namespace = cluster.namespace("rotation").await.unwrap();
         let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
-        wait::eventually(WAIT, "the webhook to be asked", async || admitted(&jobs, &namespace).await).await.unwrap();
+        wait::eventually(WAIT, "the webhook to be asked", async || {
+            admitted(&jobs, &namespace).await
+        })
+        .await
+        .unwrap();
 
         let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
         let (mut serving, mut signers, mut asked) = (BTreeSet::new(), BTreeSet::new(), 0);
         let until = tokio::time::Instant::now() + 3 * WAIT;
         // Two of each have signed or served, and a third serves: all ways from one to the next have been gone.
         while serving.len() < 4 || signers.len() < 3 {
-            assert!(tokio::time::Instant::now() < until, "{} served, {} signed", serving.len(), signers.len());
+            assert!(
+                tokio::time::Instant::now() < until,
+                "{} served, {} signed",
+                serving.len(),
+                signers.len()
+            );
             let secret = secrets.get("switchyard-webhook-cert").await.unwrap();
             let data = secret.data.unwrap_or_default();
             serving.insert(data["tls.crt"].0.clone());
@@ -75,7 +94,11 @@ fn no_request_is_refused_while_serving_certificates_and_cas_are_exchanged() {
             for _ in 0..5 {
                 asked += 1;
                 if let Err(error) = admitted(&jobs, &namespace).await {
-                    panic!("request {asked}, certificate {}, CA {}: {error:#}", serving.len(), signers.len());
+                    panic!(
+                        "request {asked}, certificate {}, CA {}: {error:#}",
+                        serving.len(),
+                        signers.len()
+                    );
                 }
             }
         }
@@ -102,29 +125,45 @@ fn kept(name: &str, signer: &Authority, trusted: &[&Authority]) -> Secret {
 #[test]
 fn certificates_that_somebody_else_keeps_are_waited_for_and_followed() {
     fixture::run(async {
-        let environment = Environment::builder("kept").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment =
+            Environment::builder("kept").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         cluster.install().await.unwrap();
         let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
         let (name, apply) = ("switchyard-webhook-cert", PatchParams::apply("cert-manager").force());
-        let write = async |secret: Secret| secrets.patch(name, &apply, &Patch::Apply(&secret)).await.unwrap();
+        let write = async |secret: Secret| {
+            secrets.patch(name, &apply, &Patch::Apply(&secret)).await.unwrap()
+        };
         let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
 
         let controller = start(cluster, true).await;
-        assert!(controller.ready(Duration::from_secs(2)).await.is_err(), "ready without a certificate");
+        assert!(
+            controller.ready(Duration::from_secs(2)).await.is_err(),
+            "ready without a certificate"
+        );
         assert!(secrets.get_opt(name).await.unwrap().is_none(), "it is not ours to make");
         write(kept(name, &first, &[&first])).await;
         controller.ready(WAIT).await.unwrap();
         let namespace = cluster.namespace("kept").await.unwrap();
         let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
-        wait::eventually(WAIT, "the webhook to be asked", async || admitted(&jobs, &namespace).await).await.unwrap();
+        wait::eventually(WAIT, "the webhook to be asked", async || {
+            admitted(&jobs, &namespace).await
+        })
+        .await
+        .unwrap();
 
         // Both are trusted before the new one signs, as docs/certificates.md asks.
         write(kept(name, &first, &[&first, &second])).await;
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
         let trusts = async |trusted: &Authority, other: Option<&Authority>| {
-            let bundle =
-                webhooks.get("switchyard").await?.webhooks.unwrap_or_default().remove(0).client_config.ca_bundle;
+            let bundle = webhooks
+                .get("switchyard")
+                .await?
+                .webhooks
+                .unwrap_or_default()
+                .remove(0)
+                .client_config
+                .ca_bundle;
             let bundle = String::from_utf8(bundle.unwrap_or_default().0)?;
             ensure!(bundle.contains(trusted.pem().trim()), "{bundle}");
             ensure!(other.is_none_or(|other| !bundle.contains(other.pem().trim())), "{bundle}");

@@ -14,8 +14,7 @@ use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_e2e::{Cluster, Part, Parts, fixture, job::RUN_FOR, wait};
 
 /// Pods are not named: they come with the others.
-const SECTIONS: &str =
-    "integrations: {frameworks: [batch/job, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}";
+const SECTIONS: &str = "integrations: {frameworks: [batch/job, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}";
 /// How long a pod takes to end when it is deleted.
 const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
 const GATE: &str = "kueue.x-k8s.io/admission";
@@ -34,7 +33,9 @@ async fn serving_bed(stem: &str) -> Bed {
         let api = bed.cluster().dynamic("apps/v1", kind, &bed.namespace).await.unwrap();
         let called = async || {
             let made = api.create(&dry, &object(kind, "probe", "queue", 1)).await?;
-            let by = made.data.pointer("/spec/template/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent");
+            let by = made.data.pointer(
+                "/spec/template/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent",
+            );
             ensure!(by.is_some(), "it is let through");
             Ok(())
         };
@@ -94,8 +95,10 @@ impl<'a> Objects<'a> {
     async fn ready(&self, name: &str, replicas: i64) {
         let check = async || {
             let object = self.api.get(name).await?;
-            let ready = object.data.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
-            let waits: Vec<_> = self.bed.workloads().await.into_iter().map(|it| it.status).collect();
+            let ready =
+                object.data.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
+            let waits: Vec<_> =
+                self.bed.workloads().await.into_iter().map(|it| it.status).collect();
             ensure!(ready == replicas, "{ready} are ready of {}; {waits:?}", object.data["status"]);
             Ok(())
         };
@@ -142,7 +145,8 @@ fn each_pod_of_a_deployment_is_queued() {
         let pods = all_pods(&bed, 3, "of the deployment", |pod| in_queue(pod, "queue")).await;
         assert_eq!(pods.iter().filter(|pod| is_gated(pod)).count(), 1, "there is quota for two");
         assert_eq!(bed.workloads().await.len(), 3);
-        let refused = deployments.change("web", queue(json!("other"))).await.unwrap_err().to_string();
+        let refused =
+            deployments.change("web", queue(json!("other"))).await.unwrap_err().to_string();
         assert!(refused.contains("field is immutable"), "{refused}");
         deployments.scale("web", 1).await.unwrap();
         all_pods(&bed, 1, "after scaling down", |_| true).await;
@@ -180,14 +184,27 @@ fn a_stateful_set_is_one_workload_which_rests_when_scaled_to_zero() {
         sets.ready("db", 3).await;
         let workload = bed.workload_of("db").await;
         let uid = set.uid().unwrap();
-        assert_eq!(workload.name_any(), switchyard_api::jobs::workload_name("StatefulSet", "apps", "db", &uid));
+        assert_eq!(
+            workload.name_any(),
+            switchyard_api::jobs::workload_name("StatefulSet", "apps", "db", &uid)
+        );
         assert_eq!(workload.labels()["kueue.x-k8s.io/job-uid"], uid);
-        assert_eq!((workload.spec.pod_sets[0].name.as_str(), workload.spec.pod_sets[0].count), ("main", 3));
+        assert_eq!(
+            (workload.spec.pod_sets[0].name.as_str(), workload.spec.pod_sets[0].count),
+            ("main", 3)
+        );
         let refused = sets.scale("db", 2).await.unwrap_err().to_string();
         assert!(refused.contains("spec.replicas: Invalid value: 2"), "{refused}");
 
         sets.scale("db", 0).await.unwrap();
-        bed.expect("db", "QuotaReserved", "False", "OnHold", "StatefulSet scaled to zero; workload on hold").await;
+        bed.expect(
+            "db",
+            "QuotaReserved",
+            "False",
+            "OnHold",
+            "StatefulSet scaled to zero; workload on hold",
+        )
+        .await;
         all_pods(&bed, 0, "left", |_| true).await;
         sets.ready("db", 0).await;
         // It may come back with another number of pods.
@@ -250,7 +267,14 @@ fn a_stateful_set_that_goes_to_zero_is_charged_until_its_pods_are_gone() {
         sets.scale("db", 0).await.unwrap();
         all_pods(&bed, 2, "ending", |pod| pod.metadata.deletion_timestamp.is_some()).await;
         assert!(bed.is_true("db", "QuotaReserved").await, "its pods still run");
-        bed.expect("db", "QuotaReserved", "False", "OnHold", "StatefulSet scaled to zero; workload on hold").await;
+        bed.expect(
+            "db",
+            "QuotaReserved",
+            "False",
+            "OnHold",
+            "StatefulSet scaled to zero; workload on hold",
+        )
+        .await;
         assert!(pods(&bed).list(&Default::default()).await.unwrap().items.iter().all(has_ended));
     });
 }
@@ -267,7 +291,10 @@ fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_
         bed.simple(&[("cpu", "2")]).await;
         let sets = Objects::new(&bed, "apps/v1", "StatefulSet").await;
         sets.create(&object("StatefulSet", "db", "nowhere", 2)).await;
-        all_pods(&bed, 1, "waiting in the first queue", |pod| is_gated(pod) && in_queue(pod, "nowhere")).await;
+        all_pods(&bed, 1, "waiting in the first queue", |pod| {
+            is_gated(pod) && in_queue(pod, "nowhere")
+        })
+        .await;
         sets.change("db", queue(json!("queue"))).await.unwrap();
         sets.ready("db", 2).await;
         let uid = bed.workload_of("db").await.uid();
@@ -306,7 +333,8 @@ pub(crate) async fn install_lws(clusters: &[&Cluster]) {
 
 /// Makes a pod of a replica as the operator would: of a template, with what says where it belongs.
 pub(crate) async fn make_pod(pods: &Api<Pod>, set: &DynamicObject, role: &str, index: u32) {
-    let mut pod = set.data.pointer(&format!("/spec/leaderWorkerTemplate/{role}Template")).unwrap().clone();
+    let mut pod =
+        set.data.pointer(&format!("/spec/leaderWorkerTemplate/{role}Template")).unwrap().clone();
     let leader = format!("{}-{index}", set.name_any());
     let name = if role == "leader" { leader.clone() } else { format!("{leader}-1") };
     let owner = json!({"apiVersion": LWS, "kind": "LeaderWorkerSet", "name": set.name_any(), "uid": set.uid(), "controller": true});
@@ -340,11 +368,17 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
         let set = sets.create(&set.unwrap()).await;
         let name = |index: u32| {
             let of = format!("llm-{index}");
-            switchyard_api::jobs::workload_name("LeaderWorkerSet", "leaderworkerset.x-k8s.io", &of, &set.uid().unwrap())
+            switchyard_api::jobs::workload_name(
+                "LeaderWorkerSet",
+                "leaderworkerset.x-k8s.io",
+                &of,
+                &set.uid().unwrap(),
+            )
         };
         let named = async |names: &[String]| {
             let check = async || {
-                let mut found: Vec<String> = bed.workloads().await.iter().map(|it| it.name_any()).collect();
+                let mut found: Vec<String> =
+                    bed.workloads().await.iter().map(|it| it.name_any()).collect();
                 found.sort();
                 let mut names = names.to_vec();
                 names.sort();
@@ -355,7 +389,8 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
         };
         named(&[name(0), name(1)]).await;
         let sets_of = bed.workloads().await;
-        let shape: Vec<_> = sets_of[0].spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+        let shape: Vec<_> =
+            sets_of[0].spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
         assert_eq!(shape, [("leader", 1), ("worker", 1)]);
 
         // One replica fits; its pods run as they come, those of the other wait.
@@ -366,10 +401,16 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
         }
         let check = async || {
             let pods = pods(&bed).list(&Default::default()).await?.items;
-            let runs = |pod: &Pod| pod.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Running");
+            let runs = |pod: &Pod| {
+                pod.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Running")
+            };
             let (running, waiting): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| runs(pod));
-            let group = |pod: &&Pod| pod.labels().get("leaderworkerset.sigs.k8s.io/group-index").cloned();
-            ensure!(running.len() == 2 && waiting.len() == 2 && waiting.iter().all(|pod| is_gated(pod)), "{pods:?}");
+            let group =
+                |pod: &&Pod| pod.labels().get("leaderworkerset.sigs.k8s.io/group-index").cloned();
+            ensure!(
+                running.len() == 2 && waiting.len() == 2 && waiting.iter().all(|pod| is_gated(pod)),
+                "{pods:?}"
+            );
             ensure!(group(&running[0]) == group(&running[1]), "{pods:?}");
             Ok(())
         };
@@ -387,7 +428,11 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
         all_pods(&bed, 2, "running", |pod| !is_gated(pod)).await;
         let larger = json!({"spec": {"leaderWorkerTemplate": {"size": 3}}});
         let refused = sets.change("llm", larger).await.unwrap_err().to_string();
-        assert!(refused.contains("spec.leaderWorkerTemplate.size: Invalid value: 3: field is immutable"), "{refused}");
+        assert!(
+            refused
+                .contains("spec.leaderWorkerTemplate.size: Invalid value: 3: field is immutable"),
+            "{refused}"
+        );
         sets.delete("llm").await;
         all_pods(&bed, 0, "left", |_| true).await;
         bed.no_workloads().await;

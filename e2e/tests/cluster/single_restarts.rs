@@ -17,7 +17,8 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 async fn environment() -> &'static Environment {
     let start = async || {
         let one = ClusterSpec::new("one").node(NodeSpec::new("plain").cpu(500));
-        let environment = Environment::builder("single-restarts").cluster(one).start().await.unwrap();
+        let environment =
+            Environment::builder("single-restarts").cluster(one).start().await.unwrap();
         environment.cluster("one").install().await.unwrap();
         environment
     };
@@ -42,7 +43,12 @@ fn a_restart_loses_nothing_and_repeats_nothing() {
         // than end before the next stop, so that some run at the stop on a slow machine, too.
         for (batch, finished) in names.chunks(8).zip([0, 4, 8]) {
             for name in batch {
-                bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+                bed.job(name)
+                    .cpu("1")
+                    .run_for(Duration::from_secs(2))
+                    .create(bed.admin())
+                    .await
+                    .unwrap();
             }
             progress_to(&bed, |running, complete| running > 0 && complete >= finished).await;
             stop(handle).await;
@@ -61,9 +67,14 @@ fn a_restart_loses_nothing_and_repeats_nothing() {
         let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
         let mut by_job: BTreeMap<String, usize> = BTreeMap::new();
         for pod in pods.list(&Default::default()).await.unwrap() {
-            *by_job.entry(pod.metadata.labels.unwrap_or_default()["job-name"].clone()).or_default() += 1;
+            *by_job
+                .entry(pod.metadata.labels.unwrap_or_default()["job-name"].clone())
+                .or_default() += 1;
         }
-        assert!(by_job.len() == names.len() && by_job.values().all(|pods| *pods == 1), "{by_job:?}");
+        assert!(
+            by_job.len() == names.len() && by_job.values().all(|pods| *pods == 1),
+            "{by_job:?}"
+        );
         stop(handle).await;
     });
 }
@@ -76,8 +87,10 @@ fn another_replica_takes_over_with_a_higher_epoch() {
         let bed = Bed::on(environment, "lead").await;
         bed.simple(&[("cpu", "8")]).await;
         let replica = async |identity: &str| {
-            let (client, _) = bed.cluster().service_account("switchyard-system", "switchyard").await.unwrap();
-            let mut options = Options::new(client, Default::default(), identity, "switchyard-system");
+            let (client, _) =
+                bed.cluster().service_account("switchyard-system", "switchyard").await.unwrap();
+            let mut options =
+                Options::new(client, Default::default(), identity, "switchyard-system");
             options.leader = LeaderMode::Elect;
             let handle = switchyard_controller::start(options).unwrap();
             handle.context.stores.ready(WAIT).await.unwrap();
@@ -85,8 +98,14 @@ fn another_replica_takes_over_with_a_higher_epoch() {
         };
         let first = replica("first").await;
         let mut leading = first.leadership();
-        let lead = async |leadership: &mut tokio::sync::watch::Receiver<switchyard_controller::Leadership>| {
-            tokio::time::timeout(WAIT, leadership.wait_for(|now| now.leading)).await.unwrap().unwrap().epoch
+        let lead = async |leadership: &mut tokio::sync::watch::Receiver<
+            switchyard_controller::Leadership,
+        >| {
+            tokio::time::timeout(WAIT, leadership.wait_for(|now| now.leading))
+                .await
+                .unwrap()
+                .unwrap()
+                .epoch
         };
         let epoch = lead(&mut leading).await;
         let second = replica("second").await;
@@ -140,7 +159,8 @@ fn an_outage_of_the_api_server_is_seen_and_survived() {
         let environment = environment().await;
         let bed = Bed::on(environment, "outage").await;
         bed.simple(&[("cpu", "1")]).await;
-        let (client, _) = bed.cluster().service_account("switchyard-system", "switchyard").await.unwrap();
+        let (client, _) =
+            bed.cluster().service_account("switchyard-system", "switchyard").await.unwrap();
         let mut options = Options::new(client, Default::default(), "outage", "switchyard-system");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -148,7 +168,12 @@ fn an_outage_of_the_api_server_is_seen_and_survived() {
         let handle = switchyard_controller::start(options).unwrap();
         handle.ready(WAIT).await.unwrap();
         for name in ["a", "b"] {
-            bed.job(name).cpu("1").run_for(Duration::from_secs(1)).create(bed.admin()).await.unwrap();
+            bed.job(name)
+                .cpu("1")
+                .run_for(Duration::from_secs(1))
+                .create(bed.admin())
+                .await
+                .unwrap();
         }
         // Of one second both, so either may go first.
         for name in ["a", "b"] {
@@ -176,7 +201,8 @@ fn an_outage_of_the_api_server_is_seen_and_survived() {
                 "kueue_cluster_queue_status{{cluster_queue=\"{}\",replica_role=\"standalone\",status=\"active\"}} 1",
                 bed.name
             ),
-            "kueue_admission_attempts_total{result=\"success\",replica_role=\"standalone\"}".to_owned(),
+            "kueue_admission_attempts_total{result=\"success\",replica_role=\"standalone\"}"
+                .to_owned(),
             "kueue_build_info".to_owned(),
         ] {
             assert!(page.contains(&expected), "no {expected} in\n{page}");
@@ -215,11 +241,17 @@ fn without_rights_it_says_what_is_missing_and_ends() {
         let cluster = environment.cluster("one");
         let namespace = cluster.namespace("rights").await.unwrap();
         let (client, _) = cluster.service_account(&namespace, "default").await.unwrap();
-        let handle =
-            switchyard_controller::start(Options::new(client, Default::default(), "rights", &namespace)).unwrap();
+        let handle = switchyard_controller::start(Options::new(
+            client,
+            Default::default(),
+            "rights",
+            &namespace,
+        ))
+        .unwrap();
         let error = handle.ready(Duration::from_secs(3)).await.unwrap_err().to_string();
         assert!(
-            error.contains("clusterqueues") && error.contains("may the service account list and watch them?"),
+            error.contains("clusterqueues")
+                && error.contains("may the service account list and watch them?"),
             "{error}"
         );
         stop(handle).await;

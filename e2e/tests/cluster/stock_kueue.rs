@@ -11,7 +11,9 @@ use serde_json::json;
 use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{self, Kueue};
 use switchyard_e2e::wait::eventually;
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, queues};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, queues,
+};
 
 const SOON: Duration = Duration::from_secs(120);
 const QUOTA: &[(&str, &str)] = &[("cpu", "4")];
@@ -20,16 +22,20 @@ const QUOTA: &[(&str, &str)] = &[("cpu", "4")];
 fn a_stock_manager_dispatches_to_a_stock_worker() {
     fixture::run(async {
         let worker = ClusterSpec::new("worker").node(NodeSpec::new("n1"));
-        let environment = Environment::builder("stock").cluster(ClusterSpec::new("manager")).cluster(worker);
+        let environment =
+            Environment::builder("stock").cluster(ClusterSpec::new("manager")).cluster(worker);
         let environment = environment.start().await.unwrap();
         let (manager, worker) = (environment.cluster("manager"), environment.cluster("worker"));
         let start = Instant::now();
         let options = stock::Options::default();
-        let peers = futures::try_join!(Kueue::start(manager, &options), Kueue::start(worker, &options)).unwrap();
+        let peers =
+            futures::try_join!(Kueue::start(manager, &options), Kueue::start(worker, &options))
+                .unwrap();
         println!("two Kueues: {:.1?}", start.elapsed());
 
         let namespace = manager.namespace("team").await.unwrap();
-        let same = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let same =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         worker.apply([same]).await.unwrap();
         worker.apply(queues::simple(&namespace, "all", QUOTA)).await.unwrap();
 
@@ -53,7 +59,8 @@ async fn manage(manager: &Cluster, worker: &Cluster, namespace: &str) {
     objects.push(queues::kubeconfig_cluster("worker", "worker"));
     objects.extend(queues::multikueue("mk", &["worker"]));
     objects.push(queues::ResourceFlavor::new("all").build());
-    objects.push(queues::ClusterQueue::new("all").group("all", QUOTA).admission_check("mk").build());
+    objects
+        .push(queues::ClusterQueue::new("all").group("all", QUOTA).admission_check("mk").build());
     objects.push(queues::local_queue(namespace, "queue", "all"));
     manager.apply(objects).await.unwrap();
 }
@@ -68,7 +75,9 @@ fn sent(namespace: &str, name: &str) -> JobBuilder {
 fn a_stock_manager_dispatches_to_our_single_mode() {
     fixture::run(async {
         let worker = ClusterSpec::new("worker").node(NodeSpec::new("n1").cpu(16));
-        let environment = Environment::builder("manages-ours").cluster(ClusterSpec::new("manager")).cluster(worker);
+        let environment = Environment::builder("manages-ours")
+            .cluster(ClusterSpec::new("manager"))
+            .cluster(worker);
         let environment = environment.start().await.unwrap();
         let (manager, worker) = (environment.cluster("manager"), environment.cluster("worker"));
         let _kueue = Kueue::start(manager, &stock::Options::default()).await.unwrap();
@@ -76,7 +85,9 @@ fn a_stock_manager_dispatches_to_our_single_mode() {
         let _ours = Single::start(worker).await.unwrap();
         let namespace = manager.namespace("team").await.unwrap();
         worker
-            .apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})])
+            .apply([
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            ])
             .await
             .unwrap();
         // Room for two jobs of one CPU: what else the manager sends waits on the worker.
@@ -84,7 +95,12 @@ fn a_stock_manager_dispatches_to_our_single_mode() {
         manage(manager, worker, &namespace).await;
 
         let client = &manager.admin;
-        sent(&namespace, "good").cpu("1").run_for(Duration::from_secs(1)).create(client).await.unwrap();
+        sent(&namespace, "good")
+            .cpu("1")
+            .run_for(Duration::from_secs(1))
+            .create(client)
+            .await
+            .unwrap();
         job::complete(client, &namespace, "good", SOON).await.unwrap();
         sent(&namespace, "bad").cpu("1").fails().backoff_limit(0).create(client).await.unwrap();
         job::failed(client, &namespace, "bad", SOON).await.unwrap();
@@ -93,7 +109,12 @@ fn a_stock_manager_dispatches_to_our_single_mode() {
             sent(&namespace, name).cpu("1").run_forever().create(client).await.unwrap();
         }
         running(worker, &namespace, &["long-1", "long-2"]).await;
-        sent(&namespace, "waits").cpu("1").run_for(Duration::from_millis(200)).create(client).await.unwrap();
+        sent(&namespace, "waits")
+            .cpu("1")
+            .run_for(Duration::from_millis(200))
+            .create(client)
+            .await
+            .unwrap();
         // Its user deletes one on the manager: it goes on the worker, and what has waited there runs.
         let jobs: Api<Job> = Api::namespaced(client.clone(), &namespace);
         jobs.delete("long-1", &DeleteParams::background()).await.unwrap();
@@ -109,8 +130,9 @@ async fn running(cluster: &Cluster, namespace: &str, jobs: &[&str]) {
         let found = pods.list(&ListParams::default()).await?.items;
         let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
         let running = found.iter().filter(|pod| phase(pod).as_deref() == Some("Running"));
-        let mut names: Vec<&str> =
-            running.filter_map(|pod| Some(pod.metadata.labels.as_ref()?.get("job-name")?.as_str())).collect();
+        let mut names: Vec<&str> = running
+            .filter_map(|pod| Some(pod.metadata.labels.as_ref()?.get("job-name")?.as_str()))
+            .collect();
         names.sort_unstable();
         ensure!(names == jobs, "{names:?} run");
         Ok(())

@@ -23,7 +23,8 @@ fn a_cluster_moves_from_stock_kueue_to_switchyard_and_back() {
             NodeSpec::new("reserved").cpu(128).memory("512Gi").label("pool", "reserved"),
             NodeSpec::new("spot").cpu(32).label("pool", "spot").taint("spot", "true", "NoSchedule"),
         ];
-        let environment = Environment::builder("takeover").cluster(ClusterSpec::new("one").nodes(nodes));
+        let environment =
+            Environment::builder("takeover").cluster(ClusterSpec::new("one").nodes(nodes));
         let environment = environment.start().await.unwrap();
         let cluster = environment.cluster("one");
 
@@ -81,7 +82,9 @@ async fn stop_switchyard(cluster: &Cluster, switchyard: Single) {
 async fn unchanged(site: &Site<'_>, before: &Snapshot, stem: &str) {
     let names = FULL.map(|queue| (format!("{stem}-{queue}"), queue));
     let fits = (format!("{stem}-fits"), "roomy");
-    site.create(names.iter().chain([&fits]).map(|(name, queue)| site.job(name, queue))).await.unwrap();
+    site.create(names.iter().chain([&fits]).map(|(name, queue)| site.job(name, queue)))
+        .await
+        .unwrap();
     site.runs(&fits.0).await.unwrap();
     for (name, _) in &names {
         site.waits(name).await.unwrap();
@@ -108,9 +111,14 @@ async fn goes_on(site: &Site<'_>, stage: &str) -> BTreeSet<String> {
     started
 }
 
-async fn ends_and_starts(site: &Site<'_>, stage: &str, ends: &BTreeMap<&str, usize>) -> BTreeSet<String> {
+async fn ends_and_starts(
+    site: &Site<'_>,
+    stage: &str,
+    ends: &BTreeMap<&str, usize>,
+) -> BTreeSet<String> {
     let moment = Moment::of(site).await;
-    let ended = ends.iter().flat_map(|(queue, count)| moment.holders[*queue].iter().take(*count).cloned());
+    let ended =
+        ends.iter().flat_map(|(queue, count)| moment.holders[*queue].iter().take(*count).cloned());
     let ended: BTreeSet<String> = ended.collect();
     site.finish(&ended).await.unwrap();
     moment.starts(site, stage, ended.len()).await
@@ -160,8 +168,12 @@ impl Moment {
         let started = started.await.unwrap();
         for queue in STRICT {
             let order = &self.order[queue];
-            let first: BTreeSet<String> = order.iter().take(started[queue].len()).cloned().collect();
-            assert_eq!(started[queue], first, "{stage}: started in {queue}, whose order is {order:?}");
+            let first: BTreeSet<String> =
+                order.iter().take(started[queue].len()).cloned().collect();
+            assert_eq!(
+                started[queue], first,
+                "{stage}: started in {queue}, whose order is {order:?}"
+            );
         }
         started.into_values().flatten().collect()
     }

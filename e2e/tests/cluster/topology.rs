@@ -58,10 +58,13 @@ fn pods_of_a_job_with_indices_go_to_neighbours_in_their_order() {
         job.create(bed.admin()).await.unwrap();
         let mut pods = racks.running("a", 4).await;
         pods.sort_by_key(|pod| {
-            pod.metadata.annotations.as_ref().unwrap()["batch.kubernetes.io/job-completion-index"].clone()
+            pod.metadata.annotations.as_ref().unwrap()["batch.kubernetes.io/job-completion-index"]
+                .clone()
         });
-        let hosts: Vec<&str> =
-            pods.iter().map(|pod| pod.spec.as_ref().unwrap().node_name.as_deref().unwrap()).collect();
+        let hosts: Vec<&str> = pods
+            .iter()
+            .map(|pod| pod.spec.as_ref().unwrap().node_name.as_deref().unwrap())
+            .collect();
         assert!(hosts.is_sorted(), "{hosts:?}");
     });
 }
@@ -71,7 +74,14 @@ fn a_job_that_asks_for_nothing_gets_places() {
     fixture::run(async {
         let racks = Racks::new("implied").await;
         let bed = &racks.bed;
-        bed.job("a").run_forever().cpu("2").parallelism(3).completions(3).create(bed.admin()).await.unwrap();
+        bed.job("a")
+            .run_forever()
+            .cpu("2")
+            .parallelism(3)
+            .completions(3)
+            .create(bed.admin())
+            .await
+            .unwrap();
         for pod in racks.running("a", 3).await {
             let spec = pod.spec.unwrap();
             assert_eq!(spec.node_selector.unwrap().get(HOST), spec.node_name.as_ref());
@@ -109,7 +119,8 @@ fn pods_of_a_node_that_is_gone_get_another_and_the_others_stay() {
     fixture::run(async {
         let racks = Racks::new("gone").await;
         let bed = &racks.bed;
-        let job = bed.job("a").run_forever().cpu("3").parallelism(2).completions(2).backoff_limit(3);
+        let job =
+            bed.job("a").run_forever().cpu("3").parallelism(2).completions(2).backoff_limit(3);
         job.create(bed.admin()).await.unwrap();
         let before = racks.running("a", 2).await;
         let (lost, stays) = (&before[0], &before[1]);
@@ -123,7 +134,10 @@ fn pods_of_a_node_that_is_gone_get_another_and_the_others_stay() {
         eventually(WAIT, "another node", replaced).await.unwrap();
         racks.delete_by_force(lost).await;
         let after = racks.running("a", 2).await;
-        assert!(after.iter().any(|pod| pod.metadata.uid == stays.metadata.uid), "the other pod runs on");
+        assert!(
+            after.iter().any(|pod| pod.metadata.uid == stays.metadata.uid),
+            "the other pod runs on"
+        );
         let mut hosts: Vec<&str> = after.iter().map(node_of).collect();
         hosts.sort_unstable();
         assert_eq!(hosts, racks.assigned("a").await);
@@ -136,11 +150,20 @@ fn a_job_without_a_place_for_the_pods_of_a_lost_node_is_evicted() {
     fixture::run(async {
         let racks = Racks::new("full").await;
         let bed = &racks.bed;
-        bed.job("a").run_forever().cpu("3").parallelism(8).completions(8).create(bed.admin()).await.unwrap();
+        bed.job("a")
+            .run_forever()
+            .cpu("3")
+            .parallelism(8)
+            .completions(8)
+            .create(bed.admin())
+            .await
+            .unwrap();
         let pods = racks.running("a", 8).await;
         racks.delete_node(node_of(&pods[0])).await;
-        let message =
-            format!("Workload was evicted as there was no replacement for unhealthy node(s): {}", node_of(&pods[0]));
+        let message = format!(
+            "Workload was evicted as there was no replacement for unhealthy node(s): {}",
+            node_of(&pods[0])
+        );
         let workload = bed.workload_of("a").await.metadata.name.unwrap();
         bed.event(&workload, "EvictedDueToNodeFailures", &message).await;
         bed.suspended("a", true).await;
@@ -157,7 +180,10 @@ fn a_topology_stays_while_a_flavor_names_it() {
         bed.delete("Topology", &bed.name).await;
         let kept = async || {
             let topology = racks.topology().await?;
-            ensure!(topology.is_some_and(|it| it.metadata.deletion_timestamp.is_some()), "it is not being deleted");
+            ensure!(
+                topology.is_some_and(|it| it.metadata.deletion_timestamp.is_some()),
+                "it is not being deleted"
+            );
             Ok(())
         };
         eventually(WAIT, "the Topology to be kept", kept).await.unwrap();

@@ -24,27 +24,36 @@ fn worker(name: &str) -> ClusterSpec {
 }
 
 /// Waits for the condition, and gives its message. Prints how long it took since the fault.
-async fn said(tenant: &Tenant<'_>, job: &str, status: &str, reason: &str, since: Instant) -> String {
-    let message = eventually(SOON, format!("{WORKER_TROUBLE}={status} {reason} of {job}"), async || {
-        let conditions = tenant.workload_of(job).await?.status.unwrap_or_default().conditions;
-        let found = find(&conditions, WORKER_TROUBLE).context("no condition")?.clone();
-        ensure!(
-            found.status == status && found.reason == reason,
-            "{} {}: {}",
-            found.status,
-            found.reason,
-            found.message
-        );
-        Ok(found.message)
-    })
-    .await
-    .unwrap();
+async fn said(
+    tenant: &Tenant<'_>,
+    job: &str,
+    status: &str,
+    reason: &str,
+    since: Instant,
+) -> String {
+    let message =
+        eventually(SOON, format!("{WORKER_TROUBLE}={status} {reason} of {job}"), async || {
+            let conditions = tenant.workload_of(job).await?.status.unwrap_or_default().conditions;
+            let found = find(&conditions, WORKER_TROUBLE).context("no condition")?.clone();
+            ensure!(
+                found.status == status && found.reason == reason,
+                "{} {}: {}",
+                found.status,
+                found.reason,
+                found.message
+            );
+            Ok(found.message)
+        })
+        .await
+        .unwrap();
     // The time after the fault has Kubernetes' own back-off in it, ten seconds before a Job's pod is made anew.
     let words = message.split(|it: char| it.is_whitespace() || "(),".contains(it));
     let began = words.filter_map(|word| word.parse::<Timestamp>().ok()).min();
     let seen = began.map_or(0, |began| Timestamp::now().duration_since(began).as_millis());
     let after = since.elapsed().as_secs_f64();
-    println!("{reason} of {job} was said {after:.1} s after the fault, {seen} ms after it began there: {message}");
+    println!(
+        "{reason} of {job} was said {after:.1} s after the fault, {seen} ms after it began there: {message}"
+    );
     message
 }
 
@@ -59,7 +68,12 @@ async fn command(fleet: &Fleet, words: &[&str]) -> String {
     let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
     let command = ["switchyard", "--kubeconfig", &kubeconfig];
     let mut out = Vec::new();
-    switchyard::run(switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap(), &mut out).await.unwrap();
+    switchyard::run(
+        switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap(),
+        &mut out,
+    )
+    .await
+    .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -72,15 +86,19 @@ async fn cordon(fleet: &Fleet, cluster: &str, cordoned: bool) {
 /// Deletes the pods of a tenant on a worker: their job makes others.
 async fn delete_pods(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
-    pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await.unwrap();
+    pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
+        .await
+        .unwrap();
 }
 
 /// The notes of the events of a reason about a job on the hub.
 async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, reason: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
     let events = events.list(&ListParams::default()).await.unwrap();
-    let of =
-        |event: &Event| event.involved_object.name.as_deref() == Some(job) && event.reason.as_deref() == Some(reason);
+    let of = |event: &Event| {
+        event.involved_object.name.as_deref() == Some(job)
+            && event.reason.as_deref() == Some(reason)
+    };
     events.into_iter().filter(of).filter_map(|event| event.message).collect()
 }
 
@@ -117,10 +135,16 @@ async fn unschedulable(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
 
 /// Pods of a job that runs can no longer be made.
 async fn failed_create(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
-    let accounts: Api<ServiceAccount> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
-    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "builder"}})).unwrap();
+    let accounts: Api<ServiceAccount> =
+        Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
+    let account: ServiceAccount =
+        serde_json::from_value(json!({"metadata": {"name": "builder"}})).unwrap();
     accounts.create(&PostParams::default(), &account).await.unwrap();
-    let job = tenant.job("builds").pod_field("serviceAccountName", json!("builder")).run_forever().backoff_limit(6);
+    let job = tenant
+        .job("builds")
+        .pod_field("serviceAccountName", json!("builder"))
+        .run_forever()
+        .backoff_limit(6);
     tenant.submit(job).await.unwrap();
     fleet.await_pods(cluster, tenant.name(), 2).await.unwrap();
     accounts.delete("builder", &DeleteParams::default()).await.unwrap();
@@ -153,18 +177,25 @@ async fn break_creation(
     (kind, resource): (&str, &str),
     spec: Value,
 ) {
-    let (group, version) = if kind == "Job" { ("batch", "v1") } else { ("kueue.x-k8s.io", "v1beta2") };
+    let (group, version) =
+        if kind == "Job" { ("batch", "v1") } else { ("kueue.x-k8s.io", "v1beta2") };
     let worker = fleet.worker(cluster);
     worker.apply([broken_webhook(tenant, group, resource)]).await.unwrap();
     let api_version = format!("{group}/{version}");
-    let objects: Api<DynamicObject> = worker.dynamic(&api_version, kind, tenant.name()).await.unwrap();
+    let objects: Api<DynamicObject> =
+        worker.dynamic(&api_version, kind, tenant.name()).await.unwrap();
     let metadata = json!({"name": "probe", "namespace": tenant.name()});
-    let probe = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
+    let probe =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
     let probe: DynamicObject = serde_json::from_value(probe).unwrap();
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     eventually(SOON, "the broken webhook to be called", async || {
-        let answer = objects.create(&dry_run, &probe).await.map(drop).map_err(|error| error.to_string());
-        ensure!(answer.as_ref().is_err_and(|error| error.contains("away.example.com")), "{answer:?}");
+        let answer =
+            objects.create(&dry_run, &probe).await.map(drop).map_err(|error| error.to_string());
+        ensure!(
+            answer.as_ref().is_err_and(|error| error.contains("away.example.com")),
+            "{answer:?}"
+        );
         Ok(())
     })
     .await
@@ -177,7 +208,8 @@ fn template() -> Value {
 
 async fn mend_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     let (version, kind) = ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration");
-    let webhooks: Api<DynamicObject> = fleet.worker(cluster).dynamic(version, kind, "").await.unwrap();
+    let webhooks: Api<DynamicObject> =
+        fleet.worker(cluster).dynamic(version, kind, "").await.unwrap();
     webhooks.delete(tenant.name(), &DeleteParams::default()).await.unwrap();
 }
 
@@ -195,9 +227,15 @@ async fn reservation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     })
     .await
     .unwrap();
-    println!("the failed creation of a Workload was said after {:.1} s: {explained}", fault.elapsed().as_secs_f64());
+    println!(
+        "the failed creation of a Workload was said after {:.1} s: {explained}",
+        fault.elapsed().as_secs_f64()
+    );
     mend_creation(fleet, tenant, cluster).await;
-    tenant.await_status("waits", "sent", SOON, |row| row.cluster.as_deref() == Some(cluster)).await.unwrap();
+    tenant
+        .await_status("waits", "sent", SOON, |row| row.cluster.as_deref() == Some(cluster))
+        .await
+        .unwrap();
     tenant.hub_jobs().delete("waits", &DeleteParams::background()).await.unwrap();
 }
 
@@ -207,7 +245,10 @@ async fn creation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
     let fault = Instant::now();
     tenant.submit(tenant.job("refused").run_forever()).await.unwrap();
     let message = is_said(tenant, "refused", "CreationFailed", fault).await;
-    assert!(message.contains("the job could not be created") && message.contains("away.example.com"), "{message}");
+    assert!(
+        message.contains("the job could not be created") && message.contains("away.example.com"),
+        "{message}"
+    );
     mend_creation(fleet, tenant, cluster).await;
     said(tenant, "refused", FALSE, "Resolved", Instant::now()).await;
     tenant.hub_jobs().delete("refused", &DeleteParams::background()).await.unwrap();
@@ -220,7 +261,8 @@ fn trouble_on_an_agents_cluster_is_said_and_ends() {
         fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("trouble").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("trouble").hub(&quota).worker("west", &quota).make().await.unwrap();
         unschedulable(&fleet, &tenant, "west").await;
         failed_create(&fleet, &tenant, "west").await;
         creation_failed(&fleet, &tenant, "west").await;
@@ -234,7 +276,8 @@ fn trouble_on_a_kubeconfig_cluster_is_said_and_ends() {
         let fleet = Fleet::builder("hosted-trouble").bare(worker("east")).start().await.unwrap();
         fleet.add_single("east").await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("trouble").hub(&quota).worker("east", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("trouble").hub(&quota).worker("east", &quota).make().await.unwrap();
         unschedulable(&fleet, &tenant, "east").await;
         failed_create(&fleet, &tenant, "east").await;
     });
@@ -250,11 +293,13 @@ fn silence_and_removal_of_a_cluster_are_said() {
         fleet.start_agent("west", &fleet.join_token("west").await.unwrap()).await.unwrap();
         fleet.connected("west").await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("silence").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("silence").hub(&quota).worker("west", &quota).make().await.unwrap();
         tenant.submit(tenant.job("long").run_forever().backoff_limit(6)).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let none = async || {
-            let conditions = tenant.workload_of("long").await?.status.unwrap_or_default().conditions;
+            let conditions =
+                tenant.workload_of("long").await?.status.unwrap_or_default().conditions;
             ensure!(find(&conditions, WORKER_TROUBLE).is_none(), "{conditions:?}");
             Ok(())
         };
@@ -274,11 +319,20 @@ fn silence_and_removal_of_a_cluster_are_said() {
         let message = said(&tenant, "long", TRUE, "ClusterRemoved", fault).await;
         assert!(message.starts_with("MultiKueueCluster \"west\" was deleted"), "{message}");
         assert!(message.contains("the hub gives it up there at "), "{message}");
-        let explained =
-            command(&fleet, &["explain", "-n", tenant.name(), &tenant.workload_of("long").await.unwrap().name_any()])
-                .await;
+        let explained = command(
+            &fleet,
+            &[
+                "explain",
+                "-n",
+                tenant.name(),
+                &tenant.workload_of("long").await.unwrap().name_any(),
+            ],
+        )
+        .await;
         assert!(
-            explained.contains("To start, it needs: the MultiKueueCluster is created again, or the job is deleted"),
+            explained.contains(
+                "To start, it needs: the MultiKueueCluster is created again, or the job is deleted"
+            ),
             "{explained}"
         );
     });

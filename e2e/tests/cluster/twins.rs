@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -27,9 +29,13 @@ async fn pods(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<String> {
 async fn agent_connected(fleet: &Fleet) {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     eventually(SOON, "west's agent to connect", async || {
-        let agent = clusters.get("west").await?.status.and_then(|status| status.agent).unwrap_or_default();
+        let agent =
+            clusters.get("west").await?.status.and_then(|status| status.agent).unwrap_or_default();
         let software = agent.software.unwrap_or_default();
-        ensure!(agent.connected_since.is_some() && !software.contains("hosted"), "connected is {software:?}");
+        ensure!(
+            agent.connected_since.is_some() && !software.contains("hosted"),
+            "connected is {software:?}"
+        );
         Ok(())
     })
     .await
@@ -54,8 +60,10 @@ async fn no_fence(fleet: &Fleet, tenant: &Tenant<'_>, expected: bool) {
 /// Takes away what the single mode registered, as whoever uninstalls it does.
 async fn uninstall(fleet: &Fleet) {
     let admin = &fleet.worker("west").admin;
-    let (mutating, validating): (Api<MutatingWebhookConfiguration>, Api<ValidatingWebhookConfiguration>) =
-        (Api::all(admin.clone()), Api::all(admin.clone()));
+    let (mutating, validating): (
+        Api<MutatingWebhookConfiguration>,
+        Api<ValidatingWebhookConfiguration>,
+    ) = (Api::all(admin.clone()), Api::all(admin.clone()));
     mutating.delete("switchyard", &DeleteParams::default()).await.unwrap();
     validating.delete("switchyard", &DeleteParams::default()).await.unwrap();
     // An agent's installation brings them again.
@@ -63,26 +71,36 @@ async fn uninstall(fleet: &Fleet) {
 }
 
 #[test]
-fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agent_while_a_job_runs() {
+fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agent_while_a_job_runs()
+{
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("twins").bare(west).start().await.unwrap();
         fleet.start_single("west").await.unwrap();
-        let (_, kubeconfig) = fleet.worker("west").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, kubeconfig) =
+            fleet.worker("west").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         let register = async |name: &str, kubeconfig: &str| {
             let secret = queues::kubeconfig_secret(NAMESPACE, name, kubeconfig);
             fleet.hub().apply([secret, queues::kubeconfig_cluster(name, name)]).await.unwrap();
         };
         register("west", &kubeconfig).await;
         fleet.connected("west").await.unwrap();
-        let tenant = fleet.tenant("twins").hub(&[("cpu", "4")]).worker("west", &[("cpu", "4")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("twins")
+            .hub(&[("cpu", "4")])
+            .worker("west", &[("cpu", "4")])
+            .make()
+            .await
+            .unwrap();
         tenant.submit(tenant.job("long").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let running = pods(&fleet, &tenant).await;
 
         // A fence that a queue asks for cannot be had with a kubeconfig, and the cluster says so as long as one does.
         let queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
-        for (rule, expected) in [(json!({"policy": "Fence", "after": "5m"}), true), (Value::Null, false)] {
+        for (rule, expected) in
+            [(json!({"policy": "Fence", "after": "5m"}), true), (Value::Null, false)]
+        {
             let rule = Patch::Merge(json!({"spec": {"onDisconnect": rule}}));
             queues.patch(tenant.name(), &PatchParams::default(), &rule).await.unwrap();
             no_fence(&fleet, &tenant, expected).await;
@@ -94,7 +112,11 @@ fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agen
         register("twin", &elsewhere).await;
         let refused = async || {
             fleet
-                .says("twin", "DuplicateCluster", "MultiKueueCluster \"west\" leads to the same cluster")
+                .says(
+                    "twin",
+                    "DuplicateCluster",
+                    "MultiKueueCluster \"west\" leads to the same cluster",
+                )
                 .await
                 .unwrap();
         };
@@ -102,7 +124,8 @@ fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agen
 
         // Reached by an agent from now on, under its name; it is nobody else's in between either.
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
-        let agent = Patch::Merge(json!({"spec": {"clusterSource": {"kubeConfig": null, "agent": {}}}}));
+        let agent =
+            Patch::Merge(json!({"spec": {"clusterSource": {"kubeConfig": null, "agent": {}}}}));
         clusters.patch("west", &PatchParams::default(), &agent).await.unwrap();
         fleet.kill("west");
         uninstall(&fleet).await;
@@ -113,7 +136,10 @@ fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agen
 
         tenant.submit(tenant.job("short").run_for(Duration::from_millis(200))).await.unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "short", SOON).await.unwrap();
-        assert!(pods(&fleet, &tenant).await.contains(&running[0]), "what ran before runs on, in the same pod");
+        assert!(
+            pods(&fleet, &tenant).await.contains(&running[0]),
+            "what ran before runs on, in the same pod"
+        );
         let orphans = clusters.get("west").await.unwrap().status.unwrap_or_default().orphans;
         assert!(orphans.is_empty(), "{orphans:?}");
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();

@@ -68,7 +68,9 @@ fn objects(bed: &Bed, tree: &Tree) -> Vec<serde_json::Value> {
             let mut queue = queues::ClusterQueue::new(&bed.part(&node.name)).group(flavor, &quota);
             queue = queue.limits("cpu", borrowing.as_deref(), lending.as_deref());
             if let Some(parent) = &parent {
-                queue = queue.cohort(parent).preemption("Never", if parent.ends_with('x') { "Any" } else { "Never" });
+                queue = queue
+                    .cohort(parent)
+                    .preemption("Never", if parent.ends_with('x') { "Any" } else { "Never" });
             }
             queue.build()
         } else {
@@ -90,7 +92,8 @@ fn usage_is_what_admitted_workloads_hold_at_every_moment() {
         let bed = Bed::new("usage").await;
         let tree = tree();
         let doors: Vec<String> = tree.queues().map(|node| node.name.clone()).collect();
-        bed.set_up(objects(&bed, &tree), &doors.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        bed.set_up(objects(&bed, &tree), &doors.iter().map(String::as_str).collect::<Vec<_>>())
+            .await;
         let observer = Observer::start(&bed, tree.clone()).await;
 
         let (mut ending, mut holding): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -111,21 +114,34 @@ fn usage_is_what_admitted_workloads_hold_at_every_moment() {
         for name in holding {
             bed.delete_job(&name).await;
         }
-        let complete = ending.iter().map(|name| job::complete(bed.admin(), &bed.namespace, name, WAIT));
+        let complete =
+            ending.iter().map(|name| job::complete(bed.admin(), &bed.namespace, name, WAIT));
         try_join_all(complete).await.unwrap();
         settled(&bed, &doors, &[]).await;
         let seen = observer.finish().await;
         println!("{seen}");
         assert!(seen.violations.is_empty(), "seed {seed}:\n{}", seen.violations.join("\n"));
         let (statuses, apart) = seen.agreement.judged();
-        println!("{} of {statuses} statuses tell of no moment that the API showed\n{}", apart.len(), apart.join("\n"));
+        println!(
+            "{} of {statuses} statuses tell of no moment that the API showed\n{}",
+            apart.len(),
+            apart.join("\n")
+        );
         assert!(apart.len() * 10 <= statuses, "seed {seed}: {} of {statuses}", apart.len());
-        assert!(seen.workload_events >= 2 * ROUNDS * JOBS && seen.statuses >= doors.len(), "{seen}");
+        assert!(
+            seen.workload_events >= 2 * ROUNDS * JOBS && seen.statuses >= doors.len(),
+            "{seen}"
+        );
     });
 }
 
 /// The jobs of one round, and the names of those that run until they are deleted and of those that end.
-fn jobs(bed: &Bed, random: &mut Random, doors: &[String], round: usize) -> (Vec<JobBuilder>, Vec<String>, Vec<String>) {
+fn jobs(
+    bed: &Bed,
+    random: &mut Random,
+    doors: &[String],
+    round: usize,
+) -> (Vec<JobBuilder>, Vec<String>, Vec<String>) {
     let (mut jobs, mut holding, mut ending) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..JOBS {
         let name = format!("r{round}-{number}");
@@ -151,19 +167,27 @@ async fn settled(bed: &Bed, doors: &[String], holders: &[String]) {
     let check = async || {
         // To read all workloads is dear: not as often as one object.
         tokio::time::sleep(LOOK_EVERY).await;
-        let before = (api.list(&Default::default()).await?, local_api.list(&Default::default()).await?);
+        let before =
+            (api.list(&Default::default()).await?, local_api.list(&Default::default()).await?);
         let workloads = bed.workloads().await;
-        let after = (api.list(&Default::default()).await?, local_api.list(&Default::default()).await?);
+        let after =
+            (api.list(&Default::default()).await?, local_api.list(&Default::default()).await?);
         for name in doors {
             let expected = sums(bed, name, &workloads);
             // Read before and after the workloads, and the same: it is the status of that moment.
             let queue = unchanged(&bed.part(name), &before.0.items, &after.0.items)?;
             let shown = observer::shown(&queue.status.unwrap_or_default());
-            anyhow::ensure!(shown == expected, "{name} shows {shown:?}, its workloads hold {expected:?}");
+            anyhow::ensure!(
+                shown == expected,
+                "{name} shows {shown:?}, its workloads hold {expected:?}"
+            );
             // Each ClusterQueue has one LocalQueue.
             let queue = unchanged(name, &before.1.items, &after.1.items)?;
             let shown = observer::shown_locally(&queue.status.unwrap_or_default());
-            anyhow::ensure!(shown == expected, "LocalQueue {name} shows {shown:?}, its workloads hold {expected:?}");
+            anyhow::ensure!(
+                shown == expected,
+                "LocalQueue {name} shows {shown:?}, its workloads hold {expected:?}"
+            );
         }
         let runs = |workload: &&Workload| holdings(workload).is_some() && !is_of(workload, holders);
         let running = workloads.iter().filter(runs).count();
@@ -201,7 +225,9 @@ fn sums(bed: &Bed, queue: &str, workloads: &[Workload]) -> observer::Shown {
                 }
             }
             Some(_) => {}
-            None if workload::queue_name(one) == queue && !workload::is_finished(one) => sums.pending += 1,
+            None if workload::queue_name(one) == queue && !workload::is_finished(one) => {
+                sums.pending += 1
+            }
             None => {}
         }
     }

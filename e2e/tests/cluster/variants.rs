@@ -32,13 +32,19 @@ async fn apply(
     migration: Value,
     more: impl FnOnce(queues::ClusterQueue) -> Value,
 ) {
-    let named: Vec<_> = flavors.iter().map(|(flavor, cores)| (bed.part(flavor), [("cpu", *cores)])).collect();
+    let named: Vec<_> =
+        flavors.iter().map(|(flavor, cores)| (bed.part(flavor), [("cpu", *cores)])).collect();
     let quota: Vec<(&str, &[(&str, &str)])> =
         named.iter().map(|(flavor, quota)| (flavor.as_str(), &quota[..])).collect();
-    bed.cluster().apply(quota.iter().map(|(flavor, _)| queues::ResourceFlavor::new(flavor).build())).await.unwrap();
+    bed.cluster()
+        .apply(quota.iter().map(|(flavor, _)| queues::ResourceFlavor::new(flavor).build()))
+        .await
+        .unwrap();
     let queue = queues::ClusterQueue::new(&bed.name).flavors(&quota);
-    bed.apply(more(queue.field("concurrentAdmissionPolicy", json!({"migration": migration})))).await;
-    bed.local_queue_condition("queue", "True", "Ready", "Can submit new workloads to localQueue").await;
+    bed.apply(more(queue.field("concurrentAdmissionPolicy", json!({"migration": migration}))))
+        .await;
+    bed.local_queue_condition("queue", "True", "Ready", "Can submit new workloads to localQueue")
+        .await;
 }
 
 fn prefers() -> Value {
@@ -55,7 +61,10 @@ async fn resize(bed: &Bed, flavor: usize, cores: &str) {
 }
 
 fn holds(workload: &Workload, condition: &str) -> bool {
-    workload.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, condition))
+    workload
+        .status
+        .as_ref()
+        .is_some_and(|status| conditions::is_true(&status.conditions, condition))
 }
 
 /// The flavor that a workload is admitted on.
@@ -69,21 +78,38 @@ fn runs_on(bed: &Bed, workload: &Workload) -> Option<String> {
 async fn variants_of(bed: &Bed, job: &str) -> Vec<(String, Workload)> {
     let parent = bed.workload_of(job).await;
     let all = bed.workloads().await.into_iter();
-    let own =
-        all.filter(|it| variants::parent_of(it).is_some_and(|owner| Some(&owner.uid) == parent.metadata.uid.as_ref()));
-    let flavor = |it: &Workload| variants::flavor_of(it).unwrap_or_default().replacen(&format!("{}-", bed.name), "", 1);
+    let own = all.filter(|it| {
+        variants::parent_of(it)
+            .is_some_and(|owner| Some(&owner.uid) == parent.metadata.uid.as_ref())
+    });
+    let flavor = |it: &Workload| {
+        variants::flavor_of(it).unwrap_or_default().replacen(&format!("{}-", bed.name), "", 1)
+    };
     own.map(|it| (flavor(&it), it)).collect()
 }
 
 /// Whether the job runs on this flavor, and its variants are as told: those that are admitted, try, or do not.
-async fn is_on(bed: &Bed, job: &str, flavor: &str, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+async fn is_on(
+    bed: &Bed,
+    job: &str,
+    flavor: &str,
+    expected: &[(&str, &str)],
+) -> anyhow::Result<()> {
     let parent = bed.workload_of(job).await;
     ensure!(variants::is_parent(&parent), "{:?}", parent.metadata.labels);
-    ensure!(runs_on(bed, &parent).as_deref() == Some(flavor), "it runs on {:?}", runs_on(bed, &parent));
-    let mut known: Vec<_> =
-        variants_of(bed, job).await.iter().map(|(flavor, it)| (flavor.clone(), state(it))).collect();
+    ensure!(
+        runs_on(bed, &parent).as_deref() == Some(flavor),
+        "it runs on {:?}",
+        runs_on(bed, &parent)
+    );
+    let mut known: Vec<_> = variants_of(bed, job)
+        .await
+        .iter()
+        .map(|(flavor, it)| (flavor.clone(), state(it)))
+        .collect();
     known.sort();
-    let mut expected: Vec<_> = expected.iter().map(|(flavor, state)| ((*flavor).to_owned(), *state)).collect();
+    let mut expected: Vec<_> =
+        expected.iter().map(|(flavor, state)| ((*flavor).to_owned(), *state)).collect();
     expected.sort();
     ensure!(known == expected, "{known:?}");
     let api: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
@@ -105,7 +131,11 @@ async fn stays_on(bed: &Bed, job: &str, flavor: &str, expected: &[(&str, &str)])
 }
 
 fn state(variant: &Workload) -> &'static str {
-    match (holds(variant, conditions::FINISHED), variant.spec.is_active(), holds(variant, conditions::QUOTA_RESERVED)) {
+    match (
+        holds(variant, conditions::FINISHED),
+        variant.spec.is_active(),
+        holds(variant, conditions::QUOTA_RESERVED),
+    ) {
         (true, _, _) => "finished",
         (_, _, true) => "holds",
         (_, true, false) => "tries",
@@ -117,13 +147,20 @@ fn state(variant: &Workload) -> &'static str {
 fn a_job_runs_on_the_best_flavor_that_has_room_and_takes_its_variants_with_it() {
     fixture::run(async {
         let bed = Bed::configured("best", SECTIONS).await;
-        apply(&bed, &[("reserved", "1"), ("spot", "2")], prefers(), queues::ClusterQueue::build).await;
+        apply(&bed, &[("reserved", "1"), ("spot", "2")], prefers(), queues::ClusterQueue::build)
+            .await;
         bed.job("first").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         on(&bed, "first", "reserved", &[("reserved", "holds"), ("spot", "rests")]).await;
         let parent = bed.workload_of("first").await;
         let said = format!(
             "The variant {} is admitted",
-            variants_of(&bed, "first").await.iter().find(|it| it.0 == "reserved").unwrap().1.name_any()
+            variants_of(&bed, "first")
+                .await
+                .iter()
+                .find(|it| it.0 == "reserved")
+                .unwrap()
+                .1
+                .name_any()
         );
         bed.expect("first", "Admitted", "True", "Admitted", &said).await;
         for (_, variant) in variants_of(&bed, "first").await {
@@ -132,13 +169,19 @@ fn a_job_runs_on_the_best_flavor_that_has_room_and_takes_its_variants_with_it() 
         }
         bed.queue_status(0, 1, 1).await;
 
-        bed.job("second").cpu("1").run_for(Duration::from_secs(5)).create(bed.admin()).await.unwrap();
+        bed.job("second")
+            .cpu("1")
+            .run_for(Duration::from_secs(5))
+            .create(bed.admin())
+            .await
+            .unwrap();
         on(&bed, "second", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
         bed.queue_status(1, 2, 2).await;
         job::complete(bed.admin(), &bed.namespace, "second", WAIT).await.unwrap();
         bed.expect_true("second", "Finished").await;
         let check = async || {
-            let states: Vec<_> = variants_of(&bed, "second").await.iter().map(|(_, it)| state(it)).collect();
+            let states: Vec<_> =
+                variants_of(&bed, "second").await.iter().map(|(_, it)| state(it)).collect();
             ensure!(states == ["finished"; 2], "{states:?}");
             Ok(())
         };
@@ -157,21 +200,32 @@ fn a_job_runs_on_the_best_flavor_that_has_room_and_takes_its_variants_with_it() 
 fn a_job_moves_to_a_better_flavor_and_back_when_that_is_taken_from_it() {
     fixture::run(async {
         let bed = Bed::configured("moves", SECTIONS).await;
-        apply(&bed, &[("reserved", "0"), ("spot", "1")], prefers(), queues::ClusterQueue::build).await;
+        apply(&bed, &[("reserved", "0"), ("spot", "1")], prefers(), queues::ClusterQueue::build)
+            .await;
         bed.job("train").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         on(&bed, "train", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
 
         resize(&bed, 0, "1").await;
         on(&bed, "train", "reserved", &[("reserved", "holds"), ("spot", "rests")]).await;
-        bed.expect("train", "Evicted", "False", "QuotaReserved", "Previously: Admitted variant was evicted").await;
+        bed.expect(
+            "train",
+            "Evicted",
+            "False",
+            "QuotaReserved",
+            "Previously: Admitted variant was evicted",
+        )
+        .await;
         bed.queue_status(0, 1, 1).await;
 
         // The better variant is stopped by somebody: all try again.
         resize(&bed, 0, "0").await;
-        let reserved = variants_of(&bed, "train").await.into_iter().find(|it| it.0 == "reserved").unwrap().1;
+        let reserved =
+            variants_of(&bed, "train").await.into_iter().find(|it| it.0 == "reserved").unwrap().1;
         let api: Api<Workload> = Api::namespaced(bed.admin().clone(), &bed.namespace);
         let stop = json!({"spec": {"active": false}});
-        api.patch(&reserved.name_any(), &PatchParams::default(), &Patch::Merge(stop)).await.unwrap();
+        api.patch(&reserved.name_any(), &PatchParams::default(), &Patch::Merge(stop))
+            .await
+            .unwrap();
         on(&bed, "train", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
 
         bed.set_active("train", false).await;
@@ -198,7 +252,13 @@ fn a_job_moves_only_to_flavors_that_are_worth_it() {
         resize(&bed, 1, "1").await;
         stays_on(&bed, "train", "spot", &on_spot).await;
         resize(&bed, 0, "1").await;
-        on(&bed, "train", "reserved", &[("reserved", "holds"), ("on-demand", "rests"), ("spot", "rests")]).await;
+        on(
+            &bed,
+            "train",
+            "reserved",
+            &[("reserved", "holds"), ("on-demand", "rests"), ("spot", "rests")],
+        )
+        .await;
     });
 }
 
@@ -207,7 +267,8 @@ fn a_job_stays_where_it_is_if_the_queue_says_so() {
     fixture::run(async {
         let bed = Bed::configured("stays", SECTIONS).await;
         let migration = json!({"mode": "RetainFirstAdmission"});
-        apply(&bed, &[("reserved", "0"), ("spot", "1")], migration, queues::ClusterQueue::build).await;
+        apply(&bed, &[("reserved", "0"), ("spot", "1")], migration, queues::ClusterQueue::build)
+            .await;
         bed.job("train").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         let on_spot = [("reserved", "rests"), ("spot", "holds")];
         on(&bed, "train", "spot", &on_spot).await;
@@ -222,13 +283,20 @@ fn one_variant_at_a_time_preempts() {
         let bed = Bed::configured("gates", SECTIONS).await;
         let class = bed.part("high");
         bed.cluster().apply([queues::priority_class(&class, 1000)]).await.unwrap();
-        let preempts = |queue: queues::ClusterQueue| queue.preemption("LowerPriority", "Never").build();
+        let preempts =
+            |queue: queues::ClusterQueue| queue.preemption("LowerPriority", "Never").build();
         apply(&bed, &[("reserved", "1"), ("spot", "1")], prefers(), preempts).await;
         for low in ["low-0", "low-1"] {
             bed.job(low).cpu("1").run_forever().create(bed.admin()).await.unwrap();
             bed.running(low).await;
         }
-        bed.job("high").cpu("1").priority_class(&class).run_forever().create(bed.admin()).await.unwrap();
+        bed.job("high")
+            .cpu("1")
+            .priority_class(&class)
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
         on(&bed, "high", "reserved", &[("reserved", "holds"), ("spot", "rests")]).await;
         let opened = |variant: &Workload| {
             let gates = variant.status.iter().flat_map(|status| &status.preemption_gates);
@@ -243,7 +311,8 @@ fn one_variant_at_a_time_preempts() {
 }
 
 async fn controller(bed: &Bed, identity: &str, sections: &str) -> Handle {
-    let file = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n");
+    let file =
+        format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n");
     let config: Configuration = config::load(&file).unwrap();
     bed::configured_controller(bed.cluster(), identity, config).await
 }
@@ -262,7 +331,8 @@ fn a_restart_changes_nothing_and_without_the_gate_the_job_stands_for_itself() {
         environment.cluster("one").install().await.unwrap();
         let bed = Bed::on(environment, "restart").await;
         let handle = controller(&bed, "first", SECTIONS).await;
-        apply(&bed, &[("reserved", "0"), ("spot", "1")], prefers(), queues::ClusterQueue::build).await;
+        apply(&bed, &[("reserved", "0"), ("spot", "1")], prefers(), queues::ClusterQueue::build)
+            .await;
         bed.job("train").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         on(&bed, "train", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
         stop(handle).await;
@@ -281,12 +351,19 @@ fn a_restart_changes_nothing_and_without_the_gate_the_job_stands_for_itself() {
         let check = async || {
             let workloads = bed.workloads().await;
             ensure!(workloads.len() == 1, "{} workloads", workloads.len());
-            ensure!(!variants::is_parent(&workloads[0]) && runs_on(&bed, &workloads[0]).as_deref() == Some("reserved"));
+            ensure!(
+                !variants::is_parent(&workloads[0])
+                    && runs_on(&bed, &workloads[0]).as_deref() == Some("reserved")
+            );
             Ok(())
         };
         wait::eventually(WAIT, "the workload alone", check).await.unwrap();
         bed.queue_status(0, 1, 1).await;
-        assert_eq!(bed.running("train").await.status.unwrap().start_time, runs, "it was not restarted");
+        assert_eq!(
+            bed.running("train").await.status.unwrap().start_time,
+            runs,
+            "it was not restarted"
+        );
         stop(handle).await;
     });
 }

@@ -13,7 +13,9 @@ use switchyard_api::config::Configuration;
 use switchyard_api::{v1beta1, v1beta2};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, wait};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, wait,
+};
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(60);
@@ -28,7 +30,8 @@ async fn controller(cluster: &Cluster) -> Handle {
 
 async fn start(cluster: &Cluster, webhooks: WebhookOptions) -> Handle {
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
-    let mut options = Options::new(client, Arc::new(Configuration::default()), "versions-test", NAMESPACE);
+    let mut options =
+        Options::new(client, Arc::new(Configuration::default()), "versions-test", NAMESPACE);
     options.webhook = Some(webhooks);
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
@@ -63,10 +66,16 @@ impl<'a> Bed<'a> {
     async fn has(&self, version: &str, kind: &str, name: &str, pointer: &str, value: Value) {
         let check = async || {
             let object = self.get(version, kind, name).await?;
-            ensure!(object.pointer(pointer) == Some(&value), "{pointer} is {:?}", object.pointer(pointer));
+            ensure!(
+                object.pointer(pointer) == Some(&value),
+                "{pointer} is {:?}",
+                object.pointer(pointer)
+            );
             Ok(())
         };
-        wait::eventually(WAIT, format!("{version} {kind} {name} to have {pointer} {value}"), check).await.unwrap();
+        wait::eventually(WAIT, format!("{version} {kind} {name} to have {pointer} {value}"), check)
+            .await
+            .unwrap();
     }
 
     async fn patch_status(&self, version: &str, kind: &str, name: &str, status: Value) {
@@ -78,9 +87,11 @@ impl<'a> Bed<'a> {
     async fn apply(&self, yaml: &str) {
         let yaml = yaml.replace("NAMESPACE", &self.namespace);
         // Conversion is called a moment after it was registered.
-        wait::eventually(WAIT, "the manifests to be accepted", async || self.cluster.apply_yaml(&yaml).await)
-            .await
-            .unwrap();
+        wait::eventually(WAIT, "the manifests to be accepted", async || {
+            self.cluster.apply_yaml(&yaml).await
+        })
+        .await
+        .unwrap();
     }
 
     fn job(&self, name: &str, queue: &str) -> JobBuilder {
@@ -93,11 +104,13 @@ impl<'a> Bed<'a> {
 
     /// The name of a job's Workload.
     async fn workload(&self, job: &str) -> String {
-        let api: Api<v1beta2::Workload> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        let api: Api<v1beta2::Workload> =
+            Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let check = async || {
             let all = api.list(&ListParams::default()).await?.items;
-            let of_job =
-                |it: &v1beta2::Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+            let of_job = |it: &v1beta2::Workload| {
+                it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job)
+            };
             let found = all.into_iter().find(of_job).and_then(|it| it.metadata.name);
             found.ok_or_else(|| anyhow::anyhow!("none"))
         };
@@ -259,10 +272,15 @@ fn the_examples_of_v1beta1_do_what_they_did() {
         let unserved = async || {
             let list = cluster.admin.list_api_group_resources(OLD).await?;
             let served: Vec<&str> = list.resources.iter().map(|it| it.kind.as_str()).collect();
-            ensure!(served.contains(&"ResourceFlavor") && !served.contains(&"ClusterQueue"), "{served:?}");
+            ensure!(
+                served.contains(&"ResourceFlavor") && !served.contains(&"ClusterQueue"),
+                "{served:?}"
+            );
             Ok(())
         };
-        wait::eventually(WAIT, "only what needs no conversion to be served", unserved).await.unwrap();
+        wait::eventually(WAIT, "only what needs no conversion to be served", unserved)
+            .await
+            .unwrap();
 
         let controller = controller(cluster).await;
         let bed = Bed::new(cluster).await;
@@ -284,20 +302,49 @@ async fn stored_and_read_again(bed: &Bed<'_>) {
     bed.has(OLD, "ClusterQueue", "team-a-cq", "/spec/cohort", json!("all")).await;
     bed.has(OLD, "ClusterQueue", "team-a-cq", queue, json!("Borrow")).await;
     let checks = json!([{"name": "sample-check"}]);
-    bed.has(NEW, "ClusterQueue", "team-b-cq", "/spec/admissionChecksStrategy/admissionChecks", checks).await;
-    bed.has(OLD, "ClusterQueue", "team-b-cq", "/spec/admissionChecks", json!(["sample-check"])).await;
+    bed.has(
+        NEW,
+        "ClusterQueue",
+        "team-b-cq",
+        "/spec/admissionChecksStrategy/admissionChecks",
+        checks,
+    )
+    .await;
+    bed.has(OLD, "ClusterQueue", "team-b-cq", "/spec/admissionChecks", json!(["sample-check"]))
+        .await;
     bed.has(OLD, "AdmissionCheck", "sample-check", "/spec/retryDelayMinutes", json!(20)).await;
     let class = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"});
     bed.has(NEW, "Workload", "sample-workload", "/spec/priorityClassRef", class).await;
     bed.has(OLD, "Workload", "sample-workload", "/spec/priorityClassName", json!("high")).await;
     let source = "/spec/clusterSource/kubeConfig/location";
     bed.has(NEW, "MultiKueueCluster", "worker1", source, json!("worker1-secret")).await;
-    bed.has(OLD, "MultiKueueCluster", "worker1", "/spec/kubeConfig/location", json!("worker1-secret")).await;
+    bed.has(
+        OLD,
+        "MultiKueueCluster",
+        "worker1",
+        "/spec/kubeConfig/location",
+        json!("worker1-secret"),
+    )
+    .await;
     let by_profile = json!({"clusterProfileRef": {"name": "worker2"}});
     bed.has(NEW, "MultiKueueCluster", "worker2", "/spec/clusterSource", by_profile).await;
     bed.has(NEW, "Cohort", "shared", "/spec/parentName", json!("company")).await;
-    bed.has(NEW, "ClusterQueue", "lender-cq", "/spec/flavorFungibility/whenCanPreempt", json!("MayStopSearch")).await;
-    bed.has(OLD, "ClusterQueue", "lender-cq", "/spec/flavorFungibility/whenCanPreempt", json!("Preempt")).await;
+    bed.has(
+        NEW,
+        "ClusterQueue",
+        "lender-cq",
+        "/spec/flavorFungibility/whenCanPreempt",
+        json!("MayStopSearch"),
+    )
+    .await;
+    bed.has(
+        OLD,
+        "ClusterQueue",
+        "lender-cq",
+        "/spec/flavorFungibility/whenCanPreempt",
+        json!("Preempt"),
+    )
+    .await;
     bed.has(NEW, "MultiKueueConfig", "multikueue", "/spec/clusters", json!(["worker1"])).await;
     // A change through the one is one through the other; and nothing that was not touched has moved.
     let patch = Patch::Merge(json!({"spec": {"cohort": "others"}}));
@@ -306,7 +353,8 @@ async fn stored_and_read_again(bed: &Bed<'_>) {
     bed.has(NEW, "ClusterQueue", "team-a-cq", "/spec/cohortName", json!("others")).await;
     bed.has(OLD, "ClusterQueue", "team-a-cq", queue, json!("Borrow")).await;
     let refused = Patch::Merge(json!({"spec": {"cohort": Value::Null}}));
-    let refused = older.patch("team-a-cq", &PatchParams::default(), &refused).await.unwrap_err().to_string();
+    let refused =
+        older.patch("team-a-cq", &PatchParams::default(), &refused).await.unwrap_err().to_string();
     assert!(refused.contains("borrowingLimit must be nil when cohort is empty"), "{refused}");
 }
 
@@ -317,10 +365,19 @@ async fn a_job_preempts_and_runs(bed: &Bed<'_>) {
     let usage = json!([{"name": "default-flavor", "resources": [{"name": "cpu", "total": "1"}]}]);
     bed.has(OLD, "LocalQueue", "team-a-queue", "/status/flavorUsage", usage.clone()).await;
     bed.has(NEW, "LocalQueue", "team-a-queue", "/status/flavorsUsage", usage).await;
-    bed.create(bed.job("high", "team-a-queue").priority_class("high").run_for(Duration::from_millis(500))).await;
+    bed.create(
+        bed.job("high", "team-a-queue").priority_class("high").run_for(Duration::from_millis(500)),
+    )
+    .await;
     let workload = bed.workload("high").await;
-    bed.has(OLD, "Workload", &workload, "/spec/priorityClassSource", json!("kueue.x-k8s.io/workloadpriorityclass"))
-        .await;
+    bed.has(
+        OLD,
+        "Workload",
+        &workload,
+        "/spec/priorityClassSource",
+        json!("kueue.x-k8s.io/workloadpriorityclass"),
+    )
+    .await;
     bed.has(OLD, "Workload", &workload, "/spec/priorityClassName", json!("high")).await;
     job::complete(&bed.cluster.admin, &bed.namespace, "high", WAIT).await.unwrap();
     let low = bed.workload("low").await;
@@ -334,7 +391,10 @@ async fn a_job_preempts_and_runs(bed: &Bed<'_>) {
         );
         ensure!(old == new, "{old:?} and {new:?}");
         let evicted = bed.get(OLD, "Workload", &low).await?;
-        ensure!(evicted["status"]["schedulingStats"]["evictions"][0]["reason"] == "Preempted", "{evicted}");
+        ensure!(
+            evicted["status"]["schedulingStats"]["evictions"][0]["reason"] == "Preempted",
+            "{evicted}"
+        );
         Ok(())
     };
     wait::eventually(WAIT, "both versions of the evicted Workload", accumulated).await.unwrap();
@@ -361,7 +421,8 @@ async fn a_check_of_v1beta1_is_passed(bed: &Bed<'_>) {
         "type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": now,
     }]);
     bed.patch_status(OLD, "AdmissionCheck", "sample-check", json!({"conditions": active})).await;
-    bed.has(NEW, "AdmissionCheck", "sample-check", "/status/conditions/0/status", json!("True")).await;
+    bed.has(NEW, "AdmissionCheck", "sample-check", "/status/conditions/0/status", json!("True"))
+        .await;
     bed.create(bed.job("checked", "team-b-queue").run_for(Duration::from_millis(200))).await;
     let workload = bed.workload("checked").await;
     bed.has(OLD, "Workload", &workload, "/status/admissionChecks/0/state", json!("Pending")).await;
@@ -373,8 +434,11 @@ async fn a_check_of_v1beta1_is_passed(bed: &Bed<'_>) {
 #[test]
 fn conversion_outlives_controllers_and_their_definitions() {
     fixture::run(async {
-        let environment =
-            Environment::builder("versions-later").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment = Environment::builder("versions-later")
+            .cluster(ClusterSpec::new("one"))
+            .start()
+            .await
+            .unwrap();
         let cluster = environment.cluster("one");
         cluster.install().await.unwrap();
         let bed = Bed::new(cluster).await;
@@ -393,7 +457,10 @@ fn conversion_outlives_controllers_and_their_definitions() {
         let served = async || {
             for name in v1beta1::differing_definitions() {
                 let versions = definitions.get(&name).await?.spec.versions;
-                ensure!(versions.iter().all(|version| version.served), "{name} is not served in both versions");
+                ensure!(
+                    versions.iter().all(|version| version.served),
+                    "{name} is not served in both versions"
+                );
             }
             Ok(())
         };
@@ -435,8 +502,11 @@ async fn converter(cluster: &Cluster) -> anyhow::Result<String> {
 #[test]
 fn what_is_stored_in_v1beta1_is_read_behind_a_service_before_a_replica_is_ready() {
     fixture::run(async {
-        let environment =
-            Environment::builder("versions-stored").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment = Environment::builder("versions-stored")
+            .cluster(ClusterSpec::new("one"))
+            .start()
+            .await
+            .unwrap();
         let cluster = environment.cluster("one");
         cluster.apply(older_definitions()).await.unwrap();
         let bed = Bed::new(cluster).await;
@@ -445,7 +515,11 @@ fn what_is_stored_in_v1beta1_is_read_behind_a_service_before_a_replica_is_ready(
 
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let service = |name: &str| Advertise::Service { namespace: NAMESPACE.to_owned(), name: name.to_owned(), port };
+        let service = |name: &str| Advertise::Service {
+            namespace: NAMESPACE.to_owned(),
+            name: name.to_owned(),
+            port,
+        };
         // As long as no replica is ready, a Service leads nowhere, unless it publishes all addresses.
         lead(cluster, "webhook", "nowhere.invalid", port).await;
         lead(cluster, "conversion", "localhost", port).await;
@@ -469,7 +543,9 @@ fn what_is_stored_in_v1beta1_is_read_behind_a_service_before_a_replica_is_ready(
             ensure!(to == "webhook", "{to}");
             Ok(())
         };
-        wait::eventually(WAIT, "conversions to be asked of replicas that are ready", led).await.unwrap();
+        wait::eventually(WAIT, "conversions to be asked of replicas that are ready", led)
+            .await
+            .unwrap();
         bed.has(OLD, "ClusterQueue", "team-a-cq", "/spec/cohort", json!("all")).await;
         stop(handle).await;
     });

@@ -20,7 +20,8 @@ async fn controller(cluster: &Cluster) -> (Handle, u16, u16, u16) {
     cluster.install().await.unwrap();
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "one", NAMESPACE);
-    let ((visibility, at), (metrics, metrics_at), (health, probes_at)) = (listener(), listener(), listener());
+    let ((visibility, at), (metrics, metrics_at), (health, probes_at)) =
+        (listener(), listener(), listener());
     (options.visibility, options.metrics) = (Some(visibility.into()), Some(metrics.into()));
     options.health = Some(health);
     let handle = switchyard_controller::start(options).unwrap();
@@ -91,14 +92,16 @@ async fn described(cluster: &Cluster) {
             ensure!(found.is_string(), "{version} is not described: {documents}");
             let document = get(&cluster.admin, found.as_str().unwrap_or_default()).await?;
             let schema = format!("io.k8s.sigs.kueue.apis.visibility.{version}.PendingWorkload");
-            let priority = &document["components"]["schemas"][&schema]["properties"]["priority"]["type"];
+            let priority =
+                &document["components"]["schemas"][&schema]["properties"]["priority"]["type"];
             ensure!(priority == "integer", "{document}");
         }
         let document = get(&cluster.admin, "/openapi/v2").await?;
         for version in ["v1beta1", "v1beta2"] {
             let path = format!("{GROUP}/{version}/clusterqueues/{{name}}/pendingworkloads");
             ensure!(document["paths"][&path]["get"].is_object(), "no {path} in /openapi/v2");
-            let schema = format!("io.k8s.sigs.kueue.apis.visibility.{version}.PendingWorkloadsSummary");
+            let schema =
+                format!("io.k8s.sigs.kueue.apis.visibility.{version}.PendingWorkloadsSummary");
             ensure!(document["definitions"][&schema].is_object(), "no {schema} in /openapi/v2");
         }
         Ok(())
@@ -115,12 +118,19 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
         let (handle, port, metrics, probes) = controller(cluster).await;
         lead(cluster, port).await;
 
-        let (mine, other) = (cluster.namespace("mine").await.unwrap(), cluster.namespace("other").await.unwrap());
+        let (mine, other) =
+            (cluster.namespace("mine").await.unwrap(), cluster.namespace("other").await.unwrap());
         cluster.apply(queues::simple(&mine, "all", &[("cpu", "0")])).await.unwrap();
         cluster.apply([queues::local_queue(&other, "queue", "all")]).await.unwrap();
-        for (namespace, job, priority) in [(&mine, "first", 30), (&other, "second", 20), (&mine, "third", 10)] {
+        for (namespace, job, priority) in
+            [(&mine, "first", 30), (&other, "second", 20), (&mine, "third", 10)]
+        {
             cluster.apply([queues::priority_class(job, priority)]).await.unwrap();
-            let job = JobBuilder::new(namespace, job).queue("queue").cpu("1").suspended().priority_class(job);
+            let job = JobBuilder::new(namespace, job)
+                .queue("queue")
+                .cpu("1")
+                .suspended()
+                .priority_class(job);
             job.create(&cluster.admin).await.unwrap();
         }
 
@@ -132,7 +142,9 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
         expect(&cluster.admin, &format!("{}?offset=1&limit=0", list("v1beta2")), &all[1..]).await;
         let local = format!("{GROUP}/v1beta2/namespaces/{mine}/localqueues/queue/pendingworkloads");
         expect(&cluster.admin, &local, &["first 0 0", "third 2 1"]).await;
-        let missing = get(&cluster.admin, &format!("{GROUP}/v1beta2/clusterqueues/none/pendingworkloads")).await;
+        let missing =
+            get(&cluster.admin, &format!("{GROUP}/v1beta2/clusterqueues/none/pendingworkloads"))
+                .await;
         assert_eq!(code(missing), Some(404));
 
         // A user of one namespace sees that namespace's queue and no other list, by whichever way.
@@ -149,18 +161,28 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
         let forged = http::Request::get(list("v1beta2")).header("X-Remote-User", "admin");
         let forged = forged.header("X-Remote-Group", "system:masters").body(Vec::new()).unwrap();
         let nobody = direct(cluster, port, None).await;
-        assert_eq!(code(nobody.request(forged).await), Some(401), "headers are not believed without the certificate");
+        assert_eq!(
+            code(nobody.request(forged).await),
+            Some(401),
+            "headers are not believed without the certificate"
+        );
 
         described(cluster).await;
 
         // Metrics: with the role, over HTTPS, and nowhere else.
         assert_eq!(switchyard_e2e::http::get(probes, "/readyz").await.unwrap(), "ok");
-        let elsewhere = switchyard_e2e::http::get(probes, "/metrics").await.unwrap_err().to_string();
+        let elsewhere =
+            switchyard_e2e::http::get(probes, "/metrics").await.unwrap_err().to_string();
         assert!(elsewhere.contains("404"), "{elsewhere}");
         let reader = direct(cluster, metrics, Some((&other, "default"))).await;
-        let scrape = async || reader.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await;
+        let scrape = async || {
+            reader.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await
+        };
         assert!(scrape().await.is_err());
-        cluster.apply([binding("ClusterRoleBinding", "kueue-metrics-reader", &other)]).await.unwrap();
+        cluster
+            .apply([binding("ClusterRoleBinding", "kueue-metrics-reader", &other)])
+            .await
+            .unwrap();
         let check = async || {
             let page = scrape().await?;
             ensure!(page.contains("kueue_pending_workloads{cluster_queue=\"all\""), "{page}");

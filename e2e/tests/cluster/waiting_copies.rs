@@ -23,7 +23,8 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                       featureGates: {MultiKueueOrchestratedPreemption: true}\n";
-        let dispatcher = "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-all-at-once}\n";
+        let dispatcher =
+            "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-all-at-once}\n";
         let node = || NodeSpec::new("n1").cpu(64);
         let fleet = Fleet::builder("waiting")
             .config(format!("{header}{dispatcher}"))
@@ -48,7 +49,10 @@ async fn copy_on(tenant: &Tenant<'_>, worker: &str, job: &str) -> anyhow::Result
 }
 
 fn is(workload: &Workload, condition: &str) -> bool {
-    workload.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, condition))
+    workload
+        .status
+        .as_ref()
+        .is_some_and(|status| conditions::is_true(&status.conditions, condition))
 }
 
 /// Whether each worker has a copy that has no quota; their uids.
@@ -56,7 +60,10 @@ async fn waits_everywhere(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<
     let mut uids = Vec::new();
     for worker in WORKERS {
         let copy = copy_on(tenant, worker, job).await?;
-        ensure!(copy.as_ref().is_some_and(|copy| !is(copy, QUOTA_RESERVED)), "{job} on {worker}: {copy:?}");
+        ensure!(
+            copy.as_ref().is_some_and(|copy| !is(copy, QUOTA_RESERVED)),
+            "{job} on {worker}: {copy:?}"
+        );
         uids.push(copy.and_then(|copy| copy.metadata.uid));
     }
     Ok(uids)
@@ -66,14 +73,18 @@ async fn waits_everywhere(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<
 fn a_job_without_room_waits_on_each_worker_also_where_it_could_never_fit() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("everywhere").hub(&[("cpu", "8")]).worker("agent", &[("cpu", "1")]);
+        let tenant =
+            fleet.tenant("everywhere").hub(&[("cpu", "8")]).worker("agent", &[("cpu", "1")]);
         let tenant = tenant.worker("single", &[("cpu", "4")]).make().await.unwrap();
         let hub = &fleet.hub().admin;
         tenant.submit(tenant.job("first").cpu("4").run_forever()).await.unwrap();
         fleet.await_pods("single", tenant.name(), 1).await.unwrap();
         tenant.submit(tenant.job("second").cpu("4").run_for(Duration::from_secs(1))).await.unwrap();
-        let waits =
-            || eventually(SOON, "the second to wait on each", async || waits_everywhere(&tenant, "second").await);
+        let waits = || {
+            eventually(SOON, "the second to wait on each", async || {
+                waits_everywhere(&tenant, "second").await
+            })
+        };
         let uids = waits().await.unwrap();
         let stay = async || {
             let now = waits_everywhere(&tenant, "second").await?;
@@ -83,13 +94,17 @@ fn a_job_without_room_waits_on_each_worker_also_where_it_could_never_fit() {
         always(STAYS, "the same copies wait", stay).await.unwrap();
 
         // What is evicted where it runs waits on all again.
-        let running = copy_on(&tenant, "single", "first").await.unwrap().unwrap().metadata.name.unwrap();
+        let running =
+            copy_on(&tenant, "single", "first").await.unwrap().unwrap().metadata.name.unwrap();
         let stop = json!({"spec": {"stopPolicy": "HoldAndDrain"}});
         let stopped: Api<ClusterQueue> = Api::all(fleet.worker("single").admin.clone());
         stopped.patch(tenant.name(), &PatchParams::default(), &Patch::Merge(stop)).await.unwrap();
         let again = async || {
             let all = waits_everywhere(&tenant, "first").await?;
-            ensure!(!is(&tenant.workload_of("first").await?, conditions::ADMITTED), "{running} is admitted");
+            ensure!(
+                !is(&tenant.workload_of("first").await?, conditions::ADMITTED),
+                "{running} is admitted"
+            );
             Ok(all)
         };
         eventually(SOON, "the first to wait on each", again).await.unwrap();
@@ -109,7 +124,11 @@ fn one_worker_at_a_time_preempts_for_a_job() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
-        let tenant = fleet.tenant("gates").hub(&[("cpu", "6")]).worker("agent", &quota).worker("single", &quota);
+        let tenant = fleet
+            .tenant("gates")
+            .hub(&[("cpu", "6")])
+            .worker("agent", &quota)
+            .worker("single", &quota);
         let tenant = tenant.make().await.unwrap();
         let class = fixture::unique("high");
         fleet.hub().apply([queues::priority_class(&class, 1000)]).await.unwrap();
@@ -117,7 +136,10 @@ fn one_worker_at_a_time_preempts_for_a_job() {
             fleet.worker(worker).apply([queues::priority_class(&class, 1000)]).await.unwrap();
             let preempts = json!({"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}});
             let queues: Api<ClusterQueue> = Api::all(fleet.worker(worker).admin.clone());
-            queues.patch(tenant.name(), &PatchParams::default(), &Patch::Merge(preempts)).await.unwrap();
+            queues
+                .patch(tenant.name(), &PatchParams::default(), &Patch::Merge(preempts))
+                .await
+                .unwrap();
         }
         for low in ["low-1", "low-2"] {
             tenant.submit(tenant.job(low).cpu("2").run_forever()).await.unwrap();
@@ -125,7 +147,10 @@ fn one_worker_at_a_time_preempts_for_a_job() {
         for worker in WORKERS {
             fleet.await_pods(worker, tenant.name(), 1).await.unwrap();
         }
-        tenant.submit(tenant.job("high").cpu("2").priority_class(&class).run_forever()).await.unwrap();
+        tenant
+            .submit(tenant.job("high").cpu("2").priority_class(&class).run_forever())
+            .await
+            .unwrap();
         let cluster = eventually(SOON, "the high one to be admitted", async || {
             let high = tenant.workload_of("high").await?;
             ensure!(is(&high, conditions::ADMITTED), "{}", Tenant::told(&high));
@@ -147,7 +172,10 @@ fn one_worker_at_a_time_preempts_for_a_job() {
                 Some(other) => {
                     assert_ne!(other, cluster, "{low}");
                     let there = copy_on(&tenant, other, low).await.unwrap().unwrap();
-                    assert!(is(&there, conditions::ADMITTED) && !is(&there, PREEMPTED), "{low} on {other}");
+                    assert!(
+                        is(&there, conditions::ADMITTED) && !is(&there, PREEMPTED),
+                        "{low} on {other}"
+                    );
                 }
                 None => preempted.push(low),
             }

@@ -27,7 +27,8 @@ async fn fleet(name: &str) -> Fleet {
 /// Sends a request, and gives the warnings that `kubectl` would print.
 async fn warnings(fleet: &Fleet, method: &str, path: &str, body: Option<Value>) -> Vec<String> {
     let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let request =
+        Request::builder().method(method).uri(path).header("content-type", "application/json");
     let response = fleet.hub().admin.send(request.body(Body::from(body)).unwrap()).await.unwrap();
     assert!(response.status().is_success(), "{}", response.status());
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -50,7 +51,8 @@ fn job_that_waits_is_shown_as_suspended() {
     fixture::run(async {
         let fleet = fleet("waiting").await;
         let (quota, more) = ([("cpu", "1")], [("cpu", "4")]);
-        let tenant = fleet.tenant("waiting").hub(&quota).worker("west", &more).make().await.unwrap();
+        let tenant =
+            fleet.tenant("waiting").hub(&quota).worker("west", &more).make().await.unwrap();
         tenant.submit(tenant.job("first").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let first = tenant.hub_jobs().get("first").await.unwrap();
@@ -89,7 +91,8 @@ fn queue_of_an_annotation_and_a_deleted_cluster_are_warned_of() {
     fixture::run(async {
         let fleet = fleet("warned").await;
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("warned").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("warned").hub(&quota).worker("west", &quota).make().await.unwrap();
         let mut old = tenant.job("old").run_forever().build();
         let queue = old["metadata"]["labels"][names::QUEUE_NAME].take();
         old["metadata"]["labels"].as_object_mut().unwrap().remove(names::QUEUE_NAME);
@@ -104,6 +107,9 @@ fn queue_of_an_annotation_and_a_deleted_cluster_are_warned_of() {
 
         let path = "/apis/kueue.x-k8s.io/v1beta2/multikueueclusters/west";
         let said = warnings(&fleet, "DELETE", path, None).await;
-        assert!(said.iter().any(|it| it.contains("1 workload (") && it.contains("is on cluster")), "{said:?}");
+        assert!(
+            said.iter().any(|it| it.contains("1 workload (") && it.contains("is on cluster")),
+            "{said:?}"
+        );
     });
 }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, batch::v1::Job, events::v1::Event};
+use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration, batch::v1::Job, events::v1::Event,
+};
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
@@ -21,7 +23,9 @@ use switchyard_controller::{
     Handle, LeaderMode, Options, Role,
     webhook::{Advertise, WebhookOptions},
 };
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, queues, wait};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, queues, wait,
+};
 use tokio::sync::OnceCell;
 
 /// Longer than anything here takes on a busy machine.
@@ -111,11 +115,18 @@ impl Bed {
     }
 
     async fn on(cluster: &'static Cluster, stem: &str) -> Self {
-        Self { cluster, namespace: cluster.namespace(stem).await.unwrap(), name: fixture::unique(stem) }
+        Self {
+            cluster,
+            namespace: cluster.namespace(stem).await.unwrap(),
+            name: fixture::unique(stem),
+        }
     }
 
     async fn queue(&self) {
-        self.cluster.apply(queues::simple(&self.namespace, &self.name, &[("cpu", "4")])).await.unwrap();
+        self.cluster
+            .apply(queues::simple(&self.namespace, &self.name, &[("cpu", "4")]))
+            .await
+            .unwrap();
     }
 
     fn jobs(&self) -> Api<Job> {
@@ -140,8 +151,11 @@ impl Bed {
         let api: Api<Event> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let check = async || {
             let events = api.list(&ListParams::default()).await?.items;
-            let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(job);
-            let told = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
+            let about = |event: &Event| {
+                event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(job)
+            };
+            let told =
+                |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
             let notes: Vec<_> = events.into_iter().filter(about).map(told).collect();
             ensure!(right(&notes), "{notes:?}");
             Ok(())
@@ -171,7 +185,12 @@ fn a_plain_job_is_suspended_at_its_creation_and_runs_when_admitted() {
     fixture::run(async {
         let bed = Bed::up("plain").await;
         bed.queue().await;
-        let created = bed.job("a").run_for(Duration::from_millis(200)).create(&bed.cluster.admin).await.unwrap();
+        let created = bed
+            .job("a")
+            .run_for(Duration::from_millis(200))
+            .create(&bed.cluster.admin)
+            .await
+            .unwrap();
         assert!(suspended(&created), "already in the answer to the creation");
         job::complete(&bed.cluster.admin, &bed.namespace, "a", WAIT).await.unwrap();
     });
@@ -182,15 +201,21 @@ fn a_job_without_a_queue_is_none_of_ours_until_its_namespace_has_a_default_queue
     fixture::run(async {
         let bed = Bed::up("default").await;
         bed.queue().await;
-        let plain = |name: &str| JobBuilder::new(&bed.namespace, name).cpu("1").run_for(Duration::from_millis(100));
+        let plain = |name: &str| {
+            JobBuilder::new(&bed.namespace, name).cpu("1").run_for(Duration::from_millis(100))
+        };
         let created = plain("before").create(&bed.cluster.admin).await.unwrap();
         assert!(!suspended(&created));
-        bed.cluster.apply([queues::local_queue(&bed.namespace, "default", &bed.name)]).await.unwrap();
+        bed.cluster
+            .apply([queues::local_queue(&bed.namespace, "default", &bed.name)])
+            .await
+            .unwrap();
         let mut tries = 0;
         let check = async || {
             tries += 1;
             let job = plain(&format!("after-{tries}")).create(&bed.cluster.admin).await?;
-            let queue = job.metadata.labels.clone().unwrap_or_default().remove("kueue.x-k8s.io/queue-name");
+            let queue =
+                job.metadata.labels.clone().unwrap_or_default().remove("kueue.x-k8s.io/queue-name");
             ensure!(queue.as_deref() == Some("default") && suspended(&job), "queue {queue:?}");
             Ok(())
         };
@@ -208,13 +233,16 @@ fn job_asks_for_a_topology_by_one_annotation_of_its_pods() {
         let asks = |name: &str| bed.job(name).pod_annotation(required, "rack");
         let both = asks("both").pod_annotation(preferred, "rack");
         let refused = bed.refused(both).await;
-        let why =
-            "spec.template.metadata.annotations: Invalid value: must not contain more than one topology annotation";
+        let why = "spec.template.metadata.annotations: Invalid value: must not contain more than one topology annotation";
         assert!(refused.contains(why), "{refused}");
         asks("one").create(&bed.cluster.admin).await.unwrap();
-        let request = bed.workload_of("one").await.spec.pod_sets[0].topology_request.clone().unwrap();
+        let request =
+            bed.workload_of("one").await.spec.pod_sets[0].topology_request.clone().unwrap();
         assert_eq!(request.required.as_deref(), Some("rack"));
-        assert_eq!(request.pod_index_label.as_deref(), Some("batch.kubernetes.io/job-completion-index"));
+        assert_eq!(
+            request.pod_index_label.as_deref(),
+            Some("batch.kubernetes.io/job-completion-index")
+        );
     });
 }
 
@@ -264,11 +292,14 @@ fn a_running_job_keeps_its_queue() {
             Ok(())
         };
         wait::eventually(WAIT, "the job to run", running).await.unwrap();
-        let to = |queue: &str| json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue}}});
+        let to =
+            |queue: &str| json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue}}});
         let refused = bed.patch("a", to("other")).await.unwrap_err().to_string();
         let message = "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"other\": field is immutable";
         assert!(refused.contains(message), "{refused}");
-        let refused = bed.patch("a", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})).await;
+        let refused = bed
+            .patch("a", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}}))
+            .await;
         assert!(refused.unwrap_err().to_string().contains("field is immutable"));
         bed.patch("a", json!({"metadata": {"labels": {"team": "x"}}})).await.unwrap();
     });
@@ -279,9 +310,13 @@ fn a_job_of_nearly_the_largest_size_is_handled() {
     fixture::run(async {
         let bed = Bed::up("large").await;
         bed.queue().await;
-        let large =
-            |bytes: usize| json!([{"name": "c", "image": "i", "env": [{"name": "LARGE", "value": "x".repeat(bytes)}]}]);
-        let created = bed.job("a").pod_field("containers", large(1 << 20)).create(&bed.cluster.admin).await.unwrap();
+        let large = |bytes: usize| json!([{"name": "c", "image": "i", "env": [{"name": "LARGE", "value": "x".repeat(bytes)}]}]);
+        let created = bed
+            .job("a")
+            .pod_field("containers", large(1 << 20))
+            .create(&bed.cluster.admin)
+            .await
+            .unwrap();
         assert!(suspended(&created));
         bed.workload_of("a").await;
         let refused = bed.refused(bed.job("b").pod_field("containers", large(4 << 20))).await;
@@ -298,7 +333,9 @@ fn a_job_whose_workload_is_too_large_to_be_stored_says_so() {
         let quotes = json!([{"name": "c", "image": "i", "env": [{"name": "LARGE", "value": "\"".repeat(1 << 20)}]}]);
         bed.job("a").pod_field("containers", quotes).create(&bed.cluster.admin).await.unwrap();
         let said = |notes: &[(String, String)]| {
-            notes.iter().any(|(reason, note)| reason == "ErrWorkloadCompose" && note.contains("too large"))
+            notes
+                .iter()
+                .any(|(reason, note)| reason == "ErrWorkloadCompose" && note.contains("too large"))
         };
         bed.events("a", "the job to say that it is too large", said).await;
     });
@@ -308,17 +345,23 @@ fn a_job_whose_workload_is_too_large_to_be_stored_says_so() {
 fn a_workload_and_queues_of_a_user_are_checked() {
     fixture::run(async {
         let bed = Bed::up("objects").await;
-        let template =
-            json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"pods": "1"}}}]}});
+        let template = json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"pods": "1"}}}]}});
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": "w", "namespace": bed.namespace},
             "spec": {"podSets": [{"name": "main", "count": 1, "template": template}]},
         });
         let api: Api<Workload> = Api::namespaced(bed.cluster.admin.clone(), &bed.namespace);
-        let refused =
-            api.create(&Default::default(), &serde_json::from_value(workload.clone()).unwrap()).await.unwrap_err();
-        assert!(refused.to_string().contains("admission webhook \"vworkload.kb.io\" denied the request"), "{refused}");
+        let refused = api
+            .create(&Default::default(), &serde_json::from_value(workload.clone()).unwrap())
+            .await
+            .unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("admission webhook \"vworkload.kb.io\" denied the request"),
+            "{refused}"
+        );
         let mut good = workload;
         good["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
         api.create(&Default::default(), &serde_json::from_value(good).unwrap()).await.unwrap();
@@ -351,7 +394,8 @@ async fn only_webhooks(cluster: &Cluster) -> Handle {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let again = listener.try_clone().unwrap();
     let config = crate::common::that_judges_manifests;
-    let registering = controller_with(config(), cluster, Role::Single, LeaderMode::Always, Some(listener)).await;
+    let registering =
+        controller_with(config(), cluster, Role::Single, LeaderMode::Always, Some(listener)).await;
     registering.shutdown();
     registering.ended().await.unwrap();
     let lease = json!({
@@ -374,7 +418,9 @@ fn manifests_that_are_right_pass_and_malformed_twins_that_the_schema_lets_throug
         let api = paths::root().join("api");
         for file in crate::manifests::accepted(&api) {
             for manifest in &file.documents {
-                put(cluster, manifest).await.unwrap_or_else(|error| panic!("{}: {error}", file.name));
+                put(cluster, manifest)
+                    .await
+                    .unwrap_or_else(|error| panic!("{}: {error}", file.name));
             }
         }
         let (mut wrong, mut refused) = (Vec::new(), 0);
@@ -385,10 +431,16 @@ fn manifests_that_are_right_pass_and_malformed_twins_that_the_schema_lets_throug
             match put(cluster, &case.object).await {
                 Ok(()) => wrong.push(format!("{} ({}): accepted", case.name, case.sentence)),
                 Err(kube::Error::Api(status)) if status.message.contains(&case.message) => {
-                    assert!(status.message.starts_with("admission webhook \"v"), "{}", status.message);
+                    assert!(
+                        status.message.starts_with("admission webhook \"v"),
+                        "{}",
+                        status.message
+                    );
                     refused += 1;
                 }
-                Err(error) => wrong.push(format!("{}: expected {:?}, got {error}", case.name, case.message)),
+                Err(error) => {
+                    wrong.push(format!("{}: expected {:?}, got {error}", case.name, case.message))
+                }
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -408,7 +460,8 @@ fn while_no_webhook_answers_the_reconciler_suspends() {
         first.shutdown();
         first.ended().await.unwrap();
         // Registered, and nobody there: users are not kept from creating jobs.
-        let created = bed.job("a").run_for(Duration::from_millis(200)).create(&cluster.admin).await.unwrap();
+        let created =
+            bed.job("a").run_for(Duration::from_millis(200)).create(&cluster.admin).await.unwrap();
         assert!(!suspended(&created), "nobody was there to suspend it");
         bed.cluster.apply([queues::local_queue(&bed.namespace, "closed", "nosuch")]).await.unwrap();
         let closed = JobBuilder::new(&bed.namespace, "b").queue("closed").cpu("1").run_forever();
@@ -422,7 +475,8 @@ fn while_no_webhook_answers_the_reconciler_suspends() {
             Ok(())
         };
         wait::eventually(WAIT, "the job of the closed queue to be suspended", check).await.unwrap();
-        let stopped = ("Stopped".to_owned(), "Missing Workload; unable to restore pod templates".to_owned());
+        let stopped =
+            ("Stopped".to_owned(), "Missing Workload; unable to restore pod templates".to_owned());
         bed.events("b", "the event", |notes| notes.contains(&stopped)).await;
         second.shutdown();
         second.ended().await.unwrap();
@@ -438,7 +492,10 @@ fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
         let mut objects = queues::multikueue(&bed.name, &["nowhere"]);
         objects.push(queues::ResourceFlavor::new(&bed.name).build());
         objects.push(
-            queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]).admission_check(&bed.name).build(),
+            queues::ClusterQueue::new(&bed.name)
+                .group(&bed.name, &[("cpu", "4")])
+                .admission_check(&bed.name)
+                .build(),
         );
         objects.push(queues::local_queue(&bed.namespace, "queue", &bed.name));
         cluster.apply(objects).await.unwrap();
@@ -448,7 +505,11 @@ fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
             let created = bed.job(&format!("a-{tries}")).create(&cluster.admin).await?;
             let spec = created.spec.unwrap_or_default();
             ensure!(spec.suspend == Some(true), "not suspended");
-            ensure!(spec.managed_by.as_deref() == Some("kueue.x-k8s.io/multikueue"), "managedBy {:?}", spec.managed_by);
+            ensure!(
+                spec.managed_by.as_deref() == Some("kueue.x-k8s.io/multikueue"),
+                "managedBy {:?}",
+                spec.managed_by
+            );
             Ok(())
         };
         wait::eventually(WAIT, "a job to be handed over", check).await.unwrap();
@@ -467,10 +528,12 @@ fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
             let workload = bed.workload_of("missed").await;
             let checks = workload.status.unwrap_or_default().admission_checks;
             let message = "The owner is not managed by Kueue: Expecting spec.managedBy to be \"kueue.x-k8s.io/multikueue\" not \"\"";
-            let said = checks.iter().any(|check| check.state == CheckState::Rejected && check.message == message);
-            let evicted = checks
+            let said = checks
                 .iter()
-                .any(|check| check.message.starts_with("Reset to Pending after eviction. Previously: Rejected"));
+                .any(|check| check.state == CheckState::Rejected && check.message == message);
+            let evicted = checks.iter().any(|check| {
+                check.message.starts_with("Reset to Pending after eviction. Previously: Rejected")
+            });
             ensure!(said || evicted, "{checks:?}");
             Ok(())
         };
@@ -496,7 +559,10 @@ fn why_a_job_waits_is_told_in_the_words_that_kueue_has_by_default() {
         ] {
             let told = async || {
                 let all = bed.workload_of(job).await.status.unwrap_or_default().conditions;
-                let waits = all.iter().find(|it| it.type_ == "QuotaReserved").context("nothing is said yet")?;
+                let waits = all
+                    .iter()
+                    .find(|it| it.type_ == "QuotaReserved")
+                    .context("nothing is said yet")?;
                 ensure!(waits.reason == reason && waits.message.contains(message), "{waits:?}");
                 ensure!(!all.iter().any(|it| it.type_ == "Admitted"), "{all:?}");
                 Ok(())
@@ -514,7 +580,11 @@ fn the_registration_names_what_it_is_called_for() {
         let webhooks = api.get("switchyard").await.unwrap().webhooks.unwrap();
         let job = webhooks.iter().find(|webhook| webhook.name == "mjob.kb.io").unwrap();
         assert_eq!(job.failure_policy.as_deref(), Some("Ignore"));
-        assert_eq!(job.match_conditions.as_ref().map(Vec::len), Some(2), "labelled jobs, and not our own writes");
+        assert_eq!(
+            job.match_conditions.as_ref().map(Vec::len),
+            Some(2),
+            "labelled jobs, and not our own writes"
+        );
         assert!(job.client_config.ca_bundle.is_some());
     });
 }

@@ -81,7 +81,9 @@ impl Inbound {
         let mut inventory = None;
         if message.inventory {
             let collected = self.inventory.get_or_insert_default();
-            collected.extend(message.observations.iter().map(|observation| observation.workload_uid.clone()));
+            collected.extend(
+                message.observations.iter().map(|observation| observation.workload_uid.clone()),
+            );
             if !message.more {
                 inventory = self.inventory.take();
             }
@@ -156,7 +158,11 @@ mod tests {
         };
         let observations = vec![running("a", State::Running), running("b", State::Running)];
         inbound.accept(&Observed { sequence: 1, observations, ..Observed::default() });
-        inbound.accept(&Observed { sequence: 2, observations: vec![running("b", State::Gone)], ..Observed::default() });
+        inbound.accept(&Observed {
+            sequence: 2,
+            observations: vec![running("b", State::Gone)],
+            ..Observed::default()
+        });
         let same = Digest::of([("a", 1, State::Running)]);
         assert!(inbound.drift(&same.to_wire()).is_empty());
         let other = Digest::of([("a", 1, State::Succeeded)]);
@@ -167,17 +173,25 @@ mod tests {
     fn ends_that_wait_count_as_what_a_cluster_speaks_of() {
         let mut inbound = Inbound::new(2);
         for sequence in 1..=3 {
-            assert_eq!(inbound.accept(&message(sequence, false, false, &[])), Accepted::Take { inventory: None });
+            assert_eq!(
+                inbound.accept(&message(sequence, false, false, &[])),
+                Accepted::Take { inventory: None }
+            );
             inbound.held.hold("u", sequence, sequence);
         }
         assert_eq!(inbound.accept(&message(4, false, false, &[])), Accepted::TooMany);
         inbound.persisted("u", 2);
-        assert_eq!(inbound.accept(&message(5, false, false, &[])), Accepted::Take { inventory: None });
+        assert_eq!(
+            inbound.accept(&message(5, false, false, &[])),
+            Accepted::Take { inventory: None }
+        );
     }
 
     fn message(sequence: u64, inventory: bool, more: bool, uids: &[&str]) -> Observed {
-        let observations =
-            uids.iter().map(|uid| Observation { workload_uid: (*uid).into(), ..Observation::default() }).collect();
+        let observations = uids
+            .iter()
+            .map(|uid| Observation { workload_uid: (*uid).into(), ..Observation::default() })
+            .collect();
         Observed { sequence, inventory, more, observations }
     }
 
@@ -204,19 +218,31 @@ mod tests {
             observations: uids.iter().map(|uid| running(uid)).collect(),
             ..Observed::default()
         };
-        assert_eq!(inbound.accept(&say(1, &["a", "b", "a", "c"])), Accepted::Take { inventory: None });
+        assert_eq!(
+            inbound.accept(&say(1, &["a", "b", "a", "c"])),
+            Accepted::Take { inventory: None }
+        );
         assert_eq!(inbound.accept(&say(2, &["d"])), Accepted::TooMany);
         let mut named = Inbound::new(1);
-        assert_eq!(named.accept(&message(1, true, true, &["a"])), Accepted::Take { inventory: None });
+        assert_eq!(
+            named.accept(&message(1, true, true, &["a"])),
+            Accepted::Take { inventory: None }
+        );
         assert_eq!(named.accept(&message(2, true, true, &["b", "c"])), Accepted::TooMany);
     }
 
     #[test]
     fn an_inventory_is_whole_with_its_last_message() {
         let mut inbound = Inbound::default();
-        assert_eq!(inbound.accept(&message(1, true, true, &["a"])), Accepted::Take { inventory: None });
+        assert_eq!(
+            inbound.accept(&message(1, true, true, &["a"])),
+            Accepted::Take { inventory: None }
+        );
         let all = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-        assert_eq!(inbound.accept(&message(2, true, false, &["b"])), Accepted::Take { inventory: Some(all) });
+        assert_eq!(
+            inbound.accept(&message(2, true, false, &["b"])),
+            Accepted::Take { inventory: Some(all) }
+        );
         let empty = Accepted::Take { inventory: Some(BTreeSet::new()) };
         assert_eq!(inbound.accept(&message(3, true, false, &[])), empty);
     }
@@ -266,9 +292,17 @@ mod tests {
         for sequence in 2..=101 {
             take(&mut inbound, say(sequence, State::Gone, HELD..HELD + 10_000));
         }
-        assert_eq!((inbound.held.visited() - before, inbound.held.len()), (FLOOD, HELD), "of others");
+        assert_eq!(
+            (inbound.held.visited() - before, inbound.held.len()),
+            (FLOOD, HELD),
+            "of others"
+        );
         take(&mut inbound, say(102, State::Gone, 0..HELD));
-        assert_eq!((inbound.held.visited() - before, inbound.held.len()), (FLOOD + 2 * HELD, 0), "of its own");
+        assert_eq!(
+            (inbound.held.visited() - before, inbound.held.len()),
+            (FLOOD + 2 * HELD, 0),
+            "of its own"
+        );
         assert_eq!(inbound.ack(), Some(102));
     }
 
@@ -282,8 +316,11 @@ mod tests {
                 state: (*state).into(),
                 ..Observation::default()
             };
-            let message =
-                Observed { sequence, observations: said.iter().map(observed).collect(), ..Observed::default() };
+            let message = Observed {
+                sequence,
+                observations: said.iter().map(observed).collect(),
+                ..Observed::default()
+            };
             inbound.accept(&message);
             inbound.hold_ends(&message);
             inbound.ack()

@@ -139,14 +139,16 @@ impl Outbox {
     pub fn set(&mut self, mut assignment: Assignment, content: Option<Arc<Content>>) -> bool {
         let absent = assignment.phase == Phase::Absent as i32;
         let content = if absent { None } else { content };
-        assignment.payload_hash = content.as_ref().map(|content| content.hash.clone()).unwrap_or_default();
+        assignment.payload_hash =
+            content.as_ref().map(|content| content.hash.clone()).unwrap_or_default();
         if let Some(item) = self.items.get(&assignment.workload_uid) {
             if item.assignment.attempt > assignment.attempt || item.assignment == assignment {
                 return false;
             }
             self.changes.remove(&item.revision);
             // The agent keeps what no assignment names for a while only: should the workload come back, it goes again.
-            if let (true, Some(content), Some(sending)) = (absent, &item.content, &mut self.sending) {
+            if let (true, Some(content), Some(sending)) = (absent, &item.content, &mut self.sending)
+            {
                 sending.payloads.remove(&content.hash);
             }
         }
@@ -182,7 +184,12 @@ impl Outbox {
     pub fn open(&mut self, known: Option<u64>) -> bool {
         let known = known.filter(|revision| (self.first..=self.revision).contains(revision));
         let snapshot = known.is_none();
-        self.sending = Some(Sending { sent: known.unwrap_or(0), snapshot, silent: true, ..Sending::default() });
+        self.sending = Some(Sending {
+            sent: known.unwrap_or(0),
+            snapshot,
+            silent: true,
+            ..Sending::default()
+        });
         snapshot
     }
 
@@ -203,14 +210,25 @@ impl Outbox {
             Some(batch) => batch,
             None if sending.snapshot => {
                 sending.snapshot = false;
-                Batch { revision: self.revision, base: 0, snapshot: true, left: self.items.keys().cloned().collect() }
+                Batch {
+                    revision: self.revision,
+                    base: 0,
+                    snapshot: true,
+                    left: self.items.keys().cloned().collect(),
+                }
             }
-            None if sending.silent || self.changes.range(sending.sent + 1..).next().is_some() => Batch {
-                revision: self.revision,
-                base: sending.sent,
-                snapshot: false,
-                left: self.changes.range(sending.sent + 1..).map(|(_, uid)| uid.clone()).collect(),
-            },
+            None if sending.silent || self.changes.range(sending.sent + 1..).next().is_some() => {
+                Batch {
+                    revision: self.revision,
+                    base: sending.sent,
+                    snapshot: false,
+                    left: self
+                        .changes
+                        .range(sending.sent + 1..)
+                        .map(|(_, uid)| uid.clone())
+                        .collect(),
+                }
+            }
             None => return None,
         };
         sending.silent = false;
@@ -228,9 +246,11 @@ impl Outbox {
                 batch.left.pop_front();
                 continue;
             };
-            let payload = item.content.as_ref().filter(|content| !sending.payloads.contains(&content.hash));
+            let payload =
+                item.content.as_ref().filter(|content| !sending.payloads.contains(&content.hash));
             let size = size(&item.assignment) + payload.map_or(0, |content| content.size());
-            let full = bytes + size > limits.bytes || message.assignments.len() >= limits.assignments;
+            let full =
+                bytes + size > limits.bytes || message.assignments.len() >= limits.assignments;
             if full && !message.assignments.is_empty() {
                 break;
             }
@@ -253,8 +273,11 @@ impl Outbox {
             sending.sent = batch.revision;
             // Payloads of workloads that are no longer here need not be remembered for ever.
             if sending.payloads.len() > 2 * self.items.len() + 1024 {
-                let live: BTreeSet<_> =
-                    self.items.values().filter_map(|item| Some(item.content.as_ref()?.hash.clone())).collect();
+                let live: BTreeSet<_> = self
+                    .items
+                    .values()
+                    .filter_map(|item| Some(item.content.as_ref()?.hash.clone()))
+                    .collect();
                 sending.payloads.retain(|hash| live.contains(hash));
             }
         }
@@ -264,9 +287,15 @@ impl Outbox {
 
 /// About what an assignment takes on the wire, in bytes.
 fn size(assignment: &Assignment) -> usize {
-    let pins: usize =
-        assignment.flavor_pins.iter().map(|pin| pin.pod_set.len() + pin.resource.len() + pin.flavor.len() + 12).sum();
-    128 + assignment.namespace.len() + assignment.name.len() + assignment.eviction_message.len() + pins
+    let pins: usize = assignment
+        .flavor_pins
+        .iter()
+        .map(|pin| pin.pod_set.len() + pin.resource.len() + pin.flavor.len() + 12)
+        .sum();
+    128 + assignment.namespace.len()
+        + assignment.name.len()
+        + assignment.eviction_message.len()
+        + pins
 }
 
 #[cfg(test)]
@@ -319,7 +348,10 @@ mod tests {
         assert!(!outbox.set(assignment("a", 1, Phase::Run), content("a")), "no news");
         let messages = drain(&mut outbox, Limits::default());
         assert_eq!(messages.len(), 1);
-        assert_eq!((messages[0].base_revision, messages[0].revision, messages[0].snapshot), (0, 3, false));
+        assert_eq!(
+            (messages[0].base_revision, messages[0].revision, messages[0].snapshot),
+            (0, 3, false)
+        );
         assert_eq!(uids(&messages[0]), ["b", "a"]);
         assert_eq!(messages[0].assignments[1].phase(), Phase::Run);
         assert!(outbox.next(Limits::default()).is_none());
@@ -338,7 +370,10 @@ mod tests {
         assert_eq!((sent.attempt, sent.phase(), &sent.payload_hash), (1, Phase::Run, &more.hash));
         assert_eq!(messages[0].payloads.len(), 1);
         outbox.set(assignment("a", 1, Phase::Absent), None);
-        assert!(!outbox.exchange("a", more.clone()) && !outbox.exchange("b", more), "nothing is made of a tombstone");
+        assert!(
+            !outbox.exchange("a", more.clone()) && !outbox.exchange("b", more),
+            "nothing is made of a tombstone"
+        );
     }
 
     #[test]
@@ -377,7 +412,11 @@ mod tests {
         }
         outbox.open(Some(outbox.revision()));
         let messages = drain(&mut outbox, Limits::default());
-        assert_eq!((messages.len(), messages[0].assignments.len(), messages[0].more), (1, 0, false), "up to date");
+        assert_eq!(
+            (messages.len(), messages[0].assignments.len(), messages[0].more),
+            (1, 0, false),
+            "up to date"
+        );
     }
 
     #[test]
@@ -404,18 +443,29 @@ mod tests {
     fn messages_are_bounded() {
         let mut outbox = Outbox::new(0);
         for index in 0..10 {
-            outbox.set(assignment(&format!("w{index}"), 1, Phase::Reserve), content(&"x".repeat(1000 + index)));
+            outbox.set(
+                assignment(&format!("w{index}"), 1, Phase::Reserve),
+                content(&"x".repeat(1000 + index)),
+            );
         }
         outbox.open(None);
         let limits = Limits { bytes: 3000, assignments: 3 };
         let messages = drain(&mut outbox, limits);
         assert!(messages.len() >= 4);
-        assert!(messages.iter().all(|m| m.assignments.len() <= 3 && m.snapshot && m.revision == outbox.revision()));
+        assert!(
+            messages
+                .iter()
+                .all(|m| m.assignments.len() <= 3 && m.snapshot && m.revision == outbox.revision())
+        );
         assert!(messages.iter().rev().skip(1).all(|m| m.more) && !messages.last().unwrap().more);
         let mut huge = Outbox::new(0);
         huge.set(assignment("a", 1, Phase::Reserve), content(&"x".repeat(100_000)));
         huge.open(None);
-        assert_eq!(drain(&mut huge, limits).len(), 1, "one that is larger than the limit still goes");
+        assert_eq!(
+            drain(&mut huge, limits).len(),
+            1,
+            "one that is larger than the limit still goes"
+        );
     }
 
     /// What an agent would hold after the messages it got.
@@ -435,7 +485,10 @@ mod tests {
             self.payloads.extend(message.payloads.iter().map(|p| p.hash.clone()));
             for assignment in &message.assignments {
                 if assignment.phase() != Phase::Absent {
-                    assert!(self.payloads.contains(&assignment.payload_hash), "the payload comes first");
+                    assert!(
+                        self.payloads.contains(&assignment.payload_hash),
+                        "the payload comes first"
+                    );
                 }
                 self.pending.insert(assignment.workload_uid.clone(), assignment.clone());
             }

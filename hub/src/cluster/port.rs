@@ -40,7 +40,12 @@ pub struct Port {
 impl Port {
     /// A port with an empty outbox; see [`Outbox::new`] for `start`.
     pub fn new(start: u64) -> Self {
-        let state = State { outbox: Outbox::new(start), inbound: Inbound::default(), resend: None, session: 0 };
+        let state = State {
+            outbox: Outbox::new(start),
+            inbound: Inbound::default(),
+            resend: None,
+            session: 0,
+        };
         Self { state: Mutex::new(state), bell: watch::Sender::new(0) }
     }
 
@@ -82,7 +87,9 @@ impl Port {
 
     /// By which name the Workload of this attempt goes there, if it was set.
     pub fn name(&self, workload_uid: &str, attempt: u64) -> Option<String> {
-        Some(self.lock().outbox.get(workload_uid)?).filter(|set| set.attempt == attempt).map(|set| set.name.clone())
+        Some(self.lock().outbox.get(workload_uid)?)
+            .filter(|set| set.attempt == attempt)
+            .map(|set| set.name.clone())
     }
 
     /// The content that was set for a workload.

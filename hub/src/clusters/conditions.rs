@@ -4,7 +4,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::conditions::{self, reasons};
 use switchyard_api::v1beta2::{
-    AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig, OrphanedWorkload,
+    AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig,
+    OrphanedWorkload,
 };
 
 use crate::dispatch::Open;
@@ -24,7 +25,11 @@ pub struct Reach {
 impl Reach {
     /// It can.
     pub fn connected() -> Self {
-        Self { active: true, reason: reasons::multi_kueue_cluster::ACTIVE, message: "Connected".into() }
+        Self {
+            active: true,
+            reason: reasons::multi_kueue_cluster::ACTIVE,
+            message: "Connected".into(),
+        }
     }
 
     /// It cannot.
@@ -40,12 +45,15 @@ pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
     }
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let status = cluster.status.as_ref();
-    let met = status.and_then(|status| status.agent.as_ref()).is_some_and(|agent| agent.software.is_some());
+    let met = status
+        .and_then(|status| status.agent.as_ref())
+        .is_some_and(|agent| agent.software.is_some());
     if met {
         let message = "the agent is not connected; nothing new is sent, and spec.onDisconnect says what becomes of what runs there";
         return Reach::failed(reasons::multi_kueue_cluster::AGENT_DISCONNECTED, message);
     }
-    let message = format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
+    let message =
+        format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
     Reach::failed(reasons::multi_kueue_cluster::AGENT_NOT_ENROLLED, message)
 }
 
@@ -98,7 +106,13 @@ pub fn own_cluster() -> Reach {
 
 /// `Active` of a MultiKueueCluster.
 pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
-    conditions::new(conditions::ACTIVE, reach.active, reach.reason, &reach.message, cluster.metadata.generation)
+    conditions::new(
+        conditions::ACTIVE,
+        reach.active,
+        reach.reason,
+        &reach.message,
+        cluster.metadata.generation,
+    )
 }
 
 /// A condition that says what is amiss: true with its reason and message, else false with why it is over; none if it never
@@ -109,7 +123,8 @@ fn amiss(
     now: Option<(&str, String)>,
     over: (&str, &str),
 ) -> Option<Condition> {
-    let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let known =
+        cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let (holds, reason, message) = match now {
         Some((reason, message)) => (true, reason, message),
         None if conditions::is_true(known, type_) => (false, over.0, over.1.to_owned()),
@@ -121,8 +136,10 @@ fn amiss(
 /// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
 pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
     let now = open.map(|open| {
-        let message =
-            format!("{}: nothing is given up until all are back, or until `switchyard breaker release`", open.message);
+        let message = format!(
+            "{}: nothing is given up until all are back, or until `switchyard breaker release`",
+            open.message
+        );
         (reasons::multi_kueue_cluster::MANY_LOST_AT_ONCE, message)
     });
     let over = (reasons::multi_kueue_cluster::RELEASED, "what is lost is given up by its policy");
@@ -140,12 +157,18 @@ pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Opti
         );
         (reasons::multi_kueue_cluster::NO_AGENT, message)
     });
-    let over = (reasons::multi_kueue_cluster::NOT_ASKED_FOR, "no ClusterQueue asks for a fence here any more");
+    let over = (
+        reasons::multi_kueue_cluster::NOT_ASKED_FOR,
+        "no ClusterQueue asks for a fence here any more",
+    );
     amiss(cluster, conditions::FENCE_UNAVAILABLE, now, over)
 }
 
 /// `OrphansFound` of a MultiKueueCluster, given what its status lists; none if it never had one.
-pub fn orphans_found(cluster: &MultiKueueCluster, orphans: &[OrphanedWorkload]) -> Option<Condition> {
+pub fn orphans_found(
+    cluster: &MultiKueueCluster,
+    orphans: &[OrphanedWorkload],
+) -> Option<Condition> {
     let now = (!orphans.is_empty()).then(|| {
         let names: Vec<String> = orphans.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
         let message = format!(
@@ -154,7 +177,10 @@ pub fn orphans_found(cluster: &MultiKueueCluster, orphans: &[OrphanedWorkload]) 
         );
         (reasons::multi_kueue_cluster::UNKNOWN_WORKLOADS, message)
     });
-    let over = (reasons::multi_kueue_cluster::ALL_KNOWN, "every workload with this hub's mark is known to it");
+    let over = (
+        reasons::multi_kueue_cluster::ALL_KNOWN,
+        "every workload with this hub's mark is known to it",
+    );
     amiss(cluster, conditions::ORPHANS_FOUND, now, over)
 }
 
@@ -172,7 +198,10 @@ pub fn copies_unproved(cluster: &MultiKueueCluster, obstacle: &str) -> Option<Co
             format!("{obstacle}. What has this hub's marks there counts as its copy, proved or not{mend}");
         (reasons::multi_kueue_cluster::NO_PROOF, message)
     });
-    let over = (reasons::multi_kueue_cluster::PROVED, "nothing that counts as this hub's copy there lacks a proof");
+    let over = (
+        reasons::multi_kueue_cluster::PROVED,
+        "nothing that counts as this hub's copy there lacks a proof",
+    );
     amiss(cluster, conditions::COPIES_UNPROVED, now, over)
 }
 
@@ -197,9 +226,15 @@ pub fn fencing_queues<'a>(
         config.is_some_and(|config| config.spec.clusters.iter().any(|it| it == cluster))
     };
     let fences = |queue: &&ClusterQueue| {
-        let fence = queue.spec.on_disconnect.as_ref().is_some_and(|rule| rule.policy == DisconnectPolicy::Fence);
+        let fence = queue
+            .spec
+            .on_disconnect
+            .as_ref()
+            .is_some_and(|rule| rule.policy == DisconnectPolicy::Fence);
         let rules = queue.spec.admission_checks_strategy.as_ref();
-        fence && rules.is_some_and(|rules| rules.admission_checks.iter().any(|rule| sends(&rule.name)))
+        fence
+            && rules
+                .is_some_and(|rules| rules.admission_checks.iter().any(|rule| sends(&rule.name)))
     };
     queues.into_iter().filter(fences).filter_map(|queue| queue.metadata.name.clone()).collect()
 }
@@ -241,7 +276,9 @@ fn judge(
             None => missing.push(name.as_str()),
             Some(cluster) => {
                 let status = cluster.status.as_ref();
-                if !status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE)) {
+                if !status.is_some_and(|status| {
+                    conditions::is_true(&status.conditions, conditions::ACTIVE)
+                }) {
                     inactive.push(name.as_str());
                 }
             }
@@ -296,7 +333,8 @@ mod tests {
 
     #[test]
     fn checks_say_which_clusters_are_missing_or_inactive() {
-        let reference = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config1"});
+        let reference =
+            json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config1"});
         let wrong = json!({"apiGroup": "kueue.x-k8s.io", "kind": "Other", "name": "config1"});
         let cases: Vec<(&str, Value, Option<&[&str]>, &str)> = vec![
             (
@@ -311,7 +349,12 @@ mod tests {
                 Some(&["up"]),
                 "False BadConfig: Cannot load the AdmissionChecks parameters: wrong parameters group or kind",
             ),
-            ("all up", reference.clone(), Some(&["up"]), "True Active: The admission check is active"),
+            (
+                "all up",
+                reference.clone(),
+                Some(&["up"]),
+                "True Active: The admission check is active",
+            ),
             (
                 "one of each",
                 reference.clone(),
@@ -328,7 +371,10 @@ mod tests {
         for (case, parameters, clusters, expected) in cases {
             let config = |_: &str| {
                 let clusters = clusters?.iter().map(|name| (*name).to_owned()).collect();
-                let spec = switchyard_api::v1beta2::MultiKueueConfigSpec { clusters, ..Default::default() };
+                let spec = switchyard_api::v1beta2::MultiKueueConfigSpec {
+                    clusters,
+                    ..Default::default()
+                };
                 Some(Arc::new(MultiKueueConfig::new("config1", spec)))
             };
             let find = |name: &str| match name {
@@ -356,7 +402,8 @@ mod tests {
         let found = orphans_found(&east, &(0..12).map(orphan).collect::<Vec<_>>()).unwrap();
         assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "UnknownWorkloads"));
         assert!(
-            found.message.contains("team/job-0, team/job-1") && found.message.contains("job-9 and 2 more; `switchyard")
+            found.message.contains("team/job-0, team/job-1")
+                && found.message.contains("job-9 and 2 more; `switchyard")
         );
         east.status.as_mut().unwrap().conditions.push(found);
         assert_eq!(orphans_found(&east, &[]).unwrap().reason, "AllKnown");
@@ -366,9 +413,16 @@ mod tests {
     fn unproved_copies_are_said_until_they_are_proved() {
         let mut east = cluster("east", Some(true), &Value::Null);
         assert!(copies_unproved(&east, "").is_none());
-        let found = copies_unproved(&east, "2 objects have this hub's marks and no proof: Job ns/a, Job ns/b").unwrap();
+        let found = copies_unproved(
+            &east,
+            "2 objects have this hub's marks and no proof: Job ns/a, Job ns/b",
+        )
+        .unwrap();
         assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "NoProof"));
-        assert!(found.message.contains("Job ns/b. What has") && found.message.contains("trust-copies east`"));
+        assert!(
+            found.message.contains("Job ns/b. What has")
+                && found.message.contains("trust-copies east`")
+        );
         east.status.as_mut().unwrap().conditions.push(found);
         assert_eq!(copies_unproved(&east, "").unwrap().reason, "Proved");
     }
@@ -377,7 +431,10 @@ mod tests {
     fn an_agent_that_never_came_is_told_from_one_that_left() {
         let never = agent_reach(&cluster("east", None, &Value::Null), false);
         assert_eq!(never.reason, "AgentNotEnrolled");
-        assert_eq!(never.message, "waiting for the agent to enrol: run `switchyard cluster join-token east`");
+        assert_eq!(
+            never.message,
+            "waiting for the agent to enrol: run `switchyard cluster join-token east`"
+        );
         let left = agent_reach(&cluster("east", Some(true), &json!({"software": "x"})), false);
         assert_eq!((left.active, left.reason), (false, "AgentDisconnected"));
         assert_eq!(agent_reach(&cluster("east", None, &Value::Null), true), Reach::connected());

@@ -76,12 +76,14 @@ impl Draft {
 
     /// What is to be done; `written`: how long ago its status was last written.
     pub(super) fn plan(&self, written: Option<Duration>) -> Plan {
-        let news = self.news || differ_beyond_capacity(self.before.agent.as_ref(), self.after.agent.as_ref());
+        let news = self.news
+            || differ_beyond_capacity(self.before.agent.as_ref(), self.after.agent.as_ref());
         if !news && self.before == self.after {
             return Plan::Done;
         }
         let every = if news { CHANGES_EVERY } else { CAPACITY_EVERY };
-        match written.and_then(|written| every.checked_sub(written)).filter(|left| !left.is_zero()) {
+        match written.and_then(|written| every.checked_sub(written)).filter(|left| !left.is_zero())
+        {
             Some(left) => Plan::Later(left),
             None => Plan::Write(self.warnings.clone()),
         }
@@ -95,7 +97,8 @@ mod tests {
     use super::*;
 
     fn cluster(holds: Option<bool>) -> MultiKueueCluster {
-        let condition = holds.map(|holds| conditions::new("Amiss", holds, "Reason", "as before", None));
+        let condition =
+            holds.map(|holds| conditions::new("Amiss", holds, "Reason", "as before", None));
         serde_json::from_value(json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "west"},
             "spec": {"clusterSource": {"agent": {}}},
@@ -120,7 +123,10 @@ mod tests {
         let begins = draft(None, false, true, "now");
         let told = || Plan::Write(vec![("Amiss", "now".to_owned())]);
         assert_eq!(begins.plan(None), told());
-        assert_eq!(begins.plan(Some(Duration::from_millis(100))), Plan::Later(Duration::from_millis(150)));
+        assert_eq!(
+            begins.plan(Some(Duration::from_millis(100))),
+            Plan::Later(Duration::from_millis(150))
+        );
         assert_eq!(begins.plan(Some(CHANGES_EVERY)), told());
     }
 
@@ -130,8 +136,16 @@ mod tests {
             ("what begins", (None, false, true, "now"), Some(1)),
             ("what begins again", (Some(false), false, true, "now"), Some(1)),
             ("what becomes otherwise", (Some(true), false, true, "now"), Some(1)),
-            ("nothing that becomes otherwise all the time", (Some(true), true, true, "now"), Some(0)),
-            ("what begins, be it otherwise all the time", (Some(false), true, true, "now"), Some(1)),
+            (
+                "nothing that becomes otherwise all the time",
+                (Some(true), true, true, "now"),
+                Some(0),
+            ),
+            (
+                "what begins, be it otherwise all the time",
+                (Some(false), true, true, "now"),
+                Some(1),
+            ),
             ("no end", (Some(true), false, false, "over"), Some(0)),
             ("nothing that is as it was", (Some(true), false, true, "as before"), None),
         ];

@@ -60,8 +60,9 @@ impl Clusters for StoredClusters {
         let api: Api<MultiKueueCluster> = Api::all(self.client.clone());
         Box::pin(async move {
             let found = api.get_opt(name).await;
-            let cluster =
-                found.inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read")).ok()??;
+            let cluster = found
+                .inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read"))
+                .ok()??;
             may_have_agent(&cluster).then(|| cluster.uid()).flatten()
         })
     }
@@ -102,7 +103,8 @@ impl Reconciler {
         copy_keys: Arc<CopyKeys>,
     ) -> Arc<Self> {
         let (queue, written) = (Queue::default(), Mutex::default());
-        let reconciler = Arc::new(Self { ctx, registry, reports, hosted, copy_keys, queue, written });
+        let reconciler =
+            Arc::new(Self { ctx, registry, reports, hosted, copy_keys, queue, written });
         reconciler.connect();
         reconciler
     }
@@ -128,7 +130,9 @@ impl Reconciler {
         let this = self.clone();
         stores.cluster_queues.subscribe(move |change| {
             let rules = |queue: &Option<Arc<ClusterQueue>>| {
-                queue.as_ref().map(|it| (it.spec.on_disconnect.clone(), it.spec.admission_checks_strategy.clone()))
+                queue.as_ref().map(|it| {
+                    (it.spec.on_disconnect.clone(), it.spec.admission_checks_strategy.clone())
+                })
             };
             if rules(&change.old) != rules(&change.new) {
                 this.all_clusters();
@@ -137,7 +141,8 @@ impl Reconciler {
         let this = self.clone();
         stores.admission_checks.subscribe(move |change| {
             this.queue.add(Item::Check(change.key.name.to_string()));
-            let spec = |check: &Option<Arc<AdmissionCheck>>| check.as_ref().map(|it| it.spec.clone());
+            let spec =
+                |check: &Option<Arc<AdmissionCheck>>| check.as_ref().map(|it| it.spec.clone());
             if spec(&change.old) != spec(&change.new) {
                 this.all_clusters();
             }
@@ -147,9 +152,13 @@ impl Reconciler {
     /// A cluster that was deleted, recreated, or is no longer an agent's loses its session at once.
     fn cut_if_over(&self, change: &Change<MultiKueueCluster>) {
         let Some(old) = &change.old else { return };
-        let goes_on = change.new.as_ref().is_some_and(|new| new.uid() == old.uid() && may_have_agent(new));
+        let goes_on =
+            change.new.as_ref().is_some_and(|new| new.uid() == old.uid() && may_have_agent(new));
         if may_have_agent(old) && !goes_on {
-            self.registry.cut(&change.key.name, "the MultiKueueCluster was deleted or is no longer an agent's");
+            self.registry.cut(
+                &change.key.name,
+                "the MultiKueueCluster was deleted or is no longer an agent's",
+            );
         }
     }
 
@@ -252,7 +261,8 @@ impl Reconciler {
             manager: names::FIELD_MANAGER,
             what: "multikueuecluster",
         };
-        let (before, after) = (serde_json::to_value(draft.before())?, serde_json::to_value(&draft.after)?);
+        let (before, after) =
+            (serde_json::to_value(draft.before())?, serde_json::to_value(&draft.after)?);
         target.status(&self.ctx, &before, &after).await?;
         self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
         for (reason, note) in warnings {
@@ -266,11 +276,14 @@ impl Reconciler {
         let mut draft = Draft::new(cluster, self.ctx.clock.now());
         let reach = self.reach(cluster, name, &mut draft.after);
         draft.set(conditions::cluster_active(cluster, &reach));
-        let open = self.reports.breaker().filter(|open| open.lost.is_empty() || open.lost.contains(name));
+        let open =
+            self.reports.breaker().filter(|open| open.lost.is_empty() || open.lost.contains(name));
         if let Some(condition) = conditions::evictions_stopped(cluster, open.as_ref()) {
             draft.set_and_warn(api_conditions::EVICTIONS_STOPPED, condition);
         }
-        if let Some(condition) = conditions::fence_unavailable(cluster, &self.fencing_queues(cluster, name)) {
+        if let Some(condition) =
+            conditions::fence_unavailable(cluster, &self.fencing_queues(cluster, name))
+        {
             draft.set(condition);
         }
         if let Some(obstacle) = self.unproved(name)
@@ -310,12 +323,18 @@ impl Reconciler {
     }
 
     /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.
-    fn reach(&self, cluster: &MultiKueueCluster, name: &str, status: &mut MultiKueueClusterStatus) -> Reach {
+    fn reach(
+        &self,
+        cluster: &MultiKueueCluster,
+        name: &str,
+        status: &mut MultiKueueClusterStatus,
+    ) -> Reach {
         let source = &cluster.spec.cluster_source;
         let live = self.registry.get(name);
         if source.agent.is_some() {
             let (left, capacity) = (self.registry.left_unable(name), self.reports.capacity(name));
-            status.agent = agent_status(live.as_ref(), left, status.agent.as_ref(), capacity.as_deref());
+            status.agent =
+                agent_status(live.as_ref(), left, status.agent.as_ref(), capacity.as_deref());
             let twin = self.registry.refused(name).filter(|_| live.is_none());
             if let Some((known, found)) = self.registry.strange(name).filter(|_| live.is_none()) {
                 return conditions::strange_agent(&known, &found);
@@ -328,7 +347,8 @@ impl Reconciler {
         }
         status.agent = status.agent.as_ref().and_then(status::place);
         if source.cluster_profile_ref.is_some() && !self.ctx.config.enabled(CLUSTER_PROFILE_GATE) {
-            let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
+            let message =
+                "load client config failed: MultiKueueClusterProfile feature gate is disabled";
             return Reach::failed(reasons::CLUSTER_PROFILE_FEATURE_DISABLED, message);
         }
         if let Some(live) = &live {
@@ -336,10 +356,16 @@ impl Reconciler {
         }
         self.hosted.get(name).unwrap_or_else(|| {
             // Until the first try has ended, what was true before stays.
-            let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let known = cluster
+                .status
+                .as_ref()
+                .map(|status| status.conditions.as_slice())
+                .unwrap_or_default();
             match api_conditions::find(known, api_conditions::ACTIVE) {
                 Some(condition) if condition.status == api_conditions::TRUE => Reach::connected(),
-                Some(condition) => Reach::failed(reasons::CLIENT_CONNECTION_FAILED, condition.message.clone()),
+                Some(condition) => {
+                    Reach::failed(reasons::CLIENT_CONNECTION_FAILED, condition.message.clone())
+                }
                 None => Reach::failed(reasons::CLIENT_CONNECTION_FAILED, "connecting"),
             }
         })
@@ -347,7 +373,8 @@ impl Reconciler {
 
     /// How long ago this process wrote its status.
     fn written_ago(&self, name: &str) -> Option<Duration> {
-        let last = self.written.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()?;
+        let last =
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()?;
         Some(last.elapsed())
     }
 
@@ -356,9 +383,11 @@ impl Reconciler {
             return Ok(Outcome::Done);
         }
         let stores = &self.ctx.stores;
-        let condition = conditions::check_active(check, &|name| stores.multi_kueue_configs.get("", name), &|name| {
-            stores.multi_kueue_clusters.get("", name)
-        });
+        let condition = conditions::check_active(
+            check,
+            &|name| stores.multi_kueue_configs.get("", name),
+            &|name| stores.multi_kueue_clusters.get("", name),
+        );
         let before: AdmissionCheckStatus = check.status.clone().unwrap_or_default();
         let mut after = before.clone();
         if !api_conditions::set(&mut after.conditions, condition, self.ctx.clock.now()) {
@@ -371,7 +400,9 @@ impl Reconciler {
             manager: names::FIELD_MANAGER,
             what: "admissioncheck",
         };
-        target.status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?).await?;
+        target
+            .status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?)
+            .await?;
         Ok(Outcome::Done)
     }
 }

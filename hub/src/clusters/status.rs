@@ -41,14 +41,21 @@ pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus
 
 /// What it keeps saying of one that left: that there was one, and where; and that it could not act. `left_unable`: since
 /// when, if it left before that was written.
-fn disconnected(last: Option<&AgentStatus>, left_unable: Option<jiff::Timestamp>) -> Option<AgentStatus> {
+fn disconnected(
+    last: Option<&AgentStatus>,
+    left_unable: Option<jiff::Timestamp>,
+) -> Option<AgentStatus> {
     let unable_since = left_unable.and_then(second);
     let Some(last) = last else {
-        return unable_since.is_some().then(|| AgentStatus { unable_since, ..AgentStatus::default() });
+        return unable_since
+            .is_some()
+            .then(|| AgentStatus { unable_since, ..AgentStatus::default() });
     };
     let hosted = last.software.as_deref() == Some(HOSTED_SOFTWARE);
-    let (software, version) = if hosted { (None, None) } else { (last.software.clone(), last.version.clone()) };
-    let (cluster_uid, unable_since) = (last.cluster_uid.clone(), unable_since.or_else(|| last.unable_since.clone()));
+    let (software, version) =
+        if hosted { (None, None) } else { (last.software.clone(), last.version.clone()) };
+    let (cluster_uid, unable_since) =
+        (last.cluster_uid.clone(), unable_since.or_else(|| last.unable_since.clone()));
     Some(AgentStatus { software, version, cluster_uid, unable_since, ..AgentStatus::default() })
 }
 
@@ -65,7 +72,8 @@ pub(super) fn place(last: &AgentStatus) -> Option<AgentStatus> {
 
 /// A workload of which the hub knows nothing.
 pub(super) fn orphan(view: &OrphanView) -> OrphanedWorkload {
-    let since = jiff::Timestamp::from_second(view.since.div_euclid(1000)).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let since = jiff::Timestamp::from_second(view.since.div_euclid(1000))
+        .unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     OrphanedWorkload {
         workload_uid: view.uid.chars().take(64).collect(),
         namespace: view.namespace.chars().take(64).collect(),
@@ -79,8 +87,9 @@ pub(super) fn orphan(view: &OrphanView) -> OrphanedWorkload {
 
 /// Whether two differ in more than capacity, which changes all the time.
 pub(super) fn differ_beyond_capacity(a: Option<&AgentStatus>, b: Option<&AgentStatus>) -> bool {
-    let bare =
-        |status: Option<&AgentStatus>| status.map(|status| AgentStatus { capacity: Vec::new(), ..status.clone() });
+    let bare = |status: Option<&AgentStatus>| {
+        status.map(|status| AgentStatus { capacity: Vec::new(), ..status.clone() })
+    };
     bare(a) != bare(b)
 }
 
@@ -122,13 +131,17 @@ mod tests {
         let said = |status: &AgentStatus| status.unable_since.as_ref().map(|at| at.0.to_string());
         let unable = connected(&live(Some("2026-01-01T00:01:00.5Z")), None);
         assert_eq!(said(&unable).as_deref(), Some("2026-01-01T00:01:00Z"));
-        assert!(differ_beyond_capacity(Some(&connected(&live(None), None)), Some(&unable)), "written at once");
+        assert!(
+            differ_beyond_capacity(Some(&connected(&live(None), None)), Some(&unable)),
+            "written at once"
+        );
         let gone = disconnected(Some(&unable), None).unwrap();
         assert_eq!((said(&gone), gone.connected_since.is_none()), (said(&unable), true));
         assert_eq!(said(&connected(&live(None), None)), None);
         let able = connected(&live(None), None);
         let since = "2026-01-01T00:01:00.5Z".parse().ok();
-        for (case, last) in [("it had a status", Some(&able)), ("it left before it had any", None)] {
+        for (case, last) in [("it had a status", Some(&able)), ("it left before it had any", None)]
+        {
             let gone = disconnected(last, since).unwrap();
             assert_eq!(said(&gone), said(&unable), "left before it was written: {case}");
         }
@@ -154,7 +167,10 @@ mod tests {
         };
         let rows = rows(&Capacity { queues: vec![queue] });
         assert_eq!(rows.len(), ROWS);
-        let said = format!("{} {} {} {}", rows[0].local_queue, rows[0].nominal.0, rows[0].used.0, rows[0].available.0);
+        let said = format!(
+            "{} {} {} {}",
+            rows[0].local_queue, rows[0].nominal.0, rows[0].used.0, rows[0].available.0
+        );
         assert_eq!(said, "ns/lq 4 1500m 0");
     }
 }

@@ -28,8 +28,11 @@ impl Dispatcher {
     }
 
     pub(super) fn rank(&self, facts: &Facts, cluster: &Name) -> Rank {
-        let Some(known) = self.clusters.get(cluster) else { return Rank { preferred: Reverse(0), cost: 0 } };
-        let preferred = facts.affinity.as_ref().map_or(0, |it| it.preference(cluster, &known.rules.labels));
+        let Some(known) = self.clusters.get(cluster) else {
+            return Rank { preferred: Reverse(0), cost: 0 };
+        };
+        let preferred =
+            facts.affinity.as_ref().map_or(0, |it| it.preference(cluster, &known.rules.labels));
         Rank { preferred: Reverse(preferred), cost: known.rules.cost }
     }
 
@@ -41,7 +44,12 @@ impl Dispatcher {
     }
 
     /// Gives quota back where no cluster is allowed: none will come by waiting. Whether that is so.
-    pub(super) fn has_nowhere_to_go(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+    pub(super) fn has_nowhere_to_go(
+        &mut self,
+        entry: &mut Entry,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) -> bool {
         if self.configured(entry).is_empty() || !self.allowed(entry).is_empty() {
             return false;
         }

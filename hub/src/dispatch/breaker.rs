@@ -73,8 +73,15 @@ impl Dispatcher {
 
     /// Whether a workload may be given up on a cluster that is lost, or that has lost it. If not, it will be looked at
     /// again.
-    pub(super) fn may_give_up(&mut self, entry: &mut Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) -> bool {
-        let declared = self.clusters.get(cluster).is_some_and(|it| it.exists && it.rules.declared_lost);
+    pub(super) fn may_give_up(
+        &mut self,
+        entry: &mut Entry,
+        cluster: &Name,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let declared =
+            self.clusters.get(cluster).is_some_and(|it| it.exists && it.rules.declared_lost);
         if !declared {
             if self.clusters.get(cluster).is_some_and(|it| it.up) {
                 self.breaker.vanished.entry(entry.facts.uid.clone()).or_insert(now);
@@ -129,19 +136,27 @@ impl Dispatcher {
     }
 
     /// Goes through all workloads, so not too often.
-    fn count_workloads(&mut self, entry: &Entry, lost: &BTreeSet<Name>, now: Time) -> Option<String> {
+    fn count_workloads(
+        &mut self,
+        entry: &Entry,
+        lost: &BTreeSet<Name>,
+        now: Time,
+    ) -> Option<String> {
         let caution = &self.settings.caution;
         let enough = self.entries.len() + 1 >= caution.least_workloads;
         if !enough || self.breaker.counted.is_some_and(|at| now < at + 1_000) {
             return None;
         }
         self.breaker.counted = Some(now);
-        let running = self.entries.values().chain([entry]).filter(|it| !it.gone && !it.facts.finished);
+        let running =
+            self.entries.values().chain([entry]).filter(|it| !it.gone && !it.facts.finished);
         let (mut all, mut gone) = (0, 0);
         for it in running {
             let Some(cluster) = &it.facts.cluster else { continue };
             all += 1;
-            gone += usize::from(lost.contains(cluster) || self.breaker.vanished.contains_key(&it.facts.uid));
+            gone += usize::from(
+                lost.contains(cluster) || self.breaker.vanished.contains_key(&it.facts.uid),
+            );
         }
         (gone >= caution.least_workloads && exceeds(gone, all, caution.workloads))
             .then(|| format!("{gone} of {all} running workloads were lost at about one time"))

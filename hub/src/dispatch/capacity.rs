@@ -60,7 +60,8 @@ impl Queue {
         let limits = |quota: &Quota| (quota.nominal, quota.potential);
         let is_like = |flavor: &Flavor, earlier: &Flavor| {
             let resources = flavor.resources.iter().map(|(name, quota)| (name, limits(quota)));
-            let earlier_resources = earlier.resources.iter().map(|(name, quota)| (name, limits(quota)));
+            let earlier_resources =
+                earlier.resources.iter().map(|(name, quota)| (name, limits(quota)));
             flavor.name == earlier.name
                 && flavor.labels == earlier.labels
                 && flavor.taints == earlier.taints
@@ -69,7 +70,11 @@ impl Queue {
         self.cluster_queue != earlier.cluster_queue
             || self.inactive.is_some() != earlier.inactive.is_some()
             || self.flavors.len() != earlier.flavors.len()
-            || !self.flavors.iter().zip(&earlier.flavors).all(|(flavor, earlier)| is_like(flavor, earlier))
+            || !self
+                .flavors
+                .iter()
+                .zip(&earlier.flavors)
+                .all(|(flavor, earlier)| is_like(flavor, earlier))
     }
 }
 
@@ -133,10 +138,16 @@ impl Capacity {
     /// another than before.
     pub fn report(&mut self, queues: BTreeMap<Place, Queue>) -> Vec<Place> {
         let before = std::mem::replace(&mut self.queues, queues);
-        let is_new = |(place, queue): &(&Place, &Queue)| before.get(place).is_none_or(|before| queue.differs(before));
+        let is_new = |(place, queue): &(&Place, &Queue)| {
+            before.get(place).is_none_or(|before| queue.differs(before))
+        };
         let changed = self.queues.iter().filter(is_new).map(|(place, _)| place.clone()).collect();
-        let counted: Vec<Uid> =
-            self.assumed.iter().filter(|(_, assumed)| assumed.counted).map(|(uid, _)| uid.clone()).collect();
+        let counted: Vec<Uid> = self
+            .assumed
+            .iter()
+            .filter(|(_, assumed)| assumed.counted)
+            .map(|(uid, _)| uid.clone())
+            .collect();
         for uid in counted {
             self.unassume(&uid);
         }
@@ -215,9 +226,14 @@ impl Capacity {
                 .map(|(resource, amount)| (resource, times(*amount, pod_set.count)))
                 .filter(|(_, amount)| *amount > 0)
                 .collect();
-            let uncovered = requests.keys().find(|r| !groups.iter().any(|group| group.resources.contains(r.as_ref())));
+            let uncovered = requests
+                .keys()
+                .find(|r| !groups.iter().any(|group| group.resources.contains(r.as_ref())));
             if let Some(resource) = uncovered {
-                let message = format!("resource {resource} unavailable in ClusterQueue {}", queue.cluster_queue);
+                let message = format!(
+                    "resource {resource} unavailable in ClusterQueue {}",
+                    queue.cluster_queue
+                );
                 return Err(vec![for_pod_set(pod_set, "NoMatchingFlavor", &message)]);
             }
             for group in &groups {
@@ -231,7 +247,8 @@ impl Capacity {
                 }
                 let mut refusals = Vec::new();
                 let chosen = group.flavors.iter().copied().find(|flavor| {
-                    let refusal = self.refusal(queue, group, flavor, pod_set, &wanted, &taken, view);
+                    let refusal =
+                        self.refusal(queue, group, flavor, pod_set, &wanted, &taken, view);
                     refusals.extend(refusal.clone());
                     refusal.is_none()
                 });
@@ -258,7 +275,8 @@ impl Capacity {
         view: View,
     ) -> Option<Reason> {
         let untolerated = flavor.taints.iter().find(|taint| {
-            taint.effect != TaintEffect::PreferNoSchedule && !pod_set.tolerations.iter().any(|t| t.tolerates(taint))
+            taint.effect != TaintEffect::PreferNoSchedule
+                && !pod_set.tolerations.iter().any(|t| t.tolerates(taint))
         });
         if let Some(taint) = untolerated {
             let message = format!("untolerated taint {} in flavor {}", taint.key, flavor.name);
@@ -310,9 +328,11 @@ impl Capacity {
                     Some(amount) => {
                         score.borrows |= quota.used.saturating_add(*amount) > quota.nominal;
                         let left = i128::from(free.saturating_sub(*amount).max(0));
-                        let twentieths = (left * 20 / i128::from(quota.potential.max(1))).min(20) as i64;
+                        let twentieths =
+                            (left * 20 / i128::from(quota.potential.max(1))).min(20) as i64;
                         score.left = score.left.max(twentieths);
-                        let key = (queue.cluster_queue.clone(), flavor.name.clone(), resource.clone());
+                        let key =
+                            (queue.cluster_queue.clone(), flavor.name.clone(), resource.clone());
                         charges.push((key, *amount));
                     }
                     // Names with a slash are extended resources: devices.
@@ -340,7 +360,9 @@ struct Group<'a> {
 fn groups(flavors: &[Flavor]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for flavor in flavors {
-        let position = groups.iter().position(|g| flavor.resources.keys().any(|r| g.resources.contains(r.as_ref())));
+        let position = groups
+            .iter()
+            .position(|g| flavor.resources.keys().any(|r| g.resources.contains(r.as_ref())));
         let group = match position {
             Some(index) => &mut groups[index],
             None => {
@@ -370,7 +392,8 @@ fn matches(pod_set: &PodSet, flavor: &Flavor, group: &Group<'_>) -> bool {
         .filter(|(key, _)| known(key))
         .all(|(key, value)| flavor.labels.get(key) == Some(value));
     let term_matches = |term: &NodeSelectorTerm| {
-        let relevant: Vec<&Requirement> = term.match_expressions.iter().filter(|r| known(&r.key)).collect();
+        let relevant: Vec<&Requirement> =
+            term.match_expressions.iter().filter(|r| known(&r.key)).collect();
         relevant.iter().all(|requirement| requirement.matches(&flavor.labels))
     };
     selected && (pod_set.affinity.is_empty() || pod_set.affinity.iter().any(term_matches))
@@ -389,8 +412,12 @@ fn render(resource: &str, amount: i64) -> String {
     match (resource, amount % 1000) {
         ("cpu", 0) => (amount / 1000).to_string(),
         ("cpu", _) => format!("{amount}m"),
-        ("memory" | "ephemeral-storage", _) if amount % (1 << 30) == 0 => format!("{}Gi", amount >> 30),
-        ("memory" | "ephemeral-storage", _) if amount % (1 << 20) == 0 => format!("{}Mi", amount >> 20),
+        ("memory" | "ephemeral-storage", _) if amount % (1 << 30) == 0 => {
+            format!("{}Gi", amount >> 30)
+        }
+        ("memory" | "ephemeral-storage", _) if amount % (1 << 20) == 0 => {
+            format!("{}Mi", amount >> 20)
+        }
         _ => amount.to_string(),
     }
 }

@@ -157,8 +157,16 @@ impl Cluster {
     pub(super) fn turn(&mut self, up: bool, now: Time) {
         let before = std::mem::take(self);
         let unable = before.unable.filter(|_| !up);
-        *self = Self { up, unable, since: now, met: before.met || up, came: before.came || up, ..before };
-        (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
+        *self = Self {
+            up,
+            unable,
+            since: now,
+            met: before.met || up,
+            came: before.came || up,
+            ..before
+        };
+        (self.synced, self.reported, self.moved, self.capacity) =
+            (false, false, 0, Capacity::default());
         self.changed_queues = BTreeMap::new();
         self.cut_off = false;
     }

@@ -110,7 +110,9 @@ impl Entry {
     fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, State)> {
         let known = self.facts.attempt;
         let ahead = self.remotes.iter().filter(|(name, remote)| counts(name, remote));
-        let ahead = ahead.filter_map(|(name, remote)| Some((name.clone(), remote.attempt, remote.ahead_of(known)?)));
+        let ahead = ahead.filter_map(|(name, remote)| {
+            Some((name.clone(), remote.attempt, remote.ahead_of(known)?))
+        });
         ahead.max_by_key(|(_, attempt, _)| *attempt)
     }
 }
@@ -126,14 +128,20 @@ impl Dispatcher {
         let configured = self.configured(entry);
         let (early, forgotten) = (self.is_careful(now), self.settings.forgotten_until());
         let counts = |cluster: &Name, remote: &Remote| {
-            let predates = remote.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten);
+            let predates =
+                remote.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten);
             (configured.is_empty() || configured.contains(cluster)) && (early || predates)
         };
         let Some((cluster, attempt, state)) = entry.ahead(counts) else { return false };
         entry.kept = Some(cluster.clone());
         // A cluster that is away, or has just come back, may have stopped since what it said to run.
-        let state = if state == State::Running && !self.has_told(&cluster) { State::Suspended } else { state };
-        let charged = entry.facts.reserved || entry.memory.is_some() || entry.facts.cluster.is_some();
+        let state = if state == State::Running && !self.has_told(&cluster) {
+            State::Suspended
+        } else {
+            state
+        };
+        let charged =
+            entry.facts.reserved || entry.memory.is_some() || entry.facts.cluster.is_some();
         if !charged || entry.facts.leaving() {
             // It runs on, and waits for its quota like others. An eviction that the API shows was over before it began.
             return false;
@@ -169,7 +177,9 @@ impl Dispatcher {
     /// What became of the attempt that the API knows, if it is on another cluster than this later one. That its cluster is lost
     /// changes nothing: it is given up like any other, in its turn, and then the API knows none.
     fn earlier_than(&self, entry: &Entry, later: &Name) -> Earlier {
-        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else { return Earlier::Over };
+        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else {
+            return Earlier::Over;
+        };
         match entry.remotes.get(on).filter(|remote| remote.is_spoken_of()) {
             Some(remote) if remote.ran.is_some() && remote.goes_on() => Earlier::Runs,
             Some(remote) if remote.ran.is_some() => Earlier::IsLeft,
@@ -208,7 +218,10 @@ impl Dispatcher {
                 Some(self.unheard(entry, now).map_or(Past::Adopt(copy), wait))
             }
             Some(past) => Some(past),
-            None => self.unheard(entry, now).map(wait).or_else(|| self.unnamed(entry, now).map(Past::Wait)),
+            None => self
+                .unheard(entry, now)
+                .map(wait)
+                .or_else(|| self.unnamed(entry, now).map(Past::Wait)),
         };
         match past {
             None => false,
@@ -234,8 +247,10 @@ impl Dispatcher {
             return false;
         }
         let told = self.clusters.get(cluster).is_some_and(|known| known.told);
-        let has_ended = |at: &Name| entry.remotes.get(at).and_then(|it| it.state).is_some_and(terminal);
-        let is_behind = !told && entry.kept.as_ref().is_some_and(|later| later != cluster && has_ended(later));
+        let has_ended =
+            |at: &Name| entry.remotes.get(at).and_then(|it| it.state).is_some_and(terminal);
+        let is_behind =
+            !told && entry.kept.as_ref().is_some_and(|later| later != cluster && has_ended(later));
         is_behind || self.unheard(entry, now).is_some()
     }
 
@@ -245,11 +260,17 @@ impl Dispatcher {
     pub(super) fn others_are_left(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let attempt = entry.facts.attempt;
         let has_told = self.has_told(cluster);
-        let runs = |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || (has_told && it.runs()));
-        if self.settings.store_loss.is_none() || entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
+        let runs = |it: &Remote| {
+            it.attempt == attempt && (it.phase == Some(Phase::Run) || (has_told && it.runs()))
+        };
+        if self.settings.store_loss.is_none()
+            || entry.remotes.get(cluster).is_some_and(|remote| runs(remote))
+        {
             return false;
         }
-        let is_other = |at: &Name, it: &Remote| at != cluster && entry.kept.as_ref() != Some(at) && it.may_run();
+        let is_other = |at: &Name, it: &Remote| {
+            at != cluster && entry.kept.as_ref() != Some(at) && it.may_run()
+        };
         let others = entry.remotes.iter().filter(|(at, remote)| is_other(at, remote));
         let others: Vec<Name> = others.map(|(at, _)| at.clone()).collect();
         // Each sets the timer of its cluster's loss.
@@ -267,7 +288,12 @@ impl Dispatcher {
     ) {
         if entry.writing.is_none() && self.may_write(entry, now) {
             entry.writing = Some(Writing::Commit { cluster: cluster.clone(), attempt });
-            out.push(Action::Commit { uid: entry.facts.uid.clone(), cluster, attempt, adopts: Some(theirs) });
+            out.push(Action::Commit {
+                uid: entry.facts.uid.clone(),
+                cluster,
+                attempt,
+                adopts: Some(theirs),
+            });
         }
     }
 
@@ -303,14 +329,19 @@ impl Dispatcher {
             return None;
         }
         let configured = self.configured(entry);
-        let copies: Vec<(Name, Uid)> = self.orphans.of_job(&facts.namespace, subject).cloned().collect();
+        let copies: Vec<(Name, Uid)> =
+            self.orphans.of_job(&facts.namespace, subject).cloned().collect();
         let (mut fitting, mut waits) = (Vec::new(), None);
         for (cluster, theirs) in copies {
             // The uid of a living workload is not to be had.
-            if !self.is_eligible(&configured, &cluster) || self.entries.contains_key(&self.identities.ours(&theirs)) {
+            if !self.is_eligible(&configured, &cluster)
+                || self.entries.contains_key(&self.identities.ours(&theirs))
+            {
                 continue;
             }
-            let Some(orphan) = self.orphans.get(&cluster, &theirs).filter(|it| it.predates(&self.settings)) else {
+            let Some(orphan) =
+                self.orphans.get(&cluster, &theirs).filter(|it| it.predates(&self.settings))
+            else {
                 continue;
             };
             if orphan.removing {
@@ -328,8 +359,9 @@ impl Dispatcher {
                     fitting.push(Copy { cluster, theirs, attempt, created, asked, runs, begun });
                 }
                 Err(why) => {
-                    waits =
-                        Some(format!("Worker cluster \"{cluster}\" has a copy from before this hub's memory: {why}"));
+                    waits = Some(format!(
+                        "Worker cluster \"{cluster}\" has a copy from before this hub's memory: {why}"
+                    ));
                     if orphan.has_job() {
                         self.orphans.change(&cluster, &theirs, |orphan| orphan.differs = Some(why));
                     } else {
@@ -353,7 +385,8 @@ impl Dispatcher {
         let configured = self.configured(entry);
         let may_be = |(cluster, uid): &&(Name, Uid)| {
             let holds_up = |orphan: &Orphan| orphan.holds_up(&self.settings);
-            self.is_eligible(&configured, cluster) && self.orphans.get(cluster, uid).is_some_and(holds_up)
+            self.is_eligible(&configured, cluster)
+                && self.orphans.get(cluster, uid).is_some_and(holds_up)
         };
         let (cluster, uid) = self.orphans.of_no_job(&entry.facts.namespace).find(may_be)?;
         let message = format!(
@@ -372,8 +405,10 @@ impl Dispatcher {
             others.push(if copy.beats(&best) { std::mem::replace(&mut best, copy) } else { copy });
         }
         for other in others.iter().filter(|other| other.theirs != best.theirs) {
-            let why =
-                format!("its job is the copy on worker cluster \"{}\"; delete this one on its cluster", best.cluster);
+            let why = format!(
+                "its job is the copy on worker cluster \"{}\"; delete this one on its cluster",
+                best.cluster
+            );
             self.orphans.change(&other.cluster, &other.theirs, |orphan| orphan.differs = Some(why));
         }
         Some(best)
@@ -385,7 +420,14 @@ impl Dispatcher {
         let (uid, namespace, name, attempt) = orphan.place();
         tracing::info!(%cluster, workload_uid = %uid, attempt, now, "removing a copy whose job was never made");
         self.orphans.change(cluster, theirs, |orphan| orphan.removing = true);
-        out.push(Action::Desire { cluster: cluster.clone(), uid, namespace, name, attempt, phase: Phase::Absent });
+        out.push(Action::Desire {
+            cluster: cluster.clone(),
+            uid,
+            namespace,
+            name,
+            attempt,
+            phase: Phase::Absent,
+        });
     }
 
     /// The clusters that may have a copy of a workload and have not said so; none once each has spoken or is given up. One
@@ -398,7 +440,8 @@ impl Dispatcher {
         if !silent.is_empty() {
             entry.wake_at(end);
         }
-        for (name, _) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.told) {
+        for (name, _) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.told)
+        {
             let due = self.give_up_at(name, entry).unwrap_or(end).min(end);
             if now < due {
                 silent.push(&**name);
@@ -417,9 +460,13 @@ impl Orphan {
         if !self.has_job() {
             Err("its job was never made, it is being removed".to_owned())
         } else if self.attempt() > known.saturating_add(MAX_LEAD) {
-            Err(format!("no hub gave out attempt {}; delete the copy on its cluster", self.attempt()))
+            Err(format!(
+                "no hub gave out attempt {}; delete the copy on its cluster",
+                self.attempt()
+            ))
         } else if origin.subject.pod_sets != subject.pod_sets && !asked {
-            let mend = "apply the job as it was, delete the copy on its cluster, or see switchyard adopt";
+            let mend =
+                "apply the job as it was, delete the copy on its cluster, or see switchyard adopt";
             Err(format!("its pod sets are others; {mend}"))
         } else {
             Ok(origin.created)

@@ -6,7 +6,8 @@ use super::gates::RemoteGate;
 use super::policy::Told;
 use super::refusals::Refusals;
 use super::{
-    Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, Uid, is_running, terminal,
+    Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, Uid,
+    is_running, terminal,
 };
 
 /// One workload on one cluster.
@@ -60,7 +61,9 @@ impl Remote {
     /// Whether a copy that the cluster says no to may yet be admitted there: its quota may grow, what is in the way may go, and
     /// what was evicted is queued again.
     pub(super) fn may_still_fit(&self) -> bool {
-        let has = |codes: &[&str]| self.reasons.iter().any(|reason| codes.contains(&reason.code.as_str()));
+        let has = |codes: &[&str]| {
+            self.reasons.iter().any(|reason| codes.contains(&reason.code.as_str()))
+        };
         match self.state {
             Some(State::Refused) => !has(&[CANNOT_SEND]),
             Some(State::Evicted) => !has(OVER),
@@ -79,7 +82,8 @@ impl Remote {
 }
 
 /// Reasons of [`State::Evicted`] with which a worker's Workload does not come to be admitted any more.
-const OVER: &[&str] = &["OutOfSync", "OwnerNotFound", "WorkloadSliceReplaced", switchyard_proto::DELETED_ON_WORKER];
+const OVER: &[&str] =
+    &["OutOfSync", "OwnerNotFound", "WorkloadSliceReplaced", switchyard_proto::DELETED_ON_WORKER];
 
 /// The reason of a worker's admission that has not looked at a workload yet.
 const UNSEEN: &str = "PendingEvaluation";
@@ -200,7 +204,10 @@ impl Entry {
     /// Records the end of a copy that the hub is adopting. The cluster reported that end before the adoption, when it did not count
     /// yet. The API shows the adoption in a watch event or in the answer to the write, whichever comes first.
     pub(super) fn recall_end(&mut self, cluster: &Name, attempt: u64) {
-        let remote = self.remotes.get(cluster).filter(|it| it.attempt == attempt && self.is_current(cluster, attempt));
+        let remote = self
+            .remotes
+            .get(cluster)
+            .filter(|it| it.attempt == attempt && self.is_current(cluster, attempt));
         let state = remote.and_then(|remote| remote.state).filter(|state| terminal(*state));
         if let Some(state) = state.filter(|_| self.facts.cluster.as_ref() == Some(cluster)) {
             self.ended = Some((cluster.clone(), attempt, state == State::Succeeded));
@@ -256,7 +263,14 @@ impl Entry {
     /// Wants `phase` of `attempt` on a cluster, and says so if that is news.
     ///
     /// Nothing is said to a cluster that has never heard of the workload and is to have nothing of it.
-    pub(super) fn want(&mut self, cluster: &Name, attempt: u64, phase: Phase, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn want(
+        &mut self,
+        cluster: &Name,
+        attempt: u64,
+        phase: Phase,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         self.top = self.top.max(attempt);
         if phase == Phase::Absent && !self.remotes.contains_key(cluster) {
             return;
@@ -322,7 +336,9 @@ impl Entry {
     /// Whether it may run on any cluster that has not been given up, but for what the API does not know yet. Quota that a cluster merely holds for it is no
     /// reason to keep the hub's.
     pub(super) fn may_run(&self) -> bool {
-        self.remotes.iter().any(|(cluster, remote)| Some(cluster) != self.kept.as_ref() && remote.may_run())
+        self.remotes
+            .iter()
+            .any(|(cluster, remote)| Some(cluster) != self.kept.as_ref() && remote.may_run())
     }
 
     pub(super) fn wake_at(&mut self, at: Time) {

@@ -25,7 +25,10 @@ pub struct Gate {
 impl From<&proto::PreemptionGate> for Gate {
     fn from(gate: &proto::PreemptionGate) -> Self {
         let millis = |at: &prost_types::Timestamp| at.seconds.saturating_mul(1_000);
-        Self { opened: gate.opened.as_ref().map(millis), blocked: gate.blocked.as_ref().map(millis) }
+        Self {
+            opened: gate.opened.as_ref().map(millis),
+            blocked: gate.blocked.as_ref().map(millis),
+        }
     }
 }
 
@@ -122,7 +125,8 @@ impl Dispatcher {
     fn may_open_at(&self, entry: &Entry, timeout: i64) -> Time {
         let last = entry.remotes.values().filter_map(|remote| remote.gate.last_opened()).max();
         // What a process before this one has opened is known from the clusters.
-        let untold = |name: &Name| self.clusters.get(name).is_some_and(|known| known.exists && !known.told);
+        let untold =
+            |name: &Name| self.clusters.get(name).is_some_and(|known| known.exists && !known.told);
         let before = self.configured(entry).iter().any(untold).then_some(self.started);
         last.max(before).map_or(Time::MIN, |at| at.saturating_add(timeout))
     }

@@ -58,7 +58,8 @@ impl Chain {
     /// Whose it is: nobody replaces that one. Where there are several, as links between them are gone, those that are finished
     /// have it no more.
     fn choose(&mut self) {
-        let replaced: BTreeSet<&Uid> = self.links.values().filter_map(|link| link.replaces.as_ref()).collect();
+        let replaced: BTreeSet<&Uid> =
+            self.links.values().filter_map(|link| link.replaces.as_ref()).collect();
         let rank = |(uid, link): &(&Uid, &Link)| {
             (!replaced.contains(uid), !link.finished, **uid == self.owner, (*uid).clone())
         };
@@ -76,7 +77,9 @@ impl Identities {
 
     /// Whether another has taken over the copy of the workload of this uid.
     pub(super) fn is_succeeded(&self, ours: &Uid) -> bool {
-        self.chains.get(self.theirs.get(ours).unwrap_or(ours)).is_some_and(|chain| chain.owner != *ours)
+        self.chains
+            .get(self.theirs.get(ours).unwrap_or(ours))
+            .is_some_and(|chain| chain.owner != *ours)
     }
 
     /// Ours, of the uid that a cluster uses.
@@ -95,7 +98,10 @@ impl Identities {
             return;
         }
         for action in actions {
-            if let Action::Desire { uid, .. } | Action::Forget { uid, .. } | Action::Ack { uid, .. } = action {
+            if let Action::Desire { uid, .. }
+            | Action::Forget { uid, .. }
+            | Action::Ack { uid, .. } = action
+            {
                 *uid = self.theirs(uid);
             }
         }
@@ -108,7 +114,10 @@ impl Identities {
             self.unlink(uid, before);
         }
         let none = || Chain { links: BTreeMap::new(), owner: uid.clone() };
-        self.chains.entry(theirs.clone()).or_insert_with(none).link(uid, theirs, replaces, finished);
+        self.chains
+            .entry(theirs.clone())
+            .or_insert_with(none)
+            .link(uid, theirs, replaces, finished);
         before.as_ref() != Some(theirs)
     }
 
@@ -134,8 +143,10 @@ impl Identities {
             link.gone = true;
         }
         let lives = chain.links.values().any(|link| !link.gone);
-        let is_useless = |(uid, link): &(&Uid, &Link)| link.gone && !(lives && **uid == chain.owner);
-        let useless: Vec<Uid> = chain.links.iter().filter(is_useless).map(|(uid, _)| uid.clone()).collect();
+        let is_useless =
+            |(uid, link): &(&Uid, &Link)| link.gone && !(lives && **uid == chain.owner);
+        let useless: Vec<Uid> =
+            chain.links.iter().filter(is_useless).map(|(uid, _)| uid.clone()).collect();
         for uid in useless {
             self.theirs.remove(&uid);
             self.unlink(&uid, &theirs);
@@ -144,7 +155,9 @@ impl Identities {
 
     /// The others that have had the copy of a workload that has it now.
     fn before(&self, uid: &Uid) -> Vec<Uid> {
-        let Some(theirs) = self.theirs.get(uid).filter(|_| !self.is_succeeded(uid)) else { return Vec::new() };
+        let Some(theirs) = self.theirs.get(uid).filter(|_| !self.is_succeeded(uid)) else {
+            return Vec::new();
+        };
         let links = self.chains.get(theirs).into_iter().flat_map(|chain| chain.links.keys());
         links.filter(|it| *it != uid).chain([theirs]).cloned().collect()
     }
@@ -159,11 +172,23 @@ impl Identities {
 impl Dispatcher {
     /// Takes note by which uid clusters know a workload, and whose copy that was, in whatever order it hears of them.
     /// `replaces`: as in [`Facts`].
-    pub fn introduce(&mut self, uid: &Uid, known_as: Option<&Uid>, replaces: Option<&Uid>, finished: bool) {
+    pub fn introduce(
+        &mut self,
+        uid: &Uid,
+        known_as: Option<&Uid>,
+        replaces: Option<&Uid>,
+        finished: bool,
+    ) {
         let Some(theirs) = known_as.filter(|theirs| *theirs != uid) else { return };
         // Where the one before it has left the API by now, it was known before; but what is forgotten does not come back.
-        let remembered = |before: &&Uid| self.entries.contains_key(*before) || self.identities.links(before, theirs);
-        let known = self.entries.get(uid).and_then(|entry| entry.facts.replaces.as_ref()).filter(remembered);
+        let remembered = |before: &&Uid| {
+            self.entries.contains_key(*before) || self.identities.links(before, theirs)
+        };
+        let known = self
+            .entries
+            .get(uid)
+            .and_then(|entry| entry.facts.replaces.as_ref())
+            .filter(remembered);
         let owner = self.identities.ours(theirs);
         let is_news = self.identities.link(uid, theirs, known.or(replaces), finished);
         if self.identities.ours(theirs) != owner {
@@ -175,7 +200,12 @@ impl Dispatcher {
     }
 
     pub(super) fn introduce_facts(&mut self, facts: &Facts) {
-        self.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref(), facts.finished);
+        self.introduce(
+            &facts.uid,
+            facts.known_as.as_ref(),
+            facts.replaces.as_ref(),
+            facts.finished,
+        );
         self.newcomers.insert(facts.uid.clone());
         // What they have of the copy is its own once it is known.
         self.dirty.extend(self.identities.before(&facts.uid));

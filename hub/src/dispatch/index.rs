@@ -47,7 +47,8 @@ impl Index {
 impl Entry {
     /// The clusters that have it, or have to have it, each once.
     fn clusters(&self) -> impl Iterator<Item = &Name> {
-        let committed = self.facts.cluster.iter().filter(|cluster| !self.remotes.contains_key(*cluster));
+        let committed =
+            self.facts.cluster.iter().filter(|cluster| !self.remotes.contains_key(*cluster));
         self.remotes.keys().chain(committed)
     }
 
@@ -59,7 +60,10 @@ impl Entry {
 impl Dispatcher {
     /// Those that a cluster has, or has to have.
     fn there(&self, cluster: &Name) -> Vec<Uid> {
-        let changed = self.dirty.iter().filter(|uid| self.entries.get(*uid).is_some_and(|it| it.concerns(cluster)));
+        let changed = self
+            .dirty
+            .iter()
+            .filter(|uid| self.entries.get(*uid).is_some_and(|it| it.concerns(cluster)));
         let listed = self.index.on(cluster).into_iter().flatten();
         listed.filter(|uid| !self.dirty.contains(*uid)).chain(changed).cloned().collect()
     }

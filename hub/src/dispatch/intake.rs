@@ -5,15 +5,25 @@ use std::collections::BTreeMap;
 use super::cluster::{Cluster, ClusterRules};
 use super::entry::{Entry, Remote, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
-use super::{Action, Facts, MAX_LEAD, Name, Observation, Outcome, Phase, State, Time, Uids, Written, terminal};
+use super::{
+    Action, Facts, MAX_LEAD, Name, Observation, Outcome, Phase, State, Time, Uids, Written,
+    terminal,
+};
 
 impl Dispatcher {
-    pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn check(
+        &mut self,
+        name: Name,
+        clusters: Vec<Name>,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         let before = self.checks.get(&name).cloned().unwrap_or_default();
         if before == clusters {
             return;
         }
-        let added: Vec<Name> = clusters.iter().filter(|cluster| !before.contains(cluster)).cloned().collect();
+        let added: Vec<Name> =
+            clusters.iter().filter(|cluster| !before.contains(cluster)).cloned().collect();
         if clusters.is_empty() {
             self.checks.remove(&name);
         } else {
@@ -25,7 +35,13 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn cluster(&mut self, name: &Name, rules: ClusterRules, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn cluster(
+        &mut self,
+        name: &Name,
+        rules: ClusterRules,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         let cluster = self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now));
         if cluster.exists && cluster.rules == rules {
             return;
@@ -85,7 +101,9 @@ impl Dispatcher {
 
     /// Whether the agent of a cluster can act there.
     pub(super) fn able(&mut self, name: &Name, able: bool, now: Time, out: &mut Vec<Action>) {
-        let Some(cluster) = self.clusters.get_mut(name).filter(|it| it.up && it.unable.is_none() != able) else {
+        let Some(cluster) =
+            self.clusters.get_mut(name).filter(|it| it.up && it.unable.is_none() != able)
+        else {
             return;
         };
         cluster.unable = (!able).then_some(now);
@@ -98,7 +116,11 @@ impl Dispatcher {
 
     /// The agent of a cluster told another process that it cannot act. What it has told us since is newer.
     pub(super) fn was_unable(&mut self, name: &Name, now: Time) {
-        let Some(cluster) = self.clusters.get_mut(name).filter(|it| !it.came && it.unable.is_none()) else { return };
+        let Some(cluster) =
+            self.clusters.get_mut(name).filter(|it| !it.came && it.unable.is_none())
+        else {
+            return;
+        };
         cluster.unable = Some(now);
         self.touch_on(name);
     }
@@ -134,7 +156,8 @@ impl Dispatcher {
         self.introduce_facts(&facts);
         let uid = facts.uid.clone();
         let is_called = |parked: &Facts| {
-            (parked.is_behind() && !facts.is_behind()) || (facts.moving.is_some() && facts.moving != parked.moving)
+            (parked.is_behind() && !facts.is_behind())
+                || (facts.moving.is_some() && facts.moving != parked.moving)
         };
         if self.parked.get(&uid).is_some_and(is_called) {
             self.parked.remove(&uid);
@@ -168,7 +191,13 @@ impl Dispatcher {
         self.index.list(entry);
     }
 
-    pub(super) fn observed(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn observed(
+        &mut self,
+        cluster: &Name,
+        observation: Observation,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         let ours = self.identities.ours(&observation.uid);
         if self.identities.is_superseded(&observation.uid) || !self.entries.contains_key(&ours) {
             self.orphaned(cluster, observation, now, out);
@@ -180,16 +209,29 @@ impl Dispatcher {
     }
 
     /// A cluster speaks of a workload that is known.
-    fn observed_of(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+    fn observed_of(
+        &mut self,
+        cluster: &Name,
+        observation: Observation,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         let uid = observation.uid.clone();
         let Some(entry) = self.entries.get_mut(&uid) else { return };
         if observation.attempt > entry.top.max(entry.facts.attempt).saturating_add(MAX_LEAD) {
             // No store that was lost explains it: somebody makes it up, and no attempt could follow it for ever.
-            out.push(Action::Disbelieve { cluster: cluster.clone(), uid, attempt: observation.attempt });
+            out.push(Action::Disbelieve {
+                cluster: cluster.clone(),
+                uid,
+                attempt: observation.attempt,
+            });
             return;
         }
         entry.top = entry.top.max(observation.attempt);
-        if terminal(observation.state) && entry.is_current(cluster, observation.attempt) && !entry.gone {
+        if terminal(observation.state)
+            && entry.is_current(cluster, observation.attempt)
+            && !entry.gone
+        {
             let success = observation.state == State::Succeeded;
             entry.ended = Some((cluster.clone(), observation.attempt, success));
         }
@@ -207,8 +249,11 @@ impl Dispatcher {
         }
         if observation.attempt > remote.attempt {
             // Where a later attempt is gone, what was asked for of an earlier one is done.
-            let phase = remote.phase.filter(|phase| *phase == Phase::Absent && observation.state == State::Gone);
-            **remote = Remote { attempt: observation.attempt, phase, since: now, ..Remote::default() };
+            let phase = remote
+                .phase
+                .filter(|phase| *phase == Phase::Absent && observation.state == State::Gone);
+            **remote =
+                Remote { attempt: observation.attempt, phase, since: now, ..Remote::default() };
         }
         remote.lost = false;
         remote.state = Some(observation.state);
@@ -222,7 +267,8 @@ impl Dispatcher {
         // Of a committed attempt that another process of the hub gave out, only the end says that it does not run; nor of one
         // that the API has forgotten, once it has a job.
         let has_job = remote.origin.as_ref().is_some_and(|origin| origin.has_job);
-        let unknown = remote.phase.is_none() && (observation.attempt <= entry.facts.attempt || has_job);
+        let unknown =
+            remote.phase.is_none() && (observation.attempt <= entry.facts.attempt || has_job);
         match observation.state {
             State::Gone => {
                 remote.ran = None;
@@ -232,7 +278,12 @@ impl Dispatcher {
                 remote.ran = Some(observation.attempt);
             }
             _ if unknown => remote.ran = Some(observation.attempt),
-            State::Waiting | State::Reserved | State::Unfit | State::Refused | State::Evicted | State::Unspecified => {}
+            State::Waiting
+            | State::Reserved
+            | State::Unfit
+            | State::Refused
+            | State::Evicted
+            | State::Unspecified => {}
         }
         let settled = matches!(observation.state, State::Reserved | State::Running);
         if let Some(known) = self.clusters.get_mut(cluster) {
@@ -245,12 +296,16 @@ impl Dispatcher {
                 known.capacity.unassume(&uid);
             }
         }
-        let committed_here =
-            entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
+        let committed_here = entry.facts.cluster.as_ref() == Some(cluster)
+            && entry.facts.attempt == observation.attempt;
         // What a job shows while it is evicted or removed is not how it stands, and an end cannot be taken back.
         let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
         if committed_here && observation.job_status && runs && !entry.facts.finished {
-            out.push(Action::Mirror { uid: uid.clone(), cluster: cluster.clone(), attempt: observation.attempt });
+            out.push(Action::Mirror {
+                uid: uid.clone(),
+                cluster: cluster.clone(),
+                attempt: observation.attempt,
+            });
         }
         self.dirty.insert(uid);
     }
@@ -276,7 +331,9 @@ impl Dispatcher {
                 entry.released = None;
             }
         }
-        if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) = (&writing, written.outcome) {
+        if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) =
+            (&writing, written.outcome)
+        {
             // Its cluster reported on it before the hub adopted it.
             entry.recall_end(cluster, *attempt);
             let remote = entry.remotes.get(cluster).filter(|remote| remote.attempt == *attempt);
@@ -285,7 +342,9 @@ impl Dispatcher {
                 out.push(Action::Mirror { uid, cluster, attempt: *attempt });
             }
         }
-        if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
+        if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) =
+            (writing, written.outcome)
+        {
             let uid = self.identities.theirs(&written.uid);
             out.push(Action::Ack { cluster, uid, attempt });
             entry.ended = None;

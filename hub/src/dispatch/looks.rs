@@ -23,7 +23,13 @@ pub(super) struct Look {
 impl Dispatcher {
     /// A cluster has news for what waits: it is looked through now, or when the cluster's budget allows. `wakes`: workloads that
     /// were given back may fit now.
-    pub(super) fn look_through(&mut self, name: &Name, wakes: bool, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn look_through(
+        &mut self,
+        name: &Name,
+        wakes: bool,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         let work = self.nominating.len() + self.parked.len() + self.waiting_for_word.len();
         let Some(cluster) = self.clusters.get_mut(name) else { return self.touch_nominating() };
         let look = &mut cluster.look;
@@ -51,7 +57,11 @@ impl Dispatcher {
     pub(super) fn look_when_due(&mut self, now: Time, out: &mut Vec<Action>) {
         while let Some((at, name)) = self.looks.first().cloned().filter(|(at, _)| *at <= now) {
             self.looks.remove(&(at, name.clone()));
-            if self.clusters.get_mut(&name).is_some_and(|cluster| std::mem::take(&mut cluster.look.due)) {
+            if self
+                .clusters
+                .get_mut(&name)
+                .is_some_and(|cluster| std::mem::take(&mut cluster.look.due))
+            {
                 self.look_through(&name, false, now, out);
             }
         }

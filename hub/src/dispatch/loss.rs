@@ -64,14 +64,17 @@ impl Dispatcher {
             return Some(since);
         }
         // One that never came since we began had its last answer from another process, about when we began.
-        let answered = if cluster.came { since } else { since.max(self.started + settings.restart_grace) };
+        let answered =
+            if cluster.came { since } else { since.max(self.started + settings.restart_grace) };
         let fence = |after: i64| {
             let stops = settings.lease.saturating_add(after);
             answered.saturating_add(stops).saturating_add(stops / 8 + settings.fence_margin + grace)
         };
         let due = match self.relied_on(name, entry) {
             // Whoever deletes the MultiKueueCluster wants nothing of it any more.
-            Loss::Fence { after } if !cluster.exists => fence(after).max(since + settings.worker_lost_timeout),
+            Loss::Fence { after } if !cluster.exists => {
+                fence(after).max(since + settings.worker_lost_timeout)
+            }
             _ if !cluster.exists => since + settings.worker_lost_timeout,
             Loss::Hold => return None,
             Loss::Fence { after } => fence(after),
@@ -104,7 +107,9 @@ impl Dispatcher {
             return true;
         }
         let mut until = now;
-        for (name, cluster) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.synced) {
+        for (name, cluster) in
+            self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.synced)
+        {
             let due = match self.relied_on(name, entry) {
                 // It may be connected and not know its own cluster yet. One that has just come back is about to say what it has.
                 Loss::Duplicate { .. } | Loss::GiveUp if cluster.up => {

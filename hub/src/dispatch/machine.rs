@@ -102,7 +102,8 @@ impl Dispatcher {
                 self.introduce_facts(&facts);
                 let uid = facts.uid.clone();
                 self.parked.remove(&uid);
-                let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(facts.clone()));
+                let entry =
+                    self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(facts.clone()));
                 entry.take(facts);
                 if !entry.facts.reserved && entry.facts.cluster.is_none() && !entry.facts.finished {
                     entry.memory = Some(reserved);
@@ -128,7 +129,9 @@ impl Dispatcher {
                     None => self.identities.forget(&uid),
                 }
             }
-            Event::Observed { cluster, observation } => self.observed(&cluster, observation, now, &mut out),
+            Event::Observed { cluster, observation } => {
+                self.observed(&cluster, observation, now, &mut out)
+            }
             Event::Written(written) => self.written(written, now, &mut out),
             Event::Tick => {}
         }
@@ -160,7 +163,11 @@ impl Dispatcher {
 
     /// The attempt and cluster that run, or ran to their end, by the API's word; none if another workload has taken them over.
     pub fn committed(&self, uid: &str) -> Option<(Name, u64)> {
-        let facts = &self.entries.get(uid).filter(|_| !self.identities.is_succeeded(&Uid::from(uid)))?.facts;
+        let facts = &self
+            .entries
+            .get(uid)
+            .filter(|_| !self.identities.is_succeeded(&Uid::from(uid)))?
+            .facts;
         facts.cluster.clone().map(|cluster| (cluster, facts.attempt))
     }
 
@@ -168,7 +175,11 @@ impl Dispatcher {
     pub fn cluster_view(&self, name: &str) -> ClusterView {
         ClusterView {
             usable: self.clusters.get(name).is_some_and(Cluster::usable),
-            workloads: self.entries.values().filter(|entry| entry.remotes.contains_key(name)).count(),
+            workloads: self
+                .entries
+                .values()
+                .filter(|entry| entry.remotes.contains_key(name))
+                .count(),
             orphans: self.orphans.count(name),
         }
     }
@@ -251,7 +262,8 @@ impl Dispatcher {
                 }
             }
         }
-        let done = entry.remotes.is_empty() && entry.writing.is_none() && entry.nomination.is_none();
+        let done =
+            entry.remotes.is_empty() && entry.writing.is_none() && entry.nomination.is_none();
         let idle = entry.gone || entry.facts.is_idle();
         // What is known of refusals and back-off is worth keeping while the workload may come again; and so is the last
         // attempt: a tombstone of it may still be under way to a cluster, which takes no lower or equal one.

@@ -177,7 +177,10 @@ impl StoreLoss {
     /// `api_now` is what the API server's clock shows when this process' own shows `now`.
     pub fn new(remembers_since: Time, api_now: Time, now: Time) -> Self {
         let age = api_now.saturating_sub(remembers_since);
-        Self { remembers_since, careful_until: now.saturating_add(copies::CAREFUL).saturating_sub(age) }
+        Self {
+            remembers_since,
+            careful_until: now.saturating_add(copies::CAREFUL).saturating_sub(age),
+        }
     }
 }
 
@@ -368,7 +371,10 @@ impl Facts {
     /// Quota or cluster are to be given up.
     pub(crate) fn leaving(&self) -> bool {
         let held = self.reserved || self.cluster.is_some();
-        let refused = self.check.as_ref().is_some_and(|(_, check)| matches!(check, Check::Retry | Check::Rejected));
+        let refused = self
+            .check
+            .as_ref()
+            .is_some_and(|(_, check)| matches!(check, Check::Retry | Check::Rejected));
         self.deleting || !self.active || (held && (self.evicted || refused))
     }
 }
@@ -415,7 +421,8 @@ pub type Uids = BTreeSet<Uid>;
 
 /// Whether a cluster says that an attempt runs, and not only that its pods are not gone yet.
 fn is_running(state: State, reasons: &[Reason]) -> bool {
-    state == State::Running && !reasons.iter().any(|reason| reason.code == switchyard_proto::DELETED_ON_WORKER)
+    state == State::Running
+        && !reasons.iter().any(|reason| reason.code == switchyard_proto::DELETED_ON_WORKER)
 }
 
 /// Removes a value from a set, and the set with its last one.

@@ -30,13 +30,19 @@ impl Dispatcher {
             return;
         }
         if entry.nomination.is_none() {
-            entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
+            entry.nomination =
+                Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
         if entry.facts.waits_for_job {
-            self.record_late(entry, now, out, |_, _| "Waiting for the job that this Workload is for".to_owned());
+            self.record_late(entry, now, out, |_, _| {
+                "Waiting for the job that this Workload is for".to_owned()
+            });
             return;
         }
-        if self.take_over(entry, now, out) || self.recall(entry, now, out) || self.join_first(entry, now, out) {
+        if self.take_over(entry, now, out)
+            || self.recall(entry, now, out)
+            || self.join_first(entry, now, out)
+        {
             return;
         }
         self.retire(entry, now, out);
@@ -64,7 +70,11 @@ impl Dispatcher {
                     self.give_back(entry, none_can(&standings), now, out);
                 } else if self.may_write(entry, now) {
                     entry.writing = Some(Writing::Record);
-                    out.push(Action::Record { uid: entry.facts.uid.clone(), message: None, nominated: None });
+                    out.push(Action::Record {
+                        uid: entry.facts.uid.clone(),
+                        message: None,
+                        nominated: None,
+                    });
                 }
                 false
             }
@@ -76,7 +86,9 @@ impl Dispatcher {
     /// Takes back offers to clusters that went away, said no, or are no longer allowed. With Kueue's dispatchers a cluster that cannot run it now keeps its
     /// copy, and so does one that is only out of reach: what keeps it there may pass.
     fn retire(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
-        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return };
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
+            return;
+        };
         let offered: Vec<(Name, Option<State>, u64)> = entry
             .remotes
             .iter()
@@ -88,12 +100,14 @@ impl Dispatcher {
             let said_no = match state {
                 Some(State::Gone | State::Succeeded | State::Failed) => true,
                 Some(State::Unfit | State::Refused | State::Evicted) => {
-                    !(keeps && entry.remotes.get(&cluster).is_some_and(|remote| remote.may_still_fit()))
+                    !(keeps
+                        && entry.remotes.get(&cluster).is_some_and(|remote| remote.may_still_fit()))
                 }
                 _ => false,
             };
             let known = self.clusters.get(&cluster);
-            let away = !known.is_some_and(|known| if keeps { known.wanted() } else { known.usable() });
+            let away =
+                !known.is_some_and(|known| if keeps { known.wanted() } else { known.usable() });
             let barred = self.ruled_out(&entry.facts, &cluster).is_some();
             // Something of an earlier attempt is no offer of ours.
             let stale = at != attempt;
@@ -114,26 +128,39 @@ impl Dispatcher {
 
     /// Commits one of the clusters that hold quota, if nothing of an earlier attempt may run elsewhere.
     fn commit(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
-        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return false };
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
+            return false;
+        };
         let holds = |remote: &super::entry::Remote| {
-            remote.attempt == attempt && remote.phase == Some(Phase::Reserve) && remote.state == Some(State::Reserved)
+            remote.attempt == attempt
+                && remote.phase == Some(Phase::Reserve)
+                && remote.state == Some(State::Reserved)
         };
         let order = self.order(entry, now);
-        let usable = |cluster: &Name| self.clusters.get(cluster).is_some_and(|known| known.usable());
+        let usable =
+            |cluster: &Name| self.clusters.get(cluster).is_some_and(|known| known.usable());
         // Of several, the first to have been asked; then the order of the configuration.
         let winner = entry
             .remotes
             .iter()
             .filter(|(cluster, remote)| holds(remote) && usable(cluster))
-            .min_by_key(|(cluster, remote)| (remote.since, order.iter().position(|name| name == *cluster)))
+            .min_by_key(|(cluster, remote)| {
+                (remote.since, order.iter().position(|name| name == *cluster))
+            })
             .map(|(cluster, _)| cluster.clone());
         let Some(winner) = winner else { return false };
-        let still_running = entry.remotes.iter().any(|(cluster, remote)| *cluster != winner && remote.may_run());
+        let still_running =
+            entry.remotes.iter().any(|(cluster, remote)| *cluster != winner && remote.may_run());
         if still_running || !self.sure(entry, now) || !self.may_write(entry, now) {
             return true;
         }
         entry.writing = Some(Writing::Commit { cluster: winner.clone(), attempt });
-        out.push(Action::Commit { uid: entry.facts.uid.clone(), cluster: winner, attempt, adopts: None });
+        out.push(Action::Commit {
+            uid: entry.facts.uid.clone(),
+            cluster: winner,
+            attempt,
+            adopts: None,
+        });
         true
     }
 
@@ -145,7 +172,10 @@ impl Dispatcher {
         // An offer stands alone until it is answered, or is late.
         let (mut open, mut in_turn) = (false, false);
         for cluster in &offers {
-            let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.unanswered()) else { continue };
+            let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.unanswered())
+            else {
+                continue;
+            };
             let (late, turn) = self.patience(cluster, remote.since);
             if now < late.max(turn) {
                 open = true;
@@ -165,7 +195,9 @@ impl Dispatcher {
             .enumerate()
             .filter(|(_, (cluster, _))| !offers.contains(cluster))
             .filter_map(|(index, (cluster, standing))| match standing {
-                Standing::Fits(score) => Some((self.rank(&entry.facts, cluster), *score, index, cluster.clone())),
+                Standing::Fits(score) => {
+                    Some((self.rank(&entry.facts, cluster), *score, index, cluster.clone()))
+                }
                 _ => None,
             })
             .min();
@@ -184,7 +216,8 @@ impl Dispatcher {
                 .min();
             if let Some((.., cluster)) = shortest {
                 self.offer(entry, &cluster, now, out);
-            } else if standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown(_))) {
+            } else if standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown(_)))
+            {
                 entry.wake_at((self.started + self.settings.start_grace).max(now + 500));
             } else {
                 self.give_back(entry, none_can(&standings), now, out);
@@ -217,14 +250,19 @@ impl Dispatcher {
     }
 
     fn offer(&mut self, entry: &mut Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) {
-        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return };
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
+            return;
+        };
         if let Some(known) = self.clusters.get_mut(cluster) {
             let facts = &entry.facts;
             known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
         }
         // The tombstone of this very attempt may still be under way there, or not forgotten yet; a higher one is not
         // mistaken for it.
-        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt >= attempt && r.phase == Some(Phase::Absent))
+        let buried = entry
+            .remotes
+            .get(cluster)
+            .is_some_and(|r| r.attempt >= attempt && r.phase == Some(Phase::Absent))
             || entry.cleared.get(cluster).is_some_and(|at| *at >= attempt);
         let attempt = if buried { self.renew(entry, now, out) } else { attempt };
         self.ask(entry, cluster, attempt, now, out);
@@ -245,14 +283,27 @@ impl Dispatcher {
         fresh
     }
 
-    fn ask(&self, entry: &mut Entry, cluster: &Name, attempt: u64, now: Time, out: &mut Vec<Action>) {
+    fn ask(
+        &self,
+        entry: &mut Entry,
+        cluster: &Name,
+        attempt: u64,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         entry.want(cluster, attempt, Phase::Reserve, now, out);
         if let Some(remote) = entry.remotes.get_mut(cluster) {
             remote.gate.there = self.settings.preemption_timeout.is_some();
         }
     }
 
-    pub(super) fn give_back(&mut self, entry: &mut Entry, message: String, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn give_back(
+        &mut self,
+        entry: &mut Entry,
+        message: String,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         if !self.may_write(entry, now) {
             return;
         }
@@ -299,7 +350,9 @@ impl Dispatcher {
         out: &mut Vec<Action>,
         message: impl FnOnce(&Self, &Entry) -> String,
     ) {
-        let Some(since) = entry.nomination.as_ref().map(|nomination| nomination.since) else { return };
+        let Some(since) = entry.nomination.as_ref().map(|nomination| nomination.since) else {
+            return;
+        };
         let due = match &entry.recorded {
             None => since + self.settings.record_after,
             // Reasons change with every report: not each change is worth a write.
@@ -316,7 +369,11 @@ impl Dispatcher {
         if entry.writing.is_none() && self.may_write(entry, now) {
             entry.recorded = Some((message.clone(), now));
             entry.writing = Some(Writing::Record);
-            out.push(Action::Record { uid: entry.facts.uid.clone(), message: Some(message), nominated: None });
+            out.push(Action::Record {
+                uid: entry.facts.uid.clone(),
+                message: Some(message),
+                nominated: None,
+            });
         }
     }
 
@@ -333,11 +390,14 @@ impl Dispatcher {
             Mode::Incremental { step, round } => Some(self.next_round(entry, step, round, now)),
             Mode::BestFit | Mode::External => None,
         };
-        let outdated = wanted.as_ref().is_some_and(|wanted| !wanted.is_empty() && *wanted != entry.facts.nominated);
+        let outdated = wanted
+            .as_ref()
+            .is_some_and(|wanted| !wanted.is_empty() && *wanted != entry.facts.nominated);
         if outdated || entry.memory.is_some() {
             if self.may_write(entry, now) {
                 entry.writing = Some(Writing::Record);
-                let message = entry.memory.is_some().then(|| waits_for(&self.standings(entry, now)));
+                let message =
+                    entry.memory.is_some().then(|| waits_for(&self.standings(entry, now)));
                 let nominated = if outdated { wanted } else { None };
                 out.push(Action::Record { uid: entry.facts.uid.clone(), message, nominated });
             }
@@ -357,7 +417,9 @@ impl Dispatcher {
             let usable = self.clusters.get(&cluster).is_some_and(|known| known.usable());
             match refused {
                 Some(until) => entry.wake_at(until),
-                None if usable && !asked && order.contains(&cluster) => self.offer(entry, &cluster, now, out),
+                None if usable && !asked && order.contains(&cluster) => {
+                    self.offer(entry, &cluster, now, out)
+                }
                 None => {}
             }
         }
@@ -365,9 +427,11 @@ impl Dispatcher {
 
     fn next_round(&self, entry: &mut Entry, step: usize, round: i64, now: Time) -> Vec<Name> {
         let order = self.order(entry, now);
-        let mut names: Vec<Name> = entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
+        let mut names: Vec<Name> =
+            entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
         let Some(nomination) = &mut entry.nomination else { return names };
-        let mut left: Vec<Name> = order.iter().filter(|name| !names.contains(name)).cloned().collect();
+        let mut left: Vec<Name> =
+            order.iter().filter(|name| !names.contains(name)).cloned().collect();
         if self.settings.by_name {
             left.sort();
         }
@@ -425,7 +489,10 @@ impl Dispatcher {
     fn within_reach(&self, entry: &Entry, now: Time) -> Vec<Name> {
         let offers = self.offers(entry);
         let usable = |name: &Name| self.clusters.get(name).is_some_and(|known| known.usable());
-        self.order(entry, now).into_iter().filter(|name| usable(name) || offers.contains(name)).collect()
+        self.order(entry, now)
+            .into_iter()
+            .filter(|name| usable(name) || offers.contains(name))
+            .collect()
     }
 
     /// Of the clusters that may be asked, and of those that a rule excludes.
@@ -441,7 +508,10 @@ impl Dispatcher {
             if starting { Standing::Unknown(reasons) } else { Standing::No(reasons) }
         };
         let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.exists) else {
-            return Standing::No(vec![Reason::new("ClusterNotFound", "there is no MultiKueueCluster of that name")]);
+            return Standing::No(vec![Reason::new(
+                "ClusterNotFound",
+                "there is no MultiKueueCluster of that name",
+            )]);
         };
         if let Some(reason) = self.ruled_out(&entry.facts, name) {
             return Standing::No(vec![reason]);
@@ -453,11 +523,15 @@ impl Dispatcher {
             return no("NotConnected", "not connected");
         }
         if cluster.unable.is_some() {
-            return Standing::No(vec![Reason::new("AgentUnable", "its agent does not reach its own API server")]);
+            return Standing::No(vec![Reason::new(
+                "AgentUnable",
+                "its agent does not reach its own API server",
+            )]);
         }
         if !cluster.synced || !cluster.reported {
             // It has connected and will speak in a moment; if not for long, the next look says so.
-            let reasons = vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
+            let reasons =
+                vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
             let fresh = now < cluster.since.max(self.started) + self.settings.start_grace;
             return match (fresh, cluster.synced) {
                 (true, _) => Standing::Unknown(reasons),
@@ -472,7 +546,8 @@ impl Dispatcher {
         let facts = &entry.facts;
         // What is assumed for this workload itself does not stand in its way.
         if self.offers(entry).contains(name) {
-            let said = entry.remotes.get(name).map(|remote| remote.reasons.clone()).unwrap_or_default();
+            let said =
+                entry.remotes.get(name).map(|remote| remote.reasons.clone()).unwrap_or_default();
             let said = if said.is_empty() { vec![Reason::new("Asked", "was asked")] } else { said };
             return Standing::Waits(said, 0);
         }
@@ -498,7 +573,8 @@ fn each(standings: &[(Name, Standing)]) -> String {
             reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ")
         }
     };
-    let parts: Vec<String> = standings.iter().map(|(name, standing)| format!("{name}: {}", why(standing))).collect();
+    let parts: Vec<String> =
+        standings.iter().map(|(name, standing)| format!("{name}: {}", why(standing))).collect();
     if parts.is_empty() { "no clusters are configured".to_owned() } else { parts.join("; ") }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine::Dispatcher;
 use super::{
-    Action, JobKey, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, is_running, take_from,
-    terminal,
+    Action, JobKey, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid,
+    is_running, take_from, terminal,
 };
 
 /// Unknown workloads of one cluster that are remembered at once. One that has more is not believed to have told all.
@@ -38,7 +38,9 @@ impl Orphan {
 
     /// Whether it may have been made before this hub's memory began.
     pub(super) fn predates(&self, settings: &Settings) -> bool {
-        settings.forgotten_until().is_some_and(|end| self.origin().is_none_or(|origin| origin.created < end))
+        settings
+            .forgotten_until()
+            .is_some_and(|end| self.origin().is_none_or(|origin| origin.created < end))
     }
 
     /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran. One that was evicted
@@ -105,7 +107,8 @@ impl Orphan {
 
     /// For people: why it stays.
     fn note(&self, settings: &Settings) -> Option<String> {
-        let waits = || "made before this hub's memory; waits for its job to be applied again".to_owned();
+        let waits =
+            || "made before this hub's memory; waits for its job to be applied again".to_owned();
         self.stays(settings).then(|| self.differs.clone().unwrap_or_else(waits))
     }
 
@@ -185,7 +188,11 @@ impl Orphans {
     }
 
     /// Those whose job has this kind and name.
-    pub(super) fn of_job(&self, namespace: &Name, subject: &Subject) -> impl Iterator<Item = &(Name, Uid)> {
+    pub(super) fn of_job(
+        &self,
+        namespace: &Name,
+        subject: &Subject,
+    ) -> impl Iterator<Item = &(Name, Uid)> {
         self.by_job.get(&subject.key(namespace)).into_iter().flatten()
     }
 
@@ -215,7 +222,9 @@ impl Orphans {
     fn insert(&mut self, key: (Name, Uid), orphan: Orphan) {
         match Self::job(&orphan) {
             Some(job) => self.by_job.entry(job).or_default().insert(key.clone()),
-            None => self.of_no_job.entry(orphan.last.namespace.clone()).or_default().insert(key.clone()),
+            None => {
+                self.of_no_job.entry(orphan.last.namespace.clone()).or_default().insert(key.clone())
+            }
         };
         if let Some(due) = orphan.due(&self.settings) {
             self.by_due.insert((due, key.clone()));
@@ -244,7 +253,10 @@ impl Orphans {
     /// Takes those of a uid out, with their clusters.
     fn take(&mut self, uid: &Uid) -> Vec<(Name, Orphan)> {
         let clusters: Vec<Name> = self.by_uid.get(uid).into_iter().flatten().cloned().collect();
-        clusters.into_iter().filter_map(|at| Some((at.clone(), self.remove(&(at, uid.clone()))?))).collect()
+        clusters
+            .into_iter()
+            .filter_map(|at| Some((at.clone(), self.remove(&(at, uid.clone()))?)))
+            .collect()
     }
 
     /// Those about which something is to be done now.
@@ -253,8 +265,15 @@ impl Orphans {
     }
 
     /// Forgets those of a cluster but for these. Returns what it forgot.
-    pub(super) fn retain(&mut self, cluster: &Name, keep: impl Fn(&Uid, &Orphan) -> bool) -> Vec<Orphan> {
-        let there = self.all.range((cluster.clone(), Uid::from(""))..).take_while(|((at, _), _)| at == cluster);
+    pub(super) fn retain(
+        &mut self,
+        cluster: &Name,
+        keep: impl Fn(&Uid, &Orphan) -> bool,
+    ) -> Vec<Orphan> {
+        let there = self
+            .all
+            .range((cluster.clone(), Uid::from(""))..)
+            .take_while(|((at, _), _)| at == cluster);
         let gone = there.filter(|((_, uid), orphan)| !keep(uid, orphan));
         let gone: Vec<(Name, Uid)> = gone.map(|(key, _)| key.clone()).collect();
         gone.into_iter().filter_map(|key| self.remove(&key)).collect()
@@ -298,7 +317,13 @@ impl Dispatcher {
         there.take(most).map(view).collect()
     }
 
-    pub(super) fn orphaned(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn orphaned(
+        &mut self,
+        cluster: &Name,
+        observation: Observation,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         let key = (cluster.clone(), observation.uid.clone());
         if observation.state == State::Gone {
             let (uid, attempt) = (observation.uid, observation.attempt);
@@ -318,9 +343,11 @@ impl Dispatcher {
             }
             return;
         }
-        let full = !self.orphans.all.contains_key(&key) && self.orphans.count(cluster) >= MAX_ORPHANS;
+        let full =
+            !self.orphans.all.contains_key(&key) && self.orphans.count(cluster) >= MAX_ORPHANS;
         // Acknowledgements are in order: one that is not given holds up all behind it.
-        let let_go = self.orphans.all.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
+        let let_go =
+            self.orphans.all.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
         if terminal(observation.state) && (full || let_go) {
             let (uid, attempt) = (observation.uid.clone(), observation.attempt);
             out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
@@ -362,7 +389,13 @@ impl Dispatcher {
 
     /// Has those settled that stand for the same job as an orphan, and may have waited for it. Where the orphan names no job, these
     /// are all of its namespace: they are looked at as the cluster's budget allows.
-    pub(super) fn touch_waiting_for(&mut self, cluster: &Name, orphan: &Orphan, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn touch_waiting_for(
+        &mut self,
+        cluster: &Name,
+        orphan: &Orphan,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         match Orphans::job(orphan) {
             Some(job) => self.dirty.extend(self.waiting.get(&job).into_iter().flatten().cloned()),
             None if orphan.holds_up(&self.settings) => self.look_through(cluster, false, now, out),
@@ -400,13 +433,21 @@ impl Dispatcher {
                 orphan.acked = true;
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
-            let stays = orphan.stays(&self.settings) || now < orphan.since.saturating_add(self.settings.orphan_after);
+            let stays = orphan.stays(&self.settings)
+                || now < orphan.since.saturating_add(self.settings.orphan_after);
             if !stays && many >= MANY_ORPHANS && many > self.index.count(&cluster) {
                 // It is the hub that has forgotten.
                 orphan.since = now;
             } else if !stays {
                 orphan.removing = true;
-                out.push(Action::Desire { cluster, uid, namespace, name, attempt, phase: Phase::Absent });
+                out.push(Action::Desire {
+                    cluster,
+                    uid,
+                    namespace,
+                    name,
+                    attempt,
+                    phase: Phase::Absent,
+                });
             }
             self.orphans.insert(key, orphan);
         }

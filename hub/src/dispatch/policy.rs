@@ -59,12 +59,13 @@ impl Dispatcher {
             Some(_) => entry.changed_policy,
             None => entry.changed_policy || known.is_some_and(|known| known.changed_policy),
         };
-        let told = entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
+        let told =
+            entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
         match (self.policy(cluster, &entry.facts), told) {
             (Loss::Fence { .. }, _) if unable => Loss::Hold,
-            (Loss::Fence { after }, Some(told)) => {
-                told.worst_case().map_or(Loss::Hold, |heard| Loss::Fence { after: after.max(heard) })
-            }
+            (Loss::Fence { after }, Some(told)) => told
+                .worst_case()
+                .map_or(Loss::Hold, |heard| Loss::Fence { after: after.max(heard) }),
             (Loss::Fence { .. }, None) if changed => Loss::Hold,
             // What an earlier process told it was the same, as far as can be known.
             (policy, _) => policy,
@@ -80,7 +81,13 @@ impl Dispatcher {
             let told = &mut remote.fence;
             if told.attempt != remote.attempt {
                 // The assignment that says to run it says this as well: without having heard it, nobody runs it.
-                *told = Told { attempt: remote.attempt, said: fence, at: now, sent: true, heard: fence };
+                *told = Told {
+                    attempt: remote.attempt,
+                    said: fence,
+                    at: now,
+                    sent: true,
+                    heard: fence,
+                };
             } else if told.said != fence {
                 let cluster = self.clusters.get(name);
                 if cluster.is_some_and(|it| it.has_heard(told.at, now)) {
@@ -92,7 +99,9 @@ impl Dispatcher {
                 again.push((name.clone(), remote.attempt, phase));
             }
         }
-        out.extend(again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)));
+        out.extend(
+            again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)),
+        );
     }
 
     /// A session has begun: what is said now is said in it.

@@ -29,10 +29,21 @@ pub(super) struct Refusal {
 pub(super) struct Refusals(BTreeMap<Name, Refusal>);
 
 impl Refusals {
-    fn add(&mut self, cluster: &Name, reasons: Vec<Reason>, event: u64, now: Time, (first, longest): (i64, i64)) {
+    fn add(
+        &mut self,
+        cluster: &Name,
+        reasons: Vec<Reason>,
+        event: u64,
+        now: Time,
+        (first, longest): (i64, i64),
+    ) {
         self.0.retain(|_, refusal| now < refusal.until.saturating_add(longest));
-        let delay = self.0.get(cluster).map_or(first, |last| last.delay.saturating_mul(2).min(longest));
-        self.0.insert(cluster.clone(), Refusal { reasons, until: now.saturating_add(delay), delay, event });
+        let delay =
+            self.0.get(cluster).map_or(first, |last| last.delay.saturating_mul(2).min(longest));
+        self.0.insert(
+            cluster.clone(),
+            Refusal { reasons, until: now.saturating_add(delay), delay, event },
+        );
     }
 
     /// Has all clusters asked again now.
@@ -54,7 +65,9 @@ fn words(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
     let (code, message) = match state {
         Some(State::Evicted) => ("Evicted", "evicted it, and gives no reason"),
         Some(State::Gone) => ("GoneOnWorker", "its copy was deleted there"),
-        Some(State::Succeeded | State::Failed) => ("Ended", "reports an end of an attempt that was not to run"),
+        Some(State::Succeeded | State::Failed) => {
+            ("Ended", "reports an end of an attempt that was not to run")
+        }
         _ => ("Refused", "refused it, and gives no reason"),
     };
     vec![Reason::new(code, message)]
@@ -69,16 +82,27 @@ impl Dispatcher {
     }
 
     /// A cluster's no, if it still counts.
-    pub(super) fn refusal<'a>(&self, entry: &'a Entry, cluster: &Name, now: Time) -> Option<&'a Refusal> {
+    pub(super) fn refusal<'a>(
+        &self,
+        entry: &'a Entry,
+        cluster: &Name,
+        now: Time,
+    ) -> Option<&'a Refusal> {
         let refusal = entry.refusals.0.get(cluster).filter(|refusal| now < refusal.until)?;
         let facts = &entry.facts;
-        let changed = self.clusters.get(cluster).map_or(0, |known| known.changed_for(&facts.namespace, &facts.queue));
+        let changed = self
+            .clusters
+            .get(cluster)
+            .map_or(0, |known| known.changed_for(&facts.namespace, &facts.queue));
         (changed <= refusal.event).then_some(refusal)
     }
 
     /// When the first of the workload's clusters that said no is asked again; none if none did.
     pub(super) fn next_question(&self, entry: &Entry, now: Time) -> Option<Time> {
         let ends = self.configured(entry);
-        ends.iter().filter_map(|cluster| self.refusal(entry, cluster, now)).map(|refusal| refusal.until).min()
+        ends.iter()
+            .filter_map(|cluster| self.refusal(entry, cluster, now))
+            .map(|refusal| refusal.until)
+            .min()
     }
 }

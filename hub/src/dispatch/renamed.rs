@@ -16,8 +16,10 @@ use super::{Action, Check, Name, Phase, State, Time};
 impl Remote {
     /// Whether it is what the hub let run as this attempt. `same`: it is on the cluster that was let run it, if that is known.
     fn is_committed_copy(&self, attempt: u64, same: Option<bool>) -> bool {
-        let is_seen = self.attempt == attempt && matches!(self.phase, None | Some(Phase::Run)) && !self.lost;
-        let is_there = !matches!(self.state, None | Some(State::Gone | State::Unfit | State::Refused));
+        let is_seen =
+            self.attempt == attempt && matches!(self.phase, None | Some(Phase::Run)) && !self.lost;
+        let is_there =
+            !matches!(self.state, None | Some(State::Gone | State::Unfit | State::Refused));
         let has_job = || self.ahead_of(attempt.saturating_sub(1)).is_some();
         is_seen && is_there && same.unwrap_or_else(has_job)
     }
@@ -26,7 +28,10 @@ impl Remote {
 impl Dispatcher {
     /// A session says which cluster this is.
     pub(super) fn cluster_is(&mut self, name: &Name, uid: Name, now: Time) {
-        self.clusters.entry(name.clone()).or_insert_with(|| super::cluster::Cluster::new(now)).uid = Some(uid);
+        self.clusters
+            .entry(name.clone())
+            .or_insert_with(|| super::cluster::Cluster::new(now))
+            .uid = Some(uid);
     }
 
     /// Under which name the cluster that has the committed attempt goes on, if its own is gone.
@@ -36,7 +41,9 @@ impl Dispatcher {
             return None;
         }
         let from = match &facts.cluster {
-            Some(from) => self.clusters.get(from).filter(|it| it.exists).is_none().then_some(Some(from))?,
+            Some(from) => {
+                self.clusters.get(from).filter(|it| it.exists).is_none().then_some(Some(from))?
+            }
             // A name is taken away before another is written: a process of the hub ended in between.
             None => {
                 let ready = matches!(facts.check, Some((_, Check::Ready)));
@@ -45,18 +52,29 @@ impl Dispatcher {
         };
         let before = from.and_then(|from| self.clusters.get(from)?.uid.as_ref());
         let is_it = |name: &Name, remote: &Remote| {
-            let Some(known) = self.clusters.get(name).filter(|known| known.exists && Some(name) != from) else {
+            let Some(known) =
+                self.clusters.get(name).filter(|known| known.exists && Some(name) != from)
+            else {
                 return false;
             };
             let same = before.zip(known.uid.as_ref()).map(|(before, now)| before == now);
             remote.is_committed_copy(facts.attempt, same)
         };
-        entry.remotes.iter().find(|(name, remote)| is_it(name, remote)).map(|(name, _)| name.clone())
+        entry
+            .remotes
+            .iter()
+            .find(|(name, remote)| is_it(name, remote))
+            .map(|(name, _)| name.clone())
     }
 
     /// Has the name written under which the cluster goes on that has the committed attempt. Whether there is nothing else to
     /// decide meanwhile.
-    pub(super) fn follow_name(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+    pub(super) fn follow_name(
+        &mut self,
+        entry: &mut Entry,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let Some(to) = self.name_now(entry) else { return false };
         let configured = self.configured(entry);
         if !configured.is_empty() && !configured.contains(&to) && !entry.facts.leaving() {

@@ -58,7 +58,12 @@ impl Facts {
 
 impl Dispatcher {
     /// What becomes of a later replica that has quota, until the first has a cluster. Whether there is nothing else to decide.
-    pub(super) fn wait_for_first(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+    pub(super) fn wait_for_first(
+        &mut self,
+        entry: &mut Entry,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) -> bool {
         if !matches!(entry.facts.replica, Some(Replica::Behind | Replica::Undecided)) {
             return false;
         }
@@ -69,7 +74,9 @@ impl Dispatcher {
         // Both are often reserved within a moment.
         let due = since.saturating_add(self.settings.record_after);
         if !entry.facts.is_behind() {
-            self.record_late(entry, now, out, |_, _| "Waiting for the first replica to have a cluster".to_owned());
+            self.record_late(entry, now, out, |_, _| {
+                "Waiting for the first replica to have a cluster".to_owned()
+            });
         } else if now < due {
             entry.wake_at(due);
         } else {
@@ -79,18 +86,26 @@ impl Dispatcher {
     }
 
     /// Commits a later replica to the cluster of the first. Whether it is one.
-    pub(super) fn join_first(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+    pub(super) fn join_first(
+        &mut self,
+        entry: &mut Entry,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let Some(Replica::At(cluster)) = entry.facts.replica.clone() else { return false };
         entry.clear(None, now, out);
         if let Some(why) = self.keeps_out(entry, &cluster, now) {
             self.record_late(entry, now, out, |_, _| why);
             return true;
         }
-        let still_running = entry.remotes.iter().any(|(name, remote)| *name != cluster && remote.may_run());
+        let still_running =
+            entry.remotes.iter().any(|(name, remote)| *name != cluster && remote.may_run());
         if still_running || !self.sure(entry, now) || !self.may_write(entry, now) {
             return true;
         }
-        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return true };
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
+            return true;
+        };
         let attempt = attempt.max(entry.top + 1);
         let facts = &entry.facts;
         if let Some(known) = self.clusters.get_mut(&cluster) {
@@ -105,13 +120,22 @@ impl Dispatcher {
     /// Why a later replica is not committed to the cluster of the first now.
     fn keeps_out(&self, entry: &mut Entry, cluster: &Name, now: Time) -> Option<String> {
         if !self.clusters.get(cluster).is_some_and(|known| known.usable()) {
-            return Some(format!("Waiting for worker cluster \"{cluster}\", which has the first replica"));
+            return Some(format!(
+                "Waiting for worker cluster \"{cluster}\", which has the first replica"
+            ));
         }
         let refusal = self.refusal(entry, cluster, now)?;
-        let said = refusal.reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ");
+        let said = refusal
+            .reasons
+            .iter()
+            .map(|reason| reason.message.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
         let until = refusal.until;
         entry.wake_at(until);
-        Some(format!("Waiting for worker cluster \"{cluster}\", which has the first replica: {said}"))
+        Some(format!(
+            "Waiting for worker cluster \"{cluster}\", which has the first replica: {said}"
+        ))
     }
 
     /// Whether a later replica is no longer where the first is, and is to leave this cluster. While it is not known what ran
@@ -126,7 +150,9 @@ impl Dispatcher {
     /// comes first, then one that may later.
     pub(super) fn verdict(&self, facts: &Facts, capacity: &super::capacity::Capacity) -> Verdict {
         let verdict = capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
-        let (Verdict::Fits(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else { return verdict };
+        let (Verdict::Fits(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else {
+            return verdict;
+        };
         match capacity.judge(&facts.namespace, &facts.queue, all) {
             Verdict::Never(reasons) => Verdict::Waits { reasons, pending: u32::MAX },
             all => all,

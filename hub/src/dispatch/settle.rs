@@ -71,11 +71,17 @@ impl Dispatcher {
             None if entry.facts.leaving() => {
                 if entry.memory.take().is_some() {
                     let message = "the workload is no longer to run".to_owned();
-                    out.push(Action::GiveBack { uid: entry.facts.uid.clone(), message, retry_at: now });
+                    out.push(Action::GiveBack {
+                        uid: entry.facts.uid.clone(),
+                        message,
+                        retry_at: now,
+                    });
                 }
                 self.leave(entry, now, out);
             }
-            None if entry.facts.reserved || entry.memory.is_some() => self.nominate(entry, now, out),
+            None if entry.facts.reserved || entry.memory.is_some() => {
+                self.nominate(entry, now, out)
+            }
             None => {
                 entry.nomination = None;
                 if !matches!(entry.writing, Some(Writing::Commit { .. })) {
@@ -125,12 +131,17 @@ impl Dispatcher {
                 || remote.phase.is_none() && (Some(cluster), remote.attempt) == committed && !over;
             let gone = remote.state == Some(State::Gone) && !awaited;
             let nominated = remote.phase == Some(Phase::Reserve);
-            let unasked =
-                (over || !remote.may_run()) && remote.phase == Some(Phase::Absent) && self.nobody_there(cluster);
+            let unasked = (over || !remote.may_run())
+                && remote.phase == Some(Phase::Absent)
+                && self.nobody_there(cluster);
             if gone && !nominated || unasked {
                 if remote.phase == Some(Phase::Absent) {
                     let attempt = remote.attempt;
-                    out.push(Action::Forget { cluster: cluster.clone(), uid: uid.clone(), attempt });
+                    out.push(Action::Forget {
+                        cluster: cluster.clone(),
+                        uid: uid.clone(),
+                        attempt,
+                    });
                     cleared.insert(cluster.clone(), attempt);
                 }
                 return false;
@@ -163,7 +174,9 @@ impl Dispatcher {
         let is_chosen = matches!(entry.writing, Some(Writing::Commit { .. }));
         // What counts there is about to be written.
         let renamed = self.name_now(entry);
-        for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
+        for (cluster, remote) in
+            entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal))
+        {
             if renamed.as_ref() == Some(cluster) {
                 continue;
             }
@@ -191,7 +204,11 @@ impl Dispatcher {
         entry.nomination = None;
         if entry.memory.take().is_some() {
             let message = "the job has ended".to_owned();
-            out.push(Action::GiveBack { uid: entry.facts.uid.clone(), message, retry_at: now + MAX_WRITE_BACKOFF });
+            out.push(Action::GiveBack {
+                uid: entry.facts.uid.clone(),
+                message,
+                retry_at: now + MAX_WRITE_BACKOFF,
+            });
         }
         entry.clear(Some(cluster), now, out);
         if entry.writing.is_none() && self.may_write(entry, now) {
@@ -201,21 +218,34 @@ impl Dispatcher {
         }
     }
 
-    fn committed_on(&mut self, entry: &mut Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) {
+    fn committed_on(
+        &mut self,
+        entry: &mut Entry,
+        cluster: &Name,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
         entry.nomination = None;
         entry.given_back = 0;
         let attempt = entry.facts.attempt;
         if let Some(known) = self.clusters.get_mut(cluster) {
             known.met = true;
         }
-        let observed = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt).and_then(|r| r.state);
+        let observed = entry
+            .remotes
+            .get(cluster)
+            .filter(|remote| remote.attempt == attempt)
+            .and_then(|r| r.state);
 
         if entry.facts.leaving() {
             self.leave(entry, now, out);
             return;
         }
         entry.clear(Some(cluster), now, out);
-        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
+        let buried = entry
+            .remotes
+            .get(cluster)
+            .is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
         if self.may_be_behind(entry, cluster, now) || self.others_are_left(entry, cluster, now) {
             entry.presume(cluster, attempt);
         } else if !buried && !matches!(observed, Some(State::Gone | State::Evicted)) {
@@ -241,34 +271,49 @@ impl Dispatcher {
             Check::Retry => "Retry",
             Check::Rejected => "Rejected",
         });
-        let reasons = entry.remotes.get(cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
+        let reasons =
+            entry.remotes.get(cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
         let withdrawn = entry.remotes.get(cluster).is_some_and(|remote| {
             // A later one that is kept will be what counts, once it is known how it stands.
             let is_later = remote.attempt > attempt && entry.kept.as_ref() != Some(cluster);
             is_later || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
         });
-        let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
+        let said =
+            reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
         let timed_out = reasons.iter().any(|reason| reason.code == EXECUTION_TIME_EXCEEDED);
         let (reason, message) = match observed {
-            Some(State::Evicted) if timed_out => {
-                (TIMED_OUT, format!("Workload exceeded its maximum execution time on worker cluster: \"{cluster}\""))
-            }
+            Some(State::Evicted) if timed_out => (
+                TIMED_OUT,
+                format!(
+                    "Workload exceeded its maximum execution time on worker cluster: \"{cluster}\""
+                ),
+            ),
             Some(State::Evicted) => {
                 let tail = format!("resetting for re-admission. Previously: \"{previously}\"");
-                ("EvictedOnWorker", format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))
+                (
+                    "EvictedOnWorker",
+                    format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"),
+                )
             }
             // One that has not spoken may have a later one.
             Some(State::Gone) if self.unheard(entry, now).is_some() => return,
-            Some(State::Gone) => (VANISHED, format!("Admitting remote no longer exists, Previously: \"{previously}\"")),
+            Some(State::Gone) => (
+                VANISHED,
+                format!("Admitting remote no longer exists, Previously: \"{previously}\""),
+            ),
             Some(State::Unfit | State::Refused) => {
-                let message =
-                    format!("Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\"");
+                let message = format!(
+                    "Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\""
+                );
                 ("RefusedByWorker", message)
             }
             // A commit that was thought lost came true after the offer was withdrawn; or the hub's store was restored.
-            _ if withdrawn => {
-                ("Withdrawn", format!("Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""))
-            }
+            _ if withdrawn => (
+                "Withdrawn",
+                format!(
+                    "Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""
+                ),
+            ),
             _ if self.lost(cluster, entry, now) => {
                 (LOST, format!("Admitting remote lost, Previously: \"{previously}\""))
             }
@@ -290,8 +335,10 @@ impl Dispatcher {
         }
         // A cluster that is lost, drained or left on request has refused nothing. Kueue's dispatchers ask the cluster that evicted at once.
         let was_evicted = observed == Some(State::Evicted);
-        let evicted_for = was_evicted.then(|| evicted::known(reasons.first().map_or("", |reason| &reason.code)));
-        let said_no = matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));
+        let evicted_for =
+            was_evicted.then(|| evicted::known(reasons.first().map_or("", |reason| &reason.code)));
+        let said_no =
+            matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));
         if said_no && !(self.settings.mode.keeps_copies() && was_evicted) {
             self.refused_by(entry, cluster, now);
         }
@@ -301,7 +348,12 @@ impl Dispatcher {
     }
 
     /// Whether people want it taken away from where it runs: all of the cluster, or this one.
-    fn called_away(&self, entry: &mut Entry, cluster: &Name, now: Time) -> Option<(&'static str, String)> {
+    fn called_away(
+        &self,
+        entry: &mut Entry,
+        cluster: &Name,
+        now: Time,
+    ) -> Option<(&'static str, String)> {
         if self.is_left(entry, cluster, now) {
             return Some((FOLLOWS, "The first replica is no longer there".to_owned()));
         }
@@ -371,10 +423,13 @@ impl Dispatcher {
 
     /// A cluster came or grew: those that were given back may fit now.
     pub(super) fn wake_parked(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
-        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.usable()) else { return };
+        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.usable()) else {
+            return;
+        };
         let mut woken = Vec::new();
         for (uid, facts) in self.parked.iter().filter(|(_, facts)| !facts.is_behind()) {
-            let refused = self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
+            let refused =
+                self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
             let refused = refused || self.ruled_out(facts, name).is_some();
             let verdict = cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
             if !refused && !matches!(verdict, super::capacity::Verdict::Never(_)) {
@@ -394,7 +449,9 @@ fn tell_priority(entry: &mut Entry, out: &mut Vec<Action>) {
     let Some(class) = entry.facts.priority_class.clone() else { return };
     let mut again = Vec::new();
     for (name, remote) in &mut entry.remotes {
-        let Some(phase @ (Phase::Reserve | Phase::Run | Phase::Suspend)) = remote.phase else { continue };
+        let Some(phase @ (Phase::Reserve | Phase::Run | Phase::Suspend)) = remote.phase else {
+            continue;
+        };
         let now = (remote.attempt, entry.facts.priority, class.clone());
         let told = remote.priority.replace(now.clone());
         // What told the cluster of this attempt has told it this as well.

@@ -65,7 +65,8 @@ impl World {
             now: START,
             dispatcher: Dispatcher::new(Settings::default(), START),
             mode,
-            preemption_timeout: (mode.keeps_copies() && !seed.is_multiple_of(3)).then_some(PREEMPTION),
+            preemption_timeout: (mode.keeps_copies() && !seed.is_multiple_of(3))
+                .then_some(PREEMPTION),
             api: BTreeMap::new(),
             version: 1,
             clusters: CLUSTERS.iter().map(|name| (*name, Cluster::default())).collect(),
@@ -77,7 +78,8 @@ impl World {
         };
         for index in 0..WORKLOADS {
             let uid: Uid = format!("w{index}").into();
-            let object = Object { facts: Facts { version: 1, ..facts(&uid) }, ends: 0, deleted: false };
+            let object =
+                Object { facts: Facts { version: 1, ..facts(&uid) }, ends: 0, deleted: false };
             world.api.insert(uid, object);
         }
         world.restart();
@@ -109,7 +111,10 @@ impl World {
             cluster.down.clear();
             cluster.outbox.clear();
         }
-        self.apply(Event::Check { name: "mk".into(), clusters: CLUSTERS.iter().map(|c| Name::from(*c)).collect() });
+        self.apply(Event::Check {
+            name: "mk".into(),
+            clusters: CLUSTERS.iter().map(|c| Name::from(*c)).collect(),
+        });
         for name in CLUSTERS {
             self.apply(Event::Cluster { name: name.into(), rules: ClusterRules::default() });
         }
@@ -129,8 +134,10 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Desire { cluster, uid, attempt, phase, .. } => {
-                let gate =
-                    self.dispatcher.gate(&self.dispatcher.our_uid(&uid), &cluster).filter(|_| phase != Phase::Absent);
+                let gate = self
+                    .dispatcher
+                    .gate(&self.dispatcher.our_uid(&uid), &cluster)
+                    .filter(|_| phase != Phase::Absent);
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
                 if cluster.outbox.get(&uid).is_some_and(|(at, ..)| *at > attempt) {
                     return;
@@ -142,7 +149,11 @@ impl World {
             }
             Action::Forget { cluster, uid, attempt } => {
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
-                if cluster.outbox.get(&uid).is_some_and(|(at, phase, _)| *at <= attempt && *phase == Phase::Absent) {
+                if cluster
+                    .outbox
+                    .get(&uid)
+                    .is_some_and(|(at, phase, _)| *at <= attempt && *phase == Phase::Absent)
+                {
                     cluster.outbox.remove(&uid);
                 }
             }
@@ -161,11 +172,18 @@ impl World {
                 let object = self.api.get(&self.owner(&uid));
                 let needed = object.is_some_and(|object| {
                     let facts = &object.facts;
-                    let current = facts.cluster.as_ref().is_none_or(|c| *c == cluster) && facts.attempt == attempt;
+                    let current = facts.cluster.as_ref().is_none_or(|c| *c == cluster)
+                        && facts.attempt == attempt;
                     !object.deleted && !facts.finished && current
                 });
-                assert!(!needed, "acknowledged before it was persisted: {uid}/{attempt} on {cluster}");
-                let remote = self.clusters.get_mut(&*cluster).and_then(|cluster| cluster.remotes.get_mut(&uid));
+                assert!(
+                    !needed,
+                    "acknowledged before it was persisted: {uid}/{attempt} on {cluster}"
+                );
+                let remote = self
+                    .clusters
+                    .get_mut(&*cluster)
+                    .and_then(|cluster| cluster.remotes.get_mut(&uid));
                 if let Some(remote) = remote.filter(|remote| remote.attempt == attempt) {
                     remote.acked = true;
                 }
@@ -182,7 +200,9 @@ impl World {
     /// The lifecycle: a check that says Retry evicts; and an evicted workload that was never committed gives its quota
     /// up by itself.
     fn lifecycle(&mut self, uid: &Uid) {
-        let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished) else {
+        let Some(object) =
+            self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished)
+        else {
             return;
         };
         if object.facts.job_ended == Some(true) {
@@ -218,7 +238,8 @@ impl World {
             }
             Action::Commit { uid, cluster, attempt, adopts } if free && facts.cluster.is_none() => {
                 assert!(*attempt > facts.attempt, "attempts grow");
-                facts.known_as = adopts.clone().filter(|theirs| theirs != uid).or(facts.known_as.take());
+                facts.known_as =
+                    adopts.clone().filter(|theirs| theirs != uid).or(facts.known_as.take());
                 facts.reserved = true;
                 facts.evicted = false;
                 facts.cluster = Some(cluster.clone());
@@ -289,7 +310,11 @@ impl World {
             let owner = &self.api[&self.owner(uid)];
             let facts = &owner.facts;
             for (name, attempt) in running {
-                assert!(attempt <= facts.attempt, "{uid}/{attempt} runs on {name}, the API knows {}", facts.attempt);
+                assert!(
+                    attempt <= facts.attempt,
+                    "{uid}/{attempt} runs on {name}, the API knows {}",
+                    facts.attempt
+                );
                 let held = facts.reserved || facts.finished || owner.deleted;
                 assert!(held, "{uid}/{attempt} runs on {name} although its quota was given away");
             }
@@ -320,8 +345,10 @@ impl World {
                 return;
             }
         }
-        let open: Vec<_> = self.api.values().filter(|object| !object.deleted && !object.facts.finished).collect();
-        let left: Vec<_> = self.clusters.iter().map(|(name, cluster)| (name, &cluster.remotes)).collect();
+        let open: Vec<_> =
+            self.api.values().filter(|object| !object.deleted && !object.facts.finished).collect();
+        let left: Vec<_> =
+            self.clusters.iter().map(|(name, cluster)| (name, &cluster.remotes)).collect();
         panic!("lost: {open:#?}, left behind: {left:#?}");
     }
 }
@@ -376,11 +403,13 @@ fn run(seed: u64) {
     if let Err(panic) = outcome {
         // SWITCHYARD_ONLY=w3 shows what concerns one workload.
         let only = std::env::var("SWITCHYARD_ONLY").unwrap_or_default();
-        let concerns =
-            |line: &&String| !line.contains("Capacity") && (line.contains(&only) || line.contains("restart"));
+        let concerns = |line: &&String| {
+            !line.contains("Capacity") && (line.contains(&only) || line.contains("restart"))
+        };
         let trace: Vec<&String> = world.trace.iter().filter(concerns).collect();
         let from = trace.len().saturating_sub(150);
-        let lines: Vec<String> = trace[from..].iter().map(|line| line.chars().take(400).collect()).collect();
+        let lines: Vec<String> =
+            trace[from..].iter().map(|line| line.chars().take(400).collect()).collect();
         eprintln!("seed {seed}, {:?}:\n{}", world.mode, lines.join("\n"));
         std::panic::resume_unwind(panic);
     }

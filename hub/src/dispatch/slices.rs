@@ -28,7 +28,12 @@ impl Entry {
 
 impl Dispatcher {
     /// What becomes of a workload that has quota and replaces another. Whether there is nothing else to decide.
-    pub(super) fn take_over(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+    pub(super) fn take_over(
+        &mut self,
+        entry: &mut Entry,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let replaced = entry.facts.replaces.clone().filter(|_| entry.facts.cluster.is_none());
         let Some(before) = replaced.and_then(|uid| self.entries.get(&uid)) else { return false };
         if before.is_over() {
@@ -36,13 +41,19 @@ impl Dispatcher {
         }
         let theirs = self.identities.theirs(&before.facts.uid);
         let is_free = !self.identities.is_succeeded(&before.facts.uid)
-            && before.passes_to.as_ref().is_none_or(|to| *to == entry.facts.uid || !self.commits(to));
+            && before
+                .passes_to
+                .as_ref()
+                .is_none_or(|to| *to == entry.facts.uid || !self.commits(to));
         let attempt = before.facts.attempt;
-        let (before, cluster) = (before.facts.uid.clone(), before.may_pass_on().filter(|_| is_free));
+        let (before, cluster) =
+            (before.facts.uid.clone(), before.may_pass_on().filter(|_| is_free));
         // It may have been offered under its own name, while the other was nowhere.
         let is_nowhere = self.is_nowhere(entry, now, out);
         let Some(cluster) = cluster.filter(|_| is_nowhere) else {
-            self.record_late(entry, now, out, |_, _| "Waiting for the workload that it replaces".to_owned());
+            self.record_late(entry, now, out, |_, _| {
+                "Waiting for the workload that it replaces".to_owned()
+            });
             return true;
         };
         self.commit_seen(entry, cluster, attempt, theirs, now, out);
@@ -59,7 +70,9 @@ impl Dispatcher {
     }
 
     fn commits(&self, uid: &Uid) -> bool {
-        self.entries.get(uid).is_some_and(|entry| matches!(entry.writing, Some(Writing::Commit { .. })))
+        self.entries
+            .get(uid)
+            .is_some_and(|entry| matches!(entry.writing, Some(Writing::Commit { .. })))
     }
 
     /// Another workload has its copy, and decides for both.
@@ -72,7 +85,9 @@ impl Dispatcher {
     /// Hands what is known of a copy to the workload that has taken it over, once that is known.
     fn pass_on(&mut self, before: &mut Entry) {
         let to = self.identities.ours(&self.identities.theirs(&before.facts.uid));
-        let Some(entry) = self.entries.get_mut(&to).filter(|_| to != before.facts.uid) else { return };
+        let Some(entry) = self.entries.get_mut(&to).filter(|_| to != before.facts.uid) else {
+            return;
+        };
         // That the job has ended is seen again once the commit is answered.
         before.ended = None;
         for (cluster, remote) in std::mem::take(&mut before.remotes) {

@@ -120,13 +120,21 @@ pub enum Verdict {
 /// Whether it is still to be written.
 pub fn judge(intent: Intent<'_>, at: &Standing<'_>) -> Verdict {
     if at.finished {
-        return if matches!(intent, Intent::Finish { .. }) { Verdict::There } else { Verdict::Void("finished") };
+        return if matches!(intent, Intent::Finish { .. }) {
+            Verdict::There
+        } else {
+            Verdict::Void("finished")
+        };
     }
     match intent {
         Intent::Finish { cluster, attempt } => {
             // An eviction takes the cluster's name away; the attempt is its own.
             let here = at.cluster.is_none_or(|name| name == &**cluster);
-            return if here && at.attempt == attempt { Verdict::Write } else { Verdict::Void("another attempt") };
+            return if here && at.attempt == attempt {
+                Verdict::Write
+            } else {
+                Verdict::Void("another attempt")
+            };
         }
         // Not evicted yet: that nothing runs is all that was to be said.
         Intent::Release => {
@@ -141,14 +149,20 @@ pub fn judge(intent: Intent<'_>, at: &Standing<'_>) -> Verdict {
     if at.reserved && at.evicted {
         return Verdict::Void("being evicted");
     }
-    let quota = if at.reserved || at.in_memory { Verdict::Write } else { Verdict::Void("its reservation is gone") };
+    let quota = if at.reserved || at.in_memory {
+        Verdict::Write
+    } else {
+        Verdict::Void("its reservation is gone")
+    };
     match intent {
         Intent::Commit { cluster, attempt, adopts, copy } => match at.cluster {
             Some(name) if name == &**cluster && at.attempt == attempt => Verdict::There,
             // What the API says was restored from a backup. The name is not to be changed, but may be taken away.
             Some(_) if adopts && at.attempt < attempt => Verdict::TakeAway,
             Some(_) => Verdict::Void("another cluster has it"),
-            None if at.attempt >= attempt && (at.adopted || !copy) => Verdict::Void("a later attempt was made"),
+            None if at.attempt >= attempt && (at.adopted || !copy) => {
+                Verdict::Void("a later attempt was made")
+            }
             None => quota,
         },
         Intent::Rename { attempt, .. } if at.attempt != attempt => Verdict::Void("another attempt"),
@@ -175,7 +189,12 @@ mod tests {
     use super::*;
 
     fn reserved() -> Standing<'static> {
-        Standing { active: true, reserved: true, check: Some(Check::Pending), ..Standing::default() }
+        Standing {
+            active: true,
+            reserved: true,
+            check: Some(Check::Pending),
+            ..Standing::default()
+        }
     }
 
     fn on(cluster: &'static str, attempt: u64) -> Standing<'static> {
@@ -188,8 +207,18 @@ mod tests {
         let commit = |adopts| Intent::Commit { cluster: &east, attempt: 2, adopts, copy: false };
         for (case, adopts, standing, expected) in [
             ("it has quota", false, reserved(), Verdict::Write),
-            ("quota in memory", false, Standing { reserved: false, in_memory: true, ..reserved() }, Verdict::Write),
-            ("no quota", false, Standing { reserved: false, ..reserved() }, Verdict::Void("its reservation is gone")),
+            (
+                "quota in memory",
+                false,
+                Standing { reserved: false, in_memory: true, ..reserved() },
+                Verdict::Write,
+            ),
+            (
+                "no quota",
+                false,
+                Standing { reserved: false, ..reserved() },
+                Verdict::Void("its reservation is gone"),
+            ),
             ("it is there", false, on("east", 2), Verdict::There),
             ("another has it", false, on("west", 1), Verdict::Void("another cluster has it")),
             ("an earlier one, restored", true, on("west", 1), Verdict::TakeAway),
@@ -199,9 +228,24 @@ mod tests {
                 Standing { attempt: 2, ..reserved() },
                 Verdict::Void("a later attempt was made"),
             ),
-            ("evicted", false, Standing { evicted: true, ..reserved() }, Verdict::Void("being evicted")),
-            ("stopped", false, Standing { active: false, ..reserved() }, Verdict::Void("not to run any more")),
-            ("deleted", false, Standing { deleting: true, ..reserved() }, Verdict::Void("not to run any more")),
+            (
+                "evicted",
+                false,
+                Standing { evicted: true, ..reserved() },
+                Verdict::Void("being evicted"),
+            ),
+            (
+                "stopped",
+                false,
+                Standing { active: false, ..reserved() },
+                Verdict::Void("not to run any more"),
+            ),
+            (
+                "deleted",
+                false,
+                Standing { deleting: true, ..reserved() },
+                Verdict::Void("not to run any more"),
+            ),
             ("ended", false, Standing { finished: true, ..reserved() }, Verdict::Void("finished")),
         ] {
             assert_eq!(judge(commit(adopts), &standing), expected, "{case}");
@@ -219,8 +263,16 @@ mod tests {
             ("it has the new one", on("west", 2), Verdict::There),
             ("a third one", on("south", 2), Verdict::Void("another cluster has it")),
             ("another attempt", on("east", 3), Verdict::Void("another attempt")),
-            ("given up", Standing { check: Some(Check::Pending), ..taken_away }, Verdict::Void("it was given up")),
-            ("evicted", Standing { evicted: true, ..on("east", 2) }, Verdict::Void("being evicted")),
+            (
+                "given up",
+                Standing { check: Some(Check::Pending), ..taken_away },
+                Verdict::Void("it was given up"),
+            ),
+            (
+                "evicted",
+                Standing { evicted: true, ..on("east", 2) },
+                Verdict::Void("being evicted"),
+            ),
             ("ended", Standing { finished: true, ..on("east", 2) }, Verdict::Void("finished")),
         ] {
             assert_eq!(judge(rename, &standing), expected, "{case}");
@@ -236,7 +288,10 @@ mod tests {
         let late = Verdict::Void("a later attempt was made");
         assert_eq!(judge(adopt, &Standing { adopted: true, ..sent }), late);
         assert_eq!(judge(adopt, &on("west", 3)), Verdict::Void("another cluster has it"));
-        assert_eq!(judge(Intent::Commit { cluster: &east, attempt: 2, adopts: true, copy: false }, &sent), late);
+        assert_eq!(
+            judge(Intent::Commit { cluster: &east, attempt: 2, adopts: true, copy: false }, &sent),
+            late
+        );
     }
 
     #[test]
@@ -245,7 +300,11 @@ mod tests {
         let end = Intent::Finish { cluster: &east, attempt: 2 };
         for (case, standing, expected) in [
             ("where it ran", on("east", 2), Verdict::Write),
-            ("while it is evicted", Standing { cluster: None, evicted: true, ..on("east", 2) }, Verdict::Write),
+            (
+                "while it is evicted",
+                Standing { cluster: None, evicted: true, ..on("east", 2) },
+                Verdict::Write,
+            ),
             ("elsewhere", on("west", 2), Verdict::Void("another attempt")),
             ("another attempt", on("east", 3), Verdict::Void("another attempt")),
             ("it is known", Standing { finished: true, ..on("east", 2) }, Verdict::There),
@@ -260,7 +319,10 @@ mod tests {
         assert_eq!(judge(Intent::Release, &evicted), Verdict::Write);
         assert_eq!(judge(Intent::Release, &reserved()), Verdict::There);
         assert_eq!(judge(Intent::Retry, &on("east", 1)), Verdict::Write);
-        assert_eq!(judge(Intent::Retry, &Standing { check: Some(Check::Retry), ..reserved() }), Verdict::There);
+        assert_eq!(
+            judge(Intent::Retry, &Standing { check: Some(Check::Retry), ..reserved() }),
+            Verdict::There
+        );
         let without = Standing { check: None, ..reserved() };
         assert_eq!(judge(Intent::Retry, &without), Verdict::Void("it has no MultiKueue check"));
         assert_eq!(judge(Intent::Record, &reserved()), Verdict::Write);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use switchyard_proto::v1 as proto;
 
-use super::{Dispatcher, Event, Facts, Gate, Name, Observation, Origin, Reason, State, Uid, terminal};
+use super::{
+    Dispatcher, Event, Facts, Gate, Name, Observation, Origin, Reason, State, Uid, terminal,
+};
 
 /// The session of each cluster that counts: the newest.
 #[derive(Debug, Default)]
@@ -82,13 +84,22 @@ impl Memory {
 
     /// Takes in what a cluster tells, and gives it as the dispatcher wants it. [`Self::forget_useless`] follows once the
     /// dispatcher has it.
-    pub fn take_in(&mut self, dispatcher: &Dispatcher, cluster: &Name, told: &proto::Observation) -> Observation {
+    pub fn take_in(
+        &mut self,
+        dispatcher: &Dispatcher,
+        cluster: &Name,
+        told: &proto::Observation,
+    ) -> Observation {
         let theirs = Uid::from(told.workload_uid.as_str());
         let uid = dispatcher.our_uid(&theirs);
-        let reasons: Vec<Reason> =
-            told.reasons.iter().map(|reason| Reason::new(reason.code.clone(), reason.message.clone())).collect();
+        let reasons: Vec<Reason> = told
+            .reasons
+            .iter()
+            .map(|reason| Reason::new(reason.code.clone(), reason.message.clone()))
+            .collect();
         // What is not known may be a copy; what goes by the own uid of one that has adopted a copy tells nothing of its job.
-        let wanted = (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_superseded(&theirs);
+        let wanted =
+            (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_superseded(&theirs);
         let job_status = wanted && self.remember(cluster, &uid, told, &reasons);
         Observation {
             uid: theirs,
@@ -109,7 +120,13 @@ impl Memory {
     }
 
     /// Keeps what may have to be written. Returns whether the job's status is news.
-    fn remember(&mut self, cluster: &Name, uid: &Uid, observation: &proto::Observation, reasons: &[Reason]) -> bool {
+    fn remember(
+        &mut self,
+        cluster: &Name,
+        uid: &Uid,
+        observation: &proto::Observation,
+        reasons: &[Reason],
+    ) -> bool {
         let key = (cluster.clone(), uid.clone());
         if observation.state() == State::Gone {
             self.told.remove(&key);
@@ -143,7 +160,8 @@ impl Memory {
     pub fn forget_useless_of(&mut self, dispatcher: &Dispatcher, cluster: &Name) {
         let from = (cluster.clone(), Uid::from(""));
         let there = self.told.range(from..).map(|(key, _)| key).take_while(|(at, _)| at == cluster);
-        let useless: Vec<_> = there.filter(|(at, uid)| !is_of_use(dispatcher, at, uid)).cloned().collect();
+        let useless: Vec<_> =
+            there.filter(|(at, uid)| !is_of_use(dispatcher, at, uid)).cloned().collect();
         for key in useless {
             self.told.remove(&key);
         }
@@ -187,10 +205,15 @@ mod tests {
     #[test]
     fn only_the_newest_session_of_a_cluster_counts() {
         let (mut sessions, west) = (Sessions::default(), Name::from("west"));
-        let told = |events: Vec<Event>| events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>().join(" ");
+        let told = |events: Vec<Event>| {
+            events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(told(sessions.up(&west, 7)), r#"ClusterUp { name: "west" }"#);
         assert_eq!(told(sessions.up(&west, 6)), "", "an older one comes late");
-        assert_eq!(told(sessions.up(&west, 8)), r#"ClusterDown { name: "west" } ClusterUp { name: "west" }"#);
+        assert_eq!(
+            told(sessions.up(&west, 8)),
+            r#"ClusterDown { name: "west" } ClusterUp { name: "west" }"#
+        );
         assert!(sessions.down(&west, 7).is_none(), "it has not counted any more");
         assert!(sessions.is_up("west") && sessions.counts("west", 8));
         assert!(sessions.down(&west, 8).is_some() && !sessions.is_up("west"));
@@ -204,7 +227,8 @@ mod tests {
             known_as: Some(old.clone()),
             ..super::super::tests::committed("x", "west", 1)
         };
-        let told = |memory: &Memory| memory.of(&west, &new, 1).and_then(|told| told.job_status.clone());
+        let told =
+            |memory: &Memory| memory.of(&west, &new, 1).and_then(|told| told.job_status.clone());
         let status = |active: i32| Some(Arc::new(serde_json::json!({"active": active})));
         let tell = |memory: &mut Memory, uid: &Uid, active: i32| {
             let told = Told { attempt: 1, job_status: status(active), ..Told::default() };

@@ -55,13 +55,19 @@ impl Adoption<'_> {
             }
             let attempt = self.number(&original).await?;
             let uid = original.uid().unwrap_or_default();
-            for (resource, job) in jobs.get(&(namespace.clone(), name.clone())).into_iter().flatten() {
+            for (resource, job) in
+                jobs.get(&(namespace.clone(), name.clone())).into_iter().flatten()
+            {
                 self.mark_job(resource, job, &uid, attempt).await?;
             }
             let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
             // The Workloads of an elastic job have the proof of their chain as well.
-            let chain = copy.annotations().get(names::WORKLOAD_SLICE_NAME).filter(|chain| !chain.is_empty());
-            let names: Vec<&str> = std::iter::once(&name).chain(chain).map(String::as_str).collect();
+            let chain = copy
+                .annotations()
+                .get(names::WORKLOAD_SLICE_NAME)
+                .filter(|chain| !chain.is_empty());
+            let names: Vec<&str> =
+                std::iter::once(&name).chain(chain).map(String::as_str).collect();
             let mut marks = self.marks(&uid, attempt, WORKLOAD, (&namespace, &names));
             marks["metadata"]["uid"] = copy.uid().into();
             if follows(&original) {
@@ -83,7 +89,9 @@ impl Adoption<'_> {
     /// The attempt that the copies are. One that MultiKueue has committed to this cluster has none as yet: it is the first.
     async fn number(&self, original: &Workload) -> Result<u64, String> {
         let status = original.status.as_ref();
-        let known = status.and_then(|status| status.dispatch.as_ref()).map_or(0, |dispatch| dispatch.attempt);
+        let known = status
+            .and_then(|status| status.dispatch.as_ref())
+            .map_or(0, |dispatch| dispatch.attempt);
         let here = status.and_then(|status| status.cluster_name.as_deref()) == Some(self.cluster);
         if known == 0 && here {
             let api: Api<Workload> =
@@ -92,7 +100,9 @@ impl Adoption<'_> {
                 "metadata": {"uid": original.uid(), "resourceVersion": original.resource_version()},
                 "status": {"dispatch": {"attempt": 1}},
             });
-            let written = call(api.patch_status(&original.name_any(), &params(), &Patch::Merge(first))).await?;
+            let written =
+                call(api.patch_status(&original.name_any(), &params(), &Patch::Merge(first)))
+                    .await?;
             // The dispatcher has to know it before the cluster speaks of it.
             self.ctx.stores.workloads.observe(written);
         }
@@ -101,11 +111,18 @@ impl Adoption<'_> {
 
     /// What MultiKueue has made and we have not marked.
     fn unmarked(&self) -> ListParams {
-        ListParams::default().labels(&format!("{}={},!{}", names::MULTIKUEUE_ORIGIN, self.origin, names::HUB_ID))
+        ListParams::default().labels(&format!(
+            "{}={},!{}",
+            names::MULTIKUEUE_ORIGIN,
+            self.origin,
+            names::HUB_ID
+        ))
     }
 
     /// Its jobs, by the namespace and name of their Workloads.
-    async fn jobs(&self) -> Result<BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>, String> {
+    async fn jobs(
+        &self,
+    ) -> Result<BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>, String> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for kind in enabled_kinds(&self.ctx.config.integrations.frameworks) {
             let resource = kind.id().api_resource();
@@ -113,16 +130,24 @@ impl Adoption<'_> {
             let found = match tokio::time::timeout(CALL, api.list(&self.unmarked())).await {
                 Ok(Ok(found)) => found,
                 // A kind that the worker does not have, or that we may not see there.
-                Ok(Err(kube::Error::Api(status))) if status.is_not_found() || status.is_forbidden() => continue,
+                Ok(Err(kube::Error::Api(status)))
+                    if status.is_not_found() || status.is_forbidden() =>
+                {
+                    continue;
+                }
                 Ok(Err(error)) => return Err(error.to_string()),
                 Err(_) => return Err(late()),
             };
             for job in found {
                 // An annotation since names may be long, a label before.
                 let key = names::PREBUILT_WORKLOAD_NAME;
-                let workload = job.annotations().get(key).or_else(|| job.labels().get(key)).cloned();
+                let workload =
+                    job.annotations().get(key).or_else(|| job.labels().get(key)).cloned();
                 let workload = workload.or_else(|| first_group(kind, &job));
-                let (namespace, Some(workload)) = (job.namespace().unwrap_or_default(), workload) else { continue };
+                let (namespace, Some(workload)) = (job.namespace().unwrap_or_default(), workload)
+                else {
+                    continue;
+                };
                 jobs.entry((namespace, workload)).or_default().push((resource.clone(), job));
             }
         }
@@ -146,7 +171,8 @@ impl Adoption<'_> {
         // A list is replaced as a whole: by what was read, or not at all.
         marks["metadata"]["resourceVersion"] = job.resource_version().into();
         marks["metadata"]["finalizers"] = finalizers.into();
-        let api: Api<DynamicObject> = Api::namespaced_with(self.remote.clone(), &namespace, resource);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.remote.clone(), &namespace, resource);
         call(api.patch(&name, &params(), &Patch::Merge(marks))).await.map(drop)
     }
 

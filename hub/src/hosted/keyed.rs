@@ -16,17 +16,27 @@ impl Worker {
         let known = self.known_uid();
         let named = if uid.is_empty() { known.as_deref().unwrap_or_default() } else { uid };
         let Some(key) = self.copy_keys.of(&self.cluster, named) else {
-            self.unnamed(&Look::Failed("the uid of its namespace kube-system may not be read".to_owned())).await;
+            self.unnamed(&Look::Failed(
+                "the uid of its namespace kube-system may not be read".to_owned(),
+            ))
+            .await;
             return Keys::none();
         };
         if uid.is_empty() {
-            self.unnamed(&Look::Failed("the uid of its namespace kube-system may not be read now".to_owned())).await;
+            self.unnamed(&Look::Failed(
+                "the uid of its namespace kube-system may not be read now".to_owned(),
+            ))
+            .await;
             return Keys::new(&key, false);
         }
         let enforced = match self.copy_keys.is_enforced(uid).await {
             Ok(enforced) => enforced,
             Err(error) => {
-                tracing::warn!(cluster = self.cluster, error, "not known whether the key of copies is in force");
+                tracing::warn!(
+                    cluster = self.cluster,
+                    error,
+                    "not known whether the key of copies is in force"
+                );
                 false
             }
         };

@@ -60,9 +60,11 @@ pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
         Exec::Refused => BadKubeconfig::Insecure,
     };
     // Kueue's reason for what it cannot parse is "insecure" as well: it cannot be shown to be harmless.
-    let unreadable = |why: String| insecure(format!("failed to parse kubeconfig(apiconfig): {why}"));
+    let unreadable =
+        |why: String| insecure(format!("failed to parse kubeconfig(apiconfig): {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("not text".into()))?;
-    let config = Kubeconfig::from_yaml(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
+    let config =
+        Kubeconfig::from_yaml(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
     for user in config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()) {
         check_user(user, exec).map_err(insecure)?;
     }
@@ -70,7 +72,9 @@ pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
         let name = &named.name;
         let cluster = named.cluster.as_ref();
         if cluster.and_then(|cluster| cluster.insecure_skip_tls_verify) == Some(true) {
-            return Err(insecure(format!("insecure TLS verification is not allowed for cluster {name}")));
+            return Err(insecure(format!(
+                "insecure TLS verification is not allowed for cluster {name}"
+            )));
         }
         if cluster.is_some_and(|cluster| given(cluster.certificate_authority.as_ref())) {
             return Err(insecure(format!(
@@ -90,7 +94,9 @@ pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
             )));
         }
     }
-    if config.current_context.as_deref().unwrap_or_default().is_empty() && config.contexts.is_empty() {
+    if config.current_context.as_deref().unwrap_or_default().is_empty()
+        && config.contexts.is_empty()
+    {
         return Err(insecure("invalid configuration: no configuration has been provided".into()));
     }
     Ok(config)
@@ -181,7 +187,11 @@ mod tests {
                 config("certificate-authority-data: 'YQ=='", "token: t"),
                 "server URL is required for cluster w",
             ),
-            ("bad host", config("server: 'https://bad_host'", "token: t"), "untrusted server endpoint"),
+            (
+                "bad host",
+                config("server: 'https://bad_host'", "token: t"),
+                "untrusted server endpoint",
+            ),
             (
                 "plain text",
                 config("server: 'http://worker.example:6443'", "token: t"),
@@ -198,8 +208,16 @@ mod tests {
                 "clusters[w].cluster.server must begin with https://: the hub sends credentials and jobs there",
             ),
             ("basic auth", config(good, "username: a, password: b"), "basic auth is not allowed"),
-            ("exec", config(good, "exec: {command: sh, apiVersion: x}"), "exec plugins are not allowed"),
-            ("auth provider", config(good, "auth-provider: {name: gcp, config: {}}"), "auth providers are not allowed"),
+            (
+                "exec",
+                config(good, "exec: {command: sh, apiVersion: x}"),
+                "exec plugins are not allowed",
+            ),
+            (
+                "auth provider",
+                config(good, "auth-provider: {name: gcp, config: {}}"),
+                "auth providers are not allowed",
+            ),
             (
                 "certificate by path",
                 config(good, "client-certificate: /x, client-key: /y"),
@@ -207,7 +225,10 @@ mod tests {
             ),
         ];
         for (case, text, expected) in cases {
-            let said = parse(text.as_bytes(), Exec::Refused).err().map(|error| error.to_string()).unwrap_or_default();
+            let said = parse(text.as_bytes(), Exec::Refused)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
             assert_eq!(said, expected, "{case}");
         }
         let exec = config(good, "exec: {command: login, apiVersion: x}");
@@ -215,13 +236,18 @@ mod tests {
         let error = parse(config(good, "tokenFile: /x").as_bytes(), Exec::Allowed).unwrap_err();
         assert_eq!(error.reason(), "BadRestConfig");
         // A ClusterProfile's server is held to the same.
-        let plain = config("server: 'http://worker.example'", "exec: {command: login, apiVersion: x}");
+        let plain =
+            config("server: 'http://worker.example'", "exec: {command: login, apiVersion: x}");
         let error = parse(plain.as_bytes(), Exec::Allowed).unwrap_err();
         assert_eq!(error.reason(), "BadRestConfig");
         assert!(error.to_string().contains("cluster.server must begin with https://"), "{error}");
         let error = parse(b"{[", Exec::Refused).unwrap_err();
         assert_eq!(error.reason(), "InsecureKubeConfig");
         assert_eq!(error.message().lines().count(), 1);
-        assert!(error.message().starts_with("load client config failed: failed to parse kubeconfig(apiconfig): "));
+        assert!(
+            error
+                .message()
+                .starts_with("load client config failed: failed to parse kubeconfig(apiconfig): ")
+        );
     }
 }

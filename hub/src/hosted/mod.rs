@@ -33,7 +33,8 @@ use crate::copy_keys::CopyKeys;
 use crate::server::Sessions;
 
 /// What agents in this process call themselves.
-pub const HOSTED_SOFTWARE: &str = concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)");
+pub const HOSTED_SOFTWARE: &str =
+    concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)");
 
 /// The feature gate of clusters that are reached by their ClusterProfile.
 pub const CLUSTER_PROFILE_GATE: &str = "MultiKueueClusterProfile";
@@ -142,7 +143,10 @@ pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
     let mut term = hosting.term.clone();
     let mut agents = Agents::default();
     let counts = agents.dry_runs.clone();
-    hosting.ctx.metrics.register(|registry| counts.register(registry.sub_registry_with_prefix("switchyard")));
+    hosting
+        .ctx
+        .metrics
+        .register(|registry| counts.register(registry.sub_registry_with_prefix("switchyard")));
     loop {
         let now = *term.borrow_and_update();
         reconcile(&hosting, now, &mut agents, &shutdown);
@@ -155,16 +159,28 @@ pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
     agents.end_all().await;
 }
 
-fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown: &CancellationToken) {
+fn reconcile(
+    hosting: &Hosting,
+    term: Option<u64>,
+    agents: &mut Agents,
+    shutdown: &CancellationToken,
+) {
     let wanted: BTreeMap<String, (String, Reference)> = match term {
         None => BTreeMap::new(),
-        Some(_) => hosting.clusters.all().iter().filter_map(|cluster| wanted(&hosting.source, cluster)).collect(),
+        Some(_) => hosting
+            .clusters
+            .all()
+            .iter()
+            .filter_map(|cluster| wanted(&hosting.source, cluster))
+            .collect(),
     };
     let over: Vec<String> = agents
         .running
         .iter()
         .filter(|(name, one)| {
-            let same = wanted.get(*name).is_some_and(|(uid, reference)| *uid == one.uid && *reference == one.reference);
+            let same = wanted
+                .get(*name)
+                .is_some_and(|(uid, reference)| *uid == one.uid && *reference == one.reference);
             !same || Some(one.term) != term || one.task.is_finished()
         })
         .map(|(name, _)| name.clone())
@@ -210,7 +226,8 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
 /// All that have a kubeconfig: those whose cluster is known before others, by age.
 fn ranks(source: &Source, clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
     let hosted = clusters.all().into_iter().filter(|cluster| wanted(source, cluster).is_some());
-    let created = |cluster: &MultiKueueCluster| cluster.creation_timestamp().map_or(0, |at| at.0.as_second());
+    let created =
+        |cluster: &MultiKueueCluster| cluster.creation_timestamp().map_or(0, |at| at.0.as_second());
     let unknown = |cluster: &MultiKueueCluster| {
         let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
         agent.is_none_or(|agent| agent.cluster_uid.is_none())

@@ -10,22 +10,30 @@ use switchyard_api::config::AccessProvider;
 const NAME: &str = "profile";
 /// What is taken over of a profile's cluster. The rest says nothing, as with Kueue: a profile can neither switch off that the
 /// server's certificate is verified nor name a file of the hub's.
-const TAKEN: [&str; 5] = ["server", "certificate-authority-data", "tls-server-name", "proxy-url", "extensions"];
+const TAKEN: [&str; 5] =
+    ["server", "certificate-authority-data", "tls-server-name", "proxy-url", "extensions"];
 
 /// The kubeconfig, as JSON, by the first configured provider that the profile has. `accessProviders` of its status take
 /// precedence over the older `credentialProviders`.
 ///
 /// # Errors
 /// Why there is none, in Kueue's words.
-pub(super) fn kubeconfig(name: &str, profile: &Value, providers: &[AccessProvider]) -> Result<Vec<u8>, String> {
+pub(super) fn kubeconfig(
+    name: &str,
+    profile: &Value,
+    providers: &[AccessProvider],
+) -> Result<Vec<u8>, String> {
     if providers.is_empty() {
         return Err("no access provider configured".to_owned());
     }
     let (provider, cluster) = providers
         .iter()
         .find_map(|provider| Some((provider, accessor(profile, &provider.name)?)))
-        .ok_or_else(|| format!("no matching cluster accessor found for cluster profile \"{name}\""))?;
-    let mut exec = serde_json::to_value(&provider.exec_config).map_err(|error| error.to_string())?;
+        .ok_or_else(|| {
+            format!("no matching cluster accessor found for cluster profile \"{name}\"")
+        })?;
+    let mut exec =
+        serde_json::to_value(&provider.exec_config).map_err(|error| error.to_string())?;
     let taken = |key: &str| Some((key.to_owned(), cluster.get(key)?.clone()));
     let cluster: Map<String, Value> = TAKEN.into_iter().filter_map(taken).collect();
     // Nobody is there to be asked.
@@ -61,18 +69,24 @@ mod tests {
 
     fn profile(list: &str) -> Value {
         let extension = json!({"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": "east"}});
-        let cluster =
-            json!({"server": "https://east:6443", "certificate-authority-data": "YQ==", "extensions": [extension]});
+        let cluster = json!({"server": "https://east:6443", "certificate-authority-data": "YQ==", "extensions": [extension]});
         json!({"status": {list: [{"name": "other", "cluster": {}}, {"name": "cloud", "cluster": cluster}]}})
     }
 
     #[test]
     fn a_profile_names_the_cluster_and_the_configuration_the_command() {
         for list in ["accessProviders", "credentialProviders"] {
-            let bytes = kubeconfig("east", &profile(list), &[provider("absent"), provider("cloud")]).unwrap();
-            let config = super::super::kubeconfig::parse(&bytes, super::super::kubeconfig::Exec::Allowed).unwrap();
+            let bytes =
+                kubeconfig("east", &profile(list), &[provider("absent"), provider("cloud")])
+                    .unwrap();
+            let config =
+                super::super::kubeconfig::parse(&bytes, super::super::kubeconfig::Exec::Allowed)
+                    .unwrap();
             let exec = config.auth_infos[0].auth_info.clone().unwrap().exec.unwrap();
-            assert_eq!((exec.command.as_deref(), exec.provide_cluster_info), (Some("/plugins/login"), true));
+            assert_eq!(
+                (exec.command.as_deref(), exec.provide_cluster_info),
+                (Some("/plugins/login"), true)
+            );
             assert_eq!(exec.env.unwrap()[0]["value"], "b");
             let cluster = config.clusters[0].cluster.clone().unwrap();
             assert_eq!(cluster.server.as_deref(), Some("https://east:6443"));
@@ -85,7 +99,8 @@ mod tests {
         let cluster = json!({
             "server": "https://east:6443", "certificate-authority": "/etc/ca", "insecure-skip-tls-verify": true,
         });
-        let profile = json!({"status": {"accessProviders": [{"name": "cloud", "cluster": cluster}]}});
+        let profile =
+            json!({"status": {"accessProviders": [{"name": "cloud", "cluster": cluster}]}});
         let bytes = kubeconfig("east", &profile, &[provider("cloud")]).unwrap();
         let config: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(config["clusters"][0]["cluster"], json!({"server": "https://east:6443"}));
@@ -95,9 +110,15 @@ mod tests {
     fn what_cannot_be_reached_says_why() {
         for (providers, message) in [
             (vec![], "no access provider configured"),
-            (vec![provider("b")], "no matching cluster accessor found for cluster profile \"east\""),
+            (
+                vec![provider("b")],
+                "no matching cluster accessor found for cluster profile \"east\"",
+            ),
         ] {
-            assert_eq!(kubeconfig("east", &profile("accessProviders"), &providers).unwrap_err(), message);
+            assert_eq!(
+                kubeconfig("east", &profile("accessProviders"), &providers).unwrap_err(),
+                message
+            );
         }
     }
 }

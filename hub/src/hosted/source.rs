@@ -41,11 +41,18 @@ impl Profiles {
     /// Those of a namespace, reached by these commands.
     pub fn new(client: kube::Client, namespace: &str, providers: Vec<AccessProvider>) -> Self {
         let kind = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile");
-        Self { api: Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&kind)), providers }
+        Self {
+            api: Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&kind)),
+            providers,
+        }
     }
 
     async fn kubeconfig(&self, name: &str) -> Result<Vec<u8>, BadKubeconfig> {
-        let missing = || BadKubeconfig::Profile(format!("ClusterProfile.multicluster.x-k8s.io \"{name}\" not found"));
+        let missing = || {
+            BadKubeconfig::Profile(format!(
+                "ClusterProfile.multicluster.x-k8s.io \"{name}\" not found"
+            ))
+        };
         let found = in_time(self.api.get_opt(name)).await?.ok_or_else(missing)?;
         profile::kubeconfig(name, &found.data, &self.providers).map_err(BadKubeconfig::Profile)
     }
@@ -77,7 +84,8 @@ impl Source {
         let source = &cluster.spec.cluster_source;
         let profile = source.cluster_profile_ref.as_ref().filter(|_| self.profiles.is_some());
         let kubeconfig = source.kube_config.clone().map(Reference::KubeConfig);
-        kubeconfig.or_else(|| profile.map(|profile| Reference::ClusterProfile(profile.name.clone())))
+        kubeconfig
+            .or_else(|| profile.map(|profile| Reference::ClusterProfile(profile.name.clone())))
     }
 
     /// The kubeconfig as it is now.
@@ -87,15 +95,20 @@ impl Source {
     pub async fn load(&self, reference: &Reference) -> Result<Vec<u8>, BadKubeconfig> {
         let reference = match (reference, &self.profiles) {
             (Reference::KubeConfig(reference), _) => reference,
-            (Reference::ClusterProfile(name), Some(profiles)) => return profiles.kubeconfig(name).await,
+            (Reference::ClusterProfile(name), Some(profiles)) => {
+                return profiles.kubeconfig(name).await;
+            }
             (Reference::ClusterProfile(_), None) => {
-                return Err(BadKubeconfig::Profile("ClusterProfiles are not switched on".to_owned()));
+                return Err(BadKubeconfig::Profile(
+                    "ClusterProfiles are not switched on".to_owned(),
+                ));
             }
         };
         match reference.location_type {
             LocationType::Secret => self.secret(&reference.location).await,
             LocationType::Path => {
-                let path = allowed(&reference.location, &self.prefix).map_err(BadKubeconfig::Unreadable)?;
+                let path = allowed(&reference.location, &self.prefix)
+                    .map_err(BadKubeconfig::Unreadable)?;
                 file(&path).await.map_err(BadKubeconfig::Unreadable)
             }
         }
@@ -103,10 +116,13 @@ impl Source {
 
     async fn secret(&self, name: &str) -> Result<Vec<u8>, BadKubeconfig> {
         let found = in_time(self.secrets.get_opt(name)).await?;
-        let secret = found.ok_or_else(|| BadKubeconfig::Unreadable(format!("Secret \"{name}\" not found")))?;
+        let secret = found
+            .ok_or_else(|| BadKubeconfig::Unreadable(format!("Secret \"{name}\" not found")))?;
         let mut data = secret.data.unwrap_or_default();
         let missing = || format!("key \"{KUBECONFIG_SECRET_KEY}\" not found in secret \"{name}\"");
-        data.remove(KUBECONFIG_SECRET_KEY).map(|bytes| bytes.0).ok_or_else(|| BadKubeconfig::Unreadable(missing()))
+        data.remove(KUBECONFIG_SECRET_KEY)
+            .map(|bytes| bytes.0)
+            .ok_or_else(|| BadKubeconfig::Unreadable(missing()))
     }
 }
 
@@ -125,9 +141,12 @@ impl Reference {
 }
 
 /// The answer of the hub's own API server.
-async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, BadKubeconfig> {
+async fn in_time<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, BadKubeconfig> {
     let answer = tokio::time::timeout(CALL, call).await;
-    let answer = answer.map_err(|_| BadKubeconfig::Unavailable(format!("no answer within {CALL:?}")))?;
+    let answer =
+        answer.map_err(|_| BadKubeconfig::Unavailable(format!("no answer within {CALL:?}")))?;
     answer.map_err(|error| BadKubeconfig::Unavailable(error.to_string()))
 }
 
@@ -156,10 +175,15 @@ fn allowed(raw: &str, prefix: &Path) -> Result<PathBuf, String> {
     let Ok(prefix) = prefix.canonicalize() else {
         return Err(format!("{NOT}: \"{raw}\" is not under \"{}\"", prefix.display()));
     };
-    let resolved =
-        path.canonicalize().map_err(|error| format!("cannot resolve kubeconfig path symlinks: {raw}: {error}"))?;
+    let resolved = path
+        .canonicalize()
+        .map_err(|error| format!("cannot resolve kubeconfig path symlinks: {raw}: {error}"))?;
     if !resolved.starts_with(&prefix) {
-        return Err(format!("{NOT}: \"{}\" is not under \"{}\"", resolved.display(), prefix.display()));
+        return Err(format!(
+            "{NOT}: \"{}\" is not under \"{}\"",
+            resolved.display(),
+            prefix.display()
+        ));
     }
     Ok(resolved)
 }
@@ -186,9 +210,15 @@ mod tests {
         assert_eq!(judge(&at("current")), "", "a link that stays inside");
         assert!(judge(&at("link")).contains("is not under"), "{}", judge(&at("link")));
         assert!(judge(&twin.join("config").display().to_string()).contains("is not under"));
-        assert_eq!(judge("config"), "kubeconfig path is not under the allowed prefix: path must be absolute");
+        assert_eq!(
+            judge("config"),
+            "kubeconfig path is not under the allowed prefix: path must be absolute"
+        );
         let up = format!("{}/../secret", inside.display());
-        assert_eq!(judge(&up), "kubeconfig path is not under the allowed prefix: path contains \"..\"");
+        assert_eq!(
+            judge(&up),
+            "kubeconfig path is not under the allowed prefix: path contains \"..\""
+        );
         assert!(judge(&at("missing")).starts_with("cannot resolve kubeconfig path symlinks"));
         assert_eq!(judge(""), "kubeconfig path must not be empty");
         let missing = base.path().join("none");

@@ -56,7 +56,11 @@ impl Twins {
 /// The API server that a kubeconfig's current context names, in one spelling.
 pub(super) fn server(config: &Kubeconfig) -> Option<String> {
     let current = config.current_context.as_deref().unwrap_or_default();
-    let context = config.contexts.iter().find(|context| context.name == current).or(config.contexts.first())?;
+    let context = config
+        .contexts
+        .iter()
+        .find(|context| context.name == current)
+        .or(config.contexts.first())?;
     let cluster = &context.context.as_ref()?.cluster;
     let named = config.clusters.iter().find(|named| named.name == *cluster)?;
     let uri: http::Uri = named.cluster.as_ref()?.server.as_deref()?.to_lowercase().parse().ok()?;
@@ -70,7 +74,8 @@ mod tests {
 
     #[test]
     fn the_older_of_two_keeps_the_worker() {
-        let all: Vec<Rank> = vec![(true, 1, "old".into()), (true, 2, "new".into()), (true, 2, "other".into())];
+        let all: Vec<Rank> =
+            vec![(true, 1, "old".into()), (true, 2, "new".into()), (true, 2, "other".into())];
         let mut twins = Twins::default();
         twins.names("new", Some("w:443".into()));
         assert_eq!(twins.claim("new", &all), Claim::Wait, "the older one may name it, too");
@@ -99,6 +104,9 @@ mod tests {
         };
         assert_eq!(config("https://API.example.com/"), Some("api.example.com:443".into()));
         assert_eq!(config("https://api.example.com:443"), config("https://API.example.com/"));
-        assert_ne!(config("https://api.example.com/k8s/a"), config("https://api.example.com/k8s/b"));
+        assert_ne!(
+            config("https://api.example.com/k8s/a"),
+            config("https://api.example.com/k8s/b")
+        );
     }
 }

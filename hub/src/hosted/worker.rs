@@ -91,7 +91,8 @@ impl Worker {
         let mut last_bad = None;
         while !shutdown.is_cancelled() {
             let loaded = self.source.load(&self.reference).await;
-            let parsed = loaded.and_then(|bytes| self.reference.parse(&bytes).map(|config| (bytes, config)));
+            let parsed =
+                loaded.and_then(|bytes| self.reference.parse(&bytes).map(|config| (bytes, config)));
             let (bytes, config) = match parsed {
                 Ok(parsed) => parsed,
                 Err(bad) => {
@@ -117,7 +118,10 @@ impl Worker {
                     failures = 0;
                 }
                 End::Keyed => {
-                    tracing::info!(cluster = self.cluster, "only what has a proof is a copy there, connecting anew");
+                    tracing::info!(
+                        cluster = self.cluster,
+                        "only what has a proof is a copy there, connecting anew"
+                    );
                     failures = 0;
                 }
                 End::Taken(uid) => self.wait_for_twin(&bytes, &uid, &shutdown).await,
@@ -169,7 +173,8 @@ impl Worker {
     /// be taken for their end.
     fn known_elsewhere(&self, uid: &str) -> Option<String> {
         let known = self.known_uid()?;
-        (is_another(&known, uid) && has_jobs(&self.ctx.stores.workloads, &self.cluster)).then_some(known)
+        (is_another(&known, uid) && has_jobs(&self.ctx.stores.workloads, &self.cluster))
+            .then_some(known)
     }
 
     /// Waits until the cluster is no other one's, or the kubeconfig leads elsewhere.
@@ -230,7 +235,9 @@ impl Worker {
     /// Whether somebody wants the hub's own cluster to be a worker.
     fn may_be_own(&self) -> bool {
         let cluster = self.clusters.get("", &self.cluster);
-        cluster.is_some_and(|it| it.annotations().get(names::OWN_CLUSTER).is_some_and(|value| value == "allowed"))
+        cluster.is_some_and(|it| {
+            it.annotations().get(names::OWN_CLUSTER).is_some_and(|value| value == "allowed")
+        })
     }
 
     /// Whether the cluster with this uid is the hub's own, and nobody asked for that. The hub's id may be that of a cluster from
@@ -239,22 +246,35 @@ impl Worker {
         if self.may_be_own() || uid.is_empty() {
             return false;
         }
-        let own = tokio::time::timeout(PROBE_DEADLINE, cluster_uid(&self.ctx.client)).await.unwrap_or_default();
+        let own = tokio::time::timeout(PROBE_DEADLINE, cluster_uid(&self.ctx.client))
+            .await
+            .unwrap_or_default();
         uid == own || (own.is_empty() && uid == self.hub_id)
     }
 
     /// Waits until the kubeconfig leads elsewhere, or somebody wants the hub's own cluster to be used.
     async fn wait_while_own(&self, bytes: &[u8], shutdown: &CancellationToken) {
         let warn = |_: &str| {
-            tracing::warn!(cluster = self.cluster, "not used: the kubeconfig leads to the hub's own cluster");
+            tracing::warn!(
+                cluster = self.cluster,
+                "not used: the kubeconfig leads to the hub's own cluster"
+            );
         };
         let refused = || (!self.may_be_own()).then(|| self.hub_id.clone());
         self.wait_while(bytes, refused, |_| conditions::own_cluster(), warn, shutdown).await;
     }
 
     fn failed(&self, failures: u32, wait: Duration, error: &str) {
-        tracing::warn!(cluster = self.cluster, failures, ?wait, error, "worker cluster not reached");
-        let next = SignedDuration::try_from(wait).ok().and_then(|wait| Timestamp::now().checked_add(wait).ok());
+        tracing::warn!(
+            cluster = self.cluster,
+            failures,
+            ?wait,
+            error,
+            "worker cluster not reached"
+        );
+        let next = SignedDuration::try_from(wait)
+            .ok()
+            .and_then(|wait| Timestamp::now().checked_add(wait).ok());
         let next = next.and_then(|at| Timestamp::from_second(at.as_second()).ok());
         let next = next.map_or_else(|| "later".to_owned(), |at| format!("at {at}"));
         let message = format!("{error}; failed attempts: {failures}, next attempt {next}");
@@ -281,7 +301,13 @@ impl Worker {
         }
     }
 
-    async fn attempt(&self, bytes: &[u8], config: Kubeconfig, failures: &mut u32, shutdown: &CancellationToken) -> End {
+    async fn attempt(
+        &self,
+        bytes: &[u8],
+        config: Kubeconfig,
+        failures: &mut u32,
+        shutdown: &CancellationToken,
+    ) -> End {
         let client = match connect(config).await {
             Ok(client) => client,
             Err(error) => return End::Lost(error),
@@ -324,11 +350,19 @@ impl Worker {
         let stop = shutdown.child_token();
         let source = CapacitySource::Watch(client.clone());
         let settings = self.settings(uid.clone(), keys.clone());
-        let mut core = tokio::spawn(run_core(client.clone(), link::once(agent), source, settings, stop.clone()));
+        let mut core = tokio::spawn(run_core(
+            client.clone(),
+            link::once(agent),
+            source,
+            settings,
+            stop.clone(),
+        ));
         let (sessions, cluster) = (self.sessions.clone(), self.cluster.clone());
         let mut session = tokio::spawn(async move {
             let inbound = ReceiverStream::new(hub.to_hub).map(Ok);
-            sessions.run(&cluster, "hosted", epoch, inbound, hub.to_agent, std::future::ready(true)).await;
+            sessions
+                .run(&cluster, "hosted", epoch, inbound, hub.to_agent, std::future::ready(true))
+                .await;
         });
         let end = tokio::select! {
             biased;
@@ -374,8 +408,9 @@ impl Worker {
 
 /// Whether a job that has not ended was sent to a cluster. Goes through all.
 pub(crate) fn has_jobs(workloads: &Store<Workload>, cluster: &str) -> bool {
-    let sent =
-        |workload: &Workload| workload.status.as_ref().and_then(|it| it.cluster_name.as_deref()) == Some(cluster);
+    let sent = |workload: &Workload| {
+        workload.status.as_ref().and_then(|it| it.cluster_name.as_deref()) == Some(cluster)
+    };
     workloads.any(|workload: &Workload| sent(workload) && !is_finished(workload))
 }
 
@@ -386,7 +421,9 @@ fn is_another(known: &str, found: &str) -> bool {
 
 /// Waits for a task that was told to end. Two cores must never drive one cluster.
 async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
-    if !task.is_finished() && tokio::time::timeout(Duration::from_secs(10), &mut task).await.is_err() {
+    if !task.is_finished()
+        && tokio::time::timeout(Duration::from_secs(10), &mut task).await.is_err()
+    {
         tracing::warn!("a hosted agent did not end in time, aborted");
         task.abort();
     }
@@ -444,7 +481,9 @@ mod tests {
 
     #[test]
     fn cluster_is_another_where_both_uids_are_known() {
-        for (known, found, another) in [("a", "b", true), ("a", "a", false), ("", "b", false), ("a", "", false)] {
+        for (known, found, another) in
+            [("a", "b", true), ("a", "a", false), ("", "b", false), ("a", "", false)]
+        {
             assert_eq!(is_another(known, found), another, "{known:?} {found:?}");
         }
     }

@@ -40,24 +40,37 @@ impl Collector for ClusterGauges {
         let names: Vec<String> = clusters.iter().map(|it| it.name_any()).collect();
         let connected = |name: &str| f64::from(u8::from(self.registry.get(name).is_some()));
         let help = "Whether a worker cluster has a session";
-        by_cluster(&mut encoder, "switchyard_cluster_connected", help, &names, &|name| Some(connected(name)))?;
+        by_cluster(&mut encoder, "switchyard_cluster_connected", help, &names, &|name| {
+            Some(connected(name))
+        })?;
         // What an agent said of itself stands until it is back. Of others nothing is known.
-        let unable: BTreeSet<String> =
-            clusters.iter().filter(|cluster| is_unable(cluster)).map(|cluster| cluster.name_any()).collect();
+        let unable: BTreeSet<String> = clusters
+            .iter()
+            .filter(|cluster| is_unable(cluster))
+            .map(|cluster| cluster.name_any())
+            .collect();
         let able = |name: &str| match self.registry.get(name) {
             Some(live) => Some(live.unable.is_none()),
-            None => (unable.contains(name) || self.registry.left_unable(name).is_some()).then_some(false),
+            None => (unable.contains(name) || self.registry.left_unable(name).is_some())
+                .then_some(false),
         };
-        let help = "Whether a worker cluster's agent can write to its own API server, as it last said";
+        let help =
+            "Whether a worker cluster's agent can write to its own API server, as it last said";
         by_cluster(&mut encoder, "switchyard_cluster_able", help, &names, &|name| {
             able(name).map(|able| f64::from(u8::from(able)))
         })?;
         // What a status shows, at most. Nothing of a cluster that has not told.
-        let count = |name: &str| self.reports.orphans(name).map(|them| u32::try_from(them.len()).unwrap_or(u32::MAX));
-        let help = "Workloads with this hub's mark on a cluster that the hub does not know, 64 at most";
-        by_cluster(&mut encoder, "switchyard_cluster_orphans", help, &names, &|name| count(name).map(f64::from))?;
+        let count = |name: &str| {
+            self.reports.orphans(name).map(|them| u32::try_from(them.len()).unwrap_or(u32::MAX))
+        };
+        let help =
+            "Workloads with this hub's mark on a cluster that the hub does not know, 64 at most";
+        by_cluster(&mut encoder, "switchyard_cluster_orphans", help, &names, &|name| {
+            count(name).map(f64::from)
+        })?;
         let help = "Whether the circuit breaker is open: nothing is given up";
-        let mut family = encoder.encode_descriptor("switchyard_breaker_open", help, None, MetricType::Gauge)?;
+        let mut family =
+            encoder.encode_descriptor("switchyard_breaker_open", help, None, MetricType::Gauge)?;
         family.encode_gauge(&f64::from(u8::from(self.reports.breaker().is_some())))
     }
 }
@@ -66,7 +79,12 @@ impl ClusterGauges {
     /// Kueue's gauge: for each ClusterQueue, how the worker clusters of its MultiKueue check are.
     fn by_queue(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Whether a worker cluster of a ClusterQueue's MultiKueue check is active";
-        let mut family = encoder.encode_descriptor("multikueue_cluster_status", help, None, MetricType::Gauge)?;
+        let mut family = encoder.encode_descriptor(
+            "multikueue_cluster_status",
+            help,
+            None,
+            MetricType::Gauge,
+        )?;
         for queue in self.ctx.stores.cluster_queues.all() {
             let Some(config) = multi_kueue_config(&self.ctx, &queue) else { continue };
             for cluster in &config.spec.clusters {
@@ -89,7 +107,8 @@ impl ClusterGauges {
 
 /// The values of the label `active`, and which of them a cluster has.
 fn activity(cluster: Option<&MultiKueueCluster>) -> [(&'static str, f64); 3] {
-    let conditions = cluster.and_then(|it| it.status.as_ref()).map(|status| status.conditions.as_slice());
+    let conditions =
+        cluster.and_then(|it| it.status.as_ref()).map(|status| status.conditions.as_slice());
     let active = conditions.and_then(|all| conditions::find(all, conditions::ACTIVE));
     let has = active.map_or(conditions::UNKNOWN, |active| active.status.as_str());
     ["True", "False", "Unknown"].map(|value| (value, f64::from(u8::from(value == has))))
@@ -124,7 +143,8 @@ mod tests {
     fn a_cluster_has_one_activity(#[case] conditions: serde_json::Value, #[case] expected: &str) {
         let cluster = json!({"metadata": {"name": "east"}, "spec": {"clusterSource": {"agent": {}}}, "status": {"conditions": conditions}});
         let cluster: MultiKueueCluster = serde_json::from_value(cluster).unwrap();
-        let one: Vec<_> = activity(Some(&cluster)).into_iter().filter(|(_, value)| *value > 0.0).collect();
+        let one: Vec<_> =
+            activity(Some(&cluster)).into_iter().filter(|(_, value)| *value > 0.0).collect();
         assert_eq!(one, [(expected, 1.0)]);
     }
 

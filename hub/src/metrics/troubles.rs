@@ -27,8 +27,10 @@ pub(crate) struct TroubleGauge {
 impl TroubleGauge {
     /// The trouble of each workload, by cluster and reason.
     pub(crate) fn set(&self, uid: &Uid, trouble: Option<(&str, &str)>) {
-        let labels =
-            |(cluster, reason): (&str, &str)| TroubleLabels { cluster: cluster.to_owned(), reason: known(reason) };
+        let labels = |(cluster, reason): (&str, &str)| TroubleLabels {
+            cluster: cluster.to_owned(),
+            reason: known(reason),
+        };
         let now = trouble.map(labels);
         // A panic while it is held would have been between two plain changes.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -76,7 +76,8 @@ impl Authority {
             false => None,
             true => {
                 let ca = Ca::from_pem(&text(data, NEXT_CERTIFICATE)?, &text(data, NEXT_KEY)?)?;
-                let since = data.contains_key(NEXT_SINCE).then(|| time(data, NEXT_SINCE)).transpose()?;
+                let since =
+                    data.contains_key(NEXT_SINCE).then(|| time(data, NEXT_SINCE)).transpose()?;
                 Some((Arc::new(ca), since))
             }
         };
@@ -84,8 +85,9 @@ impl Authority {
             None => None,
             Some(pem) => {
                 let certificate = CertificateDer::from_pem_slice(&pem.0);
-                let unusable =
-                    |error: rustls::pki_types::pem::Error| AuthorityError::Unusable(OLD_CERTIFICATE, error.to_string());
+                let unusable = |error: rustls::pki_types::pem::Error| {
+                    AuthorityError::Unusable(OLD_CERTIFICATE, error.to_string())
+                };
                 Some((certificate.map_err(unusable)?, time(data, OLD_SINCE)?))
             }
         };
@@ -97,7 +99,8 @@ impl Authority {
         for key in [NEXT_CERTIFICATE, NEXT_KEY, NEXT_SINCE, OLD_CERTIFICATE, OLD_SINCE] {
             data.remove(key);
         }
-        let mut set = |key: &str, text: String| data.insert(key.to_owned(), ByteString(text.into_bytes()));
+        let mut set =
+            |key: &str, text: String| data.insert(key.to_owned(), ByteString(text.into_bytes()));
         set(CERTIFICATE, self.signer.certificate_pem());
         set(KEY, self.signer.key_pem().to_owned());
         if let Some((ca, since)) = &self.next {
@@ -120,9 +123,10 @@ impl Authority {
     /// [`AuthorityError::UnderWay`].
     pub fn replace(&self, next: Ca) -> Result<Self, AuthorityError> {
         if self.replaced() {
-            let when = self
-                .next_step()
-                .map_or_else(|| "when the hub has seen the new one".to_owned(), |at| format!("at {at}"));
+            let when = self.next_step().map_or_else(
+                || "when the hub has seen the new one".to_owned(),
+                |at| format!("at {at}"),
+            );
             return Err(AuthorityError::UnderWay(when));
         }
         Ok(Self { next: Some((Arc::new(next), None)), ..self.clone() })
@@ -138,9 +142,11 @@ impl Authority {
             return None;
         }
         Some(match &self.next {
-            Some((next, _)) => {
-                Self { signer: next.clone(), next: None, old: Some((self.signer.certificate().clone(), now)) }
-            }
+            Some((next, _)) => Self {
+                signer: next.clone(),
+                next: None,
+                old: Some((self.signer.certificate().clone(), now)),
+            },
             None => Self { old: None, ..self.clone() },
         })
     }
@@ -184,12 +190,20 @@ impl Authority {
 }
 
 fn text(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AuthorityError> {
-    let bytes = data.get(key).ok_or_else(|| AuthorityError::Unusable(key, "it is missing".to_owned()))?;
-    String::from_utf8(bytes.0.clone()).map_err(|_| AuthorityError::Unusable(key, "it is not text".to_owned()))
+    let bytes =
+        data.get(key).ok_or_else(|| AuthorityError::Unusable(key, "it is missing".to_owned()))?;
+    String::from_utf8(bytes.0.clone())
+        .map_err(|_| AuthorityError::Unusable(key, "it is not text".to_owned()))
 }
 
-fn time(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<Timestamp, AuthorityError> {
-    text(data, key)?.trim().parse().map_err(|error: jiff::Error| AuthorityError::Unusable(key, error.to_string()))
+fn time(
+    data: &BTreeMap<String, ByteString>,
+    key: &'static str,
+) -> Result<Timestamp, AuthorityError> {
+    text(data, key)?
+        .trim()
+        .parse()
+        .map_err(|error: jiff::Error| AuthorityError::Unusable(key, error.to_string()))
 }
 
 #[cfg(test)]
@@ -220,7 +234,11 @@ mod tests {
         assert_eq!((authority.trusted(), authority.next_step()), (vec![first.clone()], None));
 
         let authority = stored(&authority.replace(new).unwrap());
-        assert_eq!((authority.trusted().len(), authority.next_step()), (2, None), "its time has not begun");
+        assert_eq!(
+            (authority.trusted().len(), authority.next_step()),
+            (2, None),
+            "its time has not begun"
+        );
         assert!(authority.replace(ca(at(0))).is_err());
         let authority = stored(&authority.step(at(10)).unwrap());
         assert_eq!(authority.signer().certificate(), &first);

@@ -4,11 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{
+    CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, PrivatePkcs8KeyDer,
+};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -86,11 +88,14 @@ impl Ca {
     /// # Errors
     /// When either part cannot be read, or they do not belong together.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, CaError> {
-        let bad = |what: &str, error: &dyn std::fmt::Display| CaError::BadCa(format!("{what}: {error}"));
-        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|e| bad("certificate", &e))?;
+        let bad =
+            |what: &str, error: &dyn std::fmt::Display| CaError::BadCa(format!("{what}: {error}"));
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|e| bad("certificate", &e))?;
         let pair = KeyPair::from_pem(key).map_err(|e| bad("key", &e))?;
         {
-            let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|e| bad("certificate", &e))?;
+            let (_, parsed) =
+                x509_parser::parse_x509_certificate(&der).map_err(|e| bad("certificate", &e))?;
             let in_certificate = parsed.public_key().subject_public_key.data.as_ref();
             if in_certificate != pair.public_key_raw() {
                 return Err(CaError::BadCa("the key does not belong to the certificate".into()));
@@ -124,7 +129,11 @@ impl Ca {
     ///
     /// # Errors
     /// When a name is no DNS name or address.
-    pub fn issue_server(&self, names: &[String], now: Timestamp) -> Result<ServerCertificate, CaError> {
+    pub fn issue_server(
+        &self,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<ServerCertificate, CaError> {
         let key = KeyPair::generate()?;
         let mut all = vec![SERVER_NAME.to_owned()];
         all.extend(names.iter().filter(|name| *name != SERVER_NAME).cloned());
@@ -157,13 +166,19 @@ impl Ca {
         now: Timestamp,
     ) -> Result<(CertificateDer<'static>, Timestamp), CaError> {
         if csr.len() > MAX_CSR_BYTES {
-            return Err(CaError::BadRequest(format!("{} bytes, more than {MAX_CSR_BYTES}", csr.len())));
+            return Err(CaError::BadRequest(format!(
+                "{} bytes, more than {MAX_CSR_BYTES}",
+                csr.len()
+            )));
         }
-        let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
-            .map_err(|error| CaError::BadRequest(error.to_string()))?;
+        let request =
+            CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
+                .map_err(|error| CaError::BadRequest(error.to_string()))?;
         let mut params = params(now, life);
         // A common name may have 64 characters, cluster names more: the URI is the identity, this is for people.
-        params.distinguished_name.push(DnType::CommonName, identity.cluster.chars().take(64).collect::<String>());
+        params
+            .distinguished_name
+            .push(DnType::CommonName, identity.cluster.chars().take(64).collect::<String>());
         let uri = identity.to_string().try_into().map_err(CaError::Issue)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -183,7 +198,8 @@ pub fn pin(certificate: &CertificateDer<'_>) -> String {
 /// # Errors
 /// [`CaError::BadCa`] when there is no certificate in it.
 pub fn pin_of_pem(pem: &[u8]) -> Result<String, CaError> {
-    let certificate = CertificateDer::from_pem_slice(pem).map_err(|error| CaError::BadCa(error.to_string()))?;
+    let certificate =
+        CertificateDer::from_pem_slice(pem).map_err(|error| CaError::BadCa(error.to_string()))?;
     Ok(pin(&certificate))
 }
 
@@ -221,7 +237,8 @@ fn params(now: Timestamp, life: Duration) -> CertificateParams {
 }
 
 fn after(now: Timestamp, life: Duration) -> Timestamp {
-    Timestamp::from_second(now.as_second().saturating_add(life.as_secs() as i64)).unwrap_or(Timestamp::MAX)
+    Timestamp::from_second(now.as_second().saturating_add(life.as_secs() as i64))
+        .unwrap_or(Timestamp::MAX)
 }
 
 pub(super) fn pem(label: &str, der: &[u8]) -> String {
@@ -260,11 +277,15 @@ mod tests {
     #[test]
     fn an_agents_certificate_names_its_cluster_whatever_it_asked_for() {
         let ca = Ca::generate("hub", now()).unwrap();
-        let (leaf, not_after) = ca.issue_agent(&csr(&["other.example"]), &identity(), AGENT_LIFE, now()).unwrap();
+        let (leaf, not_after) =
+            ca.issue_agent(&csr(&["other.example"]), &identity(), AGENT_LIFE, now()).unwrap();
         assert_eq!(identity_of(&leaf), Some(identity()));
         assert_eq!(not_after.as_second() - now().as_second(), 24 * 3600);
         let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
-        assert_eq!(parsed.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 1);
+        assert_eq!(
+            parsed.subject_alternative_name().unwrap().unwrap().value.general_names.len(),
+            1
+        );
         assert!(!parsed.is_ca());
         assert!(parsed.validity().not_after.timestamp() == not_after.as_second());
     }
@@ -294,9 +315,12 @@ mod tests {
         let mut forged = csr(&[]);
         let last = forged.len() - 1;
         forged[last] ^= 1;
-        for (case, request) in
-            [("empty", Vec::new()), ("junk", vec![1; 100]), ("too large", vec![0; 20_000]), ("bad signature", forged)]
-        {
+        for (case, request) in [
+            ("empty", Vec::new()),
+            ("junk", vec![1; 100]),
+            ("too large", vec![0; 20_000]),
+            ("bad signature", forged),
+        ] {
             let refused = ca.issue_agent(&request, &identity(), AGENT_LIFE, now());
             assert!(matches!(refused, Err(CaError::BadRequest(_))), "{case}");
         }

@@ -36,7 +36,9 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
-        match tokio::time::timeout(ANSWER, store::look(&secrets, ctx.leading(), ctx.clock.now())).await {
+        match tokio::time::timeout(ANSWER, store::look(&secrets, ctx.leading(), ctx.clock.now()))
+            .await
+        {
             Ok(Ok(authority)) if !authority.same(&current.borrow()) => {
                 let trusted = authority.trusted().len();
                 tracing::warn!(
@@ -45,7 +47,9 @@ pub(crate) async fn follow(
                     next_step = ?authority.next_step().map(|at| at.to_string()),
                     "the hub's authority has changed"
                 );
-                let why = authority.next_step().map_or("the last step".to_owned(), |at| format!("next step at {at}"));
+                let why = authority
+                    .next_step()
+                    .map_or("the last step".to_owned(), |at| format!("next step at {at}"));
                 current.send_replace(Arc::new(authority));
                 Line {
                     operation: Operation::ReplaceAuthority,
@@ -58,7 +62,9 @@ pub(crate) async fn follow(
             }
             Ok(Ok(_)) => {}
             // What is known goes on: agents' trust hangs on it.
-            Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the hub's authority was not read"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = format!("{error:#}"), "the hub's authority was not read")
+            }
             Err(_) => tracing::warn!(within = ?ANSWER, "no answer about the hub's authority"),
         }
     }

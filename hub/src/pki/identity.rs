@@ -55,7 +55,11 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_parsed() {
-        let identity = ClusterIdentity { hub_id: "h-1".into(), cluster: "eu.west-1".into(), uid: "u-2".into() };
+        let identity = ClusterIdentity {
+            hub_id: "h-1".into(),
+            cluster: "eu.west-1".into(),
+            uid: "u-2".into(),
+        };
         assert_eq!(identity.to_string(), "spiffe://h-1/cluster/eu.west-1/u-2");
         assert_eq!(identity.to_string().parse(), Ok(identity));
     }

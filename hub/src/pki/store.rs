@@ -70,7 +70,10 @@ pub async fn load_or_create(
                     // Read again what it says now.
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.is_conflict() => {}
-                    Err(error) => return Err(error).context("writing to the CA Secret since when the hub remembers"),
+                    Err(error) => {
+                        return Err(error)
+                            .context("writing to the CA Secret since when the hub remembers");
+                    }
                 }
                 continue;
             }
@@ -78,21 +81,33 @@ pub async fn load_or_create(
                 match secrets.replace(CA_SECRET, &post(), &with_copy_key(secret)).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.is_conflict() => {}
-                    Err(error) => return Err(error).context("writing the key of copies to the CA Secret"),
+                    Err(error) => {
+                        return Err(error).context("writing the key of copies to the CA Secret");
+                    }
                 }
                 continue;
             };
             let Identity { authority, hub_id } = read(&secret)?;
             publish_address(secrets, secret, address).await?;
-            return Ok(Stored { authority, hub_id, memory_since: memory.map(|(since, _)| since), copy_key });
+            return Ok(Stored {
+                authority,
+                hub_id,
+                memory_since: memory.map(|(since, _)| since),
+                copy_key,
+            });
         }
         let authority = Authority::new(Ca::generate(hub_id, now)?);
-        let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(hub_id.as_bytes().to_vec()))]);
+        let mut data =
+            BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(hub_id.as_bytes().to_vec()))]);
         authority.write(&mut data);
         if let Some(address) = address {
             data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()));
         }
-        let secret = with_copy_key(Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() });
+        let secret = with_copy_key(Secret {
+            metadata: named(CA_SECRET),
+            data: Some(data),
+            ..Secret::default()
+        });
         match secrets.create(&post(), &secret).await {
             // Read again, as the other replicas do.
             Ok(_) => {}
@@ -111,9 +126,12 @@ struct Identity {
 
 /// The root of the keys of copies; none in a Secret of an earlier version.
 fn copy_key(secret: &Secret) -> anyhow::Result<Option<RootKey>> {
-    let Some(text) = secret.data.as_ref().and_then(|data| data.get(COPY_KEY)) else { return Ok(None) };
+    let Some(text) = secret.data.as_ref().and_then(|data| data.get(COPY_KEY)) else {
+        return Ok(None);
+    };
     let key = RootKey::parse(&text.0);
-    let key = key.with_context(|| format!("the Secret {CA_SECRET}: {COPY_KEY} is not 32 bytes in base64"))?;
+    let key = key
+        .with_context(|| format!("the Secret {CA_SECRET}: {COPY_KEY} is not 32 bytes in base64"))?;
     Ok(Some(key))
 }
 
@@ -164,14 +182,20 @@ fn with_proved(mut secret: Secret, mut uids: Vec<String>, uid: &str) -> Secret {
     uids.push(uid.to_owned());
     let kept = &uids[uids.len().saturating_sub(MAX_PROVED)..];
     let text = kept.join("\n") + "\n";
-    secret.data.get_or_insert_default().insert(PROVED_KEY.to_owned(), ByteString(text.into_bytes()));
+    secret
+        .data
+        .get_or_insert_default()
+        .insert(PROVED_KEY.to_owned(), ByteString(text.into_bytes()));
     secret
 }
 
 fn read(secret: &Secret) -> anyhow::Result<Identity> {
     let data = secret.data.clone().unwrap_or_default();
-    let id = data.get(HUB_ID_KEY).with_context(|| format!("the Secret {CA_SECRET} has no key \"{HUB_ID_KEY}\""))?;
-    let hub_id = String::from_utf8(id.0.clone()).with_context(|| format!("{CA_SECRET}: {HUB_ID_KEY} is not text"))?;
+    let id = data
+        .get(HUB_ID_KEY)
+        .with_context(|| format!("the Secret {CA_SECRET} has no key \"{HUB_ID_KEY}\""))?;
+    let hub_id = String::from_utf8(id.0.clone())
+        .with_context(|| format!("{CA_SECRET}: {HUB_ID_KEY} is not text"))?;
     let authority = Authority::read(&data)
         .with_context(|| format!("the Secret {CA_SECRET} is kept as it is; mend or delete it"))?;
     Ok(Identity { authority, hub_id: hub_id.trim().to_owned() })
@@ -183,17 +207,25 @@ fn read(secret: &Secret) -> anyhow::Result<Identity> {
 /// People say it by an annotation. If they do not, an identity that is not this cluster's own was brought here from a backup,
 /// and the hub remembers nothing from before it first began here. That it writes down as the annotation; one that is older than
 /// the Secret came with the backup, from an earlier loss.
-fn memory_since(secret: &Secret, own: &str, now: Timestamp) -> anyhow::Result<Option<(Timestamp, bool)>> {
+fn memory_since(
+    secret: &Secret,
+    own: &str,
+    now: Timestamp,
+) -> anyhow::Result<Option<(Timestamp, bool)>> {
     let said = match secret.annotations().get(names::MEMORY_SINCE) {
         None => None,
         Some(said) => Some(said.parse::<Timestamp>().with_context(|| {
-            format!("the Secret {CA_SECRET}: annotation {} is {said:?}, not a time in RFC 3339", names::MEMORY_SINCE)
+            format!(
+                "the Secret {CA_SECRET}: annotation {} is {said:?}, not a time in RFC 3339",
+                names::MEMORY_SINCE
+            )
         })?),
     };
     if read(secret)?.hub_id == own {
         return Ok(said.map(|since| (since, false)));
     }
-    let created = secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
+    let created =
+        secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
     Ok(Some(match said.filter(|since| *since >= created) {
         Some(since) => (since, false),
         None => (now.max(created), true),
@@ -234,18 +266,29 @@ pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Au
 ///
 /// # Errors
 /// When the API refuses, there is neither authority nor id, or the authority is another hub's.
-pub async fn recover(secrets: &Api<Secret>, hub_id: Option<&str>, since: Timestamp) -> anyhow::Result<(String, bool)> {
+pub async fn recover(
+    secrets: &Api<Secret>,
+    hub_id: Option<&str>,
+    since: Timestamp,
+) -> anyhow::Result<(String, bool)> {
     let found = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
     if let Some(secret) = found {
         let there = read(&secret)?.hub_id;
         if let Some(id) = hub_id.filter(|id| *id != there) {
-            bail!("the Secret {CA_SECRET} is hub {there}'s, not {id}'s; delete it if it is the one of a new hub");
+            bail!(
+                "the Secret {CA_SECRET} is hub {there}'s, not {id}'s; delete it if it is the one of a new hub"
+            );
         }
-        secrets.replace(CA_SECRET, &post(), &remembering(secret, since)).await.context("writing the CA Secret")?;
+        secrets
+            .replace(CA_SECRET, &post(), &remembering(secret, since))
+            .await
+            .context("writing the CA Secret")?;
         return Ok((there, false));
     }
     let Some(id) = hub_id else {
-        bail!("there is no Secret {CA_SECRET}: restore it from a backup, or name the hub's id with --hub-id");
+        bail!(
+            "there is no Secret {CA_SECRET}: restore it from a backup, or name the hub's id with --hub-id"
+        );
     };
     let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(id.as_bytes().to_vec()))]);
     Authority::new(Ca::generate(id, since)?).write(&mut data);
@@ -265,13 +308,21 @@ async fn existing(secrets: &Api<Secret>) -> anyhow::Result<Secret> {
     secret.with_context(|| format!("there is no Secret {CA_SECRET}; start the hub once"))
 }
 
-async fn put(secrets: &Api<Secret>, mut secret: Secret, authority: &Authority) -> anyhow::Result<()> {
+async fn put(
+    secrets: &Api<Secret>,
+    mut secret: Secret,
+    authority: &Authority,
+) -> anyhow::Result<()> {
     authority.write(secret.data.get_or_insert_default());
     secrets.replace(CA_SECRET, &post(), &secret).await.context("writing the CA Secret").map(drop)
 }
 
 /// Best effort under the resource version: another replica writes the same.
-async fn publish_address(secrets: &Api<Secret>, mut secret: Secret, address: Option<&str>) -> anyhow::Result<()> {
+async fn publish_address(
+    secrets: &Api<Secret>,
+    mut secret: Secret,
+    address: Option<&str>,
+) -> anyhow::Result<()> {
     let Some(address) = address else { return Ok(()) };
     let data = secret.data.get_or_insert_default();
     if data.get(ADDRESS_KEY).is_some_and(|known| known.0 == address.as_bytes()) {
@@ -315,9 +366,16 @@ pub async fn tokens(secrets: &Api<Secret>) -> Result<TokenBook, kube::Error> {
 /// # Errors
 /// [`RedeemError`]; the token is then not used up, except when the API failed while it may have written. The same request may then
 /// be repeated.
-pub async fn redeem(secrets: &Api<Secret>, token: &Token, csr: &[u8], now: Timestamp) -> Result<(), RedeemError> {
+pub async fn redeem(
+    secrets: &Api<Secret>,
+    token: &Token,
+    csr: &[u8],
+    now: Timestamp,
+) -> Result<(), RedeemError> {
     for _ in 0..ATTEMPTS {
-        let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else { return Err(TokenError::Unknown.into()) };
+        let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else {
+            return Err(TokenError::Unknown.into());
+        };
         let mut book = book(&secret);
         if !book.redeem(token, csr, now.as_second())? {
             return Ok(());
@@ -336,7 +394,12 @@ pub async fn redeem(secrets: &Api<Secret>, token: &Token, csr: &[u8], now: Times
 ///
 /// # Errors
 /// As [`redeem`].
-pub async fn add(secrets: &Api<Secret>, token: &Token, ttl_seconds: i64, now: Timestamp) -> Result<(), RedeemError> {
+pub async fn add(
+    secrets: &Api<Secret>,
+    token: &Token,
+    ttl_seconds: i64,
+    now: Timestamp,
+) -> Result<(), RedeemError> {
     for _ in 0..ATTEMPTS {
         let found = secrets.get_opt(TOKEN_SECRET).await?;
         let mut book = found.as_ref().map(book).unwrap_or_default();
@@ -344,13 +407,18 @@ pub async fn add(secrets: &Api<Secret>, token: &Token, ttl_seconds: i64, now: Ti
         let written = match found {
             Some(secret) => write(secrets, secret, &book).await,
             None => {
-                let secret = Secret { metadata: named(TOKEN_SECRET), data: Some(data(&book)), ..Secret::default() };
+                let secret = Secret {
+                    metadata: named(TOKEN_SECRET),
+                    data: Some(data(&book)),
+                    ..Secret::default()
+                };
                 secrets.create(&post(), &secret).await.map(drop)
             }
         };
         match written {
             Ok(()) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {}
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -385,13 +453,18 @@ fn data(book: &TokenBook) -> BTreeMap<String, ByteString> {
 }
 
 /// Replaces under the resource version that was read: the precondition of "once".
-async fn write(secrets: &Api<Secret>, mut secret: Secret, book: &TokenBook) -> Result<(), kube::Error> {
+async fn write(
+    secrets: &Api<Secret>,
+    mut secret: Secret,
+    book: &TokenBook,
+) -> Result<(), kube::Error> {
     secret.data = Some(data(book));
     secrets.replace(TOKEN_SECRET, &post(), &secret).await.map(drop)
 }
 
 fn named(name: &str) -> ObjectMeta {
-    let labels = BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "switchyard".to_owned())]);
+    let labels =
+        BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "switchyard".to_owned())]);
     ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
 }
 
@@ -419,7 +492,8 @@ mod tests {
     #[test]
     fn secret_with_no_key_of_copies_is_told_from_one_that_is_broken() {
         let with = |text: &str| {
-            let data = BTreeMap::from([(COPY_KEY.to_owned(), ByteString(text.as_bytes().to_vec()))]);
+            let data =
+                BTreeMap::from([(COPY_KEY.to_owned(), ByteString(text.as_bytes().to_vec()))]);
             copy_key(&Secret { data: Some(data), ..Secret::default() })
         };
         assert!(copy_key(&Secret::default()).unwrap().is_none());
@@ -431,29 +505,49 @@ mod tests {
 
     #[test]
     fn a_hub_remembers_since_it_first_began_with_a_brought_identity_or_since_people_say() {
-        let at = |day: i8| jiff::civil::date(2026, 1, day).to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp();
+        let at = |day: i8| {
+            jiff::civil::date(2026, 1, day).to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp()
+        };
         let (created, now) = (at(2), at(9));
         let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(b"old".to_vec()))]);
         Authority::new(Ca::generate("old", created).unwrap()).write(&mut data);
         let secret = |annotation: Option<&str>| {
             let mut metadata = named(CA_SECRET);
-            metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
-            metadata.annotations =
-                annotation.map(|it| BTreeMap::from([(names::MEMORY_SINCE.to_owned(), it.to_owned())]));
+            metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+            metadata.annotations = annotation
+                .map(|it| BTreeMap::from([(names::MEMORY_SINCE.to_owned(), it.to_owned())]));
             Secret { metadata, data: Some(data.clone()), ..Secret::default() }
         };
         for (case, own, annotation, expected) in [
             ("its own", "old", None, None),
-            ("its own, whose store people have restored", "old", Some("2026-01-03T00:00:00Z"), Some((at(3), false))),
+            (
+                "its own, whose store people have restored",
+                "old",
+                Some("2026-01-03T00:00:00Z"),
+                Some((at(3), false)),
+            ),
             ("brought here, perhaps long before it begins", "new", None, Some((now, true))),
             ("that was written down", "new", Some("2026-01-03T00:00:00Z"), Some((at(3), false))),
-            ("an earlier loss, from the backup", "new", Some("2026-01-01T00:00:00Z"), Some((now, true))),
+            (
+                "an earlier loss, from the backup",
+                "new",
+                Some("2026-01-01T00:00:00Z"),
+                Some((now, true)),
+            ),
         ] {
             assert_eq!(memory_since(&secret(annotation), own, now).unwrap(), expected, "{case}");
         }
         let written = remembering(secret(None), now);
-        assert_eq!(memory_since(&written, "new", at(12)).unwrap(), Some((now, false)), "written down once");
+        assert_eq!(
+            memory_since(&written, "new", at(12)).unwrap(),
+            Some((now, false)),
+            "written down once"
+        );
         let error = memory_since(&secret(Some("yesterday")), "old", now).unwrap_err().to_string();
-        assert!(error.contains("switchyard.dev/memory-since is \"yesterday\", not a time in RFC 3339"), "{error}");
+        assert!(
+            error.contains("switchyard.dev/memory-since is \"yesterday\", not a time in RFC 3339"),
+            "{error}"
+        );
     }
 }

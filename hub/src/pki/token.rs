@@ -69,12 +69,20 @@ impl FromStr for Token {
             return Err(TokenError::Malformed);
         }
         let mut parts = text.trim().rsplitn(3, '.');
-        let (Some(secret), Some(id), Some(cluster)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(secret), Some(id), Some(cluster)) = (parts.next(), parts.next(), parts.next())
+        else {
             return Err(TokenError::Malformed);
         };
         // Nothing else is safe in a lookup and in a log line.
-        let is_word = |text: &str| text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_');
-        if secret.is_empty() || id.is_empty() || !is_word(secret) || !is_word(id) || !is_subdomain(cluster) {
+        let is_word = |text: &str| {
+            text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
+        };
+        if secret.is_empty()
+            || id.is_empty()
+            || !is_word(secret)
+            || !is_word(id)
+            || !is_subdomain(cluster)
+        {
             return Err(TokenError::Malformed);
         }
         Ok(Self { cluster: cluster.into(), id: id.into(), secret: secret.into() })
@@ -103,7 +111,9 @@ pub enum TokenError {
     #[error("token already used")]
     Used,
     /// No room for another.
-    #[error("{MAX_TOKENS} join tokens are outstanding; wait for some to expire, or delete the Secret")]
+    #[error(
+        "{MAX_TOKENS} join tokens are outstanding; wait for some to expire, or delete the Secret"
+    )]
     Full,
     /// The life asked for is not allowed.
     #[error("a token's TTL must be between 1 s and {MAX_TTL_SECONDS} s")]
@@ -151,7 +161,9 @@ impl TokenBook {
 
     /// The Secret's data.
     pub fn entries(&self) -> impl Iterator<Item = (String, Vec<u8>)> + '_ {
-        self.records.iter().filter_map(|(id, record)| Some((id.clone(), serde_json::to_vec(record).ok()?)))
+        self.records
+            .iter()
+            .filter_map(|(id, record)| Some((id.clone(), serde_json::to_vec(record).ok()?)))
     }
 
     /// How many entries could not be read. They are dropped at the next write.
@@ -216,7 +228,9 @@ impl TokenBook {
         }
         let repeats = || record.used_by.as_deref() == Some(hash_of(csr).as_str());
         match record.used {
-            Some(used) if now >= used.saturating_add(REPEAT_SECONDS) || !repeats() => Err(TokenError::Used),
+            Some(used) if now >= used.saturating_add(REPEAT_SECONDS) || !repeats() => {
+                Err(TokenError::Used)
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -228,7 +242,8 @@ impl TokenBook {
     /// Says why not; the book is unchanged then.
     pub fn redeem(&mut self, token: &Token, csr: &[u8], now: i64) -> Result<bool, TokenError> {
         self.check(token, csr, now)?;
-        let Some(record) = self.records.get_mut(&token.id).filter(|record| record.used.is_none()) else {
+        let Some(record) = self.records.get_mut(&token.id).filter(|record| record.used.is_none())
+        else {
             return Ok(false);
         };
         (record.used, record.used_by) = (Some(now), Some(hash_of(csr)));
@@ -280,7 +295,9 @@ mod tests {
         let entries: Vec<_> = book.entries().collect();
         let text = String::from_utf8(entries[0].1.clone()).unwrap();
         assert!(!text.contains(&token("a").secret), "{text}");
-        let again = TokenBook::from_entries(entries.iter().map(|(id, json)| (id.as_str(), json.as_slice())));
+        let again = TokenBook::from_entries(
+            entries.iter().map(|(id, json)| (id.as_str(), json.as_slice())),
+        );
         assert_eq!(again, book);
         assert_eq!(TokenBook::from_entries([("x", b"junk".as_slice())]).unreadable(), 1);
     }
@@ -304,9 +321,16 @@ mod tests {
 
     #[test]
     fn token_names_a_cluster_and_nothing_else() {
-        for text in
-            ["?watch=true.aa.bb", "a/b.aa.bb", "a\nb.aa.bb", "..aa.bb", "A.aa.bb", "a.a?.bb", "a.aa.b/b", "a.aa.b\nb"]
-        {
+        for text in [
+            "?watch=true.aa.bb",
+            "a/b.aa.bb",
+            "a\nb.aa.bb",
+            "..aa.bb",
+            "A.aa.bb",
+            "a.a?.bb",
+            "a.aa.b/b",
+            "a.aa.b\nb",
+        ] {
             assert_eq!(text.parse::<Token>(), Err(TokenError::Malformed), "{text:?}");
         }
         assert!("eu.west-1.aa.b_B-b".parse::<Token>().is_ok());

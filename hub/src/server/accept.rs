@@ -79,13 +79,18 @@ pub async fn serve<L: Listen>(
         .max_concurrent_streams(STREAMS)
         .http2_max_header_list_size(16 * 1024)
         .max_frame_size(64 * 1024)
-        .add_service(EnrolmentServer::new(services.enrolment).max_decoding_message_size(ENROLMENT_MESSAGE))
+        .add_service(
+            EnrolmentServer::new(services.enrolment).max_decoding_message_size(ENROLMENT_MESSAGE),
+        )
         .add_service(
             AgentServer::new(services.agent)
                 .max_decoding_message_size(MAX_AGENT_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
         )
-        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(
+            ReceiverStream::new(incoming),
+            shutdown.clone().cancelled_owned(),
+        );
     let renewing = shutdown.clone();
     tokio::select! {
         served = server => served.map_err(Into::into),
@@ -112,7 +117,8 @@ async fn accept<L: Listen>(
                 continue;
             }
         };
-        let (tls, ready, settings, places) = (tls.clone(), ready.clone(), settings.clone(), places.clone());
+        let (tls, ready, settings, places) =
+            (tls.clone(), ready.clone(), settings.clone(), places.clone());
         // Taken here, in the order of arrival.
         let place = places.newcomer(address.ip());
         tokio::spawn(async move {

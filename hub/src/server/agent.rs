@@ -35,7 +35,10 @@ impl AgentService {
 
 #[tonic::async_trait]
 impl Agent for AgentService {
-    type SessionStream = futures::stream::Map<ReceiverStream<HubMessage>, fn(HubMessage) -> Result<HubMessage, Status>>;
+    type SessionStream = futures::stream::Map<
+        ReceiverStream<HubMessage>,
+        fn(HubMessage) -> Result<HubMessage, Status>,
+    >;
 
     async fn session(
         &self,
@@ -58,13 +61,17 @@ impl Agent for AgentService {
             return Err(Status::unavailable("this replica does not lead"));
         };
         let (outbound, messages) = mpsc::channel(OUTBOUND);
-        let inbound = request.into_inner().map(|message| message.map_err(|status| status.to_string()));
-        let (sessions, gate, address) = (self.sessions.clone(), self.gate.clone(), peer.address.to_string());
+        let inbound =
+            request.into_inner().map(|message| message.map_err(|status| status.to_string()));
+        let (sessions, gate, address) =
+            (self.sessions.clone(), self.gate.clone(), peer.address.to_string());
         tokio::spawn(async move {
             // Deleted between the check and the entry in the registry: looked at again there.
             let still = async { gate.admit(Some(&identity)).await.is_ok() };
             sessions.run(&identity.cluster, &address, epoch, inbound, outbound, still).await;
         });
-        Ok(Response::new(ReceiverStream::new(messages).map(Ok as fn(HubMessage) -> Result<HubMessage, Status>)))
+        Ok(Response::new(
+            ReceiverStream::new(messages).map(Ok as fn(HubMessage) -> Result<HubMessage, Status>),
+        ))
     }
 }

@@ -63,7 +63,12 @@ pub(super) struct Conn<Io> {
 }
 
 impl<Io> Conn<Io> {
-    pub(super) fn new(io: TlsStream<Io>, peer: Peer, unauthenticated: Duration, place: Place) -> Self {
+    pub(super) fn new(
+        io: TlsStream<Io>,
+        peer: Peer,
+        unauthenticated: Duration,
+        place: Place,
+    ) -> Self {
         let ends = peer.identity.is_none().then(|| Box::pin(tokio::time::sleep(unauthenticated)));
         Self { io, peer, ends, taken: Box::pin(place.taken().cancelled_owned()), _place: place }
     }
@@ -78,7 +83,11 @@ impl<Io> Connected for Conn<Io> {
 }
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Conn<Io> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if let Some(ends) = &mut self.ends
             && ends.as_mut().poll(cx).is_ready()
         {
@@ -92,7 +101,11 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Conn<Io> {
 }
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Conn<Io> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 

@@ -8,7 +8,9 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::v1::enrolment_server::Enrolment;
-use switchyard_proto::v1::{Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest};
+use switchyard_proto::v1::{
+    Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest,
+};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
@@ -40,7 +42,12 @@ pub trait Tokens: Send + Sync {
     ) -> BoxFuture<'a, Result<(), RedeemError>>;
 
     /// See [`crate::pki::store::redeem`].
-    fn redeem<'a>(&'a self, token: &'a Token, csr: &'a [u8], now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>>;
+    fn redeem<'a>(
+        &'a self,
+        token: &'a Token,
+        csr: &'a [u8],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), RedeemError>>;
 }
 
 /// The service.
@@ -73,7 +80,12 @@ enum Reason {
 
 impl EnrolmentService {
     /// A service whose certificates last for `life`.
-    pub fn new(gate: Gate, authorities: Authorities, tokens: Arc<dyn Tokens>, life: Duration) -> Self {
+    pub fn new(
+        gate: Gate,
+        authorities: Authorities,
+        tokens: Arc<dyn Tokens>,
+        life: Duration,
+    ) -> Self {
         let (places, log) = (Semaphore::new(AT_ONCE), LogLimit::default());
         Self { gate, authorities, tokens, life, deadline: DEADLINE, places, log, copy_keys: None }
     }
@@ -118,7 +130,8 @@ impl EnrolmentService {
 
     fn issue(&self, csr: &[u8], identity: &ClusterIdentity) -> Result<Certificate, CaError> {
         let authority = self.authorities.borrow().clone();
-        let (leaf, not_after) = authority.signer().issue_agent(csr, identity, self.life, self.gate.now())?;
+        let (leaf, not_after) =
+            authority.signer().issue_agent(csr, identity, self.life, self.gate.now())?;
         Ok(Certificate {
             chain: vec![leaf.to_vec()],
             trust: authority.trusted().iter().map(|certificate| certificate.to_vec()).collect(),
@@ -143,11 +156,20 @@ fn socket<T>(request: &Request<T>) -> Option<SocketAddr> {
 
 /// An enrolment's line of the audit stream.
 fn line(cluster: &str, who: Who, why: String, result: Outcome) -> Line {
-    Line { operation: Operation::Enrol, who, object: format!("MultiKueueCluster/{cluster}"), why, result }
+    Line {
+        operation: Operation::Enrol,
+        who,
+        object: format!("MultiKueueCluster/{cluster}"),
+        why,
+        result,
+    }
 }
 
 fn address<T>(request: &Request<T>) -> String {
-    request.extensions().get::<Peer>().map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string())
+    request
+        .extensions()
+        .get::<Peer>()
+        .map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string())
 }
 
 #[tonic::async_trait]
@@ -157,11 +179,21 @@ impl Enrolment for EnrolmentService {
         match tokio::time::timeout(self.deadline, self.try_enrol(request.get_ref())).await {
             Ok(Ok(certificate)) => {
                 let who = Who::Enrolled(certificate.cluster.clone(), socket(&request));
-                line(&certificate.cluster, who, "a join token was used up".to_owned(), Outcome::Accepted).write();
+                line(
+                    &certificate.cluster,
+                    who,
+                    "a join token was used up".to_owned(),
+                    Outcome::Accepted,
+                )
+                .write();
                 Ok(Response::new(certificate))
             }
-            Ok(Err(Reason::Busy)) => Err(Status::unavailable("too many enrolments at once; try again")),
-            Ok(Err(Reason::Redeem(error @ (RedeemError::Api(_) | RedeemError::Late | RedeemError::Contended)))) => {
+            Ok(Err(Reason::Busy)) => {
+                Err(Status::unavailable("too many enrolments at once; try again"))
+            }
+            Ok(Err(Reason::Redeem(
+                error @ (RedeemError::Api(_) | RedeemError::Late | RedeemError::Contended),
+            ))) => {
                 // Not the caller's fault: it may try again with the same token and the same key.
                 if let Some(left_out) = self.may_log() {
                     let (cluster, error) = (claimed(&request), error.to_string());
@@ -193,7 +225,8 @@ impl Enrolment for EnrolmentService {
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {
         let peer = address(&request);
         let renewed = self.caller(&request).await;
-        let renewed = renewed.and_then(|identity| Ok(self.issue(&request.get_ref().csr, &identity)?));
+        let renewed =
+            renewed.and_then(|identity| Ok(self.issue(&request.get_ref().csr, &identity)?));
         match renewed {
             Ok(certificate) => {
                 tracing::info!(cluster = certificate.cluster, "agent certificate renewed");
@@ -209,8 +242,13 @@ impl Enrolment for EnrolmentService {
         }
     }
 
-    async fn copy_key(&self, request: Request<CopyKeyRequest>) -> Result<Response<CopyKeyAnswer>, Status> {
-        let Some((keys, term)) = &self.copy_keys else { return Err(Status::unimplemented("no keys of copies")) };
+    async fn copy_key(
+        &self,
+        request: Request<CopyKeyRequest>,
+    ) -> Result<Response<CopyKeyAnswer>, Status> {
+        let Some((keys, term)) = &self.copy_keys else {
+            return Err(Status::unimplemented("no keys of copies"));
+        };
         let identity = match self.caller(&request).await {
             Ok(identity) => identity,
             Err(reason) => {
@@ -227,7 +265,8 @@ impl Enrolment for EnrolmentService {
         }
         let CopyKeyRequest { cluster_uid, obstacle } = request.into_inner();
         keys.note(&identity.cluster, &obstacle);
-        let key = keys.of(&identity.cluster, &cluster_uid).map(|key| key.to_bytes()).unwrap_or_default();
+        let key =
+            keys.of(&identity.cluster, &cluster_uid).map(|key| key.to_bytes()).unwrap_or_default();
         Ok(Response::new(CopyKeyAnswer { key, trust: keys.are_trusted(&identity.cluster) }))
     }
 }

@@ -31,8 +31,15 @@ impl Epochs {
 
     /// Why an agent cannot obey us yet: it remembers a later epoch than ours. One that no hub can have forgotten is not
     /// believed, nor one too high to go above: such an agent gets its session, and ends it.
-    pub(super) fn behind(&self, cluster: &str, remembered: u64, epoch: u64, now: Instant) -> Option<String> {
-        if remembered <= epoch || remembered - epoch > MAX_LEAD || remembered > EpochFloor::HIGHEST {
+    pub(super) fn behind(
+        &self,
+        cluster: &str,
+        remembered: u64,
+        epoch: u64,
+        now: Instant,
+    ) -> Option<String> {
+        if remembered <= epoch || remembered - epoch > MAX_LEAD || remembered > EpochFloor::HIGHEST
+        {
             return None;
         }
         if self.floor.get() < remembered {

@@ -37,7 +37,9 @@ pub enum Refusal {
     #[error("there is no MultiKueueCluster \"{0}\" with an agent as its source")]
     NoCluster(String),
     /// There is one of that name, but not the one that was enrolled.
-    #[error("the certificate is of an earlier cluster: MultiKueueCluster \"{0}\" was recreated after it was issued")]
+    #[error(
+        "the certificate is of an earlier cluster: MultiKueueCluster \"{0}\" was recreated after it was issued"
+    )]
     Recreated(String),
 }
 
@@ -129,7 +131,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_living_cluster_of_this_hub_is_admitted() {
-        let gate = Gate::new("hub", Arc::new(One), Arc::new(switchyard_controller::clock::SystemClock));
+        let gate =
+            Gate::new("hub", Arc::new(One), Arc::new(switchyard_controller::clock::SystemClock));
         let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
             hub_id: hub_id.into(),
             cluster: cluster.into(),
@@ -138,9 +141,21 @@ mod tests {
         assert_eq!(gate.admit(Some(&identity("hub", "east", "u1"))).await, Ok(()));
         for (case, shown, refusal) in [
             ("nothing shown", None, Refusal::NoCertificate),
-            ("another hub's", Some(identity("other", "east", "u1")), Refusal::OtherHub("other".into())),
-            ("a deleted cluster's", Some(identity("hub", "west", "u1")), Refusal::NoCluster("west".into())),
-            ("a recreated cluster's", Some(identity("hub", "east", "u0")), Refusal::Recreated("east".into())),
+            (
+                "another hub's",
+                Some(identity("other", "east", "u1")),
+                Refusal::OtherHub("other".into()),
+            ),
+            (
+                "a deleted cluster's",
+                Some(identity("hub", "west", "u1")),
+                Refusal::NoCluster("west".into()),
+            ),
+            (
+                "a recreated cluster's",
+                Some(identity("hub", "east", "u0")),
+                Refusal::Recreated("east".into()),
+            ),
         ] {
             assert_eq!(gate.admit(shown.as_ref()).await, Err(refusal), "{case}");
         }

@@ -93,8 +93,14 @@ fn one(observation: &mut Observation) -> Result<bool, String> {
     if namespace.len() > MAX_NAME || name.len() > MAX_NAME {
         return Err(format!("an observation names an object with more than {MAX_NAME} characters"));
     }
-    if observation.origin.as_ref().is_some_and(|origin| origin.kind.len().max(origin.job_name.len()) > MAX_NAME) {
-        return Err(format!("an observation's origin names a job with more than {MAX_NAME} characters"));
+    if observation
+        .origin
+        .as_ref()
+        .is_some_and(|origin| origin.kind.len().max(origin.job_name.len()) > MAX_NAME)
+    {
+        return Err(format!(
+            "an observation's origin names a job with more than {MAX_NAME} characters"
+        ));
     }
     if observation.origin.as_ref().is_some_and(|origin| origin.pod_sets.len() > MAX_HASH) {
         return Err(format!("an observation's origin has a hash of more than {MAX_HASH} bytes"));
@@ -122,8 +128,10 @@ fn one(observation: &mut Observation) -> Result<bool, String> {
 /// An object without its largest fields, so that it has so many bytes at most; nothing of what is no object.
 fn without_the_largest(status: &[u8], bytes: usize) -> Vec<u8> {
     let Ok(Value::Object(status)) = serde_json::from_slice(status) else { return Vec::new() };
-    let mut fields: Vec<(usize, String, Value)> =
-        status.into_iter().map(|(name, value)| (name.len() + value.to_string().len() + 4, name, value)).collect();
+    let mut fields: Vec<(usize, String, Value)> = status
+        .into_iter()
+        .map(|(name, value)| (name.len() + value.to_string().len() + 4, name, value))
+        .collect();
     fields.sort_by_key(|(size, ..)| *size);
     let mut room = bytes.saturating_sub(2);
     let kept = fields.into_iter().map_while(|(size, name, value)| {
@@ -170,7 +178,8 @@ impl Share {
     pub(super) async fn take(&self, bytes: usize) -> Weight {
         let weight = bytes.clamp(Self::BYTES / Self::MESSAGES, Self::BYTES);
         // It is never closed.
-        let _permit = self.0.clone().acquire_many_owned(u32::try_from(weight).unwrap_or(u32::MAX)).await.ok();
+        let _permit =
+            self.0.clone().acquire_many_owned(u32::try_from(weight).unwrap_or(u32::MAX)).await.ok();
         Weight { _permit }
     }
 }
@@ -228,17 +237,39 @@ mod tests {
     fn what_no_hub_gave_out_is_dropped_and_the_rest_is_taken() {
         assert_eq!(checked(observation()), Ok(observation()));
         for (case, wrong, part) in [
-            ("no uid", Observation { workload_uid: String::new(), ..observation() }, "workload_uid (0 bytes)"),
-            ("a long uid", Observation { workload_uid: "x".repeat(129), ..observation() }, "workload_uid (129 bytes)"),
-            ("a long name", Observation { name: "x".repeat(254), ..observation() }, "more than 253"),
-            ("a uid in another script", Observation { workload_uid: "ж".into(), ..observation() }, "letters, digits"),
+            (
+                "no uid",
+                Observation { workload_uid: String::new(), ..observation() },
+                "workload_uid (0 bytes)",
+            ),
+            (
+                "a long uid",
+                Observation { workload_uid: "x".repeat(129), ..observation() },
+                "workload_uid (129 bytes)",
+            ),
+            (
+                "a long name",
+                Observation { name: "x".repeat(254), ..observation() },
+                "more than 253",
+            ),
+            (
+                "a uid in another script",
+                Observation { workload_uid: "ж".into(), ..observation() },
+                "letters, digits",
+            ),
             ("no attempt", Observation { attempt: 0, ..observation() }, "no hub has given out"),
-            ("an attempt of nobody", Observation { attempt: u64::MAX, ..observation() }, "no hub has given out"),
+            (
+                "an attempt of nobody",
+                Observation { attempt: u64::MAX, ..observation() },
+                "no hub has given out",
+            ),
         ] {
             let error = checked(wrong.clone()).unwrap_err();
             assert!(error.contains(part), "{case}: {error}");
-            let mut observed =
-                Observed { observations: vec![observation(), wrong, observation()], ..Observed::default() };
+            let mut observed = Observed {
+                observations: vec![observation(), wrong, observation()],
+                ..Observed::default()
+            };
             assert_eq!(check(&mut observed).dropped, 1, "{case}");
             assert_eq!(observed.observations, [observation(), observation()], "{case}");
         }
@@ -261,7 +292,12 @@ mod tests {
     fn what_is_too_long_is_cut() {
         let reason = Reason { code: "C".repeat(1000), message: "ß".repeat(40_000) };
         let reasons = vec![reason; 100];
-        let cut = checked(Observation { reasons, job_status: vec![b' '; MAX_STATUS + 1], ..observation() }).unwrap();
+        let cut = checked(Observation {
+            reasons,
+            job_status: vec![b' '; MAX_STATUS + 1],
+            ..observation()
+        })
+        .unwrap();
         assert_eq!((cut.reasons.len(), cut.job_status.len()), (MAX_REASONS, 0));
         assert_eq!(cut.reasons[0].code.len(), 128);
         assert!(cut.reasons[0].message.ends_with("ß..."), "it shows that it was cut");
@@ -283,7 +319,8 @@ mod tests {
             serde_json::json!({"succeeded": 50_000, "completedIndexes": indexes, "conditions": conditions})
         };
         let large = status(&"1,3,".repeat(100_000));
-        let told = checked(Observation { job_status: large.to_string().into(), ..observation() }).unwrap();
+        let told =
+            checked(Observation { job_status: large.to_string().into(), ..observation() }).unwrap();
         let mut expected = status("");
         expected.as_object_mut().unwrap().remove("completedIndexes");
         assert_eq!(serde_json::from_slice::<Value>(&told.job_status).unwrap(), expected);

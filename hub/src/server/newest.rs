@@ -110,8 +110,14 @@ mod tests {
             passed.extend(newest.take_capacity(now).map(|it| it.queues[0].pending));
         }
         assert!((99..=101).contains(&passed.len()), "{}", passed.len());
-        assert!(passed.windows(2).all(|pair| pair[1] - pair[0] >= 90), "those between are dropped: {passed:?}");
-        assert_eq!(newest.take_capacity(begin + Duration::from_secs(11)).map(|it| it.queues[0].pending), Some(8_999));
+        assert!(
+            passed.windows(2).all(|pair| pair[1] - pair[0] >= 90),
+            "those between are dropped: {passed:?}"
+        );
+        assert_eq!(
+            newest.take_capacity(begin + Duration::from_secs(11)).map(|it| it.queues[0].pending),
+            Some(8_999)
+        );
         assert_eq!(newest.due(), None);
     }
 
@@ -121,7 +127,9 @@ mod tests {
         let mut passed = 0;
         for number in 0..9_000_u64 {
             newest.hear_inventory(Uids::from([Uid::from("a")]));
-            passed += usize::from(newest.take_inventory(begin + Duration::from_millis(number * 10 / 9)).is_some());
+            passed += usize::from(
+                newest.take_inventory(begin + Duration::from_millis(number * 10 / 9)).is_some(),
+            );
         }
         assert_eq!(passed, 10);
     }

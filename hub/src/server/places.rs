@@ -36,7 +36,8 @@ struct Crowds {
 impl Crowds {
     /// Where there are more newcomers than this: the oldest of the address that has most of them.
     fn oldest_beyond(&mut self, most: usize) -> Option<(u64, CancellationToken)> {
-        let newcomers = self.members.iter_mut().filter(|(crowd, _)| matches!(crowd, Crowd::Newcomers(_)));
+        let newcomers =
+            self.members.iter_mut().filter(|(crowd, _)| matches!(crowd, Crowd::Newcomers(_)));
         let newcomers: Vec<_> = newcomers.map(|(_, members)| members).collect();
         if newcomers.iter().map(|members| members.len()).sum::<usize>() <= most {
             return None;
@@ -57,7 +58,8 @@ pub(super) struct Place {
 impl Places {
     /// So many connections without a certificate, so many of them of one address, and so many of each cluster.
     pub(super) fn new(newcomers: usize, of_a_source: usize, of_a_cluster: usize) -> Arc<Self> {
-        let [newcomers, of_a_source, of_a_cluster] = [newcomers, of_a_source, of_a_cluster].map(|most| most.max(1));
+        let [newcomers, of_a_source, of_a_cluster] =
+            [newcomers, of_a_source, of_a_cluster].map(|most| most.max(1));
         Arc::new(Self { newcomers, of_a_source, of_a_cluster, crowds: Mutex::default() })
     }
 
@@ -159,7 +161,11 @@ mod tests {
         assert_eq!(there(&stream).into_iter().filter(|there| *there).count(), 4);
         // Many addresses share what is there; the one with most of it goes first.
         let many: Vec<Place> = (10..110).map(|last| places.newcomer(source(last))).collect();
-        let all = [&honest[..], &stream, &many].into_iter().flat_map(there).filter(|there| *there).count();
+        let all = [&honest[..], &stream, &many]
+            .into_iter()
+            .flat_map(there)
+            .filter(|there| *there)
+            .count();
         assert_eq!(all, 8);
     }
 }

@@ -25,7 +25,10 @@ pub struct Cut {
 impl Cut {
     /// Ends the session; the first reason counts.
     pub fn now(&self, reason: &str) {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
+        self.reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| reason.to_owned());
         self.token.cancel();
     }
 
@@ -93,7 +96,10 @@ impl Registry {
                 self.bell.notify_one();
             }
             for twin in claimed? {
-                self.cut(&twin, "another MultiKueueCluster was known to lead to its worker cluster");
+                self.cut(
+                    &twin,
+                    "another MultiKueueCluster was known to lead to its worker cluster",
+                );
             }
         }
         let cut = Cut::default();
@@ -244,7 +250,16 @@ mod tests {
     fn live(session_id: u64) -> Live {
         let (software, address) = (String::new(), String::new());
         let since = Timestamp::UNIX_EPOCH;
-        Live { session_id, since, software, version: 1, address, worker: None, unable: None, proves: false }
+        Live {
+            session_id,
+            since,
+            software,
+            version: 1,
+            address,
+            worker: None,
+            unable: None,
+            proves: false,
+        }
     }
 
     fn member(name: &str) -> Member {
@@ -275,7 +290,10 @@ mod tests {
         assert_eq!((registry.refused("b").as_deref(), registry.len()), (Some("a"), 1));
         registry.know("b", Some(Member { worker: Some("w".to_owned()), ..member("b") }));
         let _second = registry.enter("b", at(3)).unwrap();
-        assert_eq!(first.happened().await, "another MultiKueueCluster was known to lead to its worker cluster");
+        assert_eq!(
+            first.happened().await,
+            "another MultiKueueCluster was known to lead to its worker cluster"
+        );
     }
 
     #[test]
@@ -297,7 +315,8 @@ mod tests {
         assert_eq!(registry.known_elsewhere("new", "v"), None, "nothing is known of it");
         registry.note_strange("west", "w", "v");
         assert_eq!(registry.strange("west"), Some(("w".to_owned(), "v".to_owned())));
-        let _session = registry.enter("west", Live { worker: Some("w".to_owned()), ..live(1) }).unwrap();
+        let _session =
+            registry.enter("west", Live { worker: Some("w".to_owned()), ..live(1) }).unwrap();
         assert_eq!(registry.strange("west"), None);
     }
 
@@ -305,7 +324,8 @@ mod tests {
     fn session_says_where_its_cluster_is_before_the_status_does() {
         let registry = Registry::default();
         registry.know("west", Some(member("west")));
-        let _session = registry.enter("west", Live { worker: Some("w".to_owned()), ..live(1) }).unwrap();
+        let _session =
+            registry.enter("west", Live { worker: Some("w".to_owned()), ..live(1) }).unwrap();
         assert_eq!(registry.known_elsewhere("west", "v").as_deref(), Some("w"));
     }
 
@@ -322,6 +342,10 @@ mod tests {
         assert_eq!(registry.all_unable().len(), 1);
         let _next = registry.enter("west", live(2)).unwrap();
         registry.leave("west", 2);
-        assert_eq!((registry.left_unable("west"), registry.all_unable().len()), (None, 0), "it could act again");
+        assert_eq!(
+            (registry.left_unable("west"), registry.all_unable().len()),
+            (None, 0),
+            "it could act again"
+        );
     }
 }

@@ -13,8 +13,8 @@ use switchyard_controller::EpochFloor;
 use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::VERSIONS;
 use switchyard_proto::v1::{
-    AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message,
-    hub_message,
+    AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend,
+    Welcome, agent_message, hub_message,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -193,14 +193,21 @@ impl Sessions {
         still: impl Future<Output = bool> + Send,
     ) {
         let mut inbound = pin!(inbound);
-        let line = Line { session_id: self.next_id(), epoch, outbound, patience: self.settings.ping_timeout };
+        let line = Line {
+            session_id: self.next_id(),
+            epoch,
+            outbound,
+            patience: self.settings.ping_timeout,
+        };
         if let Err(wait) = self.admit(cluster, address) {
             return line.goodbye(TOO_OFTEN, wait).await;
         }
         let hello = match timeout(self.settings.hello, first(&mut inbound)).await {
             Ok(Ok(hello)) => hello,
             Ok(Err(why)) => return tracing::info!(cluster, peer = address, why, "no session"),
-            Err(_) => return tracing::info!(cluster, peer = address, "no Hello in time, no session"),
+            Err(_) => {
+                return tracing::info!(cluster, peer = address, "no Hello in time, no session");
+            }
         };
         let Some(version) = agreed(&hello) else {
             let ours = format!("{} to {}", VERSIONS.start(), VERSIONS.end());
@@ -216,11 +223,14 @@ impl Sessions {
             tracing::warn!(cluster, peer = address, reason, "no session yet");
             return line.goodbye(&reason, BEHIND_RETRY).await;
         }
-        let worker = Some(hello.cluster_uid.chars().take(64).collect::<String>()).filter(|uid| !uid.is_empty());
+        let worker = Some(hello.cluster_uid.chars().take(64).collect::<String>())
+            .filter(|uid| !uid.is_empty());
         if let Some(found) = &worker
             && let Some(known) = self.jobs_elsewhere(cluster, found)
         {
-            let reason = format!("the agent is in the cluster {found}, and the jobs are on the cluster {known}");
+            let reason = format!(
+                "the agent is in the cluster {found}, and the jobs are on the cluster {known}"
+            );
             tracing::warn!(cluster, peer = address, reason, "session refused");
             self.registry.note_strange(cluster, &known, found);
             return line.goodbye(&reason, TWIN_RETRY).await;
@@ -256,8 +266,11 @@ impl Sessions {
         port.close(line.session_id);
         self.registry.leave(cluster, line.session_id);
         tracing::info!(cluster, peer = address, session = line.session_id, reason, "session ended");
-        let down =
-            SessionEvent::Down { cluster: cluster.to_owned(), session_id: line.session_id, reason: reason.clone() };
+        let down = SessionEvent::Down {
+            cluster: cluster.to_owned(),
+            session_id: line.session_id,
+            reason: reason.clone(),
+        };
         let told = self.events.send(down).await.is_ok();
         if told {
             line.goodbye(&reason, self.settings.retry_after).await;
@@ -273,13 +286,21 @@ impl Sessions {
     /// Whether a cluster may begin a session now; if not, after which time it may.
     fn admit(&self, cluster: &str, address: &str) -> Result<(), Duration> {
         let now = Instant::now();
-        let admitted = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).admit(cluster, now);
+        let admitted =
+            self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).admit(cluster, now);
         let wait = match admitted {
             Ok(()) => return Ok(()),
             Err(wait) => wait.max(self.settings.retry_after),
         };
         if let Some(left_out) = self.log.admit(now) {
-            tracing::warn!(cluster, peer = address, ?wait, left_out, reason = TOO_OFTEN, "session refused");
+            tracing::warn!(
+                cluster,
+                peer = address,
+                ?wait,
+                left_out,
+                reason = TOO_OFTEN,
+                "session refused"
+            );
         }
         Err(wait)
     }
@@ -294,9 +315,13 @@ impl Sessions {
         inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
     ) -> String {
         // What another term, or another hub, gave out means nothing here.
-        let ours = hello.last_hub_id == self.hub_id && hello.last_epoch == line.epoch && hello.last_revision > 0;
+        let ours = hello.last_hub_id == self.hub_id
+            && hello.last_epoch == line.epoch
+            && hello.last_revision > 0;
         let snapshot = port.open(line.session_id, ours.then_some(hello.last_revision));
-        if let Err(reason) = line.send(hub_message::Kind::Welcome(self.welcome(live, snapshot))).await {
+        if let Err(reason) =
+            line.send(hub_message::Kind::Welcome(self.welcome(live, snapshot))).await
+        {
             return reason;
         }
         tracing::info!(
@@ -405,7 +430,8 @@ struct Line {
 
 impl Line {
     async fn send(&self, kind: hub_message::Kind) -> Result<(), String> {
-        let message = HubMessage { session_id: self.session_id, epoch: self.epoch, kind: Some(kind) };
+        let message =
+            HubMessage { session_id: self.session_id, epoch: self.epoch, kind: Some(kind) };
         match timeout(self.patience, self.outbound.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err("the connection is gone".into()),
@@ -421,7 +447,9 @@ impl Line {
     }
 }
 
-async fn first(inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin)) -> Result<Hello, String> {
+async fn first(
+    inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
+) -> Result<Hello, String> {
     match inbound.next().await {
         Some(Ok(AgentMessage { kind: Some(agent_message::Kind::Hello(hello)), .. })) => Ok(hello),
         Some(Ok(_)) => Err("the first message was no Hello".into()),

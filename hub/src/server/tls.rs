@@ -38,7 +38,11 @@ impl TlsKeeper {
     ///
     /// # Errors
     /// When a name is no DNS name or address.
-    pub fn new(authorities: Authorities, names: Vec<String>, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+    pub fn new(
+        authorities: Authorities,
+        names: Vec<String>,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
         let authority = authorities.borrow().clone();
         let config = ArcSwap::new(config(&authority, &names, &clock)?);
         Ok(Self { authorities, names, clock, config })
@@ -83,9 +87,16 @@ async fn changed(authorities: &mut Authorities) {
     }
 }
 
-fn config(authority: &Authority, names: &[String], clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<ServerConfig>> {
+fn config(
+    authority: &Authority,
+    names: &[String],
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Arc<ServerConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let server = authority.signer().issue_server(names, clock.now()).context("issuing the hub's certificate")?;
+    let server = authority
+        .signer()
+        .issue_server(names, clock.now())
+        .context("issuing the hub's certificate")?;
     let mut roots = RootCertStore::empty();
     for certificate in authority.trusted() {
         roots.add(certificate).context("trusting our own authority")?;

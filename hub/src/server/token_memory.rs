@@ -48,7 +48,8 @@ impl SecretTokens {
             if was_read_since || (known.is_ok() && !memory.is_stale) {
                 return Ok(known?);
             }
-            let next = memory.read.map(|read| read + READ_EVERY).filter(|next| *next > Instant::now());
+            let next =
+                memory.read.map(|read| read + READ_EVERY).filter(|next| *next > Instant::now());
             if let Some(next) = next {
                 drop(memory);
                 tokio::time::sleep_until(next).await;
@@ -80,7 +81,12 @@ impl Tokens for SecretTokens {
         Box::pin(self.check(token, csr, now))
     }
 
-    fn redeem<'a>(&'a self, token: &'a Token, csr: &'a [u8], now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
+    fn redeem<'a>(
+        &'a self,
+        token: &'a Token,
+        csr: &'a [u8],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), RedeemError>> {
         Box::pin(self.use_up(token, csr, now))
     }
 }
@@ -103,7 +109,8 @@ mod tests {
             .entries()
             .map(|(id, json)| (id, serde_json::to_value(k8s_openapi::ByteString(json)).unwrap()))
             .collect();
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "t"}, "data": data});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "t"}, "data": data});
         let (asked, body) = (Arc::new(AtomicUsize::new(0)), secret.to_string());
         let count = asked.clone();
         let server = tower::service_fn(move |_: Request<Body>| {

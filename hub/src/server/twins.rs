@@ -81,7 +81,12 @@ impl Workers {
     ///
     /// # Errors
     /// Another cluster has it: its name.
-    pub(super) fn claim(&mut self, cluster: &str, session_id: u64, worker: &str) -> Result<Vec<String>, String> {
+    pub(super) fn claim(
+        &mut self,
+        cluster: &str,
+        session_id: u64,
+        worker: &str,
+    ) -> Result<Vec<String>, String> {
         if let Some(holder) = self.holder(cluster, worker) {
             self.refused.insert(cluster.to_owned(), worker.to_owned());
             return Err(holder);
@@ -106,9 +111,13 @@ impl Workers {
     }
 
     fn claimants(&self, worker: &str) -> impl Iterator<Item = &str> {
-        let known =
-            self.members.iter().filter(move |(_, it)| it.worker.as_deref() == Some(worker)).map(|(name, _)| name);
-        let live = self.live.iter().filter(move |(_, (_, its))| its == worker).map(|(name, _)| name);
+        let known = self
+            .members
+            .iter()
+            .filter(move |(_, it)| it.worker.as_deref() == Some(worker))
+            .map(|(name, _)| name);
+        let live =
+            self.live.iter().filter(move |(_, (_, its))| its == worker).map(|(name, _)| name);
         known.chain(live).map(String::as_str)
     }
 
@@ -134,7 +143,11 @@ mod tests {
     }
 
     fn know(workers: &mut Workers, age: i64, name: &str, worker: Option<&str>) {
-        let member = Member { rank: (age, name.to_owned()), worker: worker.map(str::to_owned), session: None };
+        let member = Member {
+            rank: (age, name.to_owned()),
+            worker: worker.map(str::to_owned),
+            session: None,
+        };
         workers.know(name, Some(member));
     }
 
@@ -148,7 +161,11 @@ mod tests {
         assert_eq!(workers.claim("old", 4, "v"), Ok(Vec::new()), "another worker cluster");
         assert_eq!(workers.refused("old"), None);
         workers.leave("young", 1);
-        assert_eq!(workers.holder("old", "w").as_deref(), Some("young"), "the end of a superseded session");
+        assert_eq!(
+            workers.holder("old", "w").as_deref(),
+            Some("young"),
+            "the end of a superseded session"
+        );
         workers.leave("young", 2);
         assert_eq!(workers.claim("old", 5, "w"), Ok(Vec::new()));
     }
@@ -159,7 +176,11 @@ mod tests {
         assert_eq!(workers.claim("old", 1, "w"), Err("young".to_owned()), "its jobs are there");
         assert_eq!(workers.claim("young", 2, "w"), Ok(Vec::new()));
         know(&mut workers, 1, "old", Some("w"));
-        assert_eq!(workers.claim("young", 3, "w"), Err("old".to_owned()), "of two that were, the older");
+        assert_eq!(
+            workers.claim("young", 3, "w"),
+            Err("old".to_owned()),
+            "of two that were, the older"
+        );
         workers.know("old", None);
         assert_eq!(workers.claim("young", 4, "w"), Ok(Vec::new()));
         assert_eq!(workers.refused("young"), None);

@@ -55,7 +55,11 @@ impl Words {
 
     /// All that could not.
     pub(super) fn all(&self) -> Vec<String> {
-        self.clusters.iter().filter(|(_, word)| word.is_some()).map(|(name, _)| name.clone()).collect()
+        self.clusters
+            .iter()
+            .filter(|(_, word)| word.is_some())
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
 
@@ -68,9 +72,21 @@ mod tests {
         type Later = fn(&mut Words);
         let cases: [(&str, Later, bool); 6] = [
             ("nothing happens", |_| {}, true),
-            ("the status is written, and names no session", |words| words.know("west", Some(None)), true),
-            ("the status still names the session that has ended", |words| words.know("west", Some(Some(7))), true),
-            ("another process had a session with it", |words| words.know("west", Some(Some(8))), false),
+            (
+                "the status is written, and names no session",
+                |words| words.know("west", Some(None)),
+                true,
+            ),
+            (
+                "the status still names the session that has ended",
+                |words| words.know("west", Some(Some(7))),
+                true,
+            ),
+            (
+                "another process had a session with it",
+                |words| words.know("west", Some(Some(8))),
+                false,
+            ),
             ("it has a session again", |words| words.take_back("west"), false),
             (
                 "its MultiKueueCluster is made anew",

@@ -27,7 +27,10 @@ pub(super) fn made_of(
 ) -> Result<Arc<Content>, PayloadError> {
     let Some((kind, job)) = job_of(ctx, workload) else {
         let owned = owner(workload).ok_or(PayloadError::NoOwner)?;
-        return Err(PayloadError::OwnerMissing { kind: owned.kind.id().kind.to_owned(), name: owned.name.to_owned() });
+        return Err(PayloadError::OwnerMissing {
+            kind: owned.kind.id().kind.to_owned(),
+            name: owned.name.to_owned(),
+        });
     };
     let job = job.value();
     runs_elsewhere(kind, &job)?;

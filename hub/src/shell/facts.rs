@@ -28,7 +28,8 @@ pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>
         &|check| is_dispatching(&ctx.stores, check),
         &other_checks(&ctx.stores, workload),
     );
-    let replaces = replaced(ctx, workload).and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
+    let replaces = replaced(ctx, workload)
+        .and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
     Facts { loss, affinity, replaces, ..facts }
 }
 
@@ -45,7 +46,8 @@ pub(super) fn sized(workload: &Workload, held: Option<&Admission>) -> Option<Wor
 
 /// The rules about a workload's clusters: its own, or else its queue's.
 fn affinity(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<Affinity> {
-    let queue = queue.and_then(|it| Some((it.metadata.name.as_deref()?, it.spec.cluster_affinity.as_ref()?)));
+    let queue = queue
+        .and_then(|it| Some((it.metadata.name.as_deref()?, it.spec.cluster_affinity.as_ref()?)));
     Affinity::of(workload.metadata.annotations.as_ref(), queue)
 }
 
@@ -54,7 +56,9 @@ pub(super) fn queue_of(stores: &Stores, workload: &Workload) -> Option<Arc<Clust
     if let Some(name) = state::admitted_by(workload) {
         return stores.cluster_queues.get("", name);
     }
-    let queue = stores.local_queues.get(workload.metadata.namespace.as_deref()?, state::queue_name(workload))?;
+    let queue = stores
+        .local_queues
+        .get(workload.metadata.namespace.as_deref()?, state::queue_name(workload))?;
     stores.cluster_queues.get("", queue.spec.cluster_queue.as_deref()?)
 }
 
@@ -68,7 +72,8 @@ pub(super) fn is_dispatching(stores: &Stores, check: &str) -> bool {
 /// status, that none of them is missing there says nothing.
 fn other_checks(stores: &Stores, workload: &Workload) -> Vec<String> {
     let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-    let queue = admission.and_then(|admission| stores.cluster_queues.get("", &admission.cluster_queue));
+    let queue =
+        admission.and_then(|admission| stores.cluster_queues.get("", &admission.cluster_queue));
     let strategy = queue.as_ref().and_then(|queue| queue.spec.admission_checks_strategy.as_ref());
     let rules = strategy.map(|strategy| strategy.admission_checks.as_slice()).unwrap_or_default();
     rules
@@ -87,7 +92,10 @@ fn from_parts(
     let status = workload.status.clone().unwrap_or_default();
     let ours = status.admission_checks.iter().find(|check| dispatches(&check.name));
     let ready = |name: &String| {
-        status.admission_checks.iter().any(|check| check.name == *name && check.state == CheckState::Ready)
+        status
+            .admission_checks
+            .iter()
+            .any(|check| check.name == *name && check.state == CheckState::Ready)
     };
     let rest_ready = status
         .admission_checks
@@ -113,7 +121,11 @@ fn from_parts(
         active: state::stays_active(workload),
         cluster: status.cluster_name.as_deref().map(Name::from),
         attempt: attempt(workload),
-        nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
+        nominated: status
+            .nominated_cluster_names
+            .iter()
+            .map(|name| Name::from(name.as_str()))
+            .collect(),
         grace: grace(workload),
         loss: None,
         affinity: None,
@@ -165,9 +177,19 @@ fn grace(workload: &Workload) -> i64 {
         termination_grace_period_seconds: i64,
     }
     let seconds = |set: &switchyard_api::v1beta2::PodSet| {
-        set.template.read().map_or(DEFAULT_GRACE, |it: Template| it.spec.termination_grace_period_seconds)
+        set.template
+            .read()
+            .map_or(DEFAULT_GRACE, |it: Template| it.spec.termination_grace_period_seconds)
     };
-    workload.spec.pod_sets.iter().map(seconds).max().unwrap_or(DEFAULT_GRACE).max(0).saturating_mul(1_000)
+    workload
+        .spec
+        .pod_sets
+        .iter()
+        .map(seconds)
+        .max()
+        .unwrap_or(DEFAULT_GRACE)
+        .max(0)
+        .saturating_mul(1_000)
 }
 
 /// The uid by which clusters know a workload, if that is not its own.
@@ -193,8 +215,13 @@ pub(super) fn replaced(ctx: &Context, workload: &Workload) -> Option<Arc<Workloa
 pub(super) fn subject(workload: &Workload) -> Option<Subject> {
     let owned = payload::owner(workload)?;
     let pod_sets = serde_json::to_value(&workload.spec.pod_sets).ok()?;
-    let index = workload.annotations().get(names::COMPONENT_WORKLOAD_INDEX).map_or("", String::as_str);
-    let job = if replicas::follows(workload) { part_name(owned.name, index) } else { owned.name.to_owned() };
+    let index =
+        workload.annotations().get(names::COMPONENT_WORKLOAD_INDEX).map_or("", String::as_str);
+    let job = if replicas::follows(workload) {
+        part_name(owned.name, index)
+    } else {
+        owned.name.to_owned()
+    };
     Some(Subject {
         kind: owner_gvk(owned.kind.id()).into(),
         job: job.into(),
@@ -253,7 +280,10 @@ mod tests {
             &["budget"],
         );
         assert_eq!((&*facts.uid, &*facts.queue, facts.priority, facts.version), ("u", "lq", 7, 42));
-        assert_eq!((facts.cluster.as_deref(), facts.attempt, facts.reserved), (Some("east"), 3, true));
+        assert_eq!(
+            (facts.cluster.as_deref(), facts.attempt, facts.reserved),
+            (Some("east"), 3, true)
+        );
         assert_eq!(facts.check, Some(("mk".into(), Check::Ready)));
         assert!(facts.others_ready && facts.active && !facts.evicted && !facts.finished);
     }
@@ -263,7 +293,11 @@ mod tests {
         for (case, checks, ready) in [
             ("not listed yet", vec![check("mk", "Pending")], false),
             ("pending", vec![check("mk", "Pending"), check("budget", "Pending")], false),
-            ("one that only some flavors need", vec![check("budget", "Ready"), check("prov", "Pending")], false),
+            (
+                "one that only some flavors need",
+                vec![check("budget", "Ready"), check("prov", "Pending")],
+                false,
+            ),
             ("ready", vec![check("mk", "Pending"), check("budget", "Ready")], true),
         ] {
             let facts = of(&serde_json::json!({"admissionChecks": checks}), &["budget"]);

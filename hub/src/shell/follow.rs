@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn the_first_is_looked_at_when_its_object_has_another_spec() {
         let object = |generation: u32| {
-            let metadata = json!({"name": "llm", "namespace": "ns", "uid": "u", "generation": generation});
+            let metadata =
+                json!({"name": "llm", "namespace": "ns", "uid": "u", "generation": generation});
             Arc::new(Object::new(json!({ "metadata": metadata })).unwrap())
         };
         let kind = kind_for("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
@@ -74,7 +75,8 @@ mod tests {
             ("it is gone", sets, Some(1), None, false),
             ("its kind has one group", ("apps", "StatefulSet"), Some(1), Some(2), false),
         ] {
-            let change = Change { key: Key::new("ns", "llm"), old: old.map(object), new: new.map(object) };
+            let change =
+                Change { key: Key::new("ns", "llm"), old: old.map(object), new: new.map(object) };
             let told = changed(&kind_for(group, kind).unwrap().id().api_resource(), &change);
             assert_eq!(told, looked_at.then(|| Key::new("ns", &first)), "{case}");
         }
@@ -125,7 +127,8 @@ mod tests {
             ("only its status has changed", 1, "true", (3, 2), false),
             ("it is not elastic", 2, "false", (6, 1), false),
         ] {
-            let (old, new) = (Some(object(1, elastic, (3, 2))), Some(object(generation, elastic, size)));
+            let (old, new) =
+                (Some(object(1, elastic, (3, 2))), Some(object(generation, elastic, size)));
             let told = resized(&cluster, &Change { key: Key::new("ns", "ray"), old, new });
             assert_eq!(told, looked_at.then(|| ("ns".to_owned(), "u".to_owned())), "{case}");
         }
@@ -136,11 +139,15 @@ mod tests {
         let workload = |elastic: &str, owner: &str| -> Workload {
             let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": owner});
             let annotations = json!({"kueue.x-k8s.io/elastic-job": elastic});
-            let metadata = json!({"name": "w", "annotations": annotations, "ownerReferences": [owner]});
+            let metadata =
+                json!({"name": "w", "annotations": annotations, "ownerReferences": [owner]});
             let workload = json!({"metadata": metadata, "spec": {"podSets": []}});
             serde_json::from_value(workload).unwrap()
         };
         assert!(is_slice_of(&workload("true", "u"), "u"));
-        assert!(!is_slice_of(&workload("true", "other"), "u") && !is_slice_of(&workload("false", "u"), "u"));
+        assert!(
+            !is_slice_of(&workload("true", "other"), "u")
+                && !is_slice_of(&workload("false", "u"), "u")
+        );
     }
 }

@@ -52,7 +52,9 @@ impl Inbox {
     pub fn connect(self: &Arc<Self>, stores: &Stores) {
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| {
-            let uid = |object: &Option<Arc<switchyard_api::v1beta2::Workload>>| object.as_ref().and_then(|o| o.uid());
+            let uid = |object: &Option<Arc<switchyard_api::v1beta2::Workload>>| {
+                object.as_ref().and_then(|o| o.uid())
+            };
             let mut state = inbox.lock();
             if let Some(old) = uid(&change.old)
                 && uid(&change.new).as_ref() != Some(&old)
@@ -81,7 +83,9 @@ impl Inbox {
         let inbox = self.clone();
         stores.cluster_queues.subscribe(move |change| {
             let rule = |queue: &Option<Arc<ClusterQueue>>| {
-                queue.as_ref().map(|it| (it.spec.on_disconnect.clone(), it.spec.cluster_affinity.clone()))
+                queue
+                    .as_ref()
+                    .map(|it| (it.spec.on_disconnect.clone(), it.spec.cluster_affinity.clone()))
             };
             if rule(&change.old) != rule(&change.new) {
                 inbox.lock().batch.queues.insert(change.key.name.to_string());

@@ -57,13 +57,17 @@ fn objects(ctx: &Context, workload: &Workload, owned: &Owned<'_>) -> Option<Vec<
 }
 
 /// The job that is sent for a workload; a group composed of those members that are there.
-pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn JobKind, Arc<Object>)> {
+pub(super) fn job_of(
+    ctx: &Context,
+    workload: &Workload,
+) -> Option<(&'static dyn JobKind, Arc<Object>)> {
     let owned = owner(workload)?;
     let (kind, objects) = (owned.kind, objects(ctx, workload, &owned)?);
     if !owned.is_group {
         return Some((kind, objects.into_iter().next()?));
     }
-    let members: Vec<Value> = objects.iter().map(|member| Arc::unwrap_or_clone(member.value())).collect();
+    let members: Vec<Value> =
+        objects.iter().map(|member| Arc::unwrap_or_clone(member.value())).collect();
     let group = (!members.is_empty()).then(|| Object::new(kind.compose(members)))?;
     Some((kind, Arc::new(group.ok()?)))
 }
@@ -93,12 +97,22 @@ pub(super) async fn show(ctx: &Context, workload: &Workload, what: &Show) -> any
         what => Some((object, what.clone())),
     });
     let written = stream::iter(shown).map(Ok::<_, anyhow::Error>);
-    written.try_for_each_concurrent(AT_ONCE, async |(object, what)| show_one(ctx, kind, object, &what).await).await
+    written
+        .try_for_each_concurrent(AT_ONCE, async |(object, what)| {
+            show_one(ctx, kind, object, &what).await
+        })
+        .await
 }
 
-async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what: &Show) -> anyhow::Result<()> {
+async fn show_one(
+    ctx: &Context,
+    kind: &dyn JobKind,
+    mut job: Arc<Object>,
+    what: &Show,
+) -> anyhow::Result<()> {
     let resource = kind.id().api_resource();
-    let api: Api<Object> = Api::namespaced_with(ctx.client.clone(), &job.namespace().unwrap_or_default(), &resource);
+    let api: Api<Object> =
+        Api::namespaced_with(ctx.client.clone(), &job.namespace().unwrap_or_default(), &resource);
     for _ in 0..CONFLICTS {
         let value = job.value();
         let wanted = match what {
@@ -122,9 +136,14 @@ async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what:
         }
         let metadata = json!({"resourceVersion": job.resource_version(), "uid": job.uid()});
         let patch = json!({"metadata": metadata, "status": difference});
-        let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(names::FIELD_MANAGER.into()),
+            ..PatchParams::default()
+        };
         let name = job.name_any();
-        let written = tokio::time::timeout(CALL, api.patch_status(&name, &params, &Patch::Merge(&patch))).await?;
+        let written =
+            tokio::time::timeout(CALL, api.patch_status(&name, &params, &Patch::Merge(&patch)))
+                .await?;
         ctx.metrics.wrote("job_status", written.is_ok());
         match written {
             Ok(after) => {
@@ -133,7 +152,9 @@ async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what:
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                let Some(fresh) = tokio::time::timeout(CALL, api.get_opt(&name)).await?? else { return Ok(()) };
+                let Some(fresh) = tokio::time::timeout(CALL, api.get_opt(&name)).await?? else {
+                    return Ok(());
+                };
                 if fresh.uid() != job.uid() {
                     return Ok(());
                 }

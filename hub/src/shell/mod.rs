@@ -101,7 +101,8 @@ impl Clock {
     }
 
     fn now(&self) -> Time {
-        self.wall.saturating_add(i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX))
+        self.wall
+            .saturating_add(i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
     fn instant(&self, at: Time) -> Instant {
@@ -111,7 +112,11 @@ impl Clock {
 
 /// Whether a Workload's quota is for jobs that run elsewhere: it has a MultiKueue check.
 pub fn dispatches(ctx: &Context, workload: &Workload) -> bool {
-    let checks = workload.status.as_ref().map(|status| status.admission_checks.as_slice()).unwrap_or_default();
+    let checks = workload
+        .status
+        .as_ref()
+        .map(|status| status.admission_checks.as_slice())
+        .unwrap_or_default();
     checks.iter().any(|check| facts::is_dispatching(&ctx.stores, &check.name))
 }
 

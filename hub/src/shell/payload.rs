@@ -7,7 +7,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects};
+use switchyard_api::jobs::{
+    JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects,
+};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload::{is_group_workload, maker_of};
@@ -31,7 +33,9 @@ pub(super) enum PayloadError {
         name: String,
     },
     /// The owner runs here, as far as it says; it would then run twice. Only of kinds whose own webhook says who runs them.
-    #[error("the {kind} is not managed by Kueue: set its spec.managedBy to {MULTIKUEUE_CONTROLLER:?}, not {manager:?}")]
+    #[error(
+        "the {kind} is not managed by Kueue: set its spec.managedBy to {MULTIKUEUE_CONTROLLER:?}, not {manager:?}"
+    )]
     NotManaged {
         /// Its kind.
         kind: &'static str,
@@ -39,13 +43,17 @@ pub(super) enum PayloadError {
         manager: String,
     },
     /// More than an agent takes.
-    #[error("workload and job take {bytes} bytes together, more than can be sent; make the pod template smaller")]
+    #[error(
+        "workload and job take {bytes} bytes together, more than can be sent; make the pod template smaller"
+    )]
     TooLarge {
         /// Their size.
         bytes: usize,
     },
     /// A group without a pod that is to run.
-    #[error("all pods of the group are being deleted: delete its Workload, or create other pods in their place")]
+    #[error(
+        "all pods of the group are being deleted: delete its Workload, or create other pods in their place"
+    )]
     NothingToRun,
     /// A fault of ours.
     #[error("not serializable: {0}")]
@@ -97,7 +105,8 @@ pub(super) fn shown_on(workload: &Workload) -> Option<Owned<'_>> {
         let name = workload.metadata.name.as_deref()?;
         return (!owners.is_empty()).then_some(Owned { kind: &Pod, name, owners, is_group: true });
     }
-    let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
+    let owner =
+        owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
     Some(Owned::one(kind_of_owner(&owner.api_version, &owner.kind)?, owner))
 }
 
@@ -181,17 +190,22 @@ pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
         return false;
     }
     let objects = |job: &[u8]| serde_json::from_slice(job).map(sent_objects).unwrap_or_default();
-    let names =
-        |objects: &[Value]| -> BTreeSet<String> { objects.iter().map(|it| meta::name(it).to_owned()).collect() };
+    let names = |objects: &[Value]| -> BTreeSet<String> {
+        objects.iter().map(|it| meta::name(it).to_owned()).collect()
+    };
     let (before, now) = (objects(before), objects(now));
-    let follows = |(before, now): (&Value, &Value)| kind_of(now).is_some_and(|it| following(it, now, before).is_some());
+    let follows = |(before, now): (&Value, &Value)| {
+        kind_of(now).is_some_and(|it| following(it, now, before).is_some())
+    };
     !names(&now).is_subset(&names(&before)) || before.first().zip(now.first()).is_some_and(follows)
 }
 
 /// Whether an elastic job that is sent is as large as its Workload. One whose groups of workers are of other hosts than those
 /// for which it has quota may be of no such size.
 pub(super) fn is_of_its_size(workload: &Workload, job: &[u8]) -> bool {
-    let size = |job: &Value| Some(elastic::compare(&kind_of(job)?.pod_sets(job).ok()?, &workload.spec.pod_sets));
+    let size = |job: &Value| {
+        Some(elastic::compare(&kind_of(job)?.pod_sets(job).ok()?, &workload.spec.pod_sets))
+    };
     let sent = || serde_json::from_slice(job).ok().as_ref().and_then(size);
     !elastic::is_slice(workload) || sent() == Some(elastic::Size::Same)
 }
@@ -237,7 +251,10 @@ mod tests {
         assert!(copy.get("status").is_none());
         let job: Value = serde_json::from_slice(&content.job).unwrap();
         assert_eq!(job.pointer("/spec/managedBy"), None);
-        assert_eq!(job.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a-12345")));
+        assert_eq!(
+            job.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"),
+            Some(&json!("job-a-12345"))
+        );
     }
 
     #[test]
@@ -265,15 +282,23 @@ mod tests {
         let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
         let sized = crate::shell::facts::sized(&workload, None);
         let content = content(&workload, sized.as_ref(), kind, &job, "multikueue").unwrap();
-        let (copy, job): (Value, Value) =
-            (serde_json::from_slice(&content.workload).unwrap(), serde_json::from_slice(&content.job).unwrap());
+        let (copy, job): (Value, Value) = (
+            serde_json::from_slice(&content.workload).unwrap(),
+            serde_json::from_slice(&content.job).unwrap(),
+        );
         assert_eq!(
             (&copy["spec"]["podSets"][0]["count"], &copy["spec"]["podSets"][0]["minCount"]),
             (&json!(2), &json!(null))
         );
         let asked = pod_sets_hash(&serde_json::to_value(&workload.spec.pod_sets).unwrap());
-        assert_eq!(copy["metadata"]["annotations"][names::POD_SETS_HASH], BASE64_STANDARD.encode(asked));
-        assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(2), &json!(12)));
+        assert_eq!(
+            copy["metadata"]["annotations"][names::POD_SETS_HASH],
+            BASE64_STANDARD.encode(asked)
+        );
+        assert_eq!(
+            (&job["spec"]["parallelism"], &job["spec"]["completions"]),
+            (&json!(2), &json!(12))
+        );
         assert_eq!(job["metadata"]["annotations"].get(names::JOB_MIN_PARALLELISM), None);
         // Its copy's Workload must be that of its copy's job.
         assert_eq!(kind.pod_sets(&job).unwrap()[0].count, 2);
@@ -283,15 +308,18 @@ mod tests {
     #[test]
     fn a_group_of_pods_is_sent_whole() {
         let workload = |annotations: Value| -> Workload {
-            let owner = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name});
+            let owner =
+                |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name});
             let owners = [owner("a"), owner("b")];
-            let metadata =
-                json!({"name": "g", "namespace": "ns", "annotations": annotations, "ownerReferences": owners});
+            let metadata = json!({"name": "g", "namespace": "ns", "annotations": annotations, "ownerReferences": owners});
             serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap()
         };
         let names = |workload: &Workload| {
             let owned = owner(workload).unwrap();
-            (owned.name.to_owned(), owned.owners.iter().map(|owner| owner.name.clone()).collect::<Vec<_>>())
+            (
+                owned.name.to_owned(),
+                owned.owners.iter().map(|owner| owner.name.clone()).collect::<Vec<_>>(),
+            )
         };
         assert_eq!(names(&workload(json!({}))), ("a".to_owned(), vec!["a".to_owned()]));
         let group = workload(json!({"kueue.x-k8s.io/is-group-workload": "true"}));
@@ -306,15 +334,26 @@ mod tests {
         let sent: Vec<Value> = sent_objects(serde_json::from_slice(&content.job).unwrap());
         let of = |pod: &Value| {
             let labels = &pod["metadata"]["labels"];
-            (pod["metadata"]["name"].clone(), labels["kueue.x-k8s.io/prebuilt-workload-name"].clone())
+            (
+                pod["metadata"]["name"].clone(),
+                labels["kueue.x-k8s.io/prebuilt-workload-name"].clone(),
+            )
         };
-        assert_eq!(sent.iter().map(of).collect::<Vec<_>>(), [(json!("a"), json!("g")), (json!("b"), json!("g"))]);
+        assert_eq!(
+            sent.iter().map(of).collect::<Vec<_>>(),
+            [(json!("a"), json!("g")), (json!("b"), json!("g"))]
+        );
         let with = |names: &[&str]| {
             let pods = names.iter().map(|name| pod(name)).collect();
             super::content(&group, None, &Pod, &Pod.compose(pods), "multikueue").unwrap().job
         };
-        assert!(has_changed(&content.job, &with(&["a", "b", "c"])) && has_changed(&content.job, &with(&["b", "c"])));
-        assert!(!has_changed(&content.job, &with(&["a"])) && !has_changed(&content.job, &content.job));
+        assert!(
+            has_changed(&content.job, &with(&["a", "b", "c"]))
+                && has_changed(&content.job, &with(&["b", "c"]))
+        );
+        assert!(
+            !has_changed(&content.job, &with(&["a"])) && !has_changed(&content.job, &content.job)
+        );
         let deleted = |name: &str| {
             let mut pod = pod(name);
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
@@ -323,14 +362,16 @@ mod tests {
         let send = |pods| super::content(&group, None, &Pod, &Pod.compose(pods), "multikueue");
         assert!(send(vec![deleted("a"), pod("b")]).is_ok());
         let refused = send(vec![deleted("a"), deleted("b")]);
-        assert!(matches!(refused, Err(PayloadError::NothingToRun)), "an agent takes no List without items");
+        assert!(
+            matches!(refused, Err(PayloadError::NothingToRun)),
+            "an agent takes no List without items"
+        );
     }
 
     #[test]
     fn what_makes_the_pods_of_a_group_is_sent_in_their_place_and_shown_on_them() {
         let workload = |version: &str, kind: &str| -> Workload {
-            let owner =
-                |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "name": "db", "uid": "u"});
+            let owner = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "name": "db", "uid": "u"});
             let metadata = json!({
                 "name": "g", "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
                 "ownerReferences": [owner("v1", "Pod"), owner(version, kind)],
@@ -349,13 +390,17 @@ mod tests {
     fn another_serve_configuration_follows_and_nothing_else_of_a_ray_service() {
         let service = |kind: &str, config: Value, image: &str| {
             let spec = json!({"serveConfigV2": config, "rayClusterConfig": {"image": image}});
-            serde_json::to_vec(&json!({"apiVersion": "ray.io/v1", "kind": kind, "spec": spec})).unwrap()
+            serde_json::to_vec(&json!({"apiVersion": "ray.io/v1", "kind": kind, "spec": spec}))
+                .unwrap()
         };
         let before = service("RayService", json!("a"), "x");
         assert!(has_changed(&before, &service("RayService", json!("b"), "x")));
         assert!(has_changed(&before, &service("RayService", Value::Null, "x")));
         assert!(!has_changed(&before, &service("RayService", json!("a"), "y")));
-        assert!(!has_changed(&service("RayJob", json!("a"), "x"), &service("RayJob", json!("b"), "x")));
+        assert!(!has_changed(
+            &service("RayJob", json!("a"), "x"),
+            &service("RayJob", json!("b"), "x")
+        ));
     }
 
     #[test]
@@ -364,12 +409,17 @@ mod tests {
             let object = json!({"apiVersion": version, "kind": kind, "spec": {"replicas": replicas, "image": image}});
             object.to_string().into_bytes()
         };
-        for (version, kind, follows) in
-            [("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", true), ("apps/v1", "StatefulSet", false)]
-        {
+        for (version, kind, follows) in [
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", true),
+            ("apps/v1", "StatefulSet", false),
+        ] {
             let before = asks(version, kind, 2, "a");
             for replicas in [1, 3] {
-                assert_eq!(has_changed(&before, &asks(version, kind, replicas, "a")), follows, "{kind} {replicas}");
+                assert_eq!(
+                    has_changed(&before, &asks(version, kind, replicas, "a")),
+                    follows,
+                    "{kind} {replicas}"
+                );
             }
             assert!(!has_changed(&before, &asks(version, kind, 2, "b")), "{kind}: something else");
         }
@@ -389,20 +439,31 @@ mod tests {
             let metadata = json!({"name": "w", "namespace": "ns", "annotations": annotations});
             let template = json!({"spec": {"containers": []}});
             let pod_sets = json!([{"name": "main", "count": count, "template": template}]);
-            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": pod_sets}})).unwrap()
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": pod_sets}}))
+                .unwrap()
         };
         let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
-        let sent =
-            |slice: bool, count: u32| content(&workload(slice, count), None, kind, &job(5), "multikueue").unwrap().job;
+        let sent = |slice: bool, count: u32| {
+            content(&workload(slice, count), None, kind, &job(5), "multikueue").unwrap().job
+        };
         let of = |job: &[u8]| {
             let job: Value = serde_json::from_slice(job).unwrap();
             (job.pointer("/spec/parallelism").cloned(), elastic::is_marked(&job))
         };
         assert_eq!(of(&sent(true, 2)), (Some(json!(2)), true), "it grows once its workload does");
         assert_eq!(of(&sent(false, 5)), (Some(json!(5)), false), "of one size there");
-        assert!(has_changed(&sent(true, 2), &sent(true, 3)) && has_changed(&sent(true, 3), &sent(true, 2)));
-        assert!(!has_changed(&sent(true, 2), &sent(true, 2)) && !has_changed(&sent(false, 2), &sent(false, 3)));
-        assert!(is_of_its_size(&workload(true, 2), &sent(true, 2)) && is_of_its_size(&workload(false, 5), b"{}"));
+        assert!(
+            has_changed(&sent(true, 2), &sent(true, 3))
+                && has_changed(&sent(true, 3), &sent(true, 2))
+        );
+        assert!(
+            !has_changed(&sent(true, 2), &sent(true, 2))
+                && !has_changed(&sent(false, 2), &sent(false, 3))
+        );
+        assert!(
+            is_of_its_size(&workload(true, 2), &sent(true, 2))
+                && is_of_its_size(&workload(false, 5), b"{}")
+        );
     }
 
     #[test]
@@ -419,8 +480,12 @@ mod tests {
             let set = |name: &str, count: u32| json!({"name": name, "count": count, "template": template});
             let metadata = json!({"name": "w", "annotations": {names::ELASTIC_JOB: "true"}});
             let spec = json!({"podSets": [set("head", 1), set("g", count)]});
-            let workload: Workload = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
-            is_of_its_size(&workload, &content(&workload, None, kind, &cluster, "multikueue").unwrap().job)
+            let workload: Workload =
+                serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            is_of_its_size(
+                &workload,
+                &content(&workload, None, kind, &cluster, "multikueue").unwrap().job,
+            )
         };
         assert_eq!([6, 4, 3].map(of_its_size), [true, true, false]);
     }
@@ -428,11 +493,15 @@ mod tests {
     #[test]
     fn a_job_of_an_external_framework_that_runs_here_is_not_sent() {
         let kind = switchyard_api::jobs::external_kind("Flock.v1.example.com").unwrap();
-        let managed =
-            |by: Value| runs_elsewhere(kind, &json!({"spec": {"managedBy": by}})).map_err(|it| it.to_string());
+        let managed = |by: Value| {
+            runs_elsewhere(kind, &json!({"spec": {"managedBy": by}})).map_err(|it| it.to_string())
+        };
         assert_eq!(managed(json!("kueue.x-k8s.io/multikueue")), Ok(()));
         let said = managed(json!("example.com/flock")).unwrap_err();
-        assert!(said.contains("\"kueue.x-k8s.io/multikueue\", not \"example.com/flock\""), "{said}");
+        assert!(
+            said.contains("\"kueue.x-k8s.io/multikueue\", not \"example.com/flock\""),
+            "{said}"
+        );
         assert!(managed(Value::Null).is_err());
         let job = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
         assert!(runs_elsewhere(job, &json!({})).is_ok());

@@ -3,7 +3,9 @@
 
 use kube::ResourceExt as _;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{ClusterQueue, DisconnectPolicy, MultiKueueCluster, OnDisconnect, Workload};
+use switchyard_api::v1beta2::{
+    ClusterQueue, DisconnectPolicy, MultiKueueCluster, OnDisconnect, Workload,
+};
 
 use crate::dispatch::Loss;
 
@@ -29,7 +31,10 @@ pub(super) fn of_cluster(cluster: &MultiKueueCluster) -> Loss {
 
 /// The workload's own word, or else its queue's. What cannot be read is as if it were not there.
 pub(super) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<Loss> {
-    let own = workload.annotations().get(names::ON_DISCONNECT).and_then(|text| text.parse::<OnDisconnect>().ok());
+    let own = workload
+        .annotations()
+        .get(names::ON_DISCONNECT)
+        .and_then(|text| text.parse::<OnDisconnect>().ok());
     own.as_ref().or_else(|| queue?.spec.on_disconnect.as_ref()).map(loss)
 }
 
@@ -63,7 +68,8 @@ mod tests {
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"},
             "spec": {"onDisconnect": queue},
         });
-        let (workload, queue) = (serde_json::from_value(workload).unwrap(), serde_json::from_value(queue).unwrap());
+        let (workload, queue) =
+            (serde_json::from_value(workload).unwrap(), serde_json::from_value(queue).unwrap());
         assert_eq!(of_workload(&workload, Some(&queue)), want);
     }
 

@@ -34,7 +34,9 @@ impl Maker<'_> {
     /// The names of all its groups; none if it is gone.
     fn groups(&self, stores: &Stores, namespace: &str) -> Vec<String> {
         let id = self.kind.id();
-        let object = stores.job(id.group, id.kind).and_then(|jobs| jobs.store.get(namespace, &self.owner.name));
+        let object = stores
+            .job(id.group, id.kind)
+            .and_then(|jobs| jobs.store.get(namespace, &self.owner.name));
         let object = object.filter(|object| object.metadata.uid.as_ref() == Some(&self.owner.uid));
         let groups = object.map(|object| self.serving.groups(&object.value())).unwrap_or_default();
         groups.into_iter().map(|group| group.name).collect()
@@ -57,11 +59,17 @@ pub(super) fn first_of(stores: &Stores, workload: &Workload) -> Option<Arc<Workl
 
 /// The Workloads of the later replicas of the object that this one is the first of.
 pub(super) fn followers_of(stores: &Stores, workload: &Workload) -> Vec<Arc<Workload>> {
-    let Some(maker) = maker(workload).filter(|maker| maker.is_first(workload)) else { return Vec::new() };
+    let Some(maker) = maker(workload).filter(|maker| maker.is_first(workload)) else {
+        return Vec::new();
+    };
     let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
     let others = maker.groups(stores, namespace).into_iter().filter(|name| *name != maker.first);
     let others = others.filter_map(|name| stores.workloads.get(namespace, &name));
-    others.filter(|other| first_of(stores, other).is_some_and(|it| it.metadata.uid == workload.metadata.uid)).collect()
+    others
+        .filter(|other| {
+            first_of(stores, other).is_some_and(|it| it.metadata.uid == workload.metadata.uid)
+        })
+        .collect()
 }
 
 /// Which replica the Workload stands for, if the object may have several. `has_quota`: whether quota is reserved, be it in
@@ -74,11 +82,13 @@ pub(super) fn replica(
 ) -> Option<Replica> {
     let maker = maker(workload)?;
     if maker.is_first(workload) {
-        let groups = maker.groups(stores, workload.metadata.namespace.as_deref().unwrap_or_default());
+        let groups =
+            maker.groups(stores, workload.metadata.namespace.as_deref().unwrap_or_default());
         return Some(Replica::First(times(pod_sets, groups.len())));
     }
     let first = first_of(stores, workload);
-    let in_memory = first.as_deref().and_then(|first| first.metadata.uid.as_deref()).is_some_and(has_quota);
+    let in_memory =
+        first.as_deref().and_then(|first| first.metadata.uid.as_deref()).is_some_and(has_quota);
     Some(behind(first.as_deref(), in_memory))
 }
 
@@ -88,14 +98,22 @@ fn times(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
     if replicas <= 1 {
         return pod_sets.clone();
     }
-    pod_sets.iter().map(|set| PodSet { count: set.count.saturating_mul(replicas), ..set.clone() }).collect()
+    pod_sets
+        .iter()
+        .map(|set| PodSet { count: set.count.saturating_mul(replicas), ..set.clone() })
+        .collect()
 }
 
 /// Where a later replica is to be, by the Workload of the first.
 fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
     let Some(first) = first.filter(|first| is_wanted(first)) else { return Replica::Behind };
     let is_evicted = state::is_evicted(first);
-    match first.status.as_ref().and_then(|status| status.cluster_name.as_deref()).filter(|_| !is_evicted) {
+    match first
+        .status
+        .as_ref()
+        .and_then(|status| status.cluster_name.as_deref())
+        .filter(|_| !is_evicted)
+    {
         Some(cluster) => Replica::At(cluster.into()),
         // It shows its last eviction until a reservation is written again.
         None if in_memory || (state::has_reservation(first) && !is_evicted) => Replica::Undecided,
@@ -105,7 +123,9 @@ fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
 
 /// Whether it is to run.
 fn is_wanted(workload: &Workload) -> bool {
-    workload.metadata.deletion_timestamp.is_none() && state::stays_active(workload) && !state::is_finished(workload)
+    workload.metadata.deletion_timestamp.is_none()
+        && state::stays_active(workload)
+        && !state::is_finished(workload)
 }
 
 #[cfg(test)]
@@ -119,13 +139,15 @@ mod tests {
         let set = kind_for("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
         let object = json!({"metadata": {"name": "llm", "uid": "u"}, "spec": {"replicas": 3}});
         let name = &set.serving().unwrap().groups(&object)[index as usize].name;
-        let owner =
-            json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm", "uid": "u"});
+        let owner = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm", "uid": "u"});
         let metadata = json!({
             "name": name, "namespace": "ns", "ownerReferences": [owner],
             "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
         });
-        serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}, "status": status})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": metadata, "spec": {"podSets": []}, "status": status}),
+        )
+        .unwrap()
     }
 
     fn condition(kind: &str) -> Value {
@@ -135,7 +157,10 @@ mod tests {
 
     #[test]
     fn all_but_the_first_follow() {
-        assert_eq!([0, 1, 2].map(|index| follows(&workload(index, &json!({})))), [false, true, true]);
+        assert_eq!(
+            [0, 1, 2].map(|index| follows(&workload(index, &json!({})))),
+            [false, true, true]
+        );
         let mut alone = workload(1, &json!({}));
         alone.metadata.owner_references = None;
         assert!(!follows(&alone), "nobody made it");
@@ -152,16 +177,31 @@ mod tests {
             ("there is no first", None, false, Replica::Behind),
             ("it waits for quota", Some(json!({})), false, Replica::Behind),
             ("it has quota in memory", Some(json!({})), true, Replica::Undecided),
-            ("it has quota", Some(json!({"conditions": condition("QuotaReserved")})), false, Replica::Undecided),
+            (
+                "it has quota",
+                Some(json!({"conditions": condition("QuotaReserved")})),
+                false,
+                Replica::Undecided,
+            ),
             ("it is on a cluster", Some(there(json!({}))), false, Replica::At("west".into())),
-            ("it leaves it", Some(there(json!({"conditions": condition("Evicted")}))), false, Replica::Behind),
+            (
+                "it leaves it",
+                Some(there(json!({"conditions": condition("Evicted")}))),
+                false,
+                Replica::Behind,
+            ),
             (
                 "it was evicted, and has quota again",
                 Some(json!({"conditions": condition("Evicted")})),
                 true,
                 Replica::Undecided,
             ),
-            ("it is over", Some(there(json!({"conditions": condition("Finished")}))), false, Replica::Behind),
+            (
+                "it is over",
+                Some(there(json!({"conditions": condition("Finished")}))),
+                false,
+                Replica::Behind,
+            ),
         ] {
             let first = first.map(|status| workload(0, &status));
             assert_eq!(behind(first.as_ref(), in_memory), expected, "{case}");
@@ -173,8 +213,10 @@ mod tests {
 
     #[test]
     fn all_replicas_ask_for_so_many_times_as_much() {
-        let one: Arc<[PodSet]> = Arc::from(vec![PodSet::new("leader", 1), PodSet::new("worker", 3)]);
-        let counts = |replicas: usize| times(&one, replicas).iter().map(|set| set.count).collect::<Vec<_>>();
+        let one: Arc<[PodSet]> =
+            Arc::from(vec![PodSet::new("leader", 1), PodSet::new("worker", 3)]);
+        let counts =
+            |replicas: usize| times(&one, replicas).iter().map(|set| set.count).collect::<Vec<_>>();
         assert_eq!((counts(0), counts(1), counts(2)), (vec![1, 3], vec![1, 3], vec![2, 6]));
         assert_eq!(counts(usize::MAX), [i32::MAX, i32::MAX]);
     }

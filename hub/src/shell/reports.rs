@@ -136,7 +136,11 @@ mod tests {
             let reports = Reports::default();
             reports.set("west", proto::Capacity::default());
             story(&reports);
-            assert_eq!((reports.last_capacity("west").is_some(), reports.capacity("west")), (kept, None), "{case}");
+            assert_eq!(
+                (reports.last_capacity("west").is_some(), reports.capacity("west")),
+                (kept, None),
+                "{case}"
+            );
         }
     }
 }

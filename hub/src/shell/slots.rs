@@ -59,7 +59,8 @@ enum Step {
 impl Step {
     fn of(show: &Show) -> Self {
         let Show::Status(status) = show else { return Self::Nothing };
-        let some = |field: &str| status.get(field).and_then(Value::as_i64).is_some_and(|count| count > 0);
+        let some =
+            |field: &str| status.get(field).and_then(Value::as_i64).is_some_and(|count| count > 0);
         // Of pods, alone or together, what they say themselves.
         let pods = || match status.get("pods").and_then(Value::as_object) {
             Some(pods) => pods.values().collect(),
@@ -208,7 +209,12 @@ mod tests {
     use switchyard_controller::store::Key;
 
     fn write(uid: &str) -> Write {
-        let what = What::Finish { cluster: "a".into(), attempt: 1, reason: String::new(), message: String::new() };
+        let what = What::Finish {
+            cluster: "a".into(),
+            attempt: 1,
+            reason: String::new(),
+            message: String::new(),
+        };
         Write { key: Key::new("ns", "w"), uid: uid.into(), reservation: None, what }
     }
 
@@ -248,7 +254,11 @@ mod tests {
         assert!(slots.take(now + SETTLE).is_empty() && slots.slots.is_empty());
         slots.finish(write("u"), Some(Arc::new(json!(2))), now);
         slots.hand_over(&uid);
-        assert_eq!(shown(&slots.take(now)[0]), "2", "an end is never written before its status is shown");
+        assert_eq!(
+            shown(&slots.take(now)[0]),
+            "2",
+            "an end is never written before its status is shown"
+        );
     }
 
     #[test]
@@ -275,8 +285,7 @@ mod tests {
 
     #[test]
     fn how_far_a_job_has_come_is_told_by_its_counters_or_its_pods() {
-        let pod =
-            |phase: &str, ready: &str| json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        let pod = |phase: &str, ready: &str| json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
         for (step, status) in [
             (Step::Nothing, json!({"active": 0})),
             (Step::Active, json!({"active": 1})),
@@ -284,7 +293,10 @@ mod tests {
             (Step::Nothing, pod("Pending", "False")),
             (Step::Active, pod("Running", "False")),
             (Step::Nothing, json!({"pods": {"a": pod("Pending", "False")}})),
-            (Step::Ready, json!({"pods": {"a": pod("Pending", "False"), "b": pod("Running", "True")}})),
+            (
+                Step::Ready,
+                json!({"pods": {"a": pod("Pending", "False"), "b": pod("Running", "True")}}),
+            ),
         ] {
             assert_eq!(Step::of(&Show::Status(Arc::new(status.clone()))), step, "{status}");
         }

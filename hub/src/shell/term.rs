@@ -111,8 +111,10 @@ impl TermState {
         for workload in &workloads {
             state.workload(workload);
         }
-        let clusters: BTreeSet<&str> =
-            workloads.iter().filter_map(|workload| workload.status.as_ref()?.cluster_name.as_deref()).collect();
+        let clusters: BTreeSet<&str> = workloads
+            .iter()
+            .filter_map(|workload| workload.status.as_ref()?.cluster_name.as_deref())
+            .collect();
         clusters.into_iter().for_each(|cluster| state.fell_quiet(&cluster.into()));
         tracing::info!(epoch, workloads = workloads.len(), "dispatching");
         parts.term.send_replace(Some(epoch));
@@ -196,10 +198,13 @@ impl TermState {
         let stores = &self.ctx.stores;
         let theirs = |workload: &Workload| {
             let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
-            let known = || workload.metadata.uid.as_deref().is_some_and(|uid| self.dispatcher.knows(uid));
+            let known =
+                || workload.metadata.uid.as_deref().is_some_and(|uid| self.dispatcher.knows(uid));
             let queue = || super::facts::queue_of(stores, workload);
             (sent || known())
-                && queue().is_some_and(|it| queues.contains(it.metadata.name.as_deref().unwrap_or_default()))
+                && queue().is_some_and(|it| {
+                    queues.contains(it.metadata.name.as_deref().unwrap_or_default())
+                })
         };
         for workload in stores.workloads.filter(theirs) {
             self.workload(&workload);
@@ -210,7 +215,11 @@ impl TermState {
         let stores = &self.ctx.stores;
         let (checks, clusters) = (stores.admission_checks.all(), stores.multi_kueue_clusters.all());
         let config = |name: &str| stores.multi_kueue_configs.get("", name);
-        let now = Topology::of(checks.iter().map(AsRef::as_ref), &config, clusters.iter().map(AsRef::as_ref));
+        let now = Topology::of(
+            checks.iter().map(AsRef::as_ref),
+            &config,
+            clusters.iter().map(AsRef::as_ref),
+        );
         let events = now.events(&self.topology);
         let is_open = self.dispatcher.breaker().is_some();
         for (name, before, rules) in now.changed_rules(&self.topology) {
@@ -242,7 +251,10 @@ impl TermState {
     fn one(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
         self.introduce(workload);
-        if state::is_replaced(workload) && self.dispatcher.knows(&uid) && !self.dispatcher.is_succeeded(&uid) {
+        if state::is_replaced(workload)
+            && self.dispatcher.knows(&uid)
+            && !self.dispatcher.is_succeeded(&uid)
+        {
             self.introduce_successors(workload);
         }
         if !self.living.contains_key(&uid) {
@@ -277,12 +289,19 @@ impl TermState {
 
     /// Says by which uid clusters know a workload, if that is not its own.
     fn introduce(&mut self, workload: &Workload) {
-        let Some((theirs, uid)) = super::facts::known_as(workload).zip(workload.metadata.uid.as_deref()) else {
+        let Some((theirs, uid)) =
+            super::facts::known_as(workload).zip(workload.metadata.uid.as_deref())
+        else {
             return;
         };
         let replaced = super::facts::replaced(&self.ctx, workload);
         let replaced = replaced.and_then(|it| it.metadata.uid.as_deref().map(Uid::from));
-        self.dispatcher.introduce(&Uid::from(uid), Some(&theirs), replaced.as_ref(), state::is_finished(workload));
+        self.dispatcher.introduce(
+            &Uid::from(uid),
+            Some(&theirs),
+            replaced.as_ref(),
+            state::is_finished(workload),
+        );
     }
 
     /// News come in any order: nobody may take the end of a workload for that of its job, which goes on as another one.
@@ -297,7 +316,10 @@ impl TermState {
 
     fn reserved(&mut self, reservation: Reservation) {
         let uid = Uid::from(reservation.workload.metadata.uid.as_deref().unwrap_or_default());
-        let reserved = Reserved { check: reservation.check.as_str().into(), other_checks: reservation.other_checks };
+        let reserved = Reserved {
+            check: reservation.check.as_str().into(),
+            other_checks: reservation.other_checks,
+        };
         let reservation = Arc::new(reservation);
         self.reservations.insert(uid, reservation.clone());
         let facts = self.facts(&reservation.workload);
@@ -351,7 +373,9 @@ impl TermState {
 
     /// Once the API shows the reservation, it is in memory no longer.
     fn confirm(&mut self, facts: &Facts) {
-        let since = |reservation: &Reservation| reservation.workload.resource_version()?.parse::<u64>().ok();
+        let since = |reservation: &Reservation| {
+            reservation.workload.resource_version()?.parse::<u64>().ok()
+        };
         if self.reservations.get(&facts.uid).is_some_and(|held| facts.settles(since(held))) {
             self.reservations.remove(&facts.uid);
         }
@@ -363,6 +387,9 @@ impl TermState {
     }
 
     fn place(&mut self, facts: &Facts) {
-        self.places.insert(facts.uid.clone(), Key { namespace: facts.namespace.clone(), name: facts.name.clone() });
+        self.places.insert(
+            facts.uid.clone(),
+            Key { namespace: facts.namespace.clone(), name: facts.name.clone() },
+        );
     }
 }

@@ -35,7 +35,9 @@ impl Topology {
             })
             .collect();
         let mut topology = Self { checks, ..Self::default() };
-        for cluster in clusters.into_iter().filter(|cluster| cluster.metadata.deletion_timestamp.is_none()) {
+        for cluster in
+            clusters.into_iter().filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
+        {
             if is_unable(cluster) {
                 topology.unable.insert(cluster.name_any());
             }
@@ -49,7 +51,10 @@ impl Topology {
         &'a self,
         before: &'a Self,
     ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterRules>, &'a ClusterRules)> {
-        let all = self.clusters.iter().map(|(name, rules)| (name.as_str(), before.clusters.get(name), rules));
+        let all = self
+            .clusters
+            .iter()
+            .map(|(name, rules)| (name.as_str(), before.clusters.get(name), rules));
         all.filter(|(_, before, now)| *before != Some(*now))
     }
 
@@ -67,7 +72,8 @@ impl Topology {
         }
         for (name, clusters) in &self.checks {
             if before.checks.get(name) != Some(clusters) {
-                let clusters = clusters.iter().map(|cluster| Name::from(cluster.as_str())).collect();
+                let clusters =
+                    clusters.iter().map(|cluster| Name::from(cluster.as_str())).collect();
                 events.push(Event::Check { name: name.as_str().into(), clusters });
             }
         }
@@ -81,7 +87,8 @@ impl Topology {
 /// The MultiKueueConfig that a check names.
 pub fn parameters(check: &AdmissionCheck) -> Option<&str> {
     let parameters = check.spec.parameters.as_ref()?;
-    (parameters.kind == "MultiKueueConfig" && parameters.api_group == "kueue.x-k8s.io").then_some(&*parameters.name)
+    (parameters.kind == "MultiKueueConfig" && parameters.api_group == "kueue.x-k8s.io")
+        .then_some(&*parameters.name)
 }
 
 fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
@@ -102,7 +109,8 @@ fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
 /// Whether the agent has said that it cannot act, and has not been back since.
 pub fn is_unable(cluster: &MultiKueueCluster) -> bool {
     let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
-    cluster.spec.cluster_source.agent.is_some() && agent.is_some_and(|agent| agent.unable_since.is_some())
+    cluster.spec.cluster_source.agent.is_some()
+        && agent.is_some_and(|agent| agent.unable_since.is_some())
 }
 
 /// Since when a cluster is not active, by its status.
@@ -166,7 +174,8 @@ mod tests {
         clusters[1].metadata.labels = Some([("region".to_owned(), "eu".to_owned())].into());
         clusters[1].spec.cost = Some(7);
         let first = Topology::of(&checks, &config, &clusters);
-        let told: Vec<String> = first.events(&Topology::default()).iter().map(|event| format!("{event:?}")).collect();
+        let told: Vec<String> =
+            first.events(&Topology::default()).iter().map(|event| format!("{event:?}")).collect();
         assert_eq!(
             told,
             [
@@ -177,15 +186,18 @@ mod tests {
         );
         assert!(first.events(&first).is_empty());
         let mut unable = clusters[0].clone();
-        unable.status =
-            serde_json::from_value(serde_json::json!({"agent": {"unableSince": "2026-01-01T00:00:00Z"}})).ok();
+        unable.status = serde_json::from_value(
+            serde_json::json!({"agent": {"unableSince": "2026-01-01T00:00:00Z"}}),
+        )
+        .ok();
         let told = Topology::of(&checks, &config, [&unable, &clusters[1]]).events(&first);
         assert_eq!(
             told.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>(),
             [r#"ClusterUnable { name: "a" }"#]
         );
         let second = Topology::of(&checks[1..], &config, &clusters[..1]);
-        let told: Vec<String> = second.events(&first).iter().map(|event| format!("{event:?}")).collect();
+        let told: Vec<String> =
+            second.events(&first).iter().map(|event| format!("{event:?}")).collect();
         assert_eq!(told, [r#"ClusterGone { name: "b" }"#, r#"Check { name: "mk", clusters: [] }"#]);
     }
 }

@@ -10,7 +10,9 @@ use kube::Api;
 use switchyard_api::conditions::reasons::{events, finished, quota_reserved};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
-use switchyard_controller::admit::{Dispatch, announce, dispatched_status, end_replaced, reservation_status};
+use switchyard_controller::admit::{
+    Dispatch, announce, dispatched_status, end_replaced, reservation_status,
+};
 use switchyard_controller::clock::whole_seconds;
 use switchyard_controller::events::EventType;
 use switchyard_controller::jobs::finished_note;
@@ -103,19 +105,32 @@ impl Write {
     /// Performs it.
     pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> Written {
         let (outcome, workload) = self.try_until_definite(ctx, metrics).await;
-        if let (What::Commit { adopts: Some(_), .. }, Outcome::Done, Some(new)) = (&self.what, outcome, &workload)
+        if let (What::Commit { adopts: Some(_), .. }, Outcome::Done, Some(new)) =
+            (&self.what, outcome, &workload)
             && let Some(old) = replaced(ctx, new)
         {
-            end_replaced(ctx, &Key::of(&*old), old.metadata.uid.as_deref().unwrap_or_default(), new).await;
+            end_replaced(
+                ctx,
+                &Key::of(&*old),
+                old.metadata.uid.as_deref().unwrap_or_default(),
+                new,
+            )
+            .await;
         }
         let held = self.reservation.as_ref().map(|reservation| &reservation.admission);
         let facts = workload.map(|workload| facts(ctx, &workload, held));
         Written { uid: self.uid, outcome, facts }
     }
 
-    async fn try_until_definite(&self, ctx: &Context, metrics: &HubMetrics) -> (Outcome, Option<Arc<Workload>>) {
+    async fn try_until_definite(
+        &self,
+        ctx: &Context,
+        metrics: &HubMetrics,
+    ) -> (Outcome, Option<Arc<Workload>>) {
         let stored = ctx.stores.workloads.by_key(&self.key);
-        let Some(mut current) = stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid)) else {
+        let Some(mut current) =
+            stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid))
+        else {
             return (Outcome::Superseded, None);
         };
         let (mut tries, mut taken_away) = (Tries::default(), false);
@@ -133,8 +148,11 @@ impl Write {
                     return (Outcome::Superseded, Some(current));
                 }
             };
-            let written =
-                tokio::time::timeout(Tries::CALL, patch_status(ctx, &current, &edit.status, self.label())).await;
+            let written = tokio::time::timeout(
+                Tries::CALL,
+                patch_status(ctx, &current, &edit.status, self.label()),
+            )
+            .await;
             let unknown = match written {
                 Ok(Ok(Some(after))) => {
                     let after = Arc::new(after);
@@ -237,28 +255,52 @@ impl Write {
                 let theirs = adopts.as_ref().filter(|theirs| **theirs != self.uid);
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
-                    let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt: signed(*attempt), adopts };
-                    dispatched_status(ctx.edit_of_quota(current), admission, &checks, &dispatch, now)
+                    let dispatch = Dispatch {
+                        check,
+                        cluster: cluster.to_string(),
+                        attempt: signed(*attempt),
+                        adopts,
+                    };
+                    dispatched_status(
+                        ctx.edit_of_quota(current),
+                        admission,
+                        &checks,
+                        &dispatch,
+                        now,
+                    )
                 })
             }
-            What::Rename { cluster, attempt, .. } => self.with_admission(ctx, current, |admission, checks, check| {
-                let (cluster, attempt) = (cluster.to_string(), signed(*attempt));
-                let dispatch = Dispatch { check: check.clone(), cluster, attempt, adopts: None };
-                let mut edit = dispatched_status(ctx.edit_of_quota(current), admission, &checks, &dispatch, now);
-                say(&mut edit, &check, &self.renamed_note(current));
-                edit
-            }),
-            What::Record { message, nominated } => self.with_admission(ctx, current, |admission, mut checks, check| {
-                checks.push(check.clone());
-                let mut edit = reservation_status(ctx.edit_of_quota(current), admission, &checks);
-                if let Some(message) = message {
-                    say(&mut edit, &check, message);
-                }
-                if let Some(nominated) = nominated {
-                    edit.status.nominated_cluster_names = nominated.iter().map(ToString::to_string).collect();
-                }
-                edit
-            }),
+            What::Rename { cluster, attempt, .. } => {
+                self.with_admission(ctx, current, |admission, checks, check| {
+                    let (cluster, attempt) = (cluster.to_string(), signed(*attempt));
+                    let dispatch =
+                        Dispatch { check: check.clone(), cluster, attempt, adopts: None };
+                    let mut edit = dispatched_status(
+                        ctx.edit_of_quota(current),
+                        admission,
+                        &checks,
+                        &dispatch,
+                        now,
+                    );
+                    say(&mut edit, &check, &self.renamed_note(current));
+                    edit
+                })
+            }
+            What::Record { message, nominated } => {
+                self.with_admission(ctx, current, |admission, mut checks, check| {
+                    checks.push(check.clone());
+                    let mut edit =
+                        reservation_status(ctx.edit_of_quota(current), admission, &checks);
+                    if let Some(message) = message {
+                        say(&mut edit, &check, message);
+                    }
+                    if let Some(nominated) = nominated {
+                        edit.status.nominated_cluster_names =
+                            nominated.iter().map(ToString::to_string).collect();
+                    }
+                    edit
+                })
+            }
             What::Retry { message, left } => {
                 let mut edit = ctx.edit(current);
                 if left.as_ref().is_some_and(|left| left.reason == TIMED_OUT) {
@@ -276,7 +318,11 @@ impl Write {
                 let mut edit = ctx.edit(current);
                 let deleting = current.metadata.deletion_timestamp.is_some();
                 let released = edit.release_quota()
-                    || deleting && edit.unreserve(quota_reserved::PENDING_EVALUATION, "The workload is deleted");
+                    || deleting
+                        && edit.unreserve(
+                            quota_reserved::PENDING_EVALUATION,
+                            "The workload is deleted",
+                        );
                 settle(&mut edit);
                 if released { Plan::Write(Box::new(edit)) } else { Plan::There }
             }
@@ -293,7 +339,9 @@ impl Write {
     fn renamed_note(&self, current: &Workload) -> String {
         let What::Rename { from, cluster, .. } = &self.what else { return String::new() };
         let dispatch = current.status.as_ref().and_then(|status| status.dispatch.as_ref());
-        let known = from.as_deref().or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()));
+        let known = from
+            .as_deref()
+            .or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()));
         let from = known.unwrap_or_default();
         format!(
             "The workload goes on on \"{cluster}\", which leads to the same cluster as \"{from}\" did: MultiKueueCluster \
@@ -309,11 +357,15 @@ impl Write {
         build: impl FnOnce(Admission, Vec<String>, String) -> Edit,
     ) -> Plan {
         let status = current.status.clone().unwrap_or_default();
-        let listed = |names: &[AdmissionCheckState]| names.iter().map(|check| check.name.clone()).collect::<Vec<_>>();
+        let listed = |names: &[AdmissionCheckState]| {
+            names.iter().map(|check| check.name.clone()).collect::<Vec<_>>()
+        };
         let mut checks = listed(&status.admission_checks);
         let (admission, check) = match (&self.reservation, status.admission) {
             (_, Some(admission)) if state::has_reservation(current) => {
-                let Some(check) = checks.iter().find(|check| is_dispatching(&ctx.stores, check)).cloned() else {
+                let Some(check) =
+                    checks.iter().find(|check| is_dispatching(&ctx.stores, check)).cloned()
+                else {
                     return Plan::Void("it has no MultiKueue check");
                 };
                 (admission, check)
@@ -339,20 +391,31 @@ impl Write {
                 ctx.events.normal(after, events::MULTIKUEUE, note);
                 metrics.admitted(state::admitted_by(after).unwrap_or_default(), cluster);
             }
-            What::Rename { .. } => ctx.events.normal(after, events::MULTIKUEUE, self.renamed_note(before)),
+            What::Rename { .. } => {
+                ctx.events.normal(after, events::MULTIKUEUE, self.renamed_note(before))
+            }
             What::Record { .. } => announce(ctx, before, after, self.flavors()),
             What::Retry { message, left, .. } => {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
                 if let Some(left) = left {
                     metrics.taken_back(&left.cluster, left.reason);
                     if let Some(reason) = left.evicted_for {
-                        metrics.evicted(state::admitted_by(before).unwrap_or_default(), &left.cluster, reason);
+                        metrics.evicted(
+                            state::admitted_by(before).unwrap_or_default(),
+                            &left.cluster,
+                            reason,
+                        );
                     }
                 }
             }
             What::Finish { .. } => {
                 for job in owners(after) {
-                    ctx.events.publish(job, EventType::Normal, events::FINISHED_WORKLOAD, finished_note(after));
+                    ctx.events.publish(
+                        job,
+                        EventType::Normal,
+                        events::FINISHED_WORKLOAD,
+                        finished_note(after),
+                    );
                 }
             }
             What::Release => {}
@@ -402,7 +465,10 @@ fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Stand
         cluster: status.and_then(|status| status.cluster_name.as_deref()),
         attempt: attempt(workload),
         adopted: known_as(workload).is_some(),
-        check: checks.iter().find(|check| is_dispatching(&ctx.stores, &check.name)).map(|check| check_of(check.state)),
+        check: checks
+            .iter()
+            .find(|check| is_dispatching(&ctx.stores, &check.name))
+            .map(|check| check_of(check.state)),
         in_memory,
     }
 }
@@ -442,9 +508,13 @@ fn say(edit: &mut Edit, check: &str, message: &str) {
 /// Whether the server said no, so that the write has not happened and will not by itself.
 fn refused(error: &WriteError) -> bool {
     match error {
-        WriteError::Api(kube::Error::Api(status)) => (400..500).contains(&status.code) && status.code != 429,
+        WriteError::Api(kube::Error::Api(status)) => {
+            (400..500).contains(&status.code) && status.code != 429
+        }
         WriteError::Serialize(_) => true,
-        WriteError::Api(_) | WriteError::NotLeading | WriteError::Conflict | WriteError::Gone => false,
+        WriteError::Api(_) | WriteError::NotLeading | WriteError::Conflict | WriteError::Gone => {
+            false
+        }
     }
 }
 

@@ -17,10 +17,16 @@ struct State {
 /// A client of a new one.
 pub(crate) fn api() -> kube::Client {
     let state = Arc::new(Mutex::new(State::default()));
-    kube::Client::new(tower::service_fn(move |request: Request<Body>| answer(state.clone(), request)), "default")
+    kube::Client::new(
+        tower::service_fn(move |request: Request<Body>| answer(state.clone(), request)),
+        "default",
+    )
 }
 
-async fn answer(state: Arc<Mutex<State>>, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    state: Arc<Mutex<State>>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Infallible> {
     if request.uri().query().is_some_and(|query| query.contains("watch=")) {
         return std::future::pending().await;
     }

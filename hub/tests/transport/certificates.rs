@@ -105,7 +105,11 @@ async fn a_session_goes_on_while_certificates_end_and_the_authority_is_replaced(
         step(&door);
     }
     let authority = door.authority.borrow().clone();
-    assert_eq!((authority.trusted().len(), authority.next_step()), (1, None), "the replacement is through");
+    assert_eq!(
+        (authority.trusted().len(), authority.next_step()),
+        (1, None),
+        "the replacement is through"
+    );
     assert_ne!(authority.signer().pin(), first);
     assert_eq!(*agent.state.borrow(), up, "it is the same session");
 
@@ -132,7 +136,8 @@ async fn a_certificate_that_has_ended_opens_nothing_and_renews_nothing() {
     hub.door.clock.forward(AGENT_LIFE + HOUR);
 
     // On a connection from before.
-    let refused = EnrolmentClient::new(open).renew(RenewRequest { csr: Vec::new() }).await.unwrap_err();
+    let refused =
+        EnrolmentClient::new(open).renew(RenewRequest { csr: Vec::new() }).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (tonic::Code::PermissionDenied, "refused"));
     // A new connection.
     assert!(Talk::open(&hub, shown(&identity)).await.is_err());
@@ -140,7 +145,8 @@ async fn a_certificate_that_has_ended_opens_nothing_and_renews_nothing() {
     // The session that there was is not touched: only the end of its cluster ends it.
     session.say(agent_message::Kind::Ping(Ping { nonce: 5, unable: false })).await;
     loop {
-        let message = soon("the pong", session.down.message()).await.unwrap().expect("the session goes on");
+        let message =
+            soon("the pong", session.down.message()).await.unwrap().expect("the session goes on");
         if matches!(message.kind, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 5) {
             break;
         }
@@ -211,7 +217,9 @@ async fn whoever_renews_in_time_is_served_through_a_change_of_authority_and_nobo
 fn signed(authority: &Authority, door: &Door) -> crate::raw::Shown {
     let key = rcgen::KeyPair::generate().unwrap();
     let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec();
-    let east = ClusterIdentity { hub_id: "hub".into(), cluster: "east".into(), uid: "east-uid".into() };
-    let (leaf, _) = authority.signer().issue_agent(&csr, &east, AGENT_LIFE, door.clock.now()).unwrap();
+    let east =
+        ClusterIdentity { hub_id: "hub".into(), cluster: "east".into(), uid: "east-uid".into() };
+    let (leaf, _) =
+        authority.signer().issue_agent(&csr, &east, AGENT_LIFE, door.clock.now()).unwrap();
     (vec![leaf], rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }

@@ -21,8 +21,8 @@ use switchyard_hub::pki::store::RedeemError;
 use switchyard_hub::pki::token::{Token, TokenBook};
 use switchyard_hub::pki::{Authority, Ca};
 use switchyard_hub::server::{
-    AgentService, Clusters, EnrolmentService, Gate, Listen, Registry, SessionEvent, Sessions, Settings, TlsKeeper,
-    Tokens, serve,
+    AgentService, Clusters, EnrolmentService, Gate, Listen, Registry, SessionEvent, Sessions,
+    Settings, TlsKeeper, Tokens, serve,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -62,7 +62,9 @@ impl HandClock {
 
 impl Clock for HandClock {
     fn now(&self) -> Timestamp {
-        self.base + SignedDuration::try_from(self.began.elapsed()).unwrap() + *self.ahead.lock().unwrap()
+        self.base
+            + SignedDuration::try_from(self.began.elapsed()).unwrap()
+            + *self.ahead.lock().unwrap()
     }
 
     fn monotonic(&self) -> Instant {
@@ -98,12 +100,23 @@ impl Tokens for Book {
         csr: &'a [u8],
         now: Timestamp,
     ) -> BoxFuture<'a, Result<(), RedeemError>> {
-        let known = self.book.lock().unwrap().check(token, csr, now.as_second()).map_err(RedeemError::from);
+        let known =
+            self.book.lock().unwrap().check(token, csr, now.as_second()).map_err(RedeemError::from);
         Box::pin(async move { known })
     }
 
-    fn redeem<'a>(&'a self, token: &'a Token, csr: &'a [u8], now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
-        let redeemed = self.book.lock().unwrap().redeem(token, csr, now.as_second()).map_err(RedeemError::from);
+    fn redeem<'a>(
+        &'a self,
+        token: &'a Token,
+        csr: &'a [u8],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), RedeemError>> {
+        let redeemed = self
+            .book
+            .lock()
+            .unwrap()
+            .redeem(token, csr, now.as_second())
+            .map_err(RedeemError::from);
         let is_silent = self.silent.lock().unwrap().remove(&token.cluster);
         Box::pin(async move {
             if is_silent {
@@ -161,13 +174,21 @@ impl Door {
         let (term, watched) = watch::channel(Some(EPOCH));
         let (sender, events) = mpsc::channel(switchyard_hub::shell::SESSION_EVENTS);
         let floor = EpochFloor::default();
-        let sessions = Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender);
+        let sessions = Sessions::new(
+            "hub",
+            settings.clone(),
+            registry.clone(),
+            ports.clone(),
+            watched,
+            sender,
+        );
         let sessions = sessions.raising(floor.clone());
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
         let gate = Gate::new("hub", clusters.clone(), time.clone());
         let life = settings.agent_life;
         let services = switchyard_hub::server::Services {
-            enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life).within(ANSWER),
+            enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life)
+                .within(ANSWER),
             agent: AgentService::new(gate, Arc::new(sessions)),
         };
         let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), time).unwrap());
@@ -178,7 +199,10 @@ impl Door {
 
     /// As an administrator makes it.
     pub(crate) fn token(&self, cluster: &str) -> Join {
-        Join::new(self.bare_token(cluster).to_string(), self.authority.borrow().signer().pin().parse().unwrap())
+        Join::new(
+            self.bare_token(cluster).to_string(),
+            self.authority.borrow().signer().pin().parse().unwrap(),
+        )
     }
 
     /// The same without what the agent knows the hub by.
@@ -257,7 +281,11 @@ impl Loopback {
     }
 
     /// Waits for an event that is right; others are passed over.
-    pub(crate) async fn until(&mut self, what: &str, right: impl Fn(&SessionEvent) -> bool) -> SessionEvent {
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        right: impl Fn(&SessionEvent) -> bool,
+    ) -> SessionEvent {
         loop {
             let event = soon(what, self.events.recv()).await.unwrap();
             if right(&event) {
@@ -305,20 +333,33 @@ impl Agent {
         let (state, watched) = watch::channel(SessionState::initial());
         let shutdown = CancellationToken::new();
         let random = Box::new(|| 0.5);
-        let dialler =
-            Dialler { hub: route.clone(), identity: identity.clone(), links, state, leadership: None, random };
+        let dialler = Dialler {
+            hub: route.clone(),
+            identity: identity.clone(),
+            links,
+            state,
+            leadership: None,
+            random,
+        };
         let mut tasks = JoinSet::new();
         let (core, renewal) = (shutdown.clone(), shutdown.clone());
         let store = Store::new(client.clone(), "switchyard-system");
         let kept = identity.clone();
-        tasks.spawn(async move { run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap() });
+        tasks.spawn(async move {
+            run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap()
+        });
         tasks.spawn(dialler.run(shutdown.clone()));
         tasks.spawn(async move { enrol::keep(&route, &store, &kept, &renewal).await });
         Self { state: watched, identity, _tasks: tasks, shutdown }
     }
 
-    pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&SessionState) -> bool) -> SessionState {
-        if let Ok(state) = tokio::time::timeout(SOON, self.state.wait_for(|state| is(state))).await {
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        is: impl Fn(&SessionState) -> bool,
+    ) -> SessionState {
+        if let Ok(state) = tokio::time::timeout(SOON, self.state.wait_for(|state| is(state))).await
+        {
             return state.unwrap().clone();
         }
         panic!("{what} did not come within {SOON:?}: {:?}", self.state.borrow());

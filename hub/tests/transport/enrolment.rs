@@ -15,7 +15,11 @@ use crate::raw::{Talk, channel, shown};
 
 /// A certificate signing request.
 fn request() -> Vec<u8> {
-    CertificateParams::default().serialize_request(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    CertificateParams::default()
+        .serialize_request(&KeyPair::generate().unwrap())
+        .unwrap()
+        .der()
+        .to_vec()
 }
 
 async fn enrol(hub: &Loopback, token: &str, csr: Vec<u8>) -> Result<Certificate, tonic::Status> {
@@ -31,7 +35,9 @@ async fn renew(channel: Channel) -> Result<Certificate, tonic::Status> {
 
 /// Nobody learns why.
 fn is_refusal<T>(answer: Result<T, tonic::Status>) -> bool {
-    answer.is_err_and(|status| (status.code(), status.message()) == (Code::PermissionDenied, "refused"))
+    answer.is_err_and(|status| {
+        (status.code(), status.message()) == (Code::PermissionDenied, "refused")
+    })
 }
 
 #[tokio::test]
@@ -59,7 +65,10 @@ async fn every_refusal_looks_the_same_and_uses_nothing_up() {
     ] {
         assert!(is_refusal(enrol(&hub, &token, request()).await), "{case}");
     }
-    assert!(is_refusal(enrol(&hub, &good.to_string(), vec![1, 2, 3]).await), "a request that is none");
+    assert!(
+        is_refusal(enrol(&hub, &good.to_string(), vec![1, 2, 3]).await),
+        "a request that is none"
+    );
     enrol(&hub, &good.to_string(), request()).await.unwrap();
 }
 
@@ -81,13 +90,17 @@ async fn a_certificate_is_needed_and_renewed_for_the_same_cluster_only_while_it_
 async fn strangers_hold_no_place_and_look_nothing_up() {
     let hub = Loopback::open(Settings::default()).await;
     let before = hub.door.looked_up();
-    let strangers = ["?watch=true.aa.bb", "east.aa.bb", "a\nb.aa.bb", "no-such-cluster.0011223344556677.x"];
+    let strangers =
+        ["?watch=true.aa.bb", "east.aa.bb", "a\nb.aa.bb", "no-such-cluster.0011223344556677.x"];
     let tries = (0..32).map(|number| enrol(&hub, strangers[number % strangers.len()], request()));
     let (refused, honest) = tokio::join!(futures::future::join_all(tries), async {
         let token = hub.door.bare_token("east").to_string();
         enrol(&hub, &token, request()).await
     });
-    assert_eq!(refused.into_iter().filter_map(|answer| (!is_refusal(answer)).then_some(())).count(), 0);
+    assert_eq!(
+        refused.into_iter().filter_map(|answer| (!is_refusal(answer)).then_some(())).count(),
+        0
+    );
     assert!(honest.is_ok(), "{honest:?}");
     assert_eq!(hub.door.looked_up() - before, 1, "for the holder of a token");
 }

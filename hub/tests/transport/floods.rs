@@ -34,7 +34,8 @@ async fn capacity_and_inventory_floods_reach_the_dispatcher_coalesced() {
             talk.say(agent_message::Kind::Capacity(Capacity { queues: vec![queue] })).await;
             talk.sequence += 1;
             let observations = vec![running(&format!("w{number}"), 1)];
-            let observed = Observed { sequence: talk.sequence, inventory: true, observations, more: false };
+            let observed =
+                Observed { sequence: talk.sequence, inventory: true, observations, more: false };
             talk.say(agent_message::Kind::Observed(observed)).await;
         }
         talk
@@ -51,15 +52,24 @@ async fn capacity_and_inventory_floods_reach_the_dispatcher_coalesced() {
             SessionEvent::Observed { observations, inventory, .. } => {
                 observed += u32::try_from(observations.len()).unwrap();
                 inventories += u32::from(inventory.is_some());
-                let named = |uids: &switchyard_hub::dispatch::Uids| uids.contains(format!("w{FLOOD}").as_str());
+                let named = |uids: &switchyard_hub::dispatch::Uids| {
+                    uids.contains(format!("w{FLOOD}").as_str())
+                };
                 last += u32::from(inventory.as_ref().is_some_and(named));
             }
             _ => {}
         }
     }
     assert!(u128::from(reports) <= at_most(began, Duration::from_millis(100)), "{reports} reports");
-    assert!(u128::from(inventories) <= at_most(began, Duration::from_secs(1)), "{inventories} inventories");
-    assert_eq!((observed, last), (FLOOD, 1), "no observation is lost, and the last inventory comes");
+    assert!(
+        u128::from(inventories) <= at_most(began, Duration::from_secs(1)),
+        "{inventories} inventories"
+    );
+    assert_eq!(
+        (observed, last),
+        (FLOOD, 1),
+        "no observation is lost, and the last inventory comes"
+    );
     drop(flood.await.unwrap());
 }
 
@@ -134,7 +144,10 @@ impl tracing::Subscriber for Warnings {
 async fn dropped_observations_write_few_lines_and_are_counted() {
     const DROPPED: usize = 2_000;
     let count = Arc::new(AtomicUsize::new(0));
-    let _log = tracing::subscriber::set_default(Warnings { message: "observations dropped", count: count.clone() });
+    let _log = tracing::subscriber::set_default(Warnings {
+        message: "observations dropped",
+        count: count.clone(),
+    });
     let mut hub = Loopback::open(calm()).await;
     let east = hub.enrolled("east").await;
     let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
@@ -146,12 +159,14 @@ async fn dropped_observations_write_few_lines_and_are_counted() {
         talk.observe(vec![running("last", 1)]).await;
         talk
     });
-    let last =
-        |event: &SessionEvent| matches!(event, SessionEvent::Observed { observations, .. } if !observations.is_empty());
+    let last = |event: &SessionEvent| matches!(event, SessionEvent::Observed { observations, .. } if !observations.is_empty());
     hub.until("the honest one", last).await;
     drop(flood.await.unwrap());
     let lines = u128::try_from(count.load(Ordering::Relaxed)).unwrap();
-    assert!((1..=10 * at_most(began, Duration::from_secs(10))).contains(&lines), "{lines} lines of {DROPPED}");
+    assert!(
+        (1..=10 * at_most(began, Duration::from_secs(10))).contains(&lines),
+        "{lines} lines of {DROPPED}"
+    );
     let mut page = prometheus_client::registry::Registry::default();
     hub.door.registry.show(&mut page);
     let mut text = String::new();

@@ -75,9 +75,14 @@ struct Slow {
 }
 
 impl AsyncRead for Slow {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.left == 0 {
-            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(100))));
+            let pause =
+                self.pause.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(100))));
             futures::ready!(pause.as_mut().poll(cx));
             (self.pause, self.left) = (None, self.pace);
         }
@@ -94,7 +99,11 @@ impl AsyncRead for Slow {
 }
 
 impl AsyncWrite for Slow {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -159,12 +168,16 @@ impl World {
     async fn answers(&self, cluster: &str, within: Duration) {
         let asked = self.ask(cluster);
         let what = format!("an answer of {cluster}");
-        self.until(&what, within, |seen| seen.answered.get(cluster).is_some_and(|answered| *answered >= asked)).await;
+        self.until(&what, within, |seen| {
+            seen.answered.get(cluster).is_some_and(|answered| *answered >= asked)
+        })
+        .await;
     }
 
     fn connected(&self, cluster: &str) -> bool {
         self.with(|seen| {
-            let there = seen.hub.as_ref().is_some_and(|(_, registry)| registry.get(cluster).is_some());
+            let there =
+                seen.hub.as_ref().is_some_and(|(_, registry)| registry.get(cluster).is_some());
             there && seen.agents.get(cluster).is_some_and(|state| state.borrow().is_up())
         })
     }
@@ -172,7 +185,8 @@ impl World {
     /// Both ends know that there is no session.
     fn cut(&self, cluster: &str) -> bool {
         self.with(|seen| {
-            let gone = seen.hub.as_ref().is_some_and(|(_, registry)| registry.get(cluster).is_none());
+            let gone =
+                seen.hub.as_ref().is_some_and(|(_, registry)| registry.get(cluster).is_none());
             gone && seen.agents.get(cluster).is_some_and(|state| !state.borrow().is_up())
         })
     }
@@ -199,9 +213,14 @@ async fn hub(world: World, clock: HandClock) -> turmoil::Result {
     while let Some(event) = events.recv().await {
         world.with(|seen| match &event {
             SessionEvent::Up(info) => *seen.open.entry(info.cluster.clone()).or_default() += 1,
-            SessionEvent::Down { cluster, .. } => *seen.open.entry(cluster.clone()).or_default() -= 1,
+            SessionEvent::Down { cluster, .. } => {
+                *seen.open.entry(cluster.clone()).or_default() -= 1
+            }
             SessionEvent::Observed { cluster, observations, .. } => {
-                let probes = observations.iter().filter(|it| it.workload_uid == "probe").map(|it| it.attempt);
+                let probes = observations
+                    .iter()
+                    .filter(|it| it.workload_uid == "probe")
+                    .map(|it| it.attempt);
                 let answered = seen.answered.entry(cluster.clone()).or_default();
                 *answered = probes.fold(*answered, u64::max);
             }
@@ -307,16 +326,25 @@ fn a_fault_of_one_network_is_noticed_and_mended_and_delays_nobody_else() {
                 world.answers("west", PROMPT).await;
                 sleep(Duration::from_millis(random.random_range(50..1000))).await;
                 cut |= world.cut("east");
-                assert!(cut || began.elapsed() < NOTICED + PROMPT, "{fault:?} not noticed by both ends");
+                assert!(
+                    cut || began.elapsed() < NOTICED + PROMPT,
+                    "{fault:?} not noticed by both ends"
+                );
             }
             fault.end();
             // It is told what it has missed, by the session that stands or the next.
             let asked = world.ask("east");
-            let answered = |seen: &mut Seen| seen.answered.get("east").is_some_and(|answered| *answered >= asked);
+            let answered = |seen: &mut Seen| {
+                seen.answered.get("east").is_some_and(|answered| *answered >= asked)
+            };
             world.until("east's answer after the fault", NOTICED + MENDED, answered).await;
             world.answers("west", PROMPT).await;
             // What has ended was said to have ended; nothing of it is left.
-            world.until("one session of each", NOTICED, |seen| seen.open.values().all(|open| *open == 1)).await;
+            world
+                .until("one session of each", NOTICED, |seen| {
+                    seen.open.values().all(|open| *open == 1)
+                })
+                .await;
         }
         let connections = || turmoil::established_tcp_stream_count_on("hub");
         let waited = timeout(MENDED, async {
@@ -345,7 +373,8 @@ fn an_agent_that_reads_slowly_delays_nobody_else() {
         }
         // What was overtaken is not sent: it comes up as soon as nothing new is desired.
         let asked = world.ask("east");
-        let answered = |seen: &mut Seen| seen.answered.get("east").is_some_and(|answered| *answered >= asked);
+        let answered =
+            |seen: &mut Seen| seen.answered.get("east").is_some_and(|answered| *answered >= asked);
         world.until("east's answer", 4 * MENDED, answered).await;
         world.answers("west", PROMPT).await;
     });

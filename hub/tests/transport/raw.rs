@@ -9,7 +9,9 @@ use switchyard_agent::identity::Identity;
 use switchyard_controller::clock::Wall;
 use switchyard_proto::SERVER_NAME;
 use switchyard_proto::v1::agent_client::AgentClient;
-use switchyard_proto::v1::{AgentMessage, Hello, HubMessage, Observation, Observed, State, agent_message, hub_message};
+use switchyard_proto::v1::{
+    AgentMessage, Hello, HubMessage, Observation, Observed, State, agent_message, hub_message,
+};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
@@ -26,14 +28,20 @@ pub(crate) fn shown(identity: &Identity) -> Shown {
 }
 
 /// TLS of a client that trusts the hub of this door.
-pub(crate) fn tls(hub: &Loopback, version: &'static SupportedProtocolVersion, shown: Option<Shown>) -> ClientConfig {
+pub(crate) fn tls(
+    hub: &Loopback,
+    version: &'static SupportedProtocolVersion,
+    shown: Option<Shown>,
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for certificate in hub.door.authority.borrow().trusted() {
         roots.add(certificate).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let time = Arc::new(Wall(Arc::new(hub.door.clock.clone())));
-    let builder = ClientConfig::builder_with_details(provider, time).with_protocol_versions(&[version]).unwrap();
+    let builder = ClientConfig::builder_with_details(provider, time)
+        .with_protocol_versions(&[version])
+        .unwrap();
     let builder = builder.with_root_certificates(roots);
     let mut config = match shown {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
@@ -43,19 +51,26 @@ pub(crate) fn tls(hub: &Loopback, version: &'static SupportedProtocolVersion, sh
     config
 }
 
-pub(crate) async fn connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn connect(
+    address: SocketAddr,
+    config: ClientConfig,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let tcp = TcpStream::connect(address).await?;
     let name = ServerName::try_from(SERVER_NAME).unwrap();
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await
 }
 
-pub(crate) async fn channel(hub: &Loopback, shown: Option<Shown>) -> Result<Channel, tonic::transport::Error> {
+pub(crate) async fn channel(
+    hub: &Loopback,
+    shown: Option<Shown>,
+) -> Result<Channel, tonic::transport::Error> {
     let (config, address) = (tls(hub, &rustls::version::TLS13, shown), hub.address);
     let connector = tower::service_fn(move |_: http::Uri| {
         let config = config.clone();
         async move { connect(address, config).await.map(hyper_util::rt::TokioIo::new) }
     });
-    soon("a connection", Endpoint::from_static("http://hub").connect_with_connector(connector)).await
+    soon("a connection", Endpoint::from_static("http://hub").connect_with_connector(connector))
+        .await
 }
 
 pub(crate) fn hello() -> Hello {
@@ -84,13 +99,19 @@ impl Talk {
         shown: Shown,
         hello: Hello,
     ) -> Result<(Self, Option<hub_message::Kind>), tonic::Status> {
-        let refused = |error: tonic::transport::Error| tonic::Status::unavailable(error.to_string());
+        let refused =
+            |error: tonic::transport::Error| tonic::Status::unavailable(error.to_string());
         let channel = channel(hub, Some(shown)).await.map_err(refused)?;
         let (up, outgoing) = mpsc::channel(4);
-        up.send(AgentMessage { session_id: 0, kind: Some(agent_message::Kind::Hello(hello)) }).await.unwrap();
+        up.send(AgentMessage { session_id: 0, kind: Some(agent_message::Kind::Hello(hello)) })
+            .await
+            .unwrap();
         let mut client = AgentClient::new(channel);
-        let mut down = soon("an answer", client.session(ReceiverStream::new(outgoing))).await?.into_inner();
-        let answer = soon("an answer", down.message()).await?.ok_or_else(|| tonic::Status::aborted("no answer"))?;
+        let mut down =
+            soon("an answer", client.session(ReceiverStream::new(outgoing))).await?.into_inner();
+        let answer = soon("an answer", down.message())
+            .await?
+            .ok_or_else(|| tonic::Status::aborted("no answer"))?;
         assert_eq!(answer.epoch, EPOCH);
         Ok((Self { up, down, session_id: answer.session_id, sequence: 0 }, answer.kind))
     }
@@ -116,7 +137,9 @@ impl Talk {
     pub(crate) async fn end(&mut self) -> String {
         loop {
             match soon("the end", self.down.message()).await {
-                Ok(Some(HubMessage { kind: Some(hub_message::Kind::Goodbye(goodbye)), .. })) => return goodbye.reason,
+                Ok(Some(HubMessage {
+                    kind: Some(hub_message::Kind::Goodbye(goodbye)), ..
+                })) => return goodbye.reason,
                 Ok(Some(_)) => {}
                 Ok(None) => return "the stream ended".into(),
                 Err(status) => return status.message().to_owned(),

@@ -10,8 +10,8 @@ use switchyard_agent::enrol::EnrolError;
 use switchyard_agent::session::SessionState;
 use switchyard_hub::server::{SessionEvent, Settings};
 use switchyard_proto::v1::{
-    Assignment, Capacity, Hello, HubMessage, Observation, Phase, Ping, QueueCapacity, Reason, agent_message,
-    hub_message,
+    Assignment, Capacity, Hello, HubMessage, Observation, Phase, Ping, QueueCapacity, Reason,
+    agent_message, hub_message,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -87,9 +87,15 @@ async fn what_is_said_in_anothers_session_is_not_heard() {
     }
     (talk.session_id, talk.sequence) = (own, 0);
     assert!(talk.observe(vec![running("own", 1)]).await);
-    let event = hub.until("east's own", |event| matches!(event, SessionEvent::Observed { .. })).await;
-    let SessionEvent::Observed { cluster, session_id, observations, .. } = event else { unreachable!() };
-    assert_eq!((cluster.as_str(), session_id, observations[0].workload_uid.as_str()), ("east", own, "own"));
+    let event =
+        hub.until("east's own", |event| matches!(event, SessionEvent::Observed { .. })).await;
+    let SessionEvent::Observed { cluster, session_id, observations, .. } = event else {
+        unreachable!()
+    };
+    assert_eq!(
+        (cluster.as_str(), session_id, observations[0].workload_uid.as_str()),
+        ("east", own, "own")
+    );
     bystander.unharmed(&mut hub).await;
 }
 
@@ -132,7 +138,10 @@ async fn of_many_who_show_one_token_one_is_enrolled() {
 async fn whoever_does_not_speak_tls_1_3_and_http_2_is_not_heard() {
     let mut hub = Loopback::open(Settings::default()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
-    assert!(connect(hub.address, tls(&hub, &rustls::version::TLS12, None)).await.is_err(), "TLS 1.2");
+    assert!(
+        connect(hub.address, tls(&hub, &rustls::version::TLS12, None)).await.is_err(),
+        "TLS 1.2"
+    );
 
     let mut plain = TcpStream::connect(hub.address).await.unwrap();
     plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -171,7 +180,8 @@ async fn malformed_frames_end_their_connection_and_no_other() {
     ];
     for (case, bytes) in cases {
         println!("{case}, seed {seed}");
-        let mut stream = connect(hub.address, tls(&hub, &rustls::version::TLS13, None)).await.unwrap();
+        let mut stream =
+            connect(hub.address, tls(&hub, &rustls::version::TLS13, None)).await.unwrap();
         // It may be closed before all is written.
         let _ = stream.write_all(&bytes).await;
         ended(case, &mut stream).await;
@@ -197,14 +207,18 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
     let garbage = tokio_stream::iter([Garbage { hello: vec![0xff; 100] }]);
     let path = PathAndQuery::from_static("/switchyard.agent.v1.Agent/Session");
     let codec = tonic_prost::ProstCodec::<Garbage, HubMessage>::default();
-    let answer = soon("the answer", grpc.streaming(tonic::Request::new(garbage), path, codec)).await;
+    let answer =
+        soon("the answer", grpc.streaming(tonic::Request::new(garbage), path, codec)).await;
     if let Ok(stream) = answer {
         let first = soon("the end", stream.into_inner().message()).await;
         assert!(!matches!(first, Ok(Some(_))), "{first:?}");
     }
 
     let shouting = Hello { software: "x".repeat(70_000), ..raw::hello() };
-    assert!(Talk::open_with(&hub, shown(&east), shouting).await.is_err(), "a first message of 70 kB");
+    assert!(
+        Talk::open_with(&hub, shown(&east), shouting).await.is_err(),
+        "a first message of 70 kB"
+    );
 
     let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
     talk.observe(vec![Observation::default(); 300_000]).await;
@@ -227,7 +241,13 @@ async fn impossible_observations_are_dropped_and_the_session_stays() {
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;
     let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
-    talk.observe(vec![running("", 1), running("u", u64::MAX), running("ж", 1), running("honest", 1)]).await;
+    talk.observe(vec![
+        running("", 1),
+        running("u", u64::MAX),
+        running("ж", 1),
+        running("honest", 1),
+    ])
+    .await;
     let of_east = |event: &SessionEvent| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east");
     let told = hub.until("the honest one", of_east).await;
     let SessionEvent::Observed { observations, .. } = told else { unreachable!() };
@@ -254,11 +274,18 @@ async fn a_cluster_that_says_it_is_another_ones_is_refused_and_that_one_goes_on(
     assert_eq!(hub.door.registry.refused("north").as_deref(), Some("east"));
     assert!(hub.door.registry.get("north").is_none());
     assert!(first.observe(vec![running("u", 1)]).await);
-    hub.until("east's word", |event| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east"))
-        .await;
+    hub.until(
+        "east's word",
+        |event| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east"),
+    )
+    .await;
     // Once the first has left, the second may come: nothing is known of either.
     drop(first);
-    hub.until("east's end", |event| matches!(event, SessionEvent::Down { cluster, .. } if cluster == "east")).await;
+    hub.until(
+        "east's end",
+        |event| matches!(event, SessionEvent::Down { cluster, .. } if cluster == "east"),
+    )
+    .await;
     let (_second, answer) = Talk::open_with(&hub, shown(&north), there).await.unwrap();
     assert!(matches!(answer, Some(hub_message::Kind::Welcome(_))), "{answer:?}");
     bystander.unharmed(&mut hub).await;
@@ -328,11 +355,16 @@ async fn a_flood_of_reports_waits_in_its_own_connection() {
     let flood = tokio::spawn(async move {
         let reason = Reason { code: "Flood".into(), message: "x".repeat(1000) };
         loop {
-            let made = (0..64)
-                .map(|number| Observation { reasons: vec![reason.clone()], ..running(&format!("u{number}"), 1) });
-            let queue = QueueCapacity { cluster_queue: "q".repeat(1000), ..QueueCapacity::default() };
+            let made = (0..64).map(|number| Observation {
+                reasons: vec![reason.clone()],
+                ..running(&format!("u{number}"), 1)
+            });
+            let queue =
+                QueueCapacity { cluster_queue: "q".repeat(1000), ..QueueCapacity::default() };
             let capacity = Capacity { queues: vec![queue; 64] };
-            if !talk.observe(made.collect()).await || !talk.say(agent_message::Kind::Capacity(capacity)).await {
+            if !talk.observe(made.collect()).await
+                || !talk.say(agent_message::Kind::Capacity(capacity)).await
+            {
                 return talk.end().await;
             }
         }
@@ -380,7 +412,9 @@ async fn an_agent_that_makes_workloads_up_is_cut_off() {
     let making = tokio::spawn(async move {
         let mut made = 0;
         loop {
-            let batch = (made..made + 20_000).map(|number| running(&format!("made-up-{number}"), 1)).collect();
+            let batch = (made..made + 20_000)
+                .map(|number| running(&format!("made-up-{number}"), 1))
+                .collect();
             made += 20_000;
             if !talk.observe(batch).await {
                 return made;
@@ -388,8 +422,13 @@ async fn an_agent_that_makes_workloads_up_is_cut_off() {
         }
     });
     let down = |event: &SessionEvent| matches!(event, SessionEvent::Down { cluster, .. } if cluster == "east");
-    let SessionEvent::Down { reason, .. } = hub.until("the cut", down).await else { unreachable!() };
-    assert_eq!(reason, format!("it speaks of more than {} workloads", switchyard_hub::server::MAX_WORKLOADS));
+    let SessionEvent::Down { reason, .. } = hub.until("the cut", down).await else {
+        unreachable!()
+    };
+    assert_eq!(
+        reason,
+        format!("it speaks of more than {} workloads", switchyard_hub::server::MAX_WORKLOADS)
+    );
     soon("its end", making).await.unwrap();
     bystander.unharmed(&mut hub).await;
 }
@@ -409,11 +448,16 @@ async fn an_agent_that_changes_its_word_all_the_time_is_heard_now_and_then() {
     let last = |event: &SessionEvent| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east");
     loop {
         let event = hub.event().await;
-        heard += u64::from(matches!(&event, SessionEvent::Able { cluster, .. } if cluster == "east"));
+        heard +=
+            u64::from(matches!(&event, SessionEvent::Able { cluster, .. } if cluster == "east"));
         if last(&event) {
             break;
         }
     }
-    assert!((1..=began.elapsed().as_secs() + 1).contains(&heard), "{heard} times in {:?}", began.elapsed());
+    assert!(
+        (1..=began.elapsed().as_secs() + 1).contains(&heard),
+        "{heard} times in {:?}",
+        began.elapsed()
+    );
     bystander.unharmed(&mut hub).await;
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use switchyard_hub::cluster::Content;
 use switchyard_hub::server::{SessionEvent, Settings};
-use switchyard_proto::v1::{Assignment, Hello, Observation, Observed, Phase, Ping, State, agent_message, hub_message};
+use switchyard_proto::v1::{
+    Assignment, Hello, Observation, Observed, Phase, Ping, State, agent_message, hub_message,
+};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -44,12 +46,19 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
     talk.say(agent_message::Kind::Ping(Ping { nonce: 42, unable: false })).await;
     assert!(matches!(talk.next().await, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 42));
 
-    let observation =
-        Observation { workload_uid: "u".into(), attempt: 1, state: State::Succeeded.into(), ..Observation::default() };
-    let observed = Observed { sequence: 1, inventory: true, observations: vec![observation], more: false };
+    let observation = Observation {
+        workload_uid: "u".into(),
+        attempt: 1,
+        state: State::Succeeded.into(),
+        ..Observation::default()
+    };
+    let observed =
+        Observed { sequence: 1, inventory: true, observations: vec![observation], more: false };
     talk.say(agent_message::Kind::Observed(observed.clone())).await;
     talk.say(agent_message::Kind::Observed(observed)).await;
-    let SessionEvent::Observed { observations, inventory, .. } = hub.event().await else { panic!("not observed") };
+    let SessionEvent::Observed { observations, inventory, .. } = hub.event().await else {
+        panic!("not observed")
+    };
     assert_eq!((observations.len(), inventory.map(|uids| uids.len())), (1, Some(1)));
     port.set(assignment(Phase::Absent), None);
     assert!(
@@ -60,7 +69,10 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
     assert!(matches!(talk.next().await, Some(hub_message::Kind::ObservedAck(1))));
 
     drop(talk);
-    assert!(matches!(hub.event().await, SessionEvent::Down { cluster, .. } if cluster == "east"), "said once");
+    assert!(
+        matches!(hub.event().await, SessionEvent::Down { cluster, .. } if cluster == "east"),
+        "said once"
+    );
     assert!(hub.door.registry.is_empty());
 }
 
@@ -85,7 +97,10 @@ async fn another_protocol_version_is_sent_away_with_the_reason() {
     let future = Hello { min_version: 2, max_version: 9, ..hello() };
     let (_talk, answer) = Talk::open_with(&hub, shown(&identity), future).await.unwrap();
     let Some(hub_message::Kind::Goodbye(goodbye)) = answer else { panic!("{answer:?}") };
-    assert_eq!(goodbye.reason, "no common protocol version: the agent speaks 2 to 9, the hub 1 to 1");
+    assert_eq!(
+        goodbye.reason,
+        "no common protocol version: the agent speaks 2 to 9, the hub 1 to 1"
+    );
 }
 
 #[tokio::test]
@@ -107,7 +122,11 @@ async fn gaps_and_second_hellos_end_the_session() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_answer_pings_is_given_up() {
-    let settings = Settings { ping_interval: Duration::from_millis(100), ping_timeout: MOMENT, ..Settings::default() };
+    let settings = Settings {
+        ping_interval: Duration::from_millis(100),
+        ping_timeout: MOMENT,
+        ..Settings::default()
+    };
     let mut hub = Loopback::open(settings).await;
     let identity = hub.enrolled("east").await;
     let _talk = Talk::open(&hub, shown(&identity)).await.unwrap();
@@ -129,7 +148,8 @@ async fn a_replica_that_does_not_lead_takes_no_sessions() {
 async fn a_later_epoch_that_an_agent_remembers_is_told_to_the_election_once() {
     let hub = open().await;
     let east = hub.enrolled("east").await;
-    let remembers = |hub: &str, epoch| Hello { last_hub_id: hub.into(), last_epoch: epoch, ..hello() };
+    let remembers =
+        |hub: &str, epoch| Hello { last_hub_id: hub.into(), last_epoch: epoch, ..hello() };
     for (case, hello, begins, floor) in [
         ("this epoch", remembers("hub", EPOCH), true, 0),
         ("another hub's", remembers("other", 9), true, 0),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use switchyard_scheduler::{
-    ClusterQueue, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules,
-    Quota, ResourceGroup, Time, Workload,
+    ClusterQueue, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy,
+    PreemptionRules, Quota, ResourceGroup, Time, Workload,
 };
 
 use crate::cluster::Cluster;
@@ -27,9 +27,30 @@ struct Class {
 }
 
 const CLASSES: [Class; 3] = [
-    Class { name: "small", count: 350, every_millis: 100, cores: 1, runs_millis: 200, priority: 50 },
-    Class { name: "medium", count: 100, every_millis: 500, cores: 5, runs_millis: 500, priority: 100 },
-    Class { name: "large", count: 50, every_millis: 1200, cores: 20, runs_millis: 1000, priority: 200 },
+    Class {
+        name: "small",
+        count: 350,
+        every_millis: 100,
+        cores: 1,
+        runs_millis: 200,
+        priority: 50,
+    },
+    Class {
+        name: "medium",
+        count: 100,
+        every_millis: 500,
+        cores: 5,
+        runs_millis: 500,
+        priority: 100,
+    },
+    Class {
+        name: "large",
+        count: 50,
+        every_millis: 1200,
+        cores: 20,
+        runs_millis: 1000,
+        priority: 200,
+    },
 ];
 const PER_QUEUE: usize = 500;
 
@@ -52,13 +73,17 @@ fn namespace(queue: usize) -> Name {
 fn objects() -> Vec<Event> {
     let mut events = vec![site::flavor("rf")];
     for queue in 0..QUEUES {
-        let quota = Quota { nominal: cores(20), borrowing_limit: Some(cores(100)), lending_limit: None };
+        let quota =
+            Quota { nominal: cores(20), borrowing_limit: Some(cores(100)), lending_limit: None };
         events.push(site::namespace(&namespace(queue)));
         events.push(Event::ClusterQueue(ClusterQueue {
             cohort: Some(format!("cohort-{}", queue / QUEUES_OF_COHORT).into()),
             resource_groups: vec![ResourceGroup {
                 covered_resources: vec!["cpu".into()],
-                flavors: vec![FlavorQuotas { name: "rf".into(), resources: vec![("cpu".into(), quota)] }],
+                flavors: vec![FlavorQuotas {
+                    name: "rf".into(),
+                    resources: vec![("cpu".into(), quota)],
+                }],
             }],
             preemption: PreemptionRules {
                 within_cluster_queue: PreemptionPolicy::LowerPriority,
@@ -123,7 +148,11 @@ pub(crate) fn run(part: usize, wants: &dyn Fn(&str) -> bool) {
         "medium s",
         "large s",
     ];
-    table("Kueue's baseline through the engine alone (the last three: mean time to admission)", &head, &rows);
+    table(
+        "Kueue's baseline through the engine alone (the last three: mean time to admission)",
+        &head,
+        &rows,
+    );
 }
 
 fn measure(fair: bool, part: usize) -> Vec<String> {
@@ -136,13 +165,16 @@ fn measure(fair: bool, part: usize) -> Vec<String> {
     let (mut evicted, mut used, mut waited) = (0, Duration::ZERO, [(Duration::ZERO, 0_u32); 3]);
     cluster.events.clear();
     loop {
-        while let Some((at, what, number)) = agenda.first().copied().filter(|(at, ..)| *at <= cluster.now) {
+        while let Some((at, what, number)) =
+            agenda.first().copied().filter(|(at, ..)| *at <= cluster.now)
+        {
             agenda.pop_first();
             match what {
                 What::Comes => cluster.submit(number),
                 What::Ends if ends[number] == Some(at) => {
                     let class = class(number).0;
-                    used += Duration::from_millis(class.runs_millis) * u32::try_from(class.cores).unwrap_or(0);
+                    used += Duration::from_millis(class.runs_millis)
+                        * u32::try_from(class.cores).unwrap_or(0);
                     cluster.finish(number);
                 }
                 What::Ends => {}
@@ -159,7 +191,8 @@ fn measure(fair: bool, part: usize) -> Vec<String> {
                 let at = cluster.now.plus(Duration::from_millis(class.runs_millis));
                 ends[number] = Some(at);
                 agenda.insert((at, What::Ends, number));
-                let sum = &mut waited[CLASSES.iter().position(|c| c.name == class.name).unwrap_or(0)];
+                let sum =
+                    &mut waited[CLASSES.iter().position(|c| c.name == class.name).unwrap_or(0)];
                 *sum = (sum.0 + cluster.now.since(begin().plus(after)), sum.1 + 1);
             }
             // As long as a cycle and its writes may take.
@@ -167,7 +200,10 @@ fn measure(fair: bool, part: usize) -> Vec<String> {
             continue;
         }
         let next = agenda.first().map(|(at, ..)| *at);
-        let Some(next) = next.into_iter().chain(cluster.engine.next_wakeup(cluster.now)).min() else { break };
+        let Some(next) = next.into_iter().chain(cluster.engine.next_wakeup(cluster.now)).min()
+        else {
+            break;
+        };
         cluster.now = next.max(cluster.now);
         // After the last event only gathered triggers are left, which nobody waits for.
         if agenda.is_empty() && cluster.running() == 0 && !cluster.engine.has_heads(cluster.now) {

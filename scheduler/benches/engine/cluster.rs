@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use switchyard_scheduler::{Admission, Cycle, Decision, Engine, Event, Preemption, Settings, Time, Workload};
+use switchyard_scheduler::{
+    Admission, Cycle, Decision, Engine, Event, Preemption, Settings, Time, Workload,
+};
 
 use crate::clock::Clock;
 use crate::random::Random;
@@ -119,7 +121,9 @@ impl<'a> Cluster<'a> {
                     self.apply(Event::Workload(Box::new(workload)));
                     done.admitted.push(number);
                 }
-                Decision::Preempt { key, .. } | Decision::Migrate { key, .. } | Decision::Evict { key, .. } => {
+                Decision::Preempt { key, .. }
+                | Decision::Migrate { key, .. }
+                | Decision::Evict { key, .. } => {
                     done.preempted.push(number(&key));
                 }
                 Decision::Reassign { .. } => {}
@@ -139,7 +143,12 @@ impl<'a> Cluster<'a> {
     }
 
     fn admitted(&self, number: usize, admission: Admission) -> Workload {
-        Workload { reservation: Some(admission), reserved_at: Some(self.now), admitted: true, ..(self.make)(number) }
+        Workload {
+            reservation: Some(admission),
+            reserved_at: Some(self.now),
+            admitted: true,
+            ..(self.make)(number)
+        }
     }
 
     fn forget(&mut self, number: usize) -> Option<Admission> {

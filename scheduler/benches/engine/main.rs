@@ -4,7 +4,11 @@
 //! Times are processor time of the engine alone. Inputs are the same in every run. Without `--bench`, as `cargo test` starts it, sizes are small: it then only shows
 //! that the bench works. `--quick` asks for that too.
 
-#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench measures time; the engine does not")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a bench measures time; the engine does not"
+)]
 
 mod baseline;
 mod clock;
@@ -25,7 +29,9 @@ fn main() {
     }
     let full = flag("--bench") && !flag("--quick");
     let named: Vec<_> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    let wants = |row: &str| !full || named.is_empty() || named.iter().any(|name| row.contains(name.as_str()));
+    let wants = |row: &str| {
+        !full || named.is_empty() || named.iter().any(|name| row.contains(name.as_str()))
+    };
     let limit = Duration::from_secs(if full { 40 } else { 2 });
     million::run(&many(full), limit, &wants);
     baseline::run(if full { 1 } else { 50 }, &wants);
@@ -38,7 +44,13 @@ fn many(full: bool) -> Vec<million::Size> {
         return vec![million::Size { queues: 20, pending: 400, cycles: 20 }];
     }
     let size = |queues, pending| million::Size { queues, pending, cycles: 3000 };
-    vec![size(10, 10_000), size(100, 100_000), size(1000, 10_000), size(1000, 100_000), size(1000, 1_000_000)]
+    vec![
+        size(10, 10_000),
+        size(100, 100_000),
+        size(1000, 10_000),
+        size(1000, 100_000),
+        size(1000, 1_000_000),
+    ]
 }
 
 fn storms(full: bool) -> Vec<storm::Size> {

@@ -79,11 +79,14 @@ pub(crate) fn list(cluster: &mut Cluster<'_>, size: Size) -> Duration {
     let mut took = Duration::ZERO;
     // Made apart, so that making them is not counted, and in parts, so that they need not all be in memory twice.
     for first in (0..size.pending).step_by(10_000) {
-        let list: Vec<_> =
-            (first..(first + 10_000).min(size.pending)).map(|number| size.site().workload(number)).collect();
+        let list: Vec<_> = (first..(first + 10_000).min(size.pending))
+            .map(|number| size.site().workload(number))
+            .collect();
         let start = Clock::start();
         for workload in list {
-            cluster.engine.apply(switchyard_scheduler::Event::Workload(Box::new(workload)), cluster.now);
+            cluster
+                .engine
+                .apply(switchyard_scheduler::Event::Workload(Box::new(workload)), cluster.now);
         }
         took += start.elapsed();
     }
@@ -92,7 +95,10 @@ pub(crate) fn list(cluster: &mut Cluster<'_>, size: Size) -> Duration {
 
 /// Cycles until one has nobody left to look at.
 pub(crate) fn fill(cluster: &mut Cluster<'_>, size: Size, end: Instant) {
-    while cluster.engine.has_heads(cluster.now) && Instant::now() < end && cluster.cycles.len() < size.cycles {
+    while cluster.engine.has_heads(cluster.now)
+        && Instant::now() < end
+        && cluster.cycles.len() < size.cycles
+    {
         cluster.cycle();
     }
 }

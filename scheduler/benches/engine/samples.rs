@@ -51,10 +51,15 @@ pub(crate) fn table(title: &str, head: &[&str], rows: &[Vec<String>]) {
     }
     let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
     let rows: Vec<&Vec<String>> = std::iter::once(&head).chain(rows).collect();
-    let widest = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+    let widest = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0)
+    };
     println!("\n{title}");
     for row in &rows {
-        let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:>width$}", width = widest(column)));
+        let cells = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| format!("{cell:>width$}", width = widest(column)));
         println!("  {}", cells.collect::<Vec<_>>().join("  "));
     }
 }

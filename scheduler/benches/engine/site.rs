@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use switchyard_scheduler::{
-    Amount, ClusterQueue, Cohort, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy,
-    PreemptionRules, Quota, ResourceFlavor, ResourceGroup, Time, Workload, WorkloadKey,
+    Amount, ClusterQueue, Cohort, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, PodSet,
+    PreemptionPolicy, PreemptionRules, Quota, ResourceFlavor, ResourceGroup, Time, Workload,
+    WorkloadKey,
 };
 
 use crate::random::Random;
@@ -61,8 +62,10 @@ pub(crate) fn uid(number: usize) -> Name {
 }
 
 fn quotas(name: &str, resources: &[(&str, Amount, Amount)]) -> FlavorQuotas {
-    let quota = |nominal, limit| Quota { nominal, borrowing_limit: Some(limit), lending_limit: None };
-    let resources = resources.iter().map(|(name, nominal, limit)| ((*name).into(), quota(*nominal, *limit)));
+    let quota =
+        |nominal, limit| Quota { nominal, borrowing_limit: Some(limit), lending_limit: None };
+    let resources =
+        resources.iter().map(|(name, nominal, limit)| ((*name).into(), quota(*nominal, *limit)));
     FlavorQuotas { name: name.into(), resources: resources.collect() }
 }
 
@@ -80,10 +83,14 @@ impl Site {
         for root in 0..self.queues.div_ceil(QUEUES_OF_ROOT) {
             events.push(cohort(format!("root-{root:02}"), None));
             for mid in 0..3 {
-                events.push(cohort(format!("mid-{root:02}-{mid}"), Some(format!("root-{root:02}"))));
+                events
+                    .push(cohort(format!("mid-{root:02}-{mid}"), Some(format!("root-{root:02}"))));
             }
             for leaf in 0..LEAVES {
-                events.push(cohort(format!("leaf-{root:02}-{leaf}"), Some(format!("mid-{root:02}-{}", leaf / 2))));
+                events.push(cohort(
+                    format!("leaf-{root:02}-{leaf}"),
+                    Some(format!("mid-{root:02}-{}", leaf / 2)),
+                ));
             }
         }
         for queue in 0..self.queues {
@@ -96,7 +103,12 @@ impl Site {
     }
 
     fn queue(number: usize) -> ClusterQueue {
-        let general = |name| quotas(name, &[("cpu", cores(20), cores(100)), ("memory", gibibytes(80), gibibytes(400))]);
+        let general = |name| {
+            quotas(
+                name,
+                &[("cpu", cores(20), cores(100)), ("memory", gibibytes(80), gibibytes(400))],
+            )
+        };
         ClusterQueue {
             cohort: Some(format!("leaf-{:02}-{}", number / QUEUES_OF_ROOT, number % LEAVES).into()),
             resource_groups: vec![
@@ -106,7 +118,10 @@ impl Site {
                 },
                 ResourceGroup {
                     covered_resources: vec!["nvidia.com/gpu".into()],
-                    flavors: vec![quotas("a100", &[("nvidia.com/gpu", Amount::new(8), Amount::new(40))])],
+                    flavors: vec![quotas(
+                        "a100",
+                        &[("nvidia.com/gpu", Amount::new(8), Amount::new(40))],
+                    )],
                 },
             ],
             preemption: PreemptionRules {
@@ -130,7 +145,8 @@ impl Site {
             88..96 => (2, 1, 1, None, 100),
             _ => (1, 0, 4, Some(2), 50),
         };
-        let mut requests = BTreeMap::from([("cpu".into(), cores(cpu)), ("memory".into(), gibibytes(4 * cpu))]);
+        let mut requests =
+            BTreeMap::from([("cpu".into(), cores(cpu)), ("memory".into(), gibibytes(4 * cpu))]);
         if gpus > 0 {
             requests.insert("nvidia.com/gpu".into(), Amount::new(gpus));
         }

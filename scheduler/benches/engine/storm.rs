@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use switchyard_scheduler::{
-    ClusterQueue, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules,
-    Quota, ResourceGroup, Workload,
+    ClusterQueue, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy,
+    PreemptionRules, Quota, ResourceGroup, Workload,
 };
 
 use crate::cluster::Cluster;
@@ -34,7 +34,9 @@ pub(crate) fn run(sizes: &[Size], limit: Duration, wants: &dyn Fn(&str) -> bool)
             for size in sizes {
                 // Ten times the victims may take a hundred times as long.
                 let sharing = if fair { "fair" } else { "classical" };
-                if longest * 100 > limit || !wants(&format!("storm/{sharing}/{}/{heads:?}", size.victims)) {
+                if longest * 100 > limit
+                    || !wants(&format!("storm/{sharing}/{}/{heads:?}", size.victims))
+                {
                     continue;
                 }
                 let (row, took) = measure(*size, heads, fair, limit);
@@ -43,8 +45,22 @@ pub(crate) fn run(sizes: &[Size], limit: Duration, wants: &dyn Fn(&str) -> bool)
             }
         }
     }
-    let head = ["sharing", "queues", "victims", "heads", "cycles", "p50 ms", "p99 ms", "max ms", "preempted"];
-    table("Preemption storms: cycles that preempt, every one of which considers all victims", &head, &rows);
+    let head = [
+        "sharing",
+        "queues",
+        "victims",
+        "heads",
+        "cycles",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "preempted",
+    ];
+    table(
+        "Preemption storms: cycles that preempt, every one of which considers all victims",
+        &head,
+        &rows,
+    );
 }
 
 impl Size {
@@ -65,7 +81,10 @@ impl Size {
                 cohort: Some("all".into()),
                 resource_groups: vec![ResourceGroup {
                     covered_resources: vec!["cpu".into()],
-                    flavors: vec![FlavorQuotas { name: "default".into(), resources: vec![("cpu".into(), quota)] }],
+                    flavors: vec![FlavorQuotas {
+                        name: "default".into(),
+                        resources: vec![("cpu".into(), quota)],
+                    }],
                 }],
                 preemption: PreemptionRules {
                     reclaim_within_cohort: PreemptionPolicy::Any,
@@ -112,14 +131,20 @@ fn measure(size: Size, heads: Heads, fair: bool, limit: Duration) -> (Vec<String
     let (samples, preempted) = rounds(&mut cluster, size, heads, Instant::now() + limit);
     let sharing = if fair { "fair" } else { "classical" }.to_owned();
     let wanted = heads.count(size);
-    let mut row = vec![sharing, size.queues.to_string(), size.victims.to_string(), wanted.to_string()];
+    let mut row =
+        vec![sharing, size.queues.to_string(), size.victims.to_string(), wanted.to_string()];
     row.extend(samples.columns());
     row.push(preempted.to_string());
     (row, samples.permille(1000))
 }
 
 /// Again and again owners want their quota back. How long the cycles took, and how many had to go.
-pub(crate) fn rounds(cluster: &mut Cluster<'_>, size: Size, heads: Heads, end: Instant) -> (Samples, usize) {
+pub(crate) fn rounds(
+    cluster: &mut Cluster<'_>,
+    size: Size,
+    heads: Heads,
+    end: Instant,
+) -> (Samples, usize) {
     let mut samples = Samples::default();
     let (mut next, mut preempted) = (size.victims, 0);
     for _ in 0..size.rounds {

@@ -23,7 +23,8 @@ impl Outcome {
     /// Only the messages that are expected are compared.
     fn without_unasked_messages(&self, expected: &Self) -> Self {
         let asked = |(name, _): &(&String, &String)| expected.messages.contains_key(*name);
-        let messages = self.messages.iter().filter(asked).map(|(name, text)| (name.clone(), text.clone()));
+        let messages =
+            self.messages.iter().filter(asked).map(|(name, text)| (name.clone(), text.clone()));
         Self { messages: messages.collect(), ..self.clone() }
     }
 }
@@ -60,7 +61,11 @@ impl Debug for Admitted {
 impl Admitted {
     pub(crate) fn of(admission: &Admission, checks: &[Name]) -> Self {
         let pod_sets: Vec<_> = admission.pod_sets.iter().map(Given::of).collect();
-        Self::text(&admission.cluster_queue, &pod_sets, &checks.iter().map(ToString::to_string).collect())
+        Self::text(
+            &admission.cluster_queue,
+            &pod_sets,
+            &checks.iter().map(ToString::to_string).collect(),
+        )
     }
 
     /// Of a workload that had quota before.
@@ -71,7 +76,11 @@ impl Admitted {
 
     fn read(value: &Value) -> Result<Self, String> {
         let pod_sets = read_pod_sets(&value["podSets"])?;
-        let checks = objects::list(&value["checks"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let checks = objects::list(&value["checks"])
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         Ok(Self::text(value["clusterQueue"].as_str().unwrap_or_default(), &pod_sets, &checks))
     }
 
@@ -93,7 +102,10 @@ struct Given {
 
 impl Given {
     fn of(pod_set: &PodSetAssignment) -> Self {
-        let flavors = pod_set.flavors.iter().map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
+        let flavors = pod_set
+            .flavors
+            .iter()
+            .map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
         let place = |domain: &AssignedDomain| {
             (domain.values.iter().map(ToString::to_string).collect(), i64::from(domain.count))
         };
@@ -101,16 +113,26 @@ impl Given {
             name: pod_set.name.to_string(),
             count: i64::from(pod_set.count),
             flavors: flavors.collect(),
-            places: pod_set.topology.as_ref().map(|topology| topology.domains.iter().map(place).collect()),
+            places: pod_set
+                .topology
+                .as_ref()
+                .map(|topology| topology.domains.iter().map(place).collect()),
             delayed: pod_set.delayed.map(|delayed| format!("{delayed:?}")),
         }
     }
 
     fn text(&self) -> String {
-        let flavors: Vec<_> = self.flavors.iter().map(|(resource, flavor)| format!("{resource} on {flavor}")).collect();
+        let flavors: Vec<_> = self
+            .flavors
+            .iter()
+            .map(|(resource, flavor)| format!("{resource} on {flavor}"))
+            .collect();
         let mut text = format!("{} x {} ({})", self.name, self.count, flavors.join(", "));
         if let Some(places) = &self.places {
-            let places: Vec<_> = places.iter().map(|(values, count)| format!("{}*{count}", values.join("/"))).collect();
+            let places: Vec<_> = places
+                .iter()
+                .map(|(values, count)| format!("{}*{count}", values.join("/")))
+                .collect();
             text += &format!(" at {}", places.join(" "));
         }
         self.delayed.iter().for_each(|delayed| text += &format!(" delayed {delayed}"));
@@ -120,7 +142,8 @@ impl Given {
 
 fn read_pod_sets(value: &Value) -> Result<Vec<Given>, String> {
     let place = |place: &Value| {
-        let values = objects::list(&place[0]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let values =
+            objects::list(&place[0]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
         (values, place[1].as_i64().unwrap_or(0))
     };
     let given = |pod_set: &Value| {
@@ -139,7 +162,9 @@ fn read_pod_sets(value: &Value) -> Result<Vec<Given>, String> {
 pub(crate) fn read(expect: &Value) -> Result<Vec<Outcome>, String> {
     let queued = |value: &Value| -> BTreeMap<String, BTreeSet<String>> {
         let queues = value.as_object().into_iter().flatten();
-        let names = |list: &Value| objects::list(list).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let names = |list: &Value| {
+            objects::list(list).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
         queues
             .map(|(queue, list)| (queue.clone(), names(list)))
             .filter(|(_, list): &(_, BTreeSet<_>)| !list.is_empty())
@@ -148,7 +173,10 @@ pub(crate) fn read(expect: &Value) -> Result<Vec<Outcome>, String> {
     objects::list(expect)
         .iter()
         .map(|step| {
-            let cycles = objects::list(&step["cycles"]).iter().map(read_cycle).collect::<Result<Vec<_>, _>>()?;
+            let cycles = objects::list(&step["cycles"])
+                .iter()
+                .map(read_cycle)
+                .collect::<Result<Vec<_>, _>>()?;
             Ok(Outcome {
                 cycles: cycles.into_iter().filter(CycleOutcome::decides).collect(),
                 pending: queued(&step["pending"]),
@@ -173,7 +201,9 @@ fn read_cycle(cycle: &Value) -> Result<CycleOutcome, String> {
             .collect::<Result<_, String>>()?,
         preempted: objects::labels(&cycle["preempted"])?,
         reassigned: reassigned
-            .map(|(name, value)| Ok((name.clone(), Admitted::text("", &read_pod_sets(value)?, &BTreeSet::new()))))
+            .map(|(name, value)| {
+                Ok((name.clone(), Admitted::text("", &read_pod_sets(value)?, &BTreeSet::new())))
+            })
             .collect::<Result<_, String>>()?,
         evicted: objects::labels(&cycle["evicted"])?,
     })
@@ -181,10 +211,16 @@ fn read_cycle(cycle: &Value) -> Result<CycleOutcome, String> {
 
 /// The first thing that differs, in words.
 pub(crate) fn first_difference(expected: &[Outcome], got: &[Outcome]) -> Option<String> {
-    let got: Vec<_> = expected.iter().zip(got).map(|(expected, got)| got.without_unasked_messages(expected)).collect();
+    let got: Vec<_> = expected
+        .iter()
+        .zip(got)
+        .map(|(expected, got)| got.without_unasked_messages(expected))
+        .collect();
     let got = &got[..];
     let pairs = expected.iter().zip(got).enumerate();
-    let Some((number, (expected, got))) = pairs.into_iter().find(|(_, (expected, got))| expected != got) else {
+    let Some((number, (expected, got))) =
+        pairs.into_iter().find(|(_, (expected, got))| expected != got)
+    else {
         let lengths = (expected.len(), got.len());
         return (lengths.0 != lengths.1)
             .then(|| format!("  {} steps are expected, {} were played", lengths.0, lengths.1));

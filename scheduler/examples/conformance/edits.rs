@@ -1,7 +1,9 @@
 //! The edits of a step, and what controllers do about them.
 
 use serde_json::Value;
-use switchyard_scheduler::{CheckPhase, CheckState, Event, LocalQueue, LocalQueueKey, StopPolicy, Time, Workload};
+use switchyard_scheduler::{
+    CheckPhase, CheckState, Event, LocalQueue, LocalQueueKey, StopPolicy, Time, Workload,
+};
 
 use crate::play::Player;
 use crate::{objects, topology};
@@ -36,7 +38,10 @@ impl Player {
             }
         }
         for (name, priority) in step["priority"].as_object().into_iter().flatten() {
-            let priority = priority.as_i64().and_then(|p| i32::try_from(p).ok()).ok_or("a priority is a number")?;
+            let priority = priority
+                .as_i64()
+                .and_then(|p| i32::try_from(p).ok())
+                .ok_or("a priority is a number")?;
             self.change(name, |workload| workload.priority = priority);
             if self.reserved.contains_key(name) {
                 self.retry_beside(name);
@@ -77,7 +82,9 @@ impl Player {
                 self.apply(Event::ResourceFlavor(objects::resource_flavor(object)?));
             }
             Some("Topology") => self.put_topology(object)?,
-            Some("AdmissionCheck") => self.apply(Event::AdmissionCheck(objects::admission_check(object)?)),
+            Some("AdmissionCheck") => {
+                self.apply(Event::AdmissionCheck(objects::admission_check(object)?))
+            }
             Some("Namespace") => {
                 let labels = objects::labels(&object["metadata"]["labels"])?;
                 self.apply(Event::Namespace { name: objects::name(object)?, labels });
@@ -127,7 +134,8 @@ impl Player {
 
     fn door_of(&self, name: &str) -> Option<&LocalQueue> {
         let workload = self.workloads.get(name)?;
-        let queue = LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
+        let queue =
+            LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
         self.local_queues.get(&queue)
     }
 
@@ -138,13 +146,15 @@ impl Player {
             if before != StopPolicy::None {
                 // Those behind a closed door are not found, and come back only with the next restart.
                 let open = |player: &Self, name: &str| {
-                    let door = player.door_of(name).filter(|door| door.stop_policy == StopPolicy::None);
+                    let door =
+                        player.door_of(name).filter(|door| door.stop_policy == StopPolicy::None);
                     door.is_some_and(|door| &*door.cluster_queue == queue)
                 };
                 self.call_back(Away::Stopped, open);
             }
         } else if now != before {
-            let held = self.reserved.iter().filter(|(_, admission)| &*admission.cluster_queue == queue);
+            let held =
+                self.reserved.iter().filter(|(_, admission)| &*admission.cluster_queue == queue);
             let held = held.map(|(name, _)| name.clone()).collect();
             self.stop(held, now, Away::Stopped);
         }
@@ -155,12 +165,16 @@ impl Player {
         let known = self.local_queues.insert(key.clone(), queue.clone());
         let before = known.map_or(StopPolicy::None, |known| known.stop_policy);
         self.apply(Event::LocalQueue(queue));
-        let inside =
-            |workload: &Workload| workload.key.namespace == key.namespace && workload.queue_name.as_str() == &*key.name;
+        let inside = |workload: &Workload| {
+            workload.key.namespace == key.namespace && workload.queue_name.as_str() == &*key.name
+        };
         if now == StopPolicy::None {
-            self.call_back(Away::DoorStopped, |player, name| player.workloads.get(name).is_some_and(inside));
+            self.call_back(Away::DoorStopped, |player, name| {
+                player.workloads.get(name).is_some_and(inside)
+            });
         } else if now != before {
-            let held = self.reserved.keys().filter(|name| self.workloads.get(*name).is_some_and(inside));
+            let held =
+                self.reserved.keys().filter(|name| self.workloads.get(*name).is_some_and(inside));
             let held = held.cloned().collect();
             self.stop(held, now, Away::DoorStopped);
         }
@@ -212,7 +226,9 @@ impl Player {
             self.send_away(name, Away::Check, |workload| workload.queue_time = now);
         } else {
             let pending = self.reserved.get(name).is_some_and(topology::is_pending);
-            self.change(name, |workload| workload.admitted = all_ready(&workload.checks) && !pending);
+            self.change(name, |workload| {
+                workload.admitted = all_ready(&workload.checks) && !pending
+            });
         }
         Ok(())
     }

@@ -19,7 +19,8 @@ use std::process::ExitCode;
 use serde_json::json;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let (options, files): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|arg| arg == "--json");
+    let (options, files): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|arg| arg == "--json");
     if files.is_empty() {
         return Err("usage: conformance [--json] FILE...".into());
     }
@@ -29,13 +30,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let text = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
         let mut of_file = (0, 0);
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-            let (name, difference) = check::line(line).map_err(|error| format!("{file}:{number}: {error}"))?;
+            let (name, difference) =
+                check::line(line).map_err(|error| format!("{file}:{number}: {error}"))?;
             match difference {
                 None => of_file.0 += 1,
                 Some(difference) => {
                     of_file.1 += 1;
                     match for_programs {
-                        true => println!("{}", json!({ "file": file, "line": number, "difference": difference })),
+                        true => println!(
+                            "{}",
+                            json!({ "file": file, "line": number, "difference": difference })
+                        ),
                         false => println!("{name}\n{difference}"),
                     }
                 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    AdmissionCheck, AdmissionCheckRule, AdmissionFairSharing, AdmissionScope, BorrowWithinCohort, ClusterQueue, Cohort,
-    FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue,
-    LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, ResourceFlavor,
-    ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload, WorkloadKey,
+    AdmissionCheck, AdmissionCheckRule, AdmissionFairSharing, AdmissionScope, BorrowWithinCohort,
+    ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy,
+    FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet,
+    PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, ResourceFlavor, ResourceGroup,
+    StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload, WorkloadKey,
 };
 
 use crate::{quantity, topology};
@@ -28,7 +29,10 @@ pub(crate) fn text(value: &Value) -> Read<&str> {
 }
 
 pub(crate) fn int32(value: &Value) -> Read<i32> {
-    value.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or_else(|| format!("{value} should be a number"))
+    value
+        .as_i64()
+        .and_then(|n| i32::try_from(n).ok())
+        .ok_or_else(|| format!("{value} should be a number"))
 }
 
 pub(crate) fn labels(value: &Value) -> Read<BTreeMap<String, String>> {
@@ -92,7 +96,10 @@ fn resource_groups(value: &Value) -> Read<Vec<ResourceGroup>> {
         .map(|group| {
             let covered = list(&group["coveredResources"]);
             Ok(ResourceGroup {
-                covered_resources: covered.iter().map(|r| Ok(text(r)?.into())).collect::<Read<_>>()?,
+                covered_resources: covered
+                    .iter()
+                    .map(|r| Ok(text(r)?.into()))
+                    .collect::<Read<_>>()?,
                 flavors: list(&group["flavors"]).iter().map(flavor_quotas).collect::<Read<_>>()?,
             })
         })
@@ -102,7 +109,8 @@ fn resource_groups(value: &Value) -> Read<Vec<ResourceGroup>> {
 fn flavor_quotas(flavor: &Value) -> Read<FlavorQuotas> {
     let quota = |resource: &Value| -> Read<(Name, Quota)> {
         let name = text(&resource["name"])?;
-        let limit = |value: &Value| value.as_str().map(|limit| quantity::amount(name, limit)).transpose();
+        let limit =
+            |value: &Value| value.as_str().map(|limit| quantity::amount(name, limit)).transpose();
         let quota = Quota {
             nominal: quantity::amount(name, text(&resource["nominalQuota"])?)?,
             borrowing_limit: limit(&resource["borrowingLimit"])?,
@@ -145,7 +153,9 @@ pub(crate) fn cluster_queue(object: &Value) -> Read<ClusterQueue> {
         stop_policy: stop_policy(spec),
         fair_weight_milli: weight(spec)?,
         admission_scope: match spec["admissionScope"]["admissionMode"].as_str() {
-            Some("UsageBasedAdmissionFairSharing") => AdmissionScope::UsageBasedAdmissionFairSharing,
+            Some("UsageBasedAdmissionFairSharing") => {
+                AdmissionScope::UsageBasedAdmissionFairSharing
+            }
             _ => AdmissionScope::default(),
         },
         admission_checks: list(&spec["admissionChecksStrategy"]["admissionChecks"])
@@ -159,7 +169,9 @@ pub(crate) fn cluster_queue(object: &Value) -> Read<ClusterQueue> {
 fn selector(value: &Value) -> Read<Option<LabelSelector>> {
     match value {
         Value::Null => Ok(None),
-        value if value["matchExpressions"].is_array() => Err("matchExpressions are not read here".to_owned()),
+        value if value["matchExpressions"].is_array() => {
+            Err("matchExpressions are not read here".to_owned())
+        }
         value => {
             let match_labels = labels(&value["matchLabels"])?;
             Ok(Some(LabelSelector { match_labels, ..LabelSelector::default() }))
@@ -199,18 +211,26 @@ fn preemption(value: &Value) -> Read<PreemptionRules> {
         reclaim_within_cohort: policy(&value["reclaimWithinCohort"])?,
         borrow_within_cohort: BorrowWithinCohort {
             policy: policy(&borrow["policy"])?,
-            max_priority_threshold: if threshold.is_null() { None } else { Some(int32(threshold)?) },
+            max_priority_threshold: if threshold.is_null() {
+                None
+            } else {
+                Some(int32(threshold)?)
+            },
         },
     })
 }
 
 fn check_rule(rule: &Value) -> Read<AdmissionCheckRule> {
     let on_flavors = list(&rule["onFlavors"]).iter().map(|flavor| text(flavor).map(Name::from));
-    Ok(AdmissionCheckRule { name: text(&rule["name"])?.into(), on_flavors: on_flavors.collect::<Read<_>>()? })
+    Ok(AdmissionCheckRule {
+        name: text(&rule["name"])?.into(),
+        on_flavors: on_flavors.collect::<Read<_>>()?,
+    })
 }
 
 pub(crate) fn admission_check(object: &Value) -> Read<AdmissionCheck> {
-    let is_active = |condition: &Value| condition["type"] == "Active" && condition["status"] == "True";
+    let is_active =
+        |condition: &Value| condition["type"] == "Active" && condition["status"] == "True";
     Ok(AdmissionCheck {
         name: name(object)?,
         controller: text(&object["spec"]["controllerName"])?.to_owned(),
@@ -227,9 +247,12 @@ pub(crate) fn local_queue(object: &Value) -> Read<LocalQueue> {
 
 /// What the status of a LocalQueue says of its past use.
 pub(crate) fn past_use(object: &Value) -> Read<Option<BTreeMap<Name, i128>>> {
-    let status = &object["status"]["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
+    let status =
+        &object["status"]["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
     let Some(consumed) = status.as_object() else { return Ok(None) };
-    let each = consumed.iter().map(|(name, amount)| Ok((Name::from(name.as_str()), quantity::nanos(text(amount)?)?)));
+    let each = consumed
+        .iter()
+        .map(|(name, amount)| Ok((Name::from(name.as_str()), quantity::nanos(text(amount)?)?)));
     each.collect::<Read<_>>().map(Some)
 }
 
@@ -243,7 +266,9 @@ pub(crate) fn admission_fair_sharing(section: &Value) -> Read<Option<AdmissionFa
         half_life: quantity::seconds(text(&section["usageHalfLifeTime"])?)?,
         sampling_interval: quantity::seconds(text(&section["usageSamplingInterval"])?)?,
         resource_weights: weights
-            .map(|(name, weight)| Ok((Name::from(name.as_str()), weight.as_f64().ok_or("a weight is a number")?)))
+            .map(|(name, weight)| {
+                Ok((Name::from(name.as_str()), weight.as_f64().ok_or("a weight is a number")?))
+            })
             .collect::<Read<_>>()?,
     }))
 }
@@ -278,7 +303,11 @@ fn is_owned_by_pod(owners: &Value) -> bool {
 fn pod_set(value: &Value) -> Read<PodSet> {
     let pod = &value["template"]["spec"];
     Ok(PodSet {
-        min_count: if value["minCount"].is_null() { None } else { Some(int32(&value["minCount"])?) },
+        min_count: if value["minCount"].is_null() {
+            None
+        } else {
+            Some(int32(&value["minCount"])?)
+        },
         requests: topology::pod_requests(pod)?,
         node_selector: labels(&pod["nodeSelector"])?,
         affinity: topology::affinity(pod)?,
@@ -290,5 +319,8 @@ fn pod_set(value: &Value) -> Read<PodSet> {
 
 /// `reclaimablePods` of a workload.
 pub(crate) fn reclaimable(value: &Value) -> Read<BTreeMap<Name, i32>> {
-    list(value).iter().map(|pods| Ok((text(&pods["name"])?.into(), int32(&pods["count"])?))).collect()
+    list(value)
+        .iter()
+        .map(|pods| Ok((text(&pods["name"])?.into(), int32(&pods["count"])?)))
+        .collect()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    Admission, CheckPhase, CheckState, Decision, Engine, Event, Gates, LocalQueue, LocalQueueKey, Name, PodSetUpdate,
-    Preemption, RefusedReason, Settings, StopPolicy, Time, Workload,
+    Admission, CheckPhase, CheckState, Decision, Engine, Event, Gates, LocalQueue, LocalQueueKey,
+    Name, PodSetUpdate, Preemption, RefusedReason, Settings, StopPolicy, Time, Workload,
 };
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
@@ -50,7 +50,8 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         topology: topology::gates(scenario),
         ..Settings::default()
     };
-    let preemption = Preemption { recompute_overlaps: recomputes_overlaps(scenario), ..Preemption::default() };
+    let preemption =
+        Preemption { recompute_overlaps: recomputes_overlaps(scenario), ..Preemption::default() };
     let topology = settings.topology;
     let engine = Engine::preempting(settings, preemption);
     let sharing = objects::admission_fair_sharing(&scenario["admissionFairSharing"])?;
@@ -86,7 +87,9 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
 /// say so, else its name. Those with edits were recorded with the defaults of Kueue 0.19, the others with those of 0.20.
 fn recomputes_overlaps(scenario: &Value) -> bool {
     let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
-    scenario["gates"]["RecomputeAssignmentUponPreemptionTargetsOverlap"].as_bool().unwrap_or(!edited)
+    scenario["gates"]["RecomputeAssignmentUponPreemptionTargetsOverlap"]
+        .as_bool()
+        .unwrap_or(!edited)
 }
 
 impl Player {
@@ -178,14 +181,16 @@ impl Player {
                     self.reserved.insert(name.clone(), admission.clone());
                     if let Some(workload) = self.workloads.get_mut(&name) {
                         workload.unhealthy_nodes.clear();
-                        workload.admitted = edits::all_ready(&workload.checks) && !topology::is_pending(&admission);
+                        workload.admitted =
+                            edits::all_ready(&workload.checks) && !topology::is_pending(&admission);
                     }
                     fresh.push((name, admission));
                 }
                 Decision::Evict { key, .. } => {
                     evicted.push(key.to_string());
                 }
-                Decision::Pending { key, reason, .. } | Decision::SecondPassFailed { key, reason, .. } => {
+                Decision::Pending { key, reason, .. }
+                | Decision::SecondPassFailed { key, reason, .. } => {
                     self.messages.insert(key.to_string(), reason.message());
                 }
                 Decision::Migrate { .. } => {}
@@ -207,7 +212,8 @@ impl Player {
         }
         for name in evicted {
             // A workload that is a single pod ends with it.
-            let requeued = !(self.keeps_single_pods && self.workloads.get(&name).is_some_and(|wl| wl.owned_by_pod));
+            let requeued = !(self.keeps_single_pods
+                && self.workloads.get(&name).is_some_and(|wl| wl.owned_by_pod));
             if !requeued {
                 self.away.insert(name.clone(), Away::Check);
             }
@@ -241,7 +247,10 @@ impl Player {
     fn queued(&self, inadmissible: bool) -> BTreeMap<String, BTreeSet<String>> {
         let of = |queue: &String| -> BTreeSet<String> {
             let pending = self.engine.pending(queue);
-            pending.filter(|entry| entry.inadmissible == inadmissible).map(|entry| entry.key.to_string()).collect()
+            pending
+                .filter(|entry| entry.inadmissible == inadmissible)
+                .map(|entry| entry.key.to_string())
+                .collect()
         };
         let all = self.cluster_queues.keys().map(|queue| (queue.clone(), of(queue)));
         all.filter(|(_, workloads)| !workloads.is_empty()).collect()
@@ -252,7 +261,10 @@ impl Player {
 fn written(workload: &mut Workload, checks: &[Name]) {
     let state = |name: &Name| {
         let listed = workload.checks.iter().find(|check| check.name == *name);
-        CheckState { name: name.clone(), state: listed.map_or(CheckPhase::Pending, |check| check.state) }
+        CheckState {
+            name: name.clone(),
+            state: listed.map_or(CheckPhase::Pending, |check| check.state),
+        }
     };
     workload.checks = checks.iter().map(state).collect();
     workload.admitted = edits::all_ready(&workload.checks);

@@ -29,7 +29,9 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn nano(text: &str) -> Option<i128> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-' && c != '+').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-' && c != '+')
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let factor: i128 = match suffix {
         "n" => 1,
@@ -59,10 +61,14 @@ pub(crate) fn time(text: &str) -> Result<Time, String> {
         .split(['-', 'T', ':'])
         .map(|part| part.parse::<i64>().map_err(|_| format!("{text:?} is no time")))
         .collect::<Result<_, _>>()?;
-    let [year, month, day, hour, minute, second] = parts[..] else { return Err(format!("{text:?} is no time")) };
+    let [year, month, day, hour, minute, second] = parts[..] else {
+        return Err(format!("{text:?} is no time"));
+    };
     // Days since the epoch, counting years from March so that the leap day is the last of its year.
     let shifted = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = shifted * 365 + shifted.div_euclid(4) - shifted.div_euclid(100) + shifted.div_euclid(400) + day_of_year;
+    let days = shifted * 365 + shifted.div_euclid(4) - shifted.div_euclid(100)
+        + shifted.div_euclid(400)
+        + day_of_year;
     Ok(Time::from_secs((days - 719_468) * 86_400 + hour * 3_600 + minute * 60 + second))
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use switchyard_scheduler::{
-    Amount, CapacityLeaf, DelayedTopology, Event, Name, NodeSelectorTerm, Operator, OutsidePod, PodSetUpdate,
-    Requirement, SliceLayer, TopologyGates, TopologyRequest,
+    Amount, CapacityLeaf, DelayedTopology, Event, Name, NodeSelectorTerm, Operator, OutsidePod,
+    PodSetUpdate, Requirement, SliceLayer, TopologyGates, TopologyRequest,
 };
 
 use crate::objects::{Read, int32, labels, list, name, taints, text, tolerations};
@@ -44,15 +44,19 @@ pub(crate) fn request(value: &Value) -> Read<Option<Box<TopologyRequest>>> {
     }
     let named = |key: &str| value[key].as_str().map(Name::from);
     let number = |value: &Value| if value.is_null() { Ok(None) } else { int32(value).map(Some) };
-    let layer =
-        |layer: &Value| Ok(SliceLayer { topology: text(&layer["topology"])?.into(), size: int32(&layer["size"])? });
+    let layer = |layer: &Value| {
+        Ok(SliceLayer { topology: text(&layer["topology"])?.into(), size: int32(&layer["size"])? })
+    };
     Ok(Some(Box::new(TopologyRequest {
         required: named("required"),
         preferred: named("preferred"),
         unconstrained: value["unconstrained"].as_bool(),
         slice_topology: named("podSetSliceRequiredTopology"),
         slice_size: number(&value["podSetSliceSize"])?,
-        slice_layers: list(&value["podsetSliceRequiredTopologyConstraints"]).iter().map(layer).collect::<Read<_>>()?,
+        slice_layers: list(&value["podsetSliceRequiredTopologyConstraints"])
+            .iter()
+            .map(layer)
+            .collect::<Read<_>>()?,
         group: named("podSetGroupName"),
         pod_index_label: named("podIndexLabel"),
         sub_group_index_label: named("subGroupIndexLabel"),
@@ -62,7 +66,8 @@ pub(crate) fn request(value: &Value) -> Read<Option<Box<TopologyRequest>>> {
 
 /// Required node affinity.
 pub(crate) fn affinity(pod: &Value) -> Read<Vec<NodeSelectorTerm>> {
-    let required = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let required =
+        &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let requirement = |value: &Value| -> Read<Requirement> {
         Ok(Requirement {
             key: text(&value["key"])?.to_owned(),
@@ -75,7 +80,10 @@ pub(crate) fn affinity(pod: &Value) -> Read<Vec<NodeSelectorTerm>> {
                 "Lt" => Operator::Lt,
                 other => return Err(format!("unknown operator {other}")),
             },
-            values: list(&value["values"]).iter().map(|value| text(value).map(str::to_owned)).collect::<Read<_>>()?,
+            values: list(&value["values"])
+                .iter()
+                .map(|value| text(value).map(str::to_owned))
+                .collect::<Read<_>>()?,
         })
     };
     let all = |value: &Value| list(value).iter().map(requirement).collect::<Read<Vec<_>>>();
@@ -92,7 +100,8 @@ pub(crate) fn affinity(pod: &Value) -> Read<Vec<NodeSelectorTerm>> {
 pub(crate) fn pod_requests(pod: &Value) -> Read<BTreeMap<Name, Amount>> {
     let amounts = |value: &Value| -> Read<BTreeMap<Name, Amount>> {
         let all = value.as_object().into_iter().flatten();
-        all.map(|(name, amount)| Ok((name.as_str().into(), quantity::amount(name, text(amount)?)?))).collect()
+        all.map(|(name, amount)| Ok((name.as_str().into(), quantity::amount(name, text(amount)?)?)))
+            .collect()
     };
     let mut sum: BTreeMap<Name, Amount> = BTreeMap::new();
     let add = |sum: &mut BTreeMap<Name, Amount>, more: BTreeMap<Name, Amount>| {
@@ -126,19 +135,27 @@ fn outside_pod(pod: &Value) -> Read<Option<OutsidePod>> {
     ];
     let is_placed = annotations.into_iter().any(|(key, _)| placed.contains(&key.as_str()));
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty() && !ended && !is_placed) else {
+    let Some(node) =
+        pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty() && !ended && !is_placed)
+    else {
         return Ok(None);
     };
-    Ok(Some(OutsidePod { key: key(pod)?, leaf: node.into(), requests: pod_requests(&pod["spec"])? }))
+    Ok(Some(OutsidePod {
+        key: key(pod)?,
+        leaf: node.into(),
+        requests: pod_requests(&pod["spec"])?,
+    }))
 }
 
 fn key(pod: &Value) -> Read<Name> {
-    Ok(format!("{}/{}", pod["metadata"]["namespace"].as_str().unwrap_or_default(), name(pod)?).into())
+    Ok(format!("{}/{}", pod["metadata"]["namespace"].as_str().unwrap_or_default(), name(pod)?)
+        .into())
 }
 
 /// A node that takes pods.
 fn leaf(node: &Value) -> Read<Option<CapacityLeaf>> {
-    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    let is_ready =
+        |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     let ready = list(&node["status"]["conditions"]).iter().any(is_ready);
     if !ready || node["spec"]["unschedulable"] == true {
         return Ok(None);
@@ -149,7 +166,9 @@ fn leaf(node: &Value) -> Read<Option<CapacityLeaf>> {
         labels: labels(&node["metadata"]["labels"])?,
         taints: taints(&node["spec"]["taints"])?,
         capacity: allocatable
-            .map(|(name, amount)| Ok((name.as_str().into(), quantity::amount(name, text(amount)?)?)))
+            .map(|(name, amount)| {
+                Ok((name.as_str().into(), quantity::amount(name, text(amount)?)?))
+            })
             .collect::<Read<_>>()?,
     }))
 }
@@ -185,7 +204,8 @@ impl Nodes {
     fn belongs(&self, node: &Value) -> bool {
         let labels = &node["metadata"]["labels"];
         self.flavors.values().any(|flavor| {
-            let levels = flavor["spec"]["topologyName"].as_str().and_then(|name| self.topologies.get(name));
+            let levels =
+                flavor["spec"]["topologyName"].as_str().and_then(|name| self.topologies.get(name));
             let selector = flavor["spec"]["nodeLabels"].as_object();
             levels.is_some_and(|levels| levels.iter().all(|level| labels[level].is_string()))
                 && selector.into_iter().flatten().all(|(key, value)| labels[key] == *value)
@@ -214,8 +234,13 @@ impl Player {
         let levels = list(&object["spec"]["levels"]).iter().map(|level| text(&level["nodeLabel"]));
         let levels = levels.collect::<Read<Vec<_>>>()?;
         let topology = name(object)?;
-        self.nodes.topologies.insert(topology.to_string(), levels.iter().map(|level| (*level).to_owned()).collect());
-        self.apply(Event::Topology { name: topology, levels: levels.into_iter().map(Name::from).collect() });
+        self.nodes
+            .topologies
+            .insert(topology.to_string(), levels.iter().map(|level| (*level).to_owned()).collect());
+        self.apply(Event::Topology {
+            name: topology,
+            levels: levels.into_iter().map(Name::from).collect(),
+        });
         Ok(())
     }
 
@@ -232,7 +257,9 @@ impl Player {
             let old = self.nodes.nodes.get(&*name(node)?).cloned();
             self.put_node(node)?;
             let changed = old.as_ref().is_none_or(|old| seen(old) != seen(node));
-            if changed && (self.nodes.belongs(node) || old.is_some_and(|old| self.nodes.belongs(&old))) {
+            if changed
+                && (self.nodes.belongs(node) || old.is_some_and(|old| self.nodes.belongs(&old)))
+            {
                 self.retry_all();
             }
         }
@@ -278,7 +305,8 @@ impl Player {
 
     /// Every change of a node is one for Kueue's queues, also of one that takes no pods.
     fn retry_all(&mut self) {
-        let names: Vec<Name> = self.cluster_queues.keys().map(|name| name.as_str().into()).collect();
+        let names: Vec<Name> =
+            self.cluster_queues.keys().map(|name| name.as_str().into()).collect();
         for cluster_queue in names {
             self.apply(Event::RetryAll { cluster_queue });
         }
@@ -307,9 +335,13 @@ impl Player {
     /// Only those of checks that are Ready count.
     pub(crate) fn collect_updates(&mut self, name: &str) {
         let Some(workload) = self.workloads.get_mut(name) else { return };
-        let ready = workload.checks.iter().filter(|check| check.state == switchyard_scheduler::CheckPhase::Ready);
+        let ready = workload
+            .checks
+            .iter()
+            .filter(|check| check.state == switchyard_scheduler::CheckPhase::Ready);
         let of_checks = self.updates.get(name);
-        let updates = ready.filter_map(|check| of_checks?.get(&*check.name)).flatten().cloned().collect();
+        let updates =
+            ready.filter_map(|check| of_checks?.get(&*check.name)).flatten().cloned().collect();
         workload.pod_set_updates = updates;
     }
 }

@@ -88,7 +88,10 @@ impl Ledger {
 
     /// Takes over what the status says, once.
     pub(crate) fn restore(&mut self, queue: LqId, consumed: &BTreeMap<Name, Nanos>, now: Time) {
-        let entry = self.entries.entry(queue).or_insert_with(|| Entry { last_update: now, ..Entry::default() });
+        let entry = self
+            .entries
+            .entry(queue)
+            .or_insert_with(|| Entry { last_update: now, ..Entry::default() });
         if !std::mem::replace(&mut entry.restored, true) {
             add(&mut entry.consumed, consumed);
         }
@@ -98,7 +101,8 @@ impl Ledger {
     pub(crate) fn sample(&mut self, queue: LqId, current: &BTreeMap<Name, Amount>, now: Time) {
         let Some(entry) = self.entries.get(&queue) else {
             // What the status said was told before; there is nothing to take over later.
-            self.entries.insert(queue, Entry { last_update: now, restored: true, ..Entry::default() });
+            self.entries
+                .insert(queue, Entry { last_update: now, restored: true, ..Entry::default() });
             return;
         };
         let alpha = self.alpha(now.since(entry.last_update));
@@ -121,20 +125,40 @@ impl Ledger {
     }
 
     /// Charges a workload that was given quota for what the next interval will bring. Again: instead.
-    pub(crate) fn penalise(&mut self, queue: LqId, workload: WlId, requests: &BTreeMap<Name, Amount>, now: Time) {
+    pub(crate) fn penalise(
+        &mut self,
+        queue: LqId,
+        workload: WlId,
+        requests: &BTreeMap<Name, Amount>,
+        now: Time,
+    ) {
         let penalty = scaled(&nanos(requests), self.alpha(self.config.sampling_interval));
-        let entry = self.entries.entry(queue).or_insert_with(|| Entry { last_update: now, ..Entry::default() });
+        let entry = self
+            .entries
+            .entry(queue)
+            .or_insert_with(|| Entry { last_update: now, ..Entry::default() });
         entry.penalties.insert(workload, penalty);
     }
 
     /// Takes a penalty back; answers whether there was one.
     pub(crate) fn absolve(&mut self, queue: LqId, workload: WlId) -> bool {
-        self.entries.get_mut(&queue).is_some_and(|entry| entry.penalties.remove(&workload).is_some())
+        self.entries
+            .get_mut(&queue)
+            .is_some_and(|entry| entry.penalties.remove(&workload).is_some())
     }
 
     /// A workload is admitted: past use comes up to date, and its penalty becomes part of it.
-    pub(crate) fn settle(&mut self, queue: LqId, workload: WlId, current: &BTreeMap<Name, Amount>, now: Time) {
-        let entry = self.entries.entry(queue).or_insert_with(|| Entry { last_update: now, ..Entry::default() });
+    pub(crate) fn settle(
+        &mut self,
+        queue: LqId,
+        workload: WlId,
+        current: &BTreeMap<Name, Amount>,
+        now: Time,
+    ) {
+        let entry = self
+            .entries
+            .entry(queue)
+            .or_insert_with(|| Entry { last_update: now, ..Entry::default() });
         let restored = entry.restored;
         let penalty = entry.penalties.remove(&workload).unwrap_or_default();
         self.sample(queue, current, now);
@@ -166,7 +190,10 @@ fn add(sums: &mut BTreeMap<Name, Nanos>, more: &BTreeMap<Name, Nanos>) {
 /// Cores are counted in thousandths, all else in units.
 fn nanos(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<Name, Nanos> {
     let unit = |name: &str| if name == "cpu" { UNIT / 1000 } else { UNIT };
-    amounts.iter().map(|(name, amount)| (name.clone(), i128::from(amount.get()) * unit(name))).collect()
+    amounts
+        .iter()
+        .map(|(name, amount)| (name.clone(), i128::from(amount.get()) * unit(name)))
+        .collect()
 }
 
 /// Each amount times a factor of at most one, rounded down.

@@ -128,8 +128,15 @@ fn use_is_weighted_by_resource_and_by_queue() {
     assert!((weighted(&used, &weights, 1000).get() - 12.0).abs() < 1e-12);
     assert!((weighted(&used, &weights, 2000).get() - 6.0).abs() < 1e-12);
     assert_eq!(weighted(&used, &weights, 0).get(), f64::INFINITY);
-    assert_eq!(weighted(&BTreeMap::new(), &weights, 0).get(), f64::INFINITY, "even if nothing was used");
-    assert_eq!(weighted(&used, &BTreeMap::from([("gpu".into(), f64::NAN)]), 1000).get(), f64::INFINITY);
+    assert_eq!(
+        weighted(&BTreeMap::new(), &weights, 0).get(),
+        f64::INFINITY,
+        "even if nothing was used"
+    );
+    assert_eq!(
+        weighted(&used, &BTreeMap::from([("gpu".into(), f64::NAN)]), 1000).get(),
+        f64::INFINITY
+    );
 }
 
 proptest! {

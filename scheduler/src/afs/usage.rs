@@ -47,8 +47,9 @@ pub(crate) fn weighted(
         return Usage(f64::INFINITY);
     }
     let units = |amount: Nanos| amount as f64 / UNIT as f64;
-    let sum: f64 =
-        (use_of.iter()).map(|(name, amount)| weights.get(name).copied().unwrap_or(1.0) * units(*amount)).sum();
+    let sum: f64 = (use_of.iter())
+        .map(|(name, amount)| weights.get(name).copied().unwrap_or(1.0) * units(*amount))
+        .sum();
     let usage = sum / (queue_weight_milli as f64 / 1000.0);
     // A negative zero and a NaN of weights would order before nothing at all.
     Usage(if usage.is_nan() { f64::INFINITY } else { usage + 0.0 })

@@ -18,7 +18,9 @@ impl Engine {
     /// Adds (`sign` 1) or takes out (-1) what a workload contributes.
     pub(super) fn count(&mut self, id: WlId, sign: i128) {
         let Some(wl) = self.workloads.get(id) else { return };
-        let step = |count: &mut usize| *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
+        let step = |count: &mut usize| {
+            *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) }
+        };
         if let Some(lq) = self.lqs.get_mut(wl.queue) {
             if wl.is_pending() {
                 step(&mut lq.pending);
@@ -72,7 +74,9 @@ impl Engine {
             for (resource, flavor) in &assigned.flavors {
                 let total = assigned.usage.get(resource).map_or(0, |amount| amount.get());
                 let amount = match i64::from(assigned.count) {
-                    count if count > 0 && wanted < assigned.count => (total / count).saturating_mul(i64::from(wanted)),
+                    count if count > 0 && wanted < assigned.count => {
+                        (total / count).saturating_mul(i64::from(wanted))
+                    }
                     _ => total,
                 };
                 hold.charge.push((self.pairs.intern(flavor, resource), amount));

@@ -12,14 +12,21 @@ impl Engine {
         let id = self.tree.cohort(name)?;
         let name_of = |id: NodeId| self.tree.name(id).cloned();
         let mut subtree = Vec::new();
-        let queues: Vec<_> = self.tree.subtree(id).into_iter().filter_map(|id| self.cqs.get(&id)).collect();
+        let queues: Vec<_> =
+            self.tree.subtree(id).into_iter().filter_map(|id| self.cqs.get(&id)).collect();
         let sums = !self.tree.is_cyclic(id);
         for (flavor, resource, fr) in self.pairs.all().filter(|_| sums) {
             let quota = self.tree.subtree_quota(id, fr);
             // Not what the Cohort carries of it, which leaves out what its children keep to themselves.
-            let reserved = queues.iter().fold(Amount::ZERO, |sum, cq| sum + self.tree.usage(cq.node, fr));
+            let reserved =
+                queues.iter().fold(Amount::ZERO, |sum, cq| sum + self.tree.usage(cq.node, fr));
             if quota > Amount::ZERO || reserved > Amount::ZERO {
-                subtree.push(SubtreeQuota { flavor: flavor.clone(), resource: resource.clone(), quota, reserved });
+                subtree.push(SubtreeQuota {
+                    flavor: flavor.clone(),
+                    resource: resource.clone(),
+                    quota,
+                    reserved,
+                });
             }
         }
         let share = self.tree.share(id);

@@ -93,7 +93,9 @@ impl Engine {
         let gates = self.settings.gates;
         // Those that hold quota already come before all others.
         let mut first: Vec<Entry> = entries.extract_if(.., |entry| entry.again.is_some()).collect();
-        first.sort_by_cached_key(|e| (Reverse(e.priority_in(gates)), e.queue_time, e.uid.clone(), e.id));
+        first.sort_by_cached_key(|e| {
+            (Reverse(e.priority_in(gates)), e.queue_time, e.uid.clone(), e.id)
+        });
         let mut first = first.into_iter();
         let mut order = if self.settings.fair_sharing {
             Order::ByShare(Tournament::new(entries, gates))
@@ -137,7 +139,8 @@ impl Engine {
 
     fn count_preemption_skip(&self, entry: &Entry, why: &Reason, progress: &mut Progress) {
         let preempts = entry.assignment.fitness == Fitness::Preempt;
-        let skipped = matches!(why, Reason::VictimsTaken) || preempts && matches!(why, Reason::Overtaken);
+        let skipped =
+            matches!(why, Reason::VictimsTaken) || preempts && matches!(why, Reason::Overtaken);
         if let Some(cq) = self.cqs.get(&entry.cq).filter(|_| skipped) {
             *progress.preemption_skips.entry(cq.object.name.clone()).or_default() += 1;
         }
@@ -154,13 +157,20 @@ impl Engine {
     }
 
     /// Admits an entry, starts its preemptions, or says why neither.
-    fn process(&mut self, entry: &mut Entry, progress: &mut Progress, now: Time) -> Result<(), Postponed> {
+    fn process(
+        &mut self,
+        entry: &mut Entry,
+        progress: &mut Progress,
+        now: Time,
+    ) -> Result<(), Postponed> {
         if entry.replaced.is_some_and(|id| progress.preempted.contains(&id)) {
             return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
         }
         self.yield_to_better_variant(entry)?;
         let overlaps = entry.targets.iter().any(|target| progress.preempted.contains(&target.id));
-        if overlaps && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps) {
+        if overlaps
+            && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps)
+        {
             self.search_again(entry, progress);
         } else if self.lost_its_places(entry, progress) {
             self.place_again(entry, progress);
@@ -171,14 +181,19 @@ impl Engine {
         match entry.assignment.fitness {
             Fitness::NoFit => {
                 let kind = entry.assignment.no_fit_kind();
-                return Err((Requeue::NoFit, Reason::NoFit { kind, pod_sets: entry.assignment.reasons() }));
+                return Err((
+                    Requeue::NoFit,
+                    Reason::NoFit { kind, pod_sets: entry.assignment.reasons() },
+                ));
             }
             Fitness::Preempt if entry.targets.is_empty() => {
                 self.reserve_unreclaimable(entry, progress);
                 let pod_sets = entry.assignment.reasons();
                 return Err((Requeue::PreemptionNoCandidates, Reason::NoCandidates { pod_sets }));
             }
-            Fitness::Preempt if self.workloads.get(entry.id).is_some_and(|wl| wl.flags.gates_closed) => {
+            Fitness::Preempt
+                if self.workloads.get(entry.id).is_some_and(|wl| wl.flags.gates_closed) =>
+            {
                 self.forget_scan(entry.id);
                 return Err((Requeue::PreemptionGated, Reason::PreemptionGated));
             }
@@ -228,7 +243,9 @@ impl Engine {
             None => &mut self.tree,
         };
         shift_all(tree, &own, -1);
-        let free = |(fr, amount): &(Fr, Amount)| tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
+        let free = |(fr, amount): &(Fr, Amount)| {
+            tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount
+        };
         // What holds quota already asks for no more.
         let fits = entry.again.is_some() || entry.assignment.usage.iter().all(free);
         shift_all(tree, &own, 1);
@@ -252,7 +269,11 @@ impl Engine {
 
     /// Remembers who was told to go, and that nobody else of this cycle can tell them.
     fn note_targets(&mut self, entry: &Entry, progress: &mut Progress) {
-        let new = entry.targets.iter().map(|target| target.id).filter(|id| progress.preempted.insert(*id));
+        let new = entry
+            .targets
+            .iter()
+            .map(|target| target.id)
+            .filter(|id| progress.preempted.insert(*id));
         let new: Vec<_> = new.collect();
         if new.is_empty() {
             return;
@@ -285,7 +306,8 @@ impl Engine {
         let Some(without) = progress.going.without(&self.tree, root) else { return };
         let told = self.forest.is_used().then_some(&progress.preempted);
         let told = told.into_iter().flatten();
-        let gone: Vec<&Hold> = told.filter_map(|id| self.workloads.get(*id)?.hold.as_deref()).collect();
+        let gone: Vec<&Hold> =
+            told.filter_map(|id| self.workloads.get(*id)?.hold.as_deref()).collect();
         if self.renominate(without, entry, &gone).is_none() {
             return;
         }
@@ -320,7 +342,8 @@ impl Engine {
     /// it until all are gone: a lesser workload that took of the room that is being made would have to go for it in the
     /// next cycle.
     fn keep_room(&mut self, entry: &Entry, progress: &mut Progress) {
-        let preempts = self.cqs.get(&entry.cq).is_some_and(|cq| cq.queue.preemptor() == Some(entry.id));
+        let preempts =
+            self.cqs.get(&entry.cq).is_some_and(|cq| cq.queue.preemptor() == Some(entry.id));
         if preempts && self.awaits_leaving(entry.cq, progress) {
             self.claim(entry, progress);
         }
@@ -331,13 +354,17 @@ impl Engine {
     fn awaits_leaving(&self, cq: NodeId, progress: &mut Progress) -> bool {
         let leaving = |cq: &NodeId| self.cqs.get(cq).is_some_and(|cq| cq.holders.any_leaving());
         let root = self.root_of(cq);
-        *progress.awaiting.entry(root).or_insert_with(|| self.tree.queues_of_tree(cq).iter().any(leaving))
+        *progress
+            .awaiting
+            .entry(root)
+            .or_insert_with(|| self.tree.queues_of_tree(cq).iter().any(leaving))
     }
 
     /// An entry that nobody gives way to holds what it could use against the entries after it, so that lesser
     /// workloads of other queues do not take what it waits for. A queue that always gets its own back need not.
     fn reserve_unreclaimable(&mut self, entry: &Entry, progress: &mut Progress) {
-        let always = self.cqs.get(&entry.cq).is_none_or(|cq| can_always_reclaim(&cq.object.preemption));
+        let always =
+            self.cqs.get(&entry.cq).is_none_or(|cq| can_always_reclaim(&cq.object.preemption));
         if always && !entry.is_preemptor {
             return;
         }
@@ -361,8 +388,14 @@ impl Engine {
         let admission = entry.assignment.admission(&cq.object.name);
         let checks = cq.checks_for(&admission);
         let (charge, places) = (Vec::new(), Vec::new());
-        let mut hold =
-            Hold { admission: admission.clone(), charged: None, charge, places, confirmed: false, since: now };
+        let mut hold = Hold {
+            admission: admission.clone(),
+            charged: None,
+            charge,
+            places,
+            confirmed: false,
+            since: now,
+        };
         let wl = self.workloads.get(entry.id)?.clone();
         self.charge(&wl, &mut hold);
         let root = self.root_of(entry.cq);
@@ -453,7 +486,13 @@ impl Engine {
     }
 
     /// Puts a head back into its queue and says why it stays pending.
-    fn postpone(&mut self, id: WlId, cq: NodeId, (requeue, reason): Postponed, now: Time) -> Option<Decision> {
+    fn postpone(
+        &mut self,
+        id: WlId,
+        cq: NodeId,
+        (requeue, reason): Postponed,
+        now: Time,
+    ) -> Option<Decision> {
         let reason = Arc::new(reason);
         let wl = self.workloads.get_mut(id)?;
         let cq = self.cqs.get_mut(&cq)?;

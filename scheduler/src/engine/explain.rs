@@ -14,8 +14,8 @@ use crate::queue::Spot;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Wl, WlId};
 use crate::{
-    Amount, Cause, Explanation, FlavorOutlook, Head, Held, Name, Outlook, Place, PodSet, PodSetOutlook,
-    PreemptionPolicy, Reason, ResourceOutlook, Time, Verdict, Victim, WorkloadKey,
+    Amount, Cause, Explanation, FlavorOutlook, Head, Held, Name, Outlook, Place, PodSet,
+    PodSetOutlook, PreemptionPolicy, Reason, ResourceOutlook, Time, Verdict, Victim, WorkloadKey,
 };
 
 /// What trying a workload as the only head comes to.
@@ -51,9 +51,11 @@ impl Engine {
         let alone = tried.map(|cq| self.alone(id, cq.node));
         let place = tried.and_then(|cq| self.place_of(id, wl, cq, now));
         let assignment = alone.as_ref().and_then(|alone| alone.assignment.as_ref());
-        let pod_sets =
-            tried.map(|cq| self.desk(cq, wl, self.site(cq, wl).as_ref()).pod_sets(wl, assignment)).unwrap_or_default();
-        let not_tried = self.not_queued(wl).is_some() || place.as_ref().is_none_or(|place| !place.may_be_tried(now));
+        let pod_sets = tried
+            .map(|cq| self.desk(cq, wl, self.site(cq, wl).as_ref()).pod_sets(wl, assignment))
+            .unwrap_or_default();
+        let not_tried = self.not_queued(wl).is_some()
+            || place.as_ref().is_none_or(|place| !place.may_be_tried(now));
         let (alone, victims) = match alone {
             Some(alone) if !not_tried => (alone.reason, alone.victims),
             _ => (None, Vec::new()),
@@ -80,7 +82,12 @@ impl Engine {
     }
 
     /// What is said of it; a head that was not tried yet will be told what trying it comes to.
-    fn reason_of(&self, key: &WorkloadKey, place: Option<&Place>, alone: Option<&Reason>) -> Option<Reason> {
+    fn reason_of(
+        &self,
+        key: &WorkloadKey,
+        place: Option<&Place>,
+        alone: Option<&Reason>,
+    ) -> Option<Reason> {
         let reason = self.why(key)?.into_owned();
         let first = place.is_some_and(|place| place.head.is_none());
         match (&reason, alone) {
@@ -93,17 +100,25 @@ impl Engine {
         let mut tree = self.tree.clone();
         let (assignment, targets) = match self.dry_run(&mut tree, id, cq) {
             Ok(found) => found,
-            Err(reason) => return Alone { reason: Some(reason), victims: Vec::new(), assignment: None },
+            Err(reason) => {
+                return Alone { reason: Some(reason), victims: Vec::new(), assignment: None };
+            }
         };
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else {
             return Alone { reason: None, victims: Vec::new(), assignment: None };
         };
         let pod_sets = || assignment.reasons();
         let reason = match assignment.fitness {
-            Fitness::NoFit => Some(Reason::NoFit { kind: assignment.no_fit_kind(), pod_sets: pod_sets() }),
-            Fitness::Preempt if targets.is_empty() => Some(Reason::NoCandidates { pod_sets: pod_sets() }),
+            Fitness::NoFit => {
+                Some(Reason::NoFit { kind: assignment.no_fit_kind(), pod_sets: pod_sets() })
+            }
+            Fitness::Preempt if targets.is_empty() => {
+                Some(Reason::NoCandidates { pod_sets: pod_sets() })
+            }
             Fitness::Preempt if wl.flags.gates_closed => Some(Reason::PreemptionGated),
-            Fitness::Preempt => Some(Reason::Preempting { pod_sets: pod_sets(), victims: targets.len() }),
+            Fitness::Preempt => {
+                Some(Reason::Preempting { pod_sets: pod_sets(), victims: targets.len() })
+            }
             Fitness::DeferredFit | Fitness::Fit => None,
         };
         let site = self.site(queue, wl);
@@ -111,7 +126,12 @@ impl Engine {
         Alone { reason, victims, assignment: Some(assignment) }
     }
 
-    pub(super) fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, site: Option<&'a Site<'a>>) -> Preemptor<'a> {
+    pub(super) fn preemptor<'a>(
+        &'a self,
+        cq: &'a Cq,
+        wl: &'a Wl,
+        site: Option<&'a Site<'a>>,
+    ) -> Preemptor<'a> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let (class, queue_time, gates) = (&wl.class, wl.queue_time, self.settings.gates);
@@ -132,7 +152,9 @@ impl Engine {
     fn place_of(&self, id: WlId, wl: &Wl, cq: &Cq, now: Time) -> Option<Place> {
         let order: Vec<_> = cq.queue.in_order().collect();
         let in_cluster_queue = order.iter().position(|(other, _)| *other == id)?;
-        let same = |(other, _): &&(WlId, Spot)| self.workloads.get(*other).is_some_and(|wl2| wl2.queue == wl.queue);
+        let same = |(other, _): &&(WlId, Spot)| {
+            self.workloads.get(*other).is_some_and(|wl2| wl2.queue == wl.queue)
+        };
         let spot = order.get(in_cluster_queue).map(|(_, spot)| *spot);
         let first = cq.queue.head().or_else(|| order.first().map(|(first, _)| *first));
         let head = first.filter(|first| *first != id).and_then(|first| {
@@ -148,7 +170,9 @@ impl Engine {
             head,
             strict: cq.object.strategy == crate::QueueingStrategy::StrictFIFO,
             parked: spot == Some(Spot::Parked),
-            backing_off_until: wl.wakes_at().filter(|at| wl.is_backing_off(now) && *at < Time::NEVER),
+            backing_off_until: wl
+                .wakes_at()
+                .filter(|at| wl.is_backing_off(now) && *at < Time::NEVER),
         })
     }
 }
@@ -179,8 +203,13 @@ impl Desk<'_> {
             let assigned = assignment.and_then(|assignment| assignment.pod_sets.get(at));
             let chosen = |resource: &Name| Some(&assigned?.flavors.get(resource)?.flavor);
             outlooks.push(self.pod_set(pod_set, *count, &earlier, chosen));
-            for (resource, picked) in assigned.into_iter().flat_map(|assigned| assigned.flavors.iter()) {
-                let used = assigned.and_then(|assigned| assigned.requests.get(resource)).copied().unwrap_or_default();
+            for (resource, picked) in
+                assigned.into_iter().flat_map(|assigned| assigned.flavors.iter())
+            {
+                let used = assigned
+                    .and_then(|assigned| assigned.requests.get(resource))
+                    .copied()
+                    .unwrap_or_default();
                 let sum = earlier.entry(picked.fr).or_default();
                 *sum = *sum + used;
             }
@@ -197,11 +226,17 @@ impl Desk<'_> {
     ) -> PodSetOutlook {
         let cq = self.cq;
         let requests = total_requests(pod_set, count, cq.group_of("pods").is_some());
-        let counted = |resource: &&Name| requests.get(*resource).is_some_and(|amount| *amount > Amount::ZERO);
-        let uncovered = requests.keys().filter(counted).filter(|resource| cq.group_of(resource).is_none());
+        let counted =
+            |resource: &&Name| requests.get(*resource).is_some_and(|amount| *amount > Amount::ZERO);
+        let uncovered =
+            requests.keys().filter(counted).filter(|resource| cq.group_of(resource).is_none());
         let uncovered = uncovered.cloned().collect();
         let mut flavors = Vec::new();
-        for group in cq.groups.iter().filter(|group| group.resources.iter().any(|name| requests.contains_key(name))) {
+        for group in cq
+            .groups
+            .iter()
+            .filter(|group| group.resources.iter().any(|name| requests.contains_key(name)))
+        {
             let taken = group.resources.iter().find_map(&chosen);
             for flavor in &group.flavors {
                 let mut outlook = self.flavor(group, flavor, pod_set, &requests, earlier);
@@ -238,12 +273,20 @@ impl Desk<'_> {
             let earlier = earlier.get(fr).copied().unwrap_or_default();
             resources.push(self.resource(*fr, resource, asked, earlier, mismatch.is_none()));
         }
-        let worst = resources.iter().map(|resource| resource.verdict).min().unwrap_or(Verdict::Fits);
+        let worst =
+            resources.iter().map(|resource| resource.verdict).min().unwrap_or(Verdict::Fits);
         let verdict = if mismatch.is_some() { Verdict::Mismatch } else { worst };
         FlavorOutlook { flavor: flavor.name.clone(), verdict, chosen: false, mismatch, resources }
     }
 
-    fn resource(&mut self, fr: Fr, name: &Name, asked: Amount, earlier: Amount, usable: bool) -> ResourceOutlook {
+    fn resource(
+        &mut self,
+        fr: Fr,
+        name: &Name,
+        asked: Amount,
+        earlier: Amount,
+        usable: bool,
+    ) -> ResourceOutlook {
         let (node, tree) = (self.cq.node, &mut self.tree);
         let (quota, used) = (tree.quota(node, fr), tree.usage(node, fr));
         let free = tree.available(node, fr).max(Amount::ZERO);
@@ -280,10 +323,12 @@ impl Desk<'_> {
         let (node, rules) = (self.cq.node, self.cq.object.preemption);
         let (_, may_reclaim) = self.tree.borrow_height(node, fr, amount);
         let while_borrowing = rules.borrow_within_cohort.policy != PreemptionPolicy::Never
-            || (self.engine.settings.fair_sharing && rules.reclaim_within_cohort != PreemptionPolicy::Never);
+            || (self.engine.settings.fair_sharing
+                && rules.reclaim_within_cohort != PreemptionPolicy::Never);
         let may_preempt = outlook.nominal >= amount || may_reclaim || while_borrowing;
         let Some(chooser) = &self.chooser else {
-            outlook.verdict = if may_preempt { Verdict::NoCandidates } else { Verdict::WaitingForQuota };
+            outlook.verdict =
+                if may_preempt { Verdict::NoCandidates } else { Verdict::WaitingForQuota };
             return;
         };
         let found = chooser.outlook(&mut self.tree, Wanted { fr, amount, may_preempt });

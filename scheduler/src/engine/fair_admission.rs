@@ -10,7 +10,8 @@ use crate::intern::ResourceId;
 use crate::tree::NodeId;
 use crate::workloads::{LqId, Wl, WlId};
 use crate::{
-    AdmissionFairSharing, AdmissionScope, Amount, LocalQueueKey, Name, PastUse, QuotaCheckStrategy, StopPolicy, Time,
+    AdmissionFairSharing, AdmissionScope, Amount, LocalQueueKey, Name, PastUse, QuotaCheckStrategy,
+    StopPolicy, Time,
 };
 
 impl Cq {
@@ -28,7 +29,12 @@ impl Engine {
     }
 
     /// What the status of a LocalQueue says of its past use: taken over once, after a restart.
-    pub(super) fn restore_use(&mut self, key: &LocalQueueKey, consumed: &BTreeMap<Name, i128>, now: Time) {
+    pub(super) fn restore_use(
+        &mut self,
+        key: &LocalQueueKey,
+        consumed: &BTreeMap<Name, i128>,
+        now: Time,
+    ) {
         let queue = self.lqs.intern(key);
         if let Some(ledger) = &mut self.afs {
             ledger.restore(queue, consumed, now);
@@ -59,7 +65,8 @@ impl Engine {
         }
         let sampled = self.lqs.iter().filter(|(_, lq)| {
             let object = lq.object.as_ref().filter(|object| object.stop_policy == StopPolicy::None);
-            let cq = object.and_then(|object| self.cqs.get(self.cq_ids.get(&object.cluster_queue)?));
+            let cq =
+                object.and_then(|object| self.cqs.get(self.cq_ids.get(&object.cluster_queue)?));
             cq.is_some_and(Cq::is_active)
         });
         let sampled: Vec<LqId> = sampled.map(|(id, _)| id).collect();
@@ -118,11 +125,15 @@ impl Engine {
         }
         let Some(wl) = self.workloads.get(id) else { return };
         let queue = wl.queue;
-        let weighed =
-            wl.hold.as_ref().and_then(|hold| self.cqs.get(&hold.charged?)).is_some_and(Cq::weighs_local_queues);
+        let weighed = wl
+            .hold
+            .as_ref()
+            .and_then(|hold| self.cqs.get(&hold.charged?))
+            .is_some_and(Cq::weighs_local_queues);
         let confirmed = |wl: &Wl| wl.hold.as_ref().is_some_and(|hold| hold.confirmed);
         let from_reservation = self.settings.gates.use_counts_from_reservation;
-        let counts = |wl: &Wl| wl.hold.is_some() && wl.flags.admitted || from_reservation && confirmed(wl);
+        let counts =
+            |wl: &Wl| wl.hold.is_some() && wl.flags.admitted || from_reservation && confirmed(wl);
         let settles = counts(wl) && !counts(old) && weighed;
         let reserved = confirmed(wl) && !confirmed(old) && weighed;
         let hopeless = wl.hold.is_none() && !wl.may_ask();
@@ -154,16 +165,19 @@ impl Engine {
 
     /// What counts as the use of a LocalQueue, over all flavors: that of its admitted workloads, or of all that hold quota.
     fn counted_use(&self, queue: LqId) -> BTreeMap<Name, Amount> {
-        let usage = self.lqs.get(queue).map(|lq| match self.settings.gates.use_counts_from_reservation {
-            true => &lq.reserved_usage,
-            false => &lq.admitted_usage,
-        });
+        let usage =
+            self.lqs.get(queue).map(|lq| match self.settings.gates.use_counts_from_reservation {
+                true => &lq.reserved_usage,
+                false => &lq.admitted_usage,
+            });
         let mut sums: BTreeMap<ResourceId, i128> = BTreeMap::new();
         for (fr, amount) in usage.into_iter().flatten() {
             *sums.entry(fr.resource()).or_default() += amount;
         }
-        let named =
-            self.pairs.resources().filter_map(|(name, id)| Some((name.clone(), Amount::clamped(*sums.get(&id)?))));
+        let named = self
+            .pairs
+            .resources()
+            .filter_map(|(name, id)| Some((name.clone(), Amount::clamped(*sums.get(&id)?))));
         named.collect()
     }
 
@@ -171,16 +185,20 @@ impl Engine {
     fn reorder(&mut self, queue: LqId) {
         let Some(ledger) = &self.afs else { return };
         let object = self.lqs.get(queue).and_then(|lq| lq.object.as_ref());
-        let Some(cq) = object.and_then(|object| self.cqs.get_mut(self.cq_ids.get(&object.cluster_queue)?)) else {
+        let Some(cq) =
+            object.and_then(|object| self.cqs.get_mut(self.cq_ids.get(&object.cluster_queue)?))
+        else {
             return;
         };
         let usage = match (ledger.get(queue), object) {
             (Some(entry), Some(object)) if cq.weighs_local_queues() => {
                 weighted(&entry.total(), &ledger.config.resource_weights, object.fair_weight_milli)
             }
-            (None, Some(object)) if cq.weighs_local_queues() => {
-                weighted(&BTreeMap::new(), &ledger.config.resource_weights, object.fair_weight_milli)
-            }
+            (None, Some(object)) if cq.weighs_local_queues() => weighted(
+                &BTreeMap::new(),
+                &ledger.config.resource_weights,
+                object.fair_weight_milli,
+            ),
             _ => Usage::default(),
         };
         if cq.queue.set_usage(queue, usage) {

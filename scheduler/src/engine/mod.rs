@@ -148,7 +148,9 @@ impl Engine {
         match event {
             Event::Namespace { name, labels } => self.put_namespace(&name, Some(labels), now),
             Event::NamespaceDeleted { name } => self.put_namespace(&name, None, now),
-            Event::ResourceFlavor(flavor) => self.put_flavor(&flavor.name.clone(), Some(flavor), now),
+            Event::ResourceFlavor(flavor) => {
+                self.put_flavor(&flavor.name.clone(), Some(flavor), now)
+            }
             Event::ResourceFlavorDeleted { name } => self.put_flavor(&name, None, now),
             Event::AdmissionCheck(check) => self.put_check(&check.name.clone(), Some(check), now),
             Event::AdmissionCheckDeleted { name } => self.put_check(&name, None, now),
@@ -179,7 +181,9 @@ impl Engine {
 
     /// Whether a cycle would have a workload to look at.
     pub fn has_heads(&self, now: Time) -> bool {
-        !self.ready.is_empty() || self.second_pass.is_due(now) || self.next_wakeup(now).is_some_and(|at| at <= now)
+        !self.ready.is_empty()
+            || self.second_pass.is_due(now)
+            || self.next_wakeup(now).is_some_and(|at| at <= now)
     }
 
     /// When something becomes due without an event: gathered triggers, or the end of a back-off. May be past.
@@ -229,14 +233,19 @@ impl Engine {
         self.lqs.complete();
         self.tree.complete();
         self.forest.complete();
-        for hold in
-            self.cqs.values().flat_map(|cq| &cq.workloads).filter_map(|id| self.workloads.get(*id)?.hold.as_ref())
+        for hold in self
+            .cqs
+            .values()
+            .flat_map(|cq| &cq.workloads)
+            .filter_map(|id| self.workloads.get(*id)?.hold.as_ref())
         {
             hold.places.iter().for_each(|place| self.forest.charge(place, 1));
         }
         for cq in self.cqs.values_mut() {
             cq.inactive = self.world.inactive(&cq.object, self.tree.is_cyclic(cq.node));
-            for (id, wl) in cq.workloads.iter().filter_map(|id| Some((*id, self.workloads.get(*id)?))) {
+            for (id, wl) in
+                cq.workloads.iter().filter_map(|id| Some((*id, self.workloads.get(*id)?)))
+            {
                 cq.holders.insert(id, wl);
             }
             self.ready.note(cq);

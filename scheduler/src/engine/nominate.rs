@@ -71,15 +71,27 @@ impl Engine {
         again: Option<Box<Facts>>,
     ) -> Result<Entry, (Requeue, Reason)> {
         let unknown = (Requeue::Generic, Reason::Held);
-        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(unknown) };
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else {
+            return Err(unknown);
+        };
         inadmissible(wl, &queue.object, &self.world)?;
         if (again.is_some() && !queue.is_active()) || self.lacks_topology(queue) {
-            return Err((Requeue::Generic, Reason::ClusterQueueInactive { name: queue.object.name.clone() }));
+            return Err((
+                Requeue::Generic,
+                Reason::ClusterQueueInactive { name: queue.object.name.clone() },
+            ));
         }
-        let replaced = self.replaced(wl, cq).map_err(|Leaving| (Requeue::Generic, Reason::VictimsTaken))?;
+        let replaced =
+            self.replaced(wl, cq).map_err(|Leaving| (Requeue::Generic, Reason::VictimsTaken))?;
         let gates = self.settings.gates;
-        let outdated =
-            |scan: &Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles, gates.preserve_scan_progress);
+        let outdated = |scan: &Scan| {
+            scan.is_outdated(
+                wl.class.id,
+                queue.generation,
+                self.cycles,
+                gates.preserve_scan_progress,
+            )
+        };
         let is_preemptor = gates.prioritize_preemptors && queue.queue.preemptor() == Some(id);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
@@ -88,9 +100,19 @@ impl Engine {
         let subject = Subject { wl, again: again.as_deref(), replaced };
         let site = site((&self.forest, settings, world), queue, &class, (workloads, subject), &[]);
         let site = site.as_ref();
-        let preemptor = Preemptor { cqs, workloads, cq: queue, class: &class, queue_time, replaced, site, gates };
+        let preemptor = Preemptor {
+            cqs,
+            workloads,
+            cq: queue,
+            class: &class,
+            queue_time,
+            replaced,
+            site,
+            gates,
+        };
         let (counts, tree) = (wanted(&class, site), &mut self.tree);
-        let best = Bench { settings, counts, world, preemption, preemptor, cycle, tree }.best(scan.as_ref(), None);
+        let best = Bench { settings, counts, world, preemption, preemptor, cycle, tree }
+            .best(scan.as_ref(), None);
         let mut entry = Entry {
             id,
             cq,
@@ -122,7 +144,12 @@ impl Engine {
 
     /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it and without
     /// what those use of places who have gone.
-    pub(super) fn renominate(&self, tree: &mut Tree, entry: &mut Entry, gone: &[&Hold]) -> Option<()> {
+    pub(super) fn renominate(
+        &self,
+        tree: &mut Tree,
+        entry: &mut Entry,
+        gone: &[&Hold],
+    ) -> Option<()> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
         let (cq, class, queue_time) = (cqs.get(&entry.cq)?, entry.class.clone(), entry.queue_time);
         let (class, gates) = (&*class, self.settings.gates);
@@ -132,24 +159,44 @@ impl Engine {
         let subject = Subject { wl, again: entry.again.as_deref(), replaced: entry.replaced };
         let site = site((&self.forest, settings, world), cq, class, (workloads, subject), gone);
         let site = site.as_ref();
-        let preemptor = Preemptor { cqs, workloads, cq, class, queue_time, replaced: entry.replaced, site, gates };
+        let preemptor = Preemptor {
+            cqs,
+            workloads,
+            cq,
+            class,
+            queue_time,
+            replaced: entry.replaced,
+            site,
+            gates,
+        };
         let counts = wanted(class, site);
-        let best = Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
-            .best(None, Some(&nomination));
-        (entry.assignment, entry.targets, entry.places) = (best.assignment, best.targets, best.places);
+        let best =
+            Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
+                .best(None, Some(&nomination));
+        (entry.assignment, entry.targets, entry.places) =
+            (best.assignment, best.targets, best.places);
         Some(())
     }
 
     /// What could be done for a workload if it were the only head, tried on a copy of the tree.
-    pub(super) fn dry_run(&self, tree: &mut Tree, id: WlId, cq: NodeId) -> Result<(Assignment, Vec<Target>), Reason> {
-        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(Reason::Held) };
+    pub(super) fn dry_run(
+        &self,
+        tree: &mut Tree,
+        id: WlId,
+        cq: NodeId,
+    ) -> Result<(Assignment, Vec<Target>), Reason> {
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else {
+            return Err(Reason::Held);
+        };
         inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
         self.replaced(wl, cq).map_err(|Leaving| Reason::VictimsTaken)?;
         let site = self.site(queue, wl);
         let preemptor = self.preemptor(queue, wl, site.as_ref());
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let counts = wanted(&wl.class, preemptor.site);
-        let best = Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None);
+        let best =
+            Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
+                .best(None, None);
         Ok((best.assignment, best.targets))
     }
 
@@ -157,7 +204,13 @@ impl Engine {
     pub(super) fn site<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Option<Site<'a>> {
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let subject = Subject { wl, again: None, replaced };
-        site((&self.forest, &self.settings, &self.world), cq, &wl.class, (&self.workloads, subject), &[])
+        site(
+            (&self.forest, &self.settings, &self.world),
+            cq,
+            &wl.class,
+            (&self.workloads, subject),
+            &[],
+        )
     }
 }
 
@@ -176,7 +229,8 @@ struct Subject<'a> {
     replaced: Option<WlId>,
 }
 
-static NO_FACTS: Facts = Facts { unhealthy_nodes: Vec::new(), owned_by_pod: false, pod_set_updates: Vec::new() };
+static NO_FACTS: Facts =
+    Facts { unhealthy_nodes: Vec::new(), owned_by_pod: false, pod_set_updates: Vec::new() };
 
 fn site<'a>(
     (forest, settings, world): (&'a Forest, &'a Settings, &'a World),
@@ -189,7 +243,12 @@ fn site<'a>(
     // Where no flavor has a topology, whoever asks for none is spared the rest. A queue without flavors counts as one whose
     // flavors all have one.
     let asks = || class.pod_sets.iter().any(|pod_set| pod_set.topology.is_some());
-    if !forest.is_used() && again.is_none() && wl.facts.is_none() && !cq.groups.is_empty() && !asks() {
+    if !forest.is_used()
+        && again.is_none()
+        && wl.facts.is_none()
+        && !cq.groups.is_empty()
+        && !asks()
+    {
         return None;
     }
     let admission = |wl: &'a Wl| wl.hold.as_deref().map(|hold| &hold.admission);
@@ -209,18 +268,33 @@ fn site<'a>(
 /// How many pods are wanted: of a workload that holds quota no more than that is for.
 fn wanted<'a>(class: &'a Class, site: Option<&Site<'_>>) -> Cow<'a, [i32]> {
     let Some(held) = site.and_then(|site| site.held) else { return Cow::Borrowed(&class.counts) };
-    let given = |name: &Name| held.pod_sets.iter().find(|assigned| assigned.name == *name).map(|given| given.count);
+    let given = |name: &Name| {
+        held.pod_sets.iter().find(|assigned| assigned.name == *name).map(|given| given.count)
+    };
     let counts = class.pod_sets.iter().zip(&class.counts);
-    Cow::Owned(counts.map(|(pod_set, count)| given(&pod_set.name).map_or(*count, |given| given.min(*count))).collect())
+    Cow::Owned(
+        counts
+            .map(|(pod_set, count)| given(&pod_set.name).map_or(*count, |given| given.min(*count)))
+            .collect(),
+    )
 }
 
 /// Why a workload cannot be admitted whatever the quota.
-fn inadmissible(wl: &Wl, queue: &crate::ClusterQueue, world: &World) -> Result<(), (Requeue, Reason)> {
+fn inadmissible(
+    wl: &Wl,
+    queue: &crate::ClusterQueue,
+    world: &World,
+) -> Result<(), (Requeue, Reason)> {
     if wl.flags.checks_failed {
         return Err((Requeue::Generic, Reason::ChecksFailed));
     }
     match world.namespace_matches(queue, &wl.key.namespace) {
-        None => return Err((Requeue::Generic, Reason::NamespaceMissing { name: wl.key.namespace.clone() })),
+        None => {
+            return Err((
+                Requeue::Generic,
+                Reason::NamespaceMissing { name: wl.key.namespace.clone() },
+            ));
+        }
         Some(false) => return Err((Requeue::NamespaceMismatch, Reason::NamespaceMismatch)),
         Some(true) => {}
     }
@@ -238,19 +312,28 @@ impl Bench<'_> {
         preemptor.shift_replaced(self.tree, -1);
         let (mut assignment, targets) = self.search(scan, nominated);
         preemptor.shift_replaced(self.tree, 1);
-        let Some(site) = preemptor.site else { return Best { assignment, targets, places: Vec::new() } };
+        let Some(site) = preemptor.site else {
+            return Best { assignment, targets, places: Vec::new() };
+        };
         site.reserve(&mut assignment, &preemptor.holds(&targets));
         let places = site.need(&assignment);
         Best { assignment, targets, places }
     }
 
-    fn search(&mut self, scan: Option<&Scan>, nominated: Option<&[BTreeMap<Name, Name>]>) -> (Assignment, Vec<Target>) {
+    fn search(
+        &mut self,
+        scan: Option<&Scan>,
+        nominated: Option<&[BTreeMap<Name, Name>]>,
+    ) -> (Assignment, Vec<Target>) {
         let Self { settings, counts, world, preemption, preemptor, cycle, tree } = self;
         let Preemptor { cq, class, workloads, replaced, site, .. } = *preemptor;
-        let kept = replaced.and_then(|id| workloads.get(id)?.hold.as_deref()).map(|hold| &hold.admission);
+        let kept =
+            replaced.and_then(|id| workloads.get(id)?.hold.as_deref()).map(|hold| &hold.admission);
         let scan = scan.filter(|_| kept.is_none());
-        let assigner = Assigner { settings, world, cq, class, scan, nominated, kept, site, cycle: *cycle };
-        let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical::new(*preemptor));
+        let assigner =
+            Assigner { settings, world, cq, class, scan, nominated, kept, site, cycle: *cycle };
+        let (mut nobody, mut classical) =
+            (NoPreemption { node: cq.node }, Classical::new(*preemptor));
         let strategies = preemption.map_or(&[][..], |preemption| &preemption.fair_strategies);
         let mut fair = Fair::new(*preemptor, strategies);
         let oracle: &mut dyn Oracle = match preemption {
@@ -266,7 +349,8 @@ impl Bench<'_> {
             let reduced = largest_that_fits(&class.pod_sets, |counts| {
                 // Of a pod set whose pods are all reclaimable nothing is wanted, whatever the reduction.
                 let wanted = class.counts.iter().zip(counts);
-                let counts: Vec<_> = wanted.map(|(left, count)| if *left == 0 { 0 } else { *count }).collect();
+                let counts: Vec<_> =
+                    wanted.map(|(left, count)| if *left == 0 { 0 } else { *count }).collect();
                 let assignment = assigner.assign(tree, oracle, &counts);
                 let targets = possible(tree, oracle, &assignment)?;
                 Some((assignment, targets))
@@ -280,10 +364,16 @@ impl Bench<'_> {
 }
 
 /// Who would have to go, if the assignment comes to something.
-fn possible(tree: &mut Tree, oracle: &mut dyn Oracle, assignment: &Assignment) -> Option<Vec<Target>> {
+fn possible(
+    tree: &mut Tree,
+    oracle: &mut dyn Oracle,
+    assignment: &Assignment,
+) -> Option<Vec<Target>> {
     match assignment.fitness {
         Fitness::Fit | Fitness::DeferredFit => Some(Vec::new()),
-        Fitness::Preempt => Some(oracle.targets(tree, assignment)).filter(|targets| !targets.is_empty()),
+        Fitness::Preempt => {
+            Some(oracle.targets(tree, assignment)).filter(|targets| !targets.is_empty())
+        }
         Fitness::NoFit => None,
     }
 }

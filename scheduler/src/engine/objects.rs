@@ -8,14 +8,21 @@ use crate::tree::NodeId;
 use crate::{AdmissionCheck, ClusterQueue, Name, ResourceFlavor, Time, Topology};
 
 impl Engine {
-    pub(super) fn put_namespace(&mut self, name: &Name, labels: Option<BTreeMap<String, String>>, now: Time) {
+    pub(super) fn put_namespace(
+        &mut self,
+        name: &Name,
+        labels: Option<BTreeMap<String, String>>,
+        now: Time,
+    ) {
         if self.world.namespaces.get(name) == labels.as_ref() {
             return;
         }
         let matches = |engine: &Self| -> Vec<NodeId> {
             let world = &engine.world;
             let all = engine.cqs.values();
-            all.filter(|cq| world.namespace_matches(&cq.object, name) == Some(true)).map(|cq| cq.node).collect()
+            all.filter(|cq| world.namespace_matches(&cq.object, name) == Some(true))
+                .map(|cq| cq.node)
+                .collect()
         };
         let before = matches(self);
         match labels {
@@ -49,8 +56,9 @@ impl Engine {
             Some(flavor) => self.world.flavors.insert(name.clone(), flavor),
             None => self.world.flavors.remove(name),
         };
-        let concerns =
-            |queue: &ClusterQueue| queue.resource_groups.iter().flat_map(|g| &g.flavors).any(|f| f.name == *name);
+        let concerns = |queue: &ClusterQueue| {
+            queue.resource_groups.iter().flat_map(|g| &g.flavors).any(|f| f.name == *name)
+        };
         for id in self.reconsider(concerns) {
             if changed || self.became_active(id, &was_active) {
                 self.trigger(id, now);
@@ -70,7 +78,8 @@ impl Engine {
             Some(check) => self.world.checks.insert(name.clone(), check),
             None => self.world.checks.remove(name),
         };
-        let concerned = self.reconsider(|queue| queue.admission_checks.iter().any(|rule| rule.name == *name));
+        let concerned =
+            self.reconsider(|queue| queue.admission_checks.iter().any(|rule| rule.name == *name));
         // A check lets nobody in who was tried already, unless its queue admitted nobody so far.
         for id in concerned {
             if self.became_active(id, &was_active) {
@@ -82,7 +91,8 @@ impl Engine {
     pub(super) fn put_topology(&mut self, name: &Name, levels: Option<Vec<Name>>, now: Time) {
         let changed = match levels {
             Some(levels) => {
-                let grew = !levels.is_empty() && self.forest.put_topology(Topology { name: name.clone(), levels });
+                let grew = !levels.is_empty()
+                    && self.forest.put_topology(Topology { name: name.clone(), levels });
                 self.world.topologies.insert(name.clone()) || grew
             }
             None => {
@@ -116,7 +126,8 @@ impl Engine {
 
     /// Something changed that these ClusterQueues refer to: works out anew whether they may admit, and tells which.
     fn reconsider(&mut self, concerns: impl Fn(&ClusterQueue) -> bool) -> Vec<NodeId> {
-        let ids: Vec<_> = self.cqs.values().filter(|cq| concerns(&cq.object)).map(|cq| cq.node).collect();
+        let ids: Vec<_> =
+            self.cqs.values().filter(|cq| concerns(&cq.object)).map(|cq| cq.node).collect();
         for id in &ids {
             self.update_activity(*id);
         }

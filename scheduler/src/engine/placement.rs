@@ -72,7 +72,10 @@ impl Engine {
             && at <= now
         {
             self.wakeups.remove(&(at, id));
-            let waiting = self.workloads.get(id).is_some_and(|wl| wl.queued_in.is_some() && !wl.is_backing_off(now));
+            let waiting = self
+                .workloads
+                .get(id)
+                .is_some_and(|wl| wl.queued_in.is_some() && !wl.is_backing_off(now));
             if waiting {
                 self.wake(id);
             }
@@ -81,7 +84,8 @@ impl Engine {
 
     /// Remembers until when the pods of a workload are waited for.
     pub(super) fn note_patience(&mut self, id: WlId, until: Option<Time>) {
-        let unready = self.workloads.get(id).is_some_and(|wl| !wl.flags.pods_ready && wl.hold.is_some());
+        let unready =
+            self.workloads.get(id).is_some_and(|wl| !wl.flags.pods_ready && wl.hold.is_some());
         match until.filter(|_| self.settings.block_admission && unready) {
             Some(until) => self.patience.insert(id, until),
             None => self.patience.remove(&id),
@@ -90,7 +94,8 @@ impl Engine {
 
     /// Those whose pods have been waited for long enough keep nobody waiting any more.
     pub(super) fn flush_patience(&mut self, now: Time) {
-        let due: Vec<WlId> = self.patience.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect();
+        let due: Vec<WlId> =
+            self.patience.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect();
         for id in due {
             self.patience.remove(&id);
             self.edit(id, |wl| wl.flags.pods_ready = true);
@@ -114,7 +119,9 @@ impl Engine {
                 let Some(cq) = self.cqs.get_mut(&id) else { continue };
                 let object = &cq.object;
                 let eligible = |lq: LqId| {
-                    lqs.get(lq).is_some_and(|lq| world.namespace_matches(object, &lq.key.namespace) == Some(true))
+                    lqs.get(lq).is_some_and(|lq| {
+                        world.namespace_matches(object, &lq.key.namespace) == Some(true)
+                    })
                 };
                 if cq.queue.unpark(eligible) {
                     self.ready.note(cq);
@@ -126,7 +133,8 @@ impl Engine {
 
     /// Puts the pending workloads of a LocalQueue where they belong.
     pub(super) fn place_all(&mut self, lq: LqId, now: Time) {
-        let ids: Vec<_> = self.lqs.get(lq).into_iter().flat_map(|lq| lq.workloads.iter().copied()).collect();
+        let ids: Vec<_> =
+            self.lqs.get(lq).into_iter().flat_map(|lq| lq.workloads.iter().copied()).collect();
         for id in ids {
             self.place(id, false, false, now);
         }
@@ -135,6 +143,10 @@ impl Engine {
     /// The LocalQueues that name a ClusterQueue, existing or not.
     pub(super) fn local_queues_of(&self, cluster_queue: &Name) -> Vec<LqId> {
         let names = |lq: &crate::LocalQueue| lq.cluster_queue == *cluster_queue;
-        self.lqs.iter().filter(|(_, lq)| lq.object.as_ref().is_some_and(names)).map(|(id, _)| id).collect()
+        self.lqs
+            .iter()
+            .filter(|(_, lq)| lq.object.as_ref().is_some_and(names))
+            .map(|(id, _)| id)
+            .collect()
     }
 }

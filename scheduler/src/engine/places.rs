@@ -32,7 +32,8 @@ impl Engine {
 
     /// Parked workloads of all queues may fit now.
     pub(super) fn trigger_active(&mut self, now: Time) {
-        let active: Vec<_> = self.cqs.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect();
+        let active: Vec<_> =
+            self.cqs.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect();
         for id in active {
             self.trigger(id, now);
         }
@@ -53,13 +54,19 @@ impl Engine {
     }
 
     /// Whether a change of a flavor may let workloads of any queue in: it gets a topology, or its taints change.
-    pub(super) fn opens_topology(&self, known: Option<&ResourceFlavor>, flavor: Option<&ResourceFlavor>) -> bool {
-        let Some(flavor) = flavor.filter(|flavor| self.settings.topology.is_some() && flavor.topology_name.is_some())
+    pub(super) fn opens_topology(
+        &self,
+        known: Option<&ResourceFlavor>,
+        flavor: Option<&ResourceFlavor>,
+    ) -> bool {
+        let Some(flavor) = flavor
+            .filter(|flavor| self.settings.topology.is_some() && flavor.topology_name.is_some())
         else {
             return false;
         };
         known.is_none_or(|known| {
-            (&known.topology_name, &known.node_taints) != (&flavor.topology_name, &flavor.node_taints)
+            (&known.topology_name, &known.node_taints)
+                != (&flavor.topology_name, &flavor.node_taints)
         })
     }
 
@@ -68,7 +75,8 @@ impl Engine {
     pub(super) fn lacks_topology(&self, cq: &Cq) -> bool {
         let lacks = |flavor: &Name| {
             let known = self.world.flavors.get(flavor);
-            known.is_some_and(|known| known.topology_name.is_some()) && self.forest.tree(flavor).is_none()
+            known.is_some_and(|known| known.topology_name.is_some())
+                && self.forest.tree(flavor).is_none()
         };
         self.settings.topology.is_some()
             && self.forest.is_used()

@@ -10,8 +10,8 @@ use crate::intern::Fr;
 use crate::queue::Spot;
 use crate::workloads::{LqId, Wl, WlId};
 use crate::{
-    Amount, ClusterQueueView, Inactive, LocalQueueKey, LocalQueueView, Name, PendingEntry, Reason, ResourceQuota,
-    ResourceUsage, StopPolicy, Why, WorkloadKey,
+    Amount, ClusterQueueView, Inactive, LocalQueueKey, LocalQueueView, Name, PendingEntry, Reason,
+    ResourceQuota, ResourceUsage, StopPolicy, Why, WorkloadKey,
 };
 
 impl Engine {
@@ -27,7 +27,9 @@ impl Engine {
             active: if cq.is_active() { Ok(()) } else { Err(cq.inactive.clone()) },
             reservation: self.usage(cq, borrows, reserved),
             usage: self.usage(cq, borrows, admitted),
-            quota: pairs_of(cq).map(|(flavor, resource, fr)| self.quota(cq, flavor, resource, fr)).collect(),
+            quota: pairs_of(cq)
+                .map(|(flavor, resource, fr)| self.quota(cq, flavor, resource, fr))
+                .collect(),
             pending_active: cq.queue.active_len(),
             pending_inadmissible: cq.queue.parked_len(),
             reserving: cq.workloads.len(),
@@ -71,10 +73,15 @@ impl Engine {
         let lq = self.lqs.get(self.lqs.id(key)?)?;
         let object = lq.object.as_ref()?;
         let cq = self.cq_ids.get(&object.cluster_queue).and_then(|id| self.cqs.get(id));
-        let inactive = |reason, message: &str| Err(Inactive { reason, message: message.to_owned() });
+        let inactive =
+            |reason, message: &str| Err(Inactive { reason, message: message.to_owned() });
         let active = match cq {
-            _ if object.stop_policy != StopPolicy::None => inactive("Stopped", "LocalQueue is stopped"),
-            None => inactive("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
+            _ if object.stop_policy != StopPolicy::None => {
+                inactive("Stopped", "LocalQueue is stopped")
+            }
+            None => {
+                inactive("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+            }
             Some(cq) if !cq.inactive.is_empty() => {
                 inactive("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
             }
@@ -105,10 +112,14 @@ impl Engine {
 
     /// The pending workloads of a ClusterQueue in its order, parked ones included. The first few cost little: as much as
     /// there are kinds of workloads in it.
-    pub fn pending<'a>(&'a self, cluster_queue: &str) -> impl Iterator<Item = PendingEntry<'a>> + use<'a> {
+    pub fn pending<'a>(
+        &'a self,
+        cluster_queue: &str,
+    ) -> impl Iterator<Item = PendingEntry<'a>> + use<'a> {
         let cq = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id));
         let mut by_local_queue: BTreeMap<LqId, usize> = BTreeMap::new();
-        let order = cq.into_iter().flat_map(|cq| cq.queue.in_order().map(move |(id, spot)| (cq, id, spot)));
+        let order =
+            cq.into_iter().flat_map(|cq| cq.queue.in_order().map(move |(id, spot)| (cq, id, spot)));
         order.enumerate().filter_map(move |(position, (cq, id, spot))| {
             let wl = self.workloads.get(id)?;
             let lq = self.lqs.get(wl.queue)?;
@@ -131,7 +142,9 @@ impl Engine {
     /// How many of a ClusterQueue's pending workloads are parked, by LocalQueue; those with none are left out. Costs as much
     /// as there are kinds of workloads in it.
     pub fn parked_by_local_queue(&self, cluster_queue: &str) -> BTreeMap<LocalQueueKey, usize> {
-        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else { return BTreeMap::new() };
+        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else {
+            return BTreeMap::new();
+        };
         let mut parked: BTreeMap<LocalQueueKey, usize> = BTreeMap::new();
         for (bucket, _, count) in cq.queue.parked_groups() {
             if let Some(lq) = self.lqs.get(bucket.queue) {
@@ -144,15 +157,19 @@ impl Engine {
     /// What all pending workloads of a ClusterQueue ask for together, by resource; nothing of a resource that it has quota
     /// for is zero. Costs as much as there are kinds of workloads in it.
     pub fn pending_requests(&self, cluster_queue: &str) -> BTreeMap<Name, Amount> {
-        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else { return BTreeMap::new() };
-        let mut sums: BTreeMap<Name, i128> = pairs_of(cq).map(|(_, resource, _)| (resource.clone(), 0)).collect();
+        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else {
+            return BTreeMap::new();
+        };
+        let mut sums: BTreeMap<Name, i128> =
+            pairs_of(cq).map(|(_, resource, _)| (resource.clone(), 0)).collect();
         let counts_pods = sums.contains_key("pods");
         for (_, one, count) in cq.queue.groups() {
             let Some(wl) = self.workloads.get(one) else { continue };
             for (pod_set, pods) in wl.class.pod_sets.iter().zip(&wl.class.counts) {
                 for (resource, amount) in total_requests(pod_set, *pods, counts_pods) {
                     let count = i128::try_from(count).unwrap_or(i128::MAX);
-                    *sums.entry(resource).or_default() += i128::from(amount.get()).saturating_mul(count);
+                    *sums.entry(resource).or_default() +=
+                        i128::from(amount.get()).saturating_mul(count);
                 }
             }
         }
@@ -183,7 +200,9 @@ impl Engine {
             return Some(Reason::Held);
         }
         let lq = self.lqs.get(wl.queue)?;
-        let Some(object) = &lq.object else { return Some(Reason::LocalQueueMissing { queue: lq.key.clone() }) };
+        let Some(object) = &lq.object else {
+            return Some(Reason::LocalQueueMissing { queue: lq.key.clone() });
+        };
         if !lq.takes_workloads() {
             return Some(Reason::LocalQueueInactive { queue: lq.key.clone() });
         }
@@ -221,7 +240,9 @@ fn pairs_of(cq: &Cq) -> impl Iterator<Item = (&Name, &Name, Fr)> {
         let mut order: Vec<_> = group.resources.iter().enumerate().collect();
         order.sort_by_key(|(_, resource)| *resource);
         group.flavors.iter().flat_map(move |flavor| {
-            let of_flavor = move |(at, resource): (usize, _)| Some((&flavor.name, resource, *flavor.frs.get(at)?));
+            let of_flavor = move |(at, resource): (usize, _)| {
+                Some((&flavor.name, resource, *flavor.frs.get(at)?))
+            };
             order.clone().into_iter().filter_map(of_flavor)
         })
     })

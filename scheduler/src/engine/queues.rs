@@ -57,7 +57,9 @@ impl Engine {
     fn adopt(&mut self, id: NodeId, name: &Name, now: Time) {
         for wl in self.orphans.remove(name).unwrap_or_default() {
             self.edit(wl, |wl| {
-                if let Some(hold) = wl.hold.as_mut().filter(|hold| hold.admission.cluster_queue == *name) {
+                if let Some(hold) =
+                    wl.hold.as_mut().filter(|hold| hold.admission.cluster_queue == *name)
+                {
                     hold.charged = Some(id);
                 }
             });
@@ -75,7 +77,8 @@ impl Engine {
         let Some(id) = self.cq_ids.get(name).copied() else { return };
         self.mark_with_local_queues(id);
         self.trigger(id, now);
-        let holders: Vec<WlId> = self.cqs.get(&id).into_iter().flat_map(|cq| cq.workloads.iter().copied()).collect();
+        let holders: Vec<WlId> =
+            self.cqs.get(&id).into_iter().flat_map(|cq| cq.workloads.iter().copied()).collect();
         for wl in holders {
             self.edit(wl, |wl| {
                 if let Some(hold) = &mut wl.hold {
@@ -85,7 +88,8 @@ impl Engine {
             self.orphans.entry(name.clone()).or_default().insert(wl);
         }
         self.cq_ids.remove(name);
-        let local_queues: BTreeSet<_> = self.cqs.get(&id).map(|cq| cq.local_queues.clone()).unwrap_or_default();
+        let local_queues: BTreeSet<_> =
+            self.cqs.get(&id).map(|cq| cq.local_queues.clone()).unwrap_or_default();
         for lq in local_queues {
             self.place_all(lq, now);
         }
@@ -100,7 +104,11 @@ impl Engine {
         if let Some(id) = self.tree.cohort(&cohort.name) {
             self.trigger(id, now);
         }
-        let before = self.tree.cohort(&cohort.name).map(|id| self.tree.queues_of_tree(id)).unwrap_or_default();
+        let before = self
+            .tree
+            .cohort(&cohort.name)
+            .map(|id| self.tree.queues_of_tree(id))
+            .unwrap_or_default();
         if let Some(id) = self.tree.cohort(&cohort.name) {
             self.mark_tree(id);
         }
@@ -171,10 +179,17 @@ impl Engine {
     fn mark_with_local_queues(&mut self, id: NodeId) {
         self.mark(id);
         let local_queues = self.cqs.get(&id).into_iter().flat_map(|cq| &cq.local_queues);
-        self.changed.local_queues.extend(local_queues.filter_map(|lq| Some(self.lqs.get(*lq)?.key.clone())));
+        self.changed
+            .local_queues
+            .extend(local_queues.filter_map(|lq| Some(self.lqs.get(*lq)?.key.clone())));
     }
 
-    pub(super) fn put_local_queue(&mut self, key: LocalQueueKey, object: Option<LocalQueue>, now: Time) {
+    pub(super) fn put_local_queue(
+        &mut self,
+        key: LocalQueueKey,
+        object: Option<LocalQueue>,
+        now: Time,
+    ) {
         if object.is_none() && self.lqs.id(&key).is_none() {
             return;
         }
@@ -183,7 +198,8 @@ impl Engine {
         if lq.object == object {
             return;
         }
-        let queue_of = |object: &Option<LocalQueue>| object.as_ref().map(|queue| queue.cluster_queue.clone());
+        let queue_of =
+            |object: &Option<LocalQueue>| object.as_ref().map(|queue| queue.cluster_queue.clone());
         let (before, after) = (queue_of(&lq.object), queue_of(&object));
         let after_is_none = object.is_none();
         lq.object = object;

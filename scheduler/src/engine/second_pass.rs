@@ -65,10 +65,14 @@ impl SecondPass {
 impl Engine {
     /// A workload was written: it is placed later if that is needed.
     pub(super) fn note_second_pass(&mut self, id: WlId, now: Time) {
-        let Some(wl) = self.workloads.get(id).filter(|_| self.settings.topology.is_some()) else { return };
+        let Some(wl) = self.workloads.get(id).filter(|_| self.settings.topology.is_some()) else {
+            return;
+        };
         if wl.hold.is_none() || wl.is_leaving() || wl.flags.finished {
             self.second_pass.forget(id);
-        } else if needs_second_pass(wl, &facts(wl)) && wl.hold.as_ref().is_some_and(|hold| hold.confirmed) {
+        } else if needs_second_pass(wl, &facts(wl))
+            && wl.hold.as_ref().is_some_and(|hold| hold.confirmed)
+        {
             self.second_pass.wait(id, facts(wl), 0, now);
         }
     }
@@ -81,7 +85,12 @@ impl Engine {
             self.second_pass.forget(id);
             let wl = self.workloads.get(id)?;
             let cq = wl.hold.as_ref()?.charged?;
-            needs_second_pass(wl, &waiting.facts).then_some(Due { id, cq, tries: waiting.tries, facts: waiting.facts })
+            needs_second_pass(wl, &waiting.facts).then_some(Due {
+                id,
+                cq,
+                tries: waiting.tries,
+                facts: waiting.facts,
+            })
         });
         due.collect()
     }
@@ -136,10 +145,19 @@ impl Engine {
     }
 
     /// A workload must go, as pods of a failed node have no other place.
-    pub(super) fn evict(&mut self, entry: &Entry, progress: &mut Progress) -> Result<(), Postponed> {
-        let nodes = entry.again.as_ref().map(|facts| facts.unhealthy_nodes.clone()).unwrap_or_default();
+    pub(super) fn evict(
+        &mut self,
+        entry: &Entry,
+        progress: &mut Progress,
+    ) -> Result<(), Postponed> {
+        let nodes =
+            entry.again.as_ref().map(|facts| facts.unhealthy_nodes.clone()).unwrap_or_default();
         let Some(wl) = self.workloads.get(entry.id) else { return Ok(()) };
-        progress.decisions.push(Decision::Evict { key: wl.key.clone(), uid: wl.uid.clone(), nodes });
+        progress.decisions.push(Decision::Evict {
+            key: wl.key.clone(),
+            uid: wl.uid.clone(),
+            nodes,
+        });
         progress.busy = true;
         self.edit(entry.id, |wl| wl.told_to_go = true);
         Ok(())
@@ -158,9 +176,14 @@ impl Engine {
         if entry.places.is_empty() {
             return true;
         }
-        let own = entry.targets.iter().map(|target| target.id).filter(|id| !progress.preempted.contains(id));
+        let own = entry
+            .targets
+            .iter()
+            .map(|target| target.id)
+            .filter(|id| !progress.preempted.contains(id));
         let gone = progress.preempted.iter().copied().chain(own);
-        let gone: Vec<&Hold> = gone.filter_map(|id| self.workloads.get(id)?.hold.as_deref()).collect();
+        let gone: Vec<&Hold> =
+            gone.filter_map(|id| self.workloads.get(id)?.hold.as_deref()).collect();
         has_room(&self.forest, &entry.places, &gone)
     }
 
@@ -202,7 +225,8 @@ impl Engine {
 
     /// The workloads that hold quota and whose pods are yet to be placed, or placed again.
     pub fn second_pass(&self) -> impl Iterator<Item = &crate::WorkloadKey> {
-        let all = self.cqs.values().flat_map(|cq| &cq.workloads).filter_map(|id| self.workloads.get(*id));
+        let all =
+            self.cqs.values().flat_map(|cq| &cq.workloads).filter_map(|id| self.workloads.get(*id));
         all.filter(|wl| needs_second_pass(wl, &facts(wl))).map(|wl| &wl.key)
     }
 }
@@ -213,15 +237,20 @@ fn facts(wl: &Wl) -> Facts {
 
 /// Whether pods have to be placed: those of a delayed request once all checks are Ready, and those of a failed node.
 fn needs_second_pass(wl: &Wl, facts: &Facts) -> bool {
-    let Some(hold) = wl.hold.as_ref().filter(|_| !wl.flags.finished && !wl.is_leaving() && !wl.flags.held) else {
+    let Some(hold) =
+        wl.hold.as_ref().filter(|_| !wl.flags.finished && !wl.is_leaving() && !wl.flags.held)
+    else {
         return false;
     };
     let pod_sets = &hold.admission.pod_sets;
-    let pending =
-        pod_sets.iter().any(|given| given.topology.is_none() && given.delayed == Some(DelayedTopology::Pending));
+    let pending = pod_sets
+        .iter()
+        .any(|given| given.topology.is_none() && given.delayed == Some(DelayedTopology::Pending));
     let failed = || {
         let topologies = pod_sets.iter().filter_map(|given| given.topology.as_ref());
-        topologies.into_iter().any(|topology| facts.unhealthy_nodes.iter().any(|node| topology.uses(node)))
+        topologies
+            .into_iter()
+            .any(|topology| facts.unhealthy_nodes.iter().any(|node| topology.uses(node)))
     };
     (pending && wl.flags.checks_ready && !wl.flags.admitted) || (wl.flags.admitted && failed())
 }

@@ -22,18 +22,27 @@ pub(super) struct Leaving;
 impl Engine {
     /// The workload in whose place this one comes, while that holds quota of the same ClusterQueue.
     pub(super) fn replaced(&self, wl: &Wl, cq: NodeId) -> Result<Option<WlId>, Leaving> {
-        let Some(id) = wl.class.replaces.as_ref().and_then(|key| self.workloads.id(key)) else { return Ok(None) };
+        let Some(id) = wl.class.replaces.as_ref().and_then(|key| self.workloads.id(key)) else {
+            return Ok(None);
+        };
         let Some(old) = self.workloads.get(id) else { return Ok(None) };
-        if old.hold.as_ref().and_then(|hold| hold.charged) != Some(cq) || !self.may_replace(wl, old) {
+        if old.hold.as_ref().and_then(|hold| hold.charged) != Some(cq) || !self.may_replace(wl, old)
+        {
             return Ok(None);
         }
-        let taken = |other: &WlId| self.workloads.get(*other).is_some_and(|other| other.hold.is_some());
-        let is_taken = self.replacements.get(&old.key).is_some_and(|others| others.iter().any(taken));
+        let taken =
+            |other: &WlId| self.workloads.get(*other).is_some_and(|other| other.hold.is_some());
+        let is_taken =
+            self.replacements.get(&old.key).is_some_and(|others| others.iter().any(taken));
         if old.is_leaving() || is_taken { Err(Leaving) } else { Ok(Some(id)) }
     }
 
     /// What an assignment takes beyond what the replaced workload has.
-    pub(super) fn need(&self, assignment: &Assignment, replaced: Option<WlId>) -> Vec<(Fr, Amount)> {
+    pub(super) fn need(
+        &self,
+        assignment: &Assignment,
+        replaced: Option<WlId>,
+    ) -> Vec<(Fr, Amount)> {
         let old = replaced.and_then(|id| self.workloads.get(id)?.hold.as_ref());
         let Some(old) = old else { return assignment.usage.clone() };
         let beyond = |(fr, amount): &(Fr, Amount)| {
@@ -65,7 +74,10 @@ impl Engine {
     pub(super) fn leave_to_replacement(&self, wl: &Wl, hold: &mut Hold) {
         let Some(ids) = self.replacements.get(&wl.key) else { return };
         for new in ids.iter().filter_map(|id| self.workloads.get(*id)) {
-            let Some(taken) = new.hold.as_ref().filter(|taken| taken.charged == hold.charged) else { continue };
+            let Some(taken) = new.hold.as_ref().filter(|taken| taken.charged == hold.charged)
+            else {
+                continue;
+            };
             if !self.may_replace(new, wl) {
                 continue;
             }
@@ -74,7 +86,8 @@ impl Engine {
                 hold.places.clear();
             }
             for (fr, amount) in &mut hold.charge {
-                let theirs = taken.charge.iter().filter(|(other, _)| other == fr).map(|(_, amount)| *amount);
+                let theirs =
+                    taken.charge.iter().filter(|(other, _)| other == fr).map(|(_, amount)| *amount);
                 *amount = amount.saturating_sub(theirs.fold(0, i64::saturating_add)).max(0);
             }
         }
@@ -88,7 +101,11 @@ impl Engine {
             if at.key == new.key {
                 return false;
             }
-            let before = at.class.replaces.as_ref().and_then(|key| self.workloads.get(self.workloads.id(key)?));
+            let before = at
+                .class
+                .replaces
+                .as_ref()
+                .and_then(|key| self.workloads.get(self.workloads.id(key)?));
             match before.filter(|before| before.hold.is_some()) {
                 Some(before) => at = before,
                 None => return true,

@@ -38,7 +38,8 @@ struct Contender {
 
 impl Tournament {
     pub(super) fn new(entries: Vec<Entry>, gates: Gates) -> Self {
-        let at_queue = entries.iter().enumerate().map(|(number, entry)| (entry.cq, number)).collect();
+        let at_queue =
+            entries.iter().enumerate().map(|(number, entry)| (entry.cq, number)).collect();
         Self {
             entries: entries.into_iter().map(Some).collect(),
             first: 0,
@@ -107,7 +108,9 @@ impl Tournament {
         let mut best: Option<(Contender, &Entry)> = None;
         for child in tree.children(cohort) {
             let Some(contender) = self.contenders.get(child) else { continue };
-            let Some(entry) = self.entries.get(contender.number).and_then(Option::as_ref) else { continue };
+            let Some(entry) = self.entries.get(contender.number).and_then(Option::as_ref) else {
+                continue;
+            };
             if best.is_none_or(|best| self.goes_before((*contender, entry), best)) {
                 best = Some((*contender, entry));
             }

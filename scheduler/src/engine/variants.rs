@@ -45,10 +45,12 @@ impl Engine {
         let cq = self.cqs.get(&entry.cq)?;
         let own = rank(cq, &entry.class)?;
         siblings.iter().copied().filter(|id| *id != entry.id).find(|id| {
-            let Some(sibling) = self.workloads.get(*id).filter(|sibling| is_admitted(sibling, cq)) else {
+            let Some(sibling) = self.workloads.get(*id).filter(|sibling| is_admitted(sibling, cq))
+            else {
                 return false;
             };
-            rank(cq, &sibling.class).is_some_and(|rank| if better { rank < own } else { rank > own })
+            rank(cq, &sibling.class)
+                .is_some_and(|rank| if better { rank < own } else { rank > own })
         })
     }
 
@@ -63,7 +65,11 @@ impl Engine {
     }
 
     /// Before a variant is given quota, the one that runs on a later flavor has to go, if the move is worth it.
-    pub(super) fn migrate(&mut self, entry: &Entry, progress: &mut Progress) -> Result<(), Postponed> {
+    pub(super) fn migrate(
+        &mut self,
+        entry: &Entry,
+        progress: &mut Progress,
+    ) -> Result<(), Postponed> {
         let Some(worse) = self.admitted_sibling(entry, false) else { return Ok(()) };
         self.forget_scan(entry.id);
         if !self.is_worth_migrating(entry) {
@@ -90,6 +96,8 @@ impl Engine {
 
 /// Whether it runs, or will once its reservation is written.
 fn is_admitted(wl: &Wl, cq: &Cq) -> bool {
-    let Some(hold) = wl.hold.as_ref().filter(|hold| hold.charged == Some(cq.node)) else { return false };
+    let Some(hold) = wl.hold.as_ref().filter(|hold| hold.charged == Some(cq.node)) else {
+        return false;
+    };
     wl.flags.admitted || (!hold.confirmed && cq.checks_for(&hold.admission).is_empty())
 }

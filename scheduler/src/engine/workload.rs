@@ -6,7 +6,9 @@ use super::Engine;
 use crate::queue::Spot;
 use crate::tree::NodeId;
 use crate::workloads::{Facts, Flags, Hold, Wl, WlId};
-use crate::{Admission, CheckPhase, LocalQueueKey, Name, Reason, RefusedReason, Time, Workload, WorkloadKey};
+use crate::{
+    Admission, CheckPhase, LocalQueueKey, Name, Reason, RefusedReason, Time, Workload, WorkloadKey,
+};
 
 impl Engine {
     pub(super) fn put_workload(&mut self, object: Workload, now: Time) {
@@ -23,7 +25,9 @@ impl Engine {
     }
 
     fn add_workload(&mut self, mut object: Workload, now: Time) {
-        let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
+        let queue = self
+            .lqs
+            .intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
         let (class, flags) = self.class_of(&mut object, now);
         let facts = facts_of(&mut object);
         let mut key = object.key;
@@ -69,15 +73,22 @@ impl Engine {
     }
 
     /// The class and the flags of a workload as the API has it.
-    fn class_of(&mut self, object: &mut Workload, now: Time) -> (Arc<crate::queue::hash::Class>, Flags) {
+    fn class_of(
+        &mut self,
+        object: &mut Workload,
+        now: Time,
+    ) -> (Arc<crate::queue::hash::Class>, Flags) {
         let wanted = |pod_set: &crate::PodSet| {
             let gone = object.reclaimable.get(&pod_set.name).copied().unwrap_or(0);
             (pod_set.count - gone.clamp(0, pod_set.count.max(0))).max(0)
         };
         let counts = object.pod_sets.iter().map(wanted).collect();
         let (pod_sets, replaces) = (std::mem::take(&mut object.pod_sets), object.replaces.take());
-        let class = self.classes.intern(object.priority, counts, pod_sets, replaces, object.flavors.take());
-        let failed = |check: &crate::CheckState| matches!(check.state, CheckPhase::Retry | CheckPhase::Rejected);
+        let class =
+            self.classes.intern(object.priority, counts, pod_sets, replaces, object.flavors.take());
+        let failed = |check: &crate::CheckState| {
+            matches!(check.state, CheckPhase::Retry | CheckPhase::Rejected)
+        };
         let flags = Flags {
             active: object.active,
             finished: object.finished,
@@ -95,15 +106,23 @@ impl Engine {
     }
 
     fn confirmed(&mut self, wl: &Wl, admission: Admission, since: Time) -> Box<Hold> {
-        let mut hold =
-            Hold { admission, charged: None, charge: Vec::new(), places: Vec::new(), confirmed: true, since };
+        let mut hold = Hold {
+            admission,
+            charged: None,
+            charge: Vec::new(),
+            places: Vec::new(),
+            confirmed: true,
+            since,
+        };
         self.charge(wl, &mut hold);
         Box::new(hold)
     }
 
     fn update_workload(&mut self, id: WlId, mut object: Workload, now: Time) {
         let Some(old) = self.workloads.get(id).cloned() else { return };
-        let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
+        let queue = self
+            .lqs
+            .intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
         let (class, flags) = self.class_of(&mut object, now);
         let facts = facts_of(&mut object);
         let reclassed = !Arc::ptr_eq(&class, &old.class);
@@ -124,14 +143,18 @@ impl Engine {
             requeue_at: object.requeue_at,
             requeued: object.requeued,
             not_before: old.not_before.filter(|_| !changed),
-            scan: old.scan.clone().filter(|_| !reclassed && self.settings.gates.preserve_scan_progress),
+            scan: old
+                .scan
+                .clone()
+                .filter(|_| !reclassed && self.settings.gates.preserve_scan_progress),
             reason: old.reason.clone().filter(|_| !reclassed),
             hold: None,
             parent: object.parent.map(Box::new),
             facts,
             ..old.clone()
         };
-        new.hold = self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
+        new.hold =
+            self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
         let stays = old.told_to_go && new.hold.is_some() && !new.flags.evicted;
         self.replace(id, &old, new, changed, now);
         self.note_patience(id, object.ready_by);
@@ -142,7 +165,13 @@ impl Engine {
     }
 
     /// What a workload holds after the API told about it.
-    fn next_hold(&mut self, old: &Wl, new: &Wl, shown: Option<Admission>, since: Time) -> Option<Box<Hold>> {
+    fn next_hold(
+        &mut self,
+        old: &Wl,
+        new: &Wl,
+        shown: Option<Admission>,
+        since: Time,
+    ) -> Option<Box<Hold>> {
         if new.flags.finished {
             return None;
         }
@@ -250,7 +279,11 @@ impl Engine {
     }
 
     fn trigger_queue_of(&mut self, wl: &Wl, now: Time) {
-        let name = self.lqs.get(wl.queue).and_then(|lq| lq.object.as_ref()).map(|queue| &queue.cluster_queue);
+        let name = self
+            .lqs
+            .get(wl.queue)
+            .and_then(|lq| lq.object.as_ref())
+            .map(|queue| &queue.cluster_queue);
         if let Some(cq) = name.and_then(|name| self.cq_ids.get(name).copied()) {
             self.trigger(cq, now);
         }
@@ -277,7 +310,13 @@ impl Engine {
         self.classes.release(wl.class);
     }
 
-    pub(super) fn refuse(&mut self, key: &WorkloadKey, uid: &Name, reason: RefusedReason, now: Time) {
+    pub(super) fn refuse(
+        &mut self,
+        key: &WorkloadKey,
+        uid: &Name,
+        reason: RefusedReason,
+        now: Time,
+    ) {
         let Some(id) = self.workloads.id(key) else { return };
         let Some(old) = self.workloads.get(id).filter(|wl| wl.uid == *uid).cloned() else { return };
         if old.hold.as_ref().is_none_or(|hold| hold.confirmed) {

@@ -78,10 +78,14 @@ impl Obstacle {
                     PreemptionPolicy::LowerOrNewerEqualPriority => "lower, or equal and newer",
                     _ => "lower",
                 };
-                format!("preemption.{field} is {}: priority {lowest} or more is not {than} than {own}", policy.name())
+                format!(
+                    "preemption.{field} is {}: priority {lowest} or more is not {than} than {own}",
+                    policy.name()
+                )
             }
             Self::WhileBorrowing { policy: PreemptionPolicy::Never, .. } => {
-                "this workload would itself borrow, and preemption.borrowWithinCohort is Never".to_owned()
+                "this workload would itself borrow, and preemption.borrowWithinCohort is Never"
+                    .to_owned()
             }
             Self::WhileBorrowing { policy, max_priority_threshold: None } => format!(
                 "this workload would itself borrow, and preemption.borrowWithinCohort is {}: theirs is not lower",
@@ -92,14 +96,24 @@ impl Obstacle {
                 policy.name()
             ),
             Self::FairShare { own, theirs } => {
-                format!("fair sharing: the share would be {} here and is {} there", share(*own), share(*theirs))
+                format!(
+                    "fair sharing: the share would be {} here and is {} there",
+                    share(*own),
+                    share(*theirs)
+                )
             }
             Self::QueueInactive => "their ClusterQueue is not active".to_owned(),
-            Self::NotEnough => "they may be preempted, but it would not make enough room".to_owned(),
+            Self::NotEnough => {
+                "they may be preempted, but it would not make enough room".to_owned()
+            }
         }
     }
 }
 
 fn share(thousandths: i64) -> String {
-    if thousandths == i64::MAX { "beyond all (weight 0)".to_owned() } else { thousandths.to_string() }
+    if thousandths == i64::MAX {
+        "beyond all (weight 0)".to_owned()
+    } else {
+        thousandths.to_string()
+    }
 }

@@ -14,7 +14,10 @@ use crate::queue::hash::Class;
 use crate::status::World;
 use crate::topology::grouped;
 use crate::tree::Tree;
-use crate::{Admission, Amount, Cause, Name, NoFitKind, PodSet, PreemptionPolicy, QuotaCheckStrategy, Settings};
+use crate::{
+    Admission, Amount, Cause, Name, NoFitKind, PodSet, PreemptionPolicy, QuotaCheckStrategy,
+    Settings,
+};
 
 /// Searches flavors for one workload in one ClusterQueue.
 pub(crate) struct Assigner<'a> {
@@ -82,7 +85,12 @@ struct Fits {
 
 impl Assigner<'_> {
     /// Looks for flavors for these counts of pods. Stops at the first pod set that fits nowhere.
-    pub(crate) fn assign(&self, tree: &mut Tree, oracle: &mut dyn Oracle, counts: &[i32]) -> Assignment {
+    pub(crate) fn assign(
+        &self,
+        tree: &mut Tree,
+        oracle: &mut dyn Oracle,
+        counts: &[i32],
+    ) -> Assignment {
         let mut result = Assignment {
             pod_sets: Vec::with_capacity(self.class.pod_sets.len()),
             fitness: Fitness::Fit,
@@ -104,7 +112,8 @@ impl Assigner<'_> {
             }
         }
         self.refuse_without_flavors(&mut result);
-        result.fitness = result.pod_sets.iter().map(PodSetFlavors::fitness).min().unwrap_or(Fitness::NoFit);
+        result.fitness =
+            result.pod_sets.iter().map(PodSetFlavors::fitness).min().unwrap_or(Fitness::NoFit);
         if let Some(site) = self.site {
             site.complete(&mut result);
         }
@@ -114,7 +123,9 @@ impl Assigner<'_> {
 
     /// A queue without flavors admits no pods that ask for nothing at all, not even for zero of something.
     fn refuse_without_flavors(&self, result: &mut Assignment) {
-        if self.cq.groups.is_empty() && result.pod_sets.iter().all(|pod_set| pod_set.requests.is_empty()) {
+        if self.cq.groups.is_empty()
+            && result.pod_sets.iter().all(|pod_set| pod_set.requests.is_empty())
+        {
             let some = result.pod_sets.iter_mut().filter(|pod_set| pod_set.count > 0);
             for pod_set in some {
                 (pod_set.failed, pod_set.causes) = (true, vec![Cause::NoFlavors]);
@@ -128,7 +139,9 @@ impl Assigner<'_> {
             return None;
         }
         let tried: Vec<_> = (result.pod_sets.iter().enumerate())
-            .flat_map(|(at, pod_set)| pod_set.flavors.iter().map(move |(name, picked)| (at, name, picked)))
+            .flat_map(|(at, pod_set)| {
+                pod_set.flavors.iter().map(move |(name, picked)| (at, name, picked))
+            })
             .filter_map(|(at, name, picked)| Some((at, name.clone(), picked.ended_at?)))
             .collect();
         (!tried.is_empty()).then_some(Scan {
@@ -140,7 +153,9 @@ impl Assigner<'_> {
     }
 
     fn is_grouped(&self) -> bool {
-        let in_group = |pod_set: &PodSet| pod_set.topology.as_deref().is_some_and(|request| request.group.is_some());
+        let in_group = |pod_set: &PodSet| {
+            pod_set.topology.as_deref().is_some_and(|request| request.group.is_some())
+        };
         self.site.is_some() && self.class.pod_sets.iter().any(in_group)
     }
 
@@ -153,12 +168,15 @@ impl Assigner<'_> {
         counts: &[i32],
         result: &mut Assignment,
     ) -> bool {
-        let Some(mut given) = counts.get(at).and_then(|count| self.blank(at, *count)) else { return false };
+        let Some(mut given) = counts.get(at).and_then(|count| self.blank(at, *count)) else {
+            return false;
+        };
         let asking = Members { at: &[at], are_empty: given.count == 0 };
         let held = self.held_flavors(std::slice::from_ref(&given));
         let found = self.all_groups(tree, oracle, &asking, &given.requests, held, &result.usage);
         given.failed = found.failed;
-        (given.flavors, given.causes, given.attempts) = (found.flavors, found.causes, found.attempts);
+        (given.flavors, given.causes, given.attempts) =
+            (found.flavors, found.causes, found.attempts);
         result.add(given);
         found.failed
     }
@@ -175,8 +193,10 @@ impl Assigner<'_> {
         if let [at] = members {
             return self.pod_set(tree, oracle, *at, counts, result);
         }
-        let given: Vec<_> = members.iter().filter_map(|at| self.blank(*at, *counts.get(*at)?)).collect();
-        let asking = Members { at: members, are_empty: given.iter().all(|pod_set| pod_set.count == 0) };
+        let given: Vec<_> =
+            members.iter().filter_map(|at| self.blank(*at, *counts.get(*at)?)).collect();
+        let asking =
+            Members { at: members, are_empty: given.iter().all(|pod_set| pod_set.count == 0) };
         let held = self.held_flavors(&given);
         let found = self.all_groups(tree, oracle, &asking, &sum_of(&given), held, &result.usage);
         for mut pod_set in given {
@@ -190,8 +210,9 @@ impl Assigner<'_> {
 
     /// A member of a group gets the flavors of what it asks for; one that asks for nothing those with a topology.
     fn take_part(&self, pod_set: &mut PodSetFlavors, of_group: &ByName<Picked>) {
-        let has_topology =
-            |name: &Name| self.world.flavors.get(name).is_some_and(|flavor| flavor.topology_name.is_some());
+        let has_topology = |name: &Name| {
+            self.world.flavors.get(name).is_some_and(|flavor| flavor.topology_name.is_some())
+        };
         for (resource, picked) in of_group.iter() {
             let takes = match pod_set.requests.is_empty() {
                 true => has_topology(&picked.flavor),
@@ -208,12 +229,22 @@ impl Assigner<'_> {
         let mut flavors = ByName::default();
         let Some(held) = self.site.and_then(|site| site.held) else { return flavors };
         let of = |name: &Name| held.pod_sets.iter().find(|assigned| assigned.name == *name);
-        for (resource, flavor) in given.iter().filter_map(|pod_set| of(&pod_set.name)).flat_map(|a| &a.flavors) {
+        for (resource, flavor) in
+            given.iter().filter_map(|pod_set| of(&pod_set.name)).flat_map(|a| &a.flavors)
+        {
             let Some(group) = self.cq.group_of(resource) else { continue };
             let pairs = group.flavors.iter().find(|known| known.name == *flavor);
             let at = group.resources.iter().position(|known| known == resource);
-            let Some(fr) = pairs.zip(at).and_then(|(pairs, at)| pairs.frs.get(at)) else { continue };
-            let picked = Picked { flavor: flavor.clone(), fr: *fr, mode: Mode::Fit, borrow: 0, ended_at: None };
+            let Some(fr) = pairs.zip(at).and_then(|(pairs, at)| pairs.frs.get(at)) else {
+                continue;
+            };
+            let picked = Picked {
+                flavor: flavor.clone(),
+                fr: *fr,
+                mode: Mode::Fit,
+                borrow: 0,
+                ended_at: None,
+            };
             flavors.insert(resource.clone(), picked);
         }
         flavors
@@ -223,7 +254,8 @@ impl Assigner<'_> {
     fn blank(&self, at: usize, count: i32) -> Option<PodSetFlavors> {
         let pod_set = self.class.pod_sets.get(at)?;
         let held = self.site.and_then(|site| site.held);
-        let held = held.and_then(|held| held.pod_sets.iter().find(|assigned| assigned.name == pod_set.name));
+        let held = held
+            .and_then(|held| held.pod_sets.iter().find(|assigned| assigned.name == pod_set.name));
         Some(PodSetFlavors {
             at,
             name: pod_set.name.clone(),
@@ -248,10 +280,15 @@ impl Assigner<'_> {
         held: ByName<Picked>,
         earlier: &[(Fr, Amount)],
     ) -> Found {
-        let mut result = Found { flavors: held, causes: Vec::new(), attempts: Vec::new(), failed: false };
+        let mut result =
+            Found { flavors: held, causes: Vec::new(), attempts: Vec::new(), failed: false };
         for (resource, amount) in requests {
-            let Some(group) = self.cq.groups.iter().position(|group| group.resources.contains(resource)) else {
-                if *amount == Amount::ZERO || self.settings.quota_check == QuotaCheckStrategy::IgnoreUndeclared {
+            let Some(group) =
+                self.cq.groups.iter().position(|group| group.resources.contains(resource))
+            else {
+                if *amount == Amount::ZERO
+                    || self.settings.quota_check == QuotaCheckStrategy::IgnoreUndeclared
+                {
                     continue;
                 }
                 result.causes = vec![Cause::ResourceUnavailable { resource: resource.clone() }];
@@ -292,7 +329,12 @@ impl Assigner<'_> {
         earlier: &[(Fr, Amount)],
     ) -> Found {
         let Seeker { members: Members { at: members, .. }, resource } = *seeker;
-        let mut found = Found { flavors: ByName::default(), causes: Vec::new(), attempts: Vec::new(), failed: false };
+        let mut found = Found {
+            flavors: ByName::default(),
+            causes: Vec::new(),
+            attempts: Vec::new(),
+            failed: false,
+        };
         let Some(group) = self.cq.groups.get(index) else { return found };
         let fungibility = self.cq.object.fungibility;
         let mut best = Grade::WORST;
@@ -300,8 +342,11 @@ impl Assigner<'_> {
         let mut too_small = None;
         // The list may have become shorter since.
         let fungible = self.settings.gates.flavor_fungibility;
-        let first =
-            self.scan.filter(|_| fungible).zip(members.first()).map_or(0, |(scan, at)| scan.next(*at, resource));
+        let first = self
+            .scan
+            .filter(|_| fungible)
+            .zip(members.first())
+            .map_or(0, |(scan, at)| scan.next(*at, resource));
         let first = if first < group.flavors.len() { first } else { 0 };
         for (number, flavor) in group.flavors.iter().enumerate().skip(first) {
             ended_at = Some(number);
@@ -315,8 +360,11 @@ impl Assigner<'_> {
                 continue;
             }
             let mut pod_sets = members.iter().filter_map(|at| self.class.pod_sets.get(*at));
-            let refused = pod_sets.clone().find_map(|pod_set| self.mismatch(&flavor.name, pod_set, group));
-            let departs = || pod_sets.find_map(|pod_set| self.departs(&flavor.name, pod_set, group, requests));
+            let refused =
+                pod_sets.clone().find_map(|pod_set| self.mismatch(&flavor.name, pod_set, group));
+            let departs = || {
+                pod_sets.find_map(|pod_set| self.departs(&flavor.name, pod_set, group, requests))
+            };
             if let Some(cause) = refused.or_else(departs) {
                 found.causes.push(cause.clone());
                 found.attempts.push(no_match(flavor, index, cause));
@@ -360,7 +408,8 @@ impl Assigner<'_> {
     }
 
     fn is_nominated(&self, at: usize, resource: &str, flavor: &Name) -> bool {
-        self.nominated.is_none_or(|all| all.get(at).and_then(|flavors| flavors.get(resource)) == Some(flavor))
+        self.nominated
+            .is_none_or(|all| all.get(at).and_then(|flavors| flavors.get(resource)) == Some(flavor))
     }
 
     fn mismatch(&self, flavor: &Name, pod_set: &PodSet, group: &Group) -> Option<Cause> {
@@ -385,7 +434,8 @@ impl Assigner<'_> {
         let empty = seeker.members.at.iter().filter(|_| seeker.members.are_empty);
         let pods: Vec<&PodSet> = empty.filter_map(|at| self.class.pod_sets.get(*at)).collect();
         group.resources.iter().zip(&flavor.frs).find_map(|(resource, fr)| {
-            let asked = pods.iter().filter_map(|pod_set| pod_set.requests.get(resource)).max().copied()?;
+            let asked =
+                pods.iter().filter_map(|pod_set| pod_set.requests.get(resource)).max().copied()?;
             let most = tree.potential(self.cq.node, *fr);
             (asked > most).then(|| {
                 let (flavor, resource) = (flavor.name.clone(), resource.clone());
@@ -404,7 +454,9 @@ impl Assigner<'_> {
     ) -> Option<Cause> {
         let before = self.kept?.pod_sets.iter().find(|before| before.name == pod_set.name)?;
         let asked = group.resources.iter().filter(|resource| requests.contains_key(*resource));
-        let kept = asked.filter_map(|resource| before.flavors.get(resource)).find(|kept| *kept != flavor)?;
+        let kept = asked
+            .filter_map(|resource| before.flavors.get(resource))
+            .find(|kept| *kept != flavor)?;
         Some(Cause::OtherThanReplaced { flavor: flavor.clone(), kept: kept.clone() })
     }
 
@@ -418,12 +470,21 @@ impl Assigner<'_> {
         requests: &BTreeMap<Name, Amount>,
         earlier: &[(Fr, Amount)],
     ) -> Tried {
-        let mut tried =
-            Tried { grade: Grade::BEST, flavors: ByName::default(), causes: Vec::new(), kind: None, borrow: 0 };
+        let mut tried = Tried {
+            grade: Grade::BEST,
+            flavors: ByName::default(),
+            causes: Vec::new(),
+            kind: None,
+            borrow: 0,
+        };
         for (resource, fr) in group.resources.iter().zip(&flavor.frs) {
             let Some(amount) = requests.get(resource).copied() else { continue };
             let earlier = amount_of(earlier, *fr);
-            let fits = self.fits(tree, oracle, &Ask { fr: *fr, flavor: &flavor.name, resource, earlier, amount });
+            let fits = self.fits(
+                tree,
+                oracle,
+                &Ask { fr: *fr, flavor: &flavor.name, resource, earlier, amount },
+            );
             if let Some((cause, kind)) = fits.cause {
                 tried.causes.push(cause);
                 tried.kind = tried.kind.max(kind);
@@ -451,7 +512,8 @@ impl Assigner<'_> {
         let asked = ask.earlier + ask.amount;
         let (flavor, resource) = (ask.flavor.clone(), ask.resource.clone());
         if asked > most {
-            let cause = Cause::TooMuch { flavor, resource, earlier: ask.earlier, asked: ask.amount, most };
+            let cause =
+                Cause::TooMuch { flavor, resource, earlier: ask.earlier, asked: ask.amount, most };
             let grade = Grade { mode: Mode::NoFit, borrow: 0 };
             return Fits { grade, cause: Some((cause, Some(NoFitKind::ExceedsMaxQuota))) };
         }
@@ -460,9 +522,15 @@ impl Assigner<'_> {
             return Fits { grade: Grade { mode: Mode::Fit, borrow }, cause: None };
         }
         let cause = Cause::Insufficient { flavor, resource, asked, free, most };
-        if tree.quota(node, ask.fr).nominal >= asked || may_reclaim || self.can_preempt_while_borrowing() {
+        if tree.quota(node, ask.fr).nominal >= asked
+            || may_reclaim
+            || self.can_preempt_while_borrowing()
+        {
             let (possibility, borrow) = oracle.simulate(tree, ask.fr, asked);
-            return Fits { grade: Grade { mode: possibility.into(), borrow }, cause: Some((cause, None)) };
+            return Fits {
+                grade: Grade { mode: possibility.into(), borrow },
+                cause: Some((cause, None)),
+            };
         }
         let grade = Grade { mode: Mode::NoFit, borrow };
         Fits { grade, cause: Some((cause, Some(NoFitKind::WaitingForQuota))) }
@@ -471,7 +539,8 @@ impl Assigner<'_> {
     fn can_preempt_while_borrowing(&self) -> bool {
         let rules = self.cq.object.preemption;
         rules.borrow_within_cohort.policy != PreemptionPolicy::Never
-            || (self.settings.fair_sharing && rules.reclaim_within_cohort != PreemptionPolicy::Never)
+            || (self.settings.fair_sharing
+                && rules.reclaim_within_cohort != PreemptionPolicy::Never)
     }
 }
 
@@ -540,7 +609,11 @@ fn sum_of(pod_sets: &[PodSetFlavors]) -> BTreeMap<Name, Amount> {
 }
 
 /// What all pods of a set ask for. Negative requests count as none.
-pub(crate) fn total_requests(pod_set: &PodSet, count: i32, with_pods: bool) -> BTreeMap<Name, Amount> {
+pub(crate) fn total_requests(
+    pod_set: &PodSet,
+    count: i32,
+    with_pods: bool,
+) -> BTreeMap<Name, Amount> {
     let count = count.max(0);
     let mut requests: BTreeMap<_, _> = (pod_set.requests.iter())
         .map(|(name, amount)| (name.clone(), (*amount).max(Amount::ZERO).times(count)))

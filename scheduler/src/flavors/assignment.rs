@@ -8,7 +8,8 @@ use crate::intern::Fr;
 use crate::preemption::Possibility;
 use crate::queue::hash::ClassId;
 use crate::{
-    Admission, Amount, Cause, DelayedTopology, Name, NoFitKind, PodSetAssignment, PodSetReason, TopologyAssignment,
+    Admission, Amount, Cause, DelayedTopology, Name, NoFitKind, PodSetAssignment, PodSetReason,
+    TopologyAssignment,
 };
 
 /// What an assignment allows, over all its pod sets.
@@ -117,7 +118,13 @@ impl Scan {
 
     /// Whether it no longer describes the state: another shape, or older than the last cycle (older at all, where it is not
     /// preserved) and quota has changed.
-    pub(crate) fn is_outdated(&self, class: ClassId, generation: u64, cycle: u64, preserved: bool) -> bool {
+    pub(crate) fn is_outdated(
+        &self,
+        class: ClassId,
+        generation: u64,
+        cycle: u64,
+        preserved: bool,
+    ) -> bool {
         let recent = preserved && cycle.saturating_sub(self.cycle) <= 1;
         self.class != class || (!recent && generation > self.generation)
     }
@@ -150,7 +157,10 @@ impl PodSetFlavors {
         let mut by_group: BTreeMap<usize, NoFitKind> = BTreeMap::new();
         for attempt in self.attempts.iter().filter(|attempt| attempt.fitness == Fitness::NoFit) {
             let kind = attempt.kind.unwrap_or(NoFitKind::TopologyPlacementFailed);
-            by_group.entry(attempt.group).and_modify(|mildest| *mildest = kind.min(*mildest)).or_insert(kind);
+            by_group
+                .entry(attempt.group)
+                .and_modify(|mildest| *mildest = kind.min(*mildest))
+                .or_insert(kind);
         }
         by_group.into_values().max().unwrap_or(NoFitKind::NoMatchingFlavor)
     }
@@ -194,7 +204,10 @@ impl Assignment {
     pub(crate) fn reasons(&self) -> Vec<PodSetReason> {
         (self.pod_sets.iter())
             .filter(|pod_set| !pod_set.causes.is_empty())
-            .map(|pod_set| PodSetReason { name: pod_set.name.clone(), causes: pod_set.causes.clone() })
+            .map(|pod_set| PodSetReason {
+                name: pod_set.name.clone(),
+                causes: pod_set.causes.clone(),
+            })
             .collect()
     }
 
@@ -203,7 +216,9 @@ impl Assignment {
         let pod_sets = (self.pod_sets.iter())
             .map(|pod_set| PodSetAssignment {
                 name: pod_set.name.clone(),
-                flavors: (pod_set.flavors.iter()).map(|(name, picked)| (name.clone(), picked.flavor.clone())).collect(),
+                flavors: (pod_set.flavors.iter())
+                    .map(|(name, picked)| (name.clone(), picked.flavor.clone()))
+                    .collect(),
                 usage: (pod_set.requests.iter())
                     .filter(|(name, _)| pod_set.flavors.contains(name))
                     .map(|(name, amount)| (name.clone(), *amount))
@@ -221,7 +236,8 @@ impl Assignment {
         let last = self.pod_sets.iter().map(|pod_set| pod_set.at + 1).max().unwrap_or(0);
         let mut all = vec![BTreeMap::new(); last];
         for pod_set in &self.pod_sets {
-            let flavors = pod_set.flavors.iter().map(|(name, picked)| (name.clone(), picked.flavor.clone()));
+            let flavors =
+                pod_set.flavors.iter().map(|(name, picked)| (name.clone(), picked.flavor.clone()));
             if let Some(place) = all.get_mut(pod_set.at) {
                 *place = flavors.collect();
             }
@@ -232,8 +248,10 @@ impl Assignment {
     /// The pairs for which others would have to give way.
     pub(crate) fn contested(&self) -> Vec<Fr> {
         let picked = self.pod_sets.iter().flat_map(|pod_set| pod_set.flavors.values());
-        let mut frs: Vec<_> =
-            picked.filter(|picked| Fitness::from(picked.mode) == Fitness::Preempt).map(|picked| picked.fr).collect();
+        let mut frs: Vec<_> = picked
+            .filter(|picked| Fitness::from(picked.mode) == Fitness::Preempt)
+            .map(|picked| picked.fr)
+            .collect();
         frs.sort_unstable();
         frs.dedup();
         frs

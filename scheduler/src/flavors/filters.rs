@@ -17,7 +17,8 @@ pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Caus
         return Some(Cause::Untolerated { flavor: flavor.name.clone(), taint: taint.clone() });
     }
     let labels = &flavor.node_labels;
-    let selected = (pod_set.node_selector.iter()).all(|(key, value)| labels.get(key).is_none_or(|have| have == value));
+    let selected = (pod_set.node_selector.iter())
+        .all(|(key, value)| labels.get(key).is_none_or(|have| have == value));
     if !selected || !affinity_matches(&pod_set.affinity, labels) {
         return Some(Cause::AffinityMismatch { flavor: flavor.name.clone() });
     }
@@ -28,7 +29,10 @@ pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Caus
 /// have them; a term of which nothing remains matches every flavor.
 fn affinity_matches(terms: &[NodeSelectorTerm], labels: &BTreeMap<String, String>) -> bool {
     let mut known = terms.iter().map(|term| {
-        term.match_expressions.iter().filter(|expression| labels.contains_key(&expression.key)).collect::<Vec<_>>()
+        term.match_expressions
+            .iter()
+            .filter(|expression| labels.contains_key(&expression.key))
+            .collect::<Vec<_>>()
     });
     terms.is_empty() || known.any(|term| term.iter().all(|expression| expression.matches(labels)))
 }

@@ -51,7 +51,9 @@ impl Grade {
         match self.mode {
             Mode::NoFit | Mode::NoCandidates => true,
             Mode::Preempt | Mode::Reclaim if try_next(fungibility.when_can_preempt) => true,
-            Mode::Preempt | Mode::Reclaim | Mode::Fit => self.borrow > 0 && try_next(fungibility.when_can_borrow),
+            Mode::Preempt | Mode::Reclaim | Mode::Fit => {
+                self.borrow > 0 && try_next(fungibility.when_can_borrow)
+            }
         }
     }
 }

@@ -5,7 +5,10 @@ use crate::PodSet;
 /// Searches by halves for the smallest reduction, shared out over the pod sets in proportion, that `fits` accepts.
 /// `fits` must accept every larger reduction too, as for quota it does. `None` if nothing can be reduced or nothing
 /// fits.
-pub(crate) fn largest_that_fits<T>(pod_sets: &[PodSet], mut fits: impl FnMut(&[i32]) -> Option<T>) -> Option<T> {
+pub(crate) fn largest_that_fits<T>(
+    pod_sets: &[PodSet],
+    mut fits: impl FnMut(&[i32]) -> Option<T>,
+) -> Option<T> {
     let spare: Vec<i64> = (pod_sets.iter())
         .map(|pod_set| {
             let least = pod_set.min_count.unwrap_or(pod_set.count).clamp(0, pod_set.count.max(0));

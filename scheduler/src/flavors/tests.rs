@@ -46,7 +46,9 @@ fn the_search_goes_on(
     #[case] next_when_preempting: bool,
     #[case] goes_on: bool,
 ) {
-    let policy = |next| if next { FungibilityPolicy::TryNextFlavor } else { FungibilityPolicy::MayStopSearch };
+    let policy = |next| {
+        if next { FungibilityPolicy::TryNextFlavor } else { FungibilityPolicy::MayStopSearch }
+    };
     let fungibility = FlavorFungibility {
         when_can_borrow: policy(next_when_borrowing),
         when_can_preempt: policy(next_when_preempting),

@@ -9,7 +9,8 @@ use crate::cluster_queue::{Cq, Group};
 use crate::queue::hash::Class;
 use crate::status::World;
 use crate::topology::{
-    Ask, Assumed, Demand, Failure, Forest, Options, PlaceUse, Placer, PodFilter, Unhealthy, has_levels,
+    Ask, Assumed, Demand, Failure, Forest, Options, PlaceUse, Placer, PodFilter, Unhealthy,
+    has_levels,
 };
 use crate::workloads::{Facts, Hold};
 use crate::{Admission, Cause, DelayedTopology, Name, PodSet, TopologyAssignment, TopologyGates};
@@ -56,7 +57,9 @@ pub(crate) struct PlaceNeed {
 /// Whether all flavors of a queue have a topology. As in Kueue that is so of a queue without flavors.
 pub(crate) fn is_topology_only(cq: &Cq, world: &World) -> bool {
     let mut flavors = cq.groups.iter().flat_map(|group| &group.flavors);
-    flavors.all(|flavor| world.flavors.get(&flavor.name).is_some_and(|object| object.topology_name.is_some()))
+    flavors.all(|flavor| {
+        world.flavors.get(&flavor.name).is_some_and(|object| object.topology_name.is_some())
+    })
 }
 
 fn is_explicit(pod_set: &PodSet) -> bool {
@@ -83,7 +86,8 @@ impl<'a> Site<'a> {
             return None;
         }
         let flavor = flavor.clone();
-        let has_topology = self.world.flavors.get(&flavor).is_some_and(|object| object.topology_name.is_some());
+        let has_topology =
+            self.world.flavors.get(&flavor).is_some_and(|object| object.topology_name.is_some());
         let request = pod_set.topology.as_deref().filter(|request| request.is_explicit());
         match (request, has_topology) {
             (None, true) => Some(Cause::TopologyOnly { flavor }),
@@ -96,7 +100,9 @@ impl<'a> Site<'a> {
             }
             (Some(request), true) => match self.forest.tree(&flavor) {
                 None => Some(Cause::TopologyUnknown { flavor }),
-                Some(tree) => (!has_levels(tree, request)).then_some(Cause::LevelMissing { flavor }),
+                Some(tree) => {
+                    (!has_levels(tree, request)).then_some(Cause::LevelMissing { flavor })
+                }
             },
         }
     }
@@ -121,7 +127,9 @@ impl<'a> Site<'a> {
                 None => assignment.place(placed.assignments),
                 Some((at, flavor, failure)) => {
                     if let Some(pod_set) = assignment.pod_sets.get_mut(at) {
-                        pod_set.causes.push(Cause::Misplaced { flavor, failure: Box::new(failure) });
+                        pod_set
+                            .causes
+                            .push(Cause::Misplaced { flavor, failure: Box::new(failure) });
                         pod_set.set_mode(Mode::Preempt);
                     }
                     assignment.fitness = Fitness::Preempt;
@@ -190,7 +198,8 @@ impl<'a> Site<'a> {
         for at in positions {
             let Some(given) = assignment.pod_sets.get(at) else { continue };
             let Some(pod_set) = self.class.pod_sets.get(given.at) else { continue };
-            let healthy = given.topology.as_ref().is_some_and(|topology| !self.is_unhealthy(topology));
+            let healthy =
+                given.topology.as_ref().is_some_and(|topology| !self.is_unhealthy(topology));
             if !self.asks_for_topology(pod_set) || given.failed || given.count == 0 || healthy {
                 continue;
             }
@@ -204,10 +213,17 @@ impl<'a> Site<'a> {
     }
 
     /// The flavor of a pod set with what is asked of it. `None`: it is placed later.
-    fn ask_one(&self, given: &PodSetFlavors, pod_set: &'a PodSet) -> Result<Option<(Name, Ask<'a>)>, Cause> {
+    fn ask_one(
+        &self,
+        given: &PodSetFlavors,
+        pod_set: &'a PodSet,
+    ) -> Result<Option<(Name, Ask<'a>)>, Cause> {
         let request = pod_set.topology.as_deref();
         let is_elastic = self.gates.elastic && self.class.replaces.is_some();
-        if is_elastic && request.is_some_and(|request| request.required.is_some() || request.preferred.is_some()) {
+        if is_elastic
+            && request
+                .is_some_and(|request| request.required.is_some() || request.preferred.is_some())
+        {
             let required = request.is_some_and(|request| request.required.is_some());
             return Err(Cause::ElasticLevel { required });
         }
@@ -218,7 +234,8 @@ impl<'a> Site<'a> {
             return Ok(None);
         }
         let of = |admission: Option<&'a Admission>| {
-            let assigned = admission?.pod_sets.iter().find(|assigned| assigned.name == pod_set.name);
+            let assigned =
+                admission?.pod_sets.iter().find(|assigned| assigned.name == pod_set.name);
             assigned?.topology.as_ref()
         };
         let (filter, bad_update) = self.filter(&flavor, pod_set);
@@ -241,8 +258,10 @@ impl<'a> Site<'a> {
         if !own.into_iter().any(|flavor| self.forest.tree(&flavor.name).is_some()) {
             return Err(Cause::NoFlavors);
         }
-        let flavors: BTreeSet<&Name> = given.flavors.values().map(|picked| &picked.flavor).collect();
-        let with_tree: Vec<_> = flavors.into_iter().filter(|name| self.forest.tree(name).is_some()).cloned().collect();
+        let flavors: BTreeSet<&Name> =
+            given.flavors.values().map(|picked| &picked.flavor).collect();
+        let with_tree: Vec<_> =
+            flavors.into_iter().filter(|name| self.forest.tree(name).is_some()).cloned().collect();
         match &with_tree[..] {
             [] => Err(Cause::NoTopologyFlavor),
             [only] => Ok(only.clone()),
@@ -252,10 +271,15 @@ impl<'a> Site<'a> {
 
     /// What the pods select and tolerate, with what the flavor and admission checks add to it; and what contradicts.
     fn filter(&self, flavor: &Name, pod_set: &'a PodSet) -> (PodFilter<'a>, Option<String>) {
-        let updates = self.facts.pod_set_updates.iter().filter(|update| update.pod_set == pod_set.name);
+        let updates =
+            self.facts.pod_set_updates.iter().filter(|update| update.pod_set == pod_set.name);
         let mut filter = PodFilter {
             tolerations: pod_set.tolerations.iter().collect(),
-            node_selector: pod_set.node_selector.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            node_selector: pod_set
+                .node_selector
+                .iter()
+                .map(|(key, value)| (&**key, &**value))
+                .collect(),
             affinity: &pod_set.affinity,
         };
         let mut bad = None;
@@ -278,12 +302,12 @@ impl<'a> Site<'a> {
     fn place(&self, asks: &Asks<'a>, gone: &[&Hold], empty: bool) -> Placed {
         let mut result = Placed::default();
         let mut of_hosts = Assumed::new();
-        let unhealthy = self
-            .facts
-            .unhealthy_nodes
-            .first()
-            .map(|node| Unhealthy { node, keep: self.gates.keep_single_pods && self.facts.owned_by_pod });
-        let options = Options { mixed: self.gates.mixed_profile, balanced: self.gates.balanced, empty };
+        let unhealthy = self.facts.unhealthy_nodes.first().map(|node| Unhealthy {
+            node,
+            keep: self.gates.keep_single_pods && self.facts.owned_by_pod,
+        });
+        let options =
+            Options { mixed: self.gates.mixed_profile, balanced: self.gates.balanced, empty };
         for (flavor, asked) in asks {
             let Some(tree) = self.forest.tree(flavor) else { continue };
             let shares = self.gates.overlapping_flavors && tree.is_by_host();
@@ -302,8 +326,12 @@ impl<'a> Site<'a> {
             }
             let position = |at: usize| asked.get(at).map(|(at, _)| *at);
             let placed = placement.assignments.into_iter().enumerate();
-            result.assignments.extend(placed.filter_map(|(at, assignment)| Some((position(at)?, assignment?))));
-            let failure = placement.failure.and_then(|(at, failure)| Some((position(at)?, flavor.clone(), failure)));
+            result
+                .assignments
+                .extend(placed.filter_map(|(at, assignment)| Some((position(at)?, assignment?))));
+            let failure = placement
+                .failure
+                .and_then(|(at, failure)| Some((position(at)?, flavor.clone(), failure)));
             result.failure = result.failure.or(failure);
         }
         result
@@ -313,19 +341,30 @@ impl<'a> Site<'a> {
     pub(crate) fn need(&self, assignment: &Assignment) -> Vec<PlaceNeed> {
         let mut needs = Vec::new();
         for given in &assignment.pod_sets {
-            let Some((topology, pod_set)) = given.topology.as_ref().zip(self.class.pod_sets.get(given.at)) else {
+            let Some((topology, pod_set)) =
+                given.topology.as_ref().zip(self.class.pod_sets.get(given.at))
+            else {
                 continue;
             };
             let Ok(flavor) = self.only_flavor(given) else { continue };
-            let held = self.held.and_then(|held| held.pod_sets.iter().find(|known| known.name == given.name));
+            let held = self
+                .held
+                .and_then(|held| held.pod_sets.iter().find(|known| known.name == given.name));
             let held = held.and_then(|held| held.topology.as_ref());
             for domain in &topology.domains {
-                let known = held.iter().flat_map(|held| &held.domains).filter(|known| known.values == domain.values);
+                let known = held
+                    .iter()
+                    .flat_map(|held| &held.domains)
+                    .filter(|known| known.values == domain.values);
                 let count = domain.count - known.map(|known| known.count).sum::<i32>();
                 if count > 0 {
                     let requests = pod_set.requests_of_pod();
                     let place = self.forest.use_of(&flavor, &domain.values, requests, count);
-                    needs.push(PlaceNeed { place, demand: Demand::of(requests, &self.forest.resources), count });
+                    needs.push(PlaceNeed {
+                        place,
+                        demand: Demand::of(requests, &self.forest.resources),
+                        count,
+                    });
                 }
             }
         }

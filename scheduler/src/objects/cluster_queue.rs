@@ -230,6 +230,11 @@ pub struct Cohort {
 impl Cohort {
     /// A Cohort without parent and without quota of its own.
     pub fn new(name: impl Into<Name>) -> Self {
-        Self { name: name.into(), parent: None, resource_groups: Vec::new(), fair_weight_milli: 1000 }
+        Self {
+            name: name.into(),
+            parent: None,
+            resource_groups: Vec::new(),
+            fair_weight_milli: 1000,
+        }
     }
 }

@@ -73,7 +73,9 @@ pub struct Toleration {
 impl Toleration {
     /// Whether this tolerates `taint`, as Kubernetes' scheduler decides it.
     pub fn tolerates(&self, taint: &Taint) -> bool {
-        if self.effect.is_some_and(|effect| effect != taint.effect) || (!self.key.is_empty() && self.key != taint.key) {
+        if self.effect.is_some_and(|effect| effect != taint.effect)
+            || (!self.key.is_empty() && self.key != taint.key)
+        {
             return false;
         }
         match self.operator {

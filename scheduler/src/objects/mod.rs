@@ -10,15 +10,17 @@ mod topology;
 mod workload;
 
 pub use cluster_queue::{
-    AdmissionCheckRule, AdmissionScope, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas,
-    FungibilityPolicy, FungibilityPreference, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota,
-    ResourceGroup, StopPolicy,
+    AdmissionCheckRule, AdmissionScope, BorrowWithinCohort, ClusterQueue, Cohort,
+    FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, PreemptionPolicy,
+    PreemptionRules, QueueingStrategy, Quota, ResourceGroup, StopPolicy,
 };
 pub use flavor::{ResourceFlavor, Taint, TaintEffect, Toleration, TolerationOperator};
 pub use local_queue::{AdmissionCheck, LocalQueue};
 pub use selector::{LabelSelector, NodeSelectorTerm, Operator, Requirement};
 pub use topology::{
-    AssignedDomain, CapacityLeaf, DelayedTopology, HOSTNAME_LABEL, OutsidePod, SliceLayer, Topology,
-    TopologyAssignment, TopologyRequest,
+    AssignedDomain, CapacityLeaf, DelayedTopology, HOSTNAME_LABEL, OutsidePod, SliceLayer,
+    Topology, TopologyAssignment, TopologyRequest,
 };
-pub use workload::{Admission, CheckPhase, CheckState, PodSet, PodSetAssignment, PodSetUpdate, Workload};
+pub use workload::{
+    Admission, CheckPhase, CheckState, PodSet, PodSetAssignment, PodSetUpdate, Workload,
+};

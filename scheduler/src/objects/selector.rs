@@ -85,6 +85,9 @@ impl LabelSelector {
 
     /// A selector of one label, for the common case.
     pub fn label(key: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { match_labels: BTreeMap::from([(key.into(), value.into())]), match_expressions: Vec::new() }
+        Self {
+            match_labels: BTreeMap::from([(key.into(), value.into())]),
+            match_expressions: Vec::new(),
+        }
     }
 }

@@ -126,7 +126,12 @@ impl TopologyRequest {
             return self.slice_layers.clone();
         }
         let older = self.slice_topology.iter();
-        older.map(|topology| SliceLayer { topology: topology.clone(), size: self.slice_size.unwrap_or(0) }).collect()
+        older
+            .map(|topology| SliceLayer {
+                topology: topology.clone(),
+                size: self.slice_size.unwrap_or(0),
+            })
+            .collect()
     }
 }
 
@@ -138,6 +143,8 @@ impl TopologyAssignment {
 
     /// Whether some pods are at the place with this lowest value.
     pub fn uses(&self, lowest: &str) -> bool {
-        self.domains.iter().any(|domain| domain.values.last().is_some_and(|value| &**value == lowest))
+        self.domains
+            .iter()
+            .any(|domain| domain.values.last().is_some_and(|value| &**value == lowest))
     }
 }

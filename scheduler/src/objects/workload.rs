@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Amount, DelayedTopology, Name, NodeSelectorTerm, Time, Toleration, TopologyAssignment, TopologyRequest, WorkloadKey,
+    Amount, DelayedTopology, Name, NodeSelectorTerm, Time, Toleration, TopologyAssignment,
+    TopologyRequest, WorkloadKey,
 };
 
 /// A job's demand, as its Workload object states it.
@@ -79,7 +80,12 @@ pub struct Workload {
 
 impl Workload {
     /// An active workload without pod sets. Complete it with struct update syntax.
-    pub fn new(key: WorkloadKey, uid: impl Into<Name>, queue_name: impl Into<String>, created: Time) -> Self {
+    pub fn new(
+        key: WorkloadKey,
+        uid: impl Into<Name>,
+        queue_name: impl Into<String>,
+        created: Time,
+    ) -> Self {
         Self {
             key,
             uid: uid.into(),

@@ -60,7 +60,12 @@ impl<'a> Candidate<'a> {
 
 impl<'a> Preemptor<'a> {
     /// The workloads of a queue that use a contested pair and that the policy allows to preempt, in order.
-    pub(crate) fn candidates_in<'n>(&self, cq: &'n Cq, policy: PreemptionPolicy, contested: &'n [Fr]) -> Line<'n>
+    pub(crate) fn candidates_in<'n>(
+        &self,
+        cq: &'n Cq,
+        policy: PreemptionPolicy,
+        contested: &'n [Fr],
+    ) -> Line<'n>
     where
         'a: 'n,
     {
@@ -91,7 +96,9 @@ impl<'a> Preemptor<'a> {
         let queue = |candidate: &Candidate<'_>| self.workloads.get(candidate.id).map(|wl| wl.queue);
         let ranks = Self::ranks(cq, all.iter().filter_map(queue).collect());
         // Stable: those of one rank stay in their order.
-        all.sort_by_cached_key(|candidate| queue(candidate).and_then(|queue| ranks.get(&queue)).copied());
+        all.sort_by_cached_key(|candidate| {
+            queue(candidate).and_then(|queue| ranks.get(&queue)).copied()
+        });
         all
     }
 
@@ -143,7 +150,9 @@ impl<'a> Preemptor<'a> {
         match policy {
             PreemptionPolicy::Never => false,
             PreemptionPolicy::LowerPriority => own > other,
-            PreemptionPolicy::LowerOrNewerEqualPriority => own > other || (own == other && self.is_older_than(wl)),
+            PreemptionPolicy::LowerOrNewerEqualPriority => {
+                own > other || (own == other && self.is_older_than(wl))
+            }
             PreemptionPolicy::Any => true,
         }
     }
@@ -198,7 +207,9 @@ struct Front<'n, T> {
 impl<'n, T: Copy> Merged<'n, T> {
     /// Merges lines; each candidate comes with what is said of its line.
     pub(super) fn new(lines: impl IntoIterator<Item = (Line<'n>, T)>) -> Self {
-        let front = |(mut rest, of): (Line<'n>, T)| Some(Reverse(Front { candidate: rest.next()?, rest, of }));
+        let front = |(mut rest, of): (Line<'n>, T)| {
+            Some(Reverse(Front { candidate: rest.next()?, rest, of }))
+        };
         Self { fronts: lines.into_iter().filter_map(front).collect() }
     }
 

@@ -80,7 +80,10 @@ impl Choice for Classical<'_> {
             &[true, false]
         };
         let attempts = attempts.iter();
-        attempts.into_iter().find_map(|borrowing| self.attempt(tree, need, &sources, *borrowing)).unwrap_or_default()
+        attempts
+            .into_iter()
+            .find_map(|borrowing| self.attempt(tree, need, &sources, *borrowing))
+            .unwrap_or_default()
     }
 }
 
@@ -90,7 +93,13 @@ impl<'a> Classical<'a> {
     }
 
     /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
-    fn attempt(&self, tree: &mut Tree, need: &Need<'_>, sources: &Sources<'_>, borrowing: bool) -> Option<Vec<Target>> {
+    fn attempt(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'_>,
+        sources: &Sources<'_>,
+        borrowing: bool,
+    ) -> Option<Vec<Target>> {
         if !borrowing && !self.may_stop_borrowing(tree, need) {
             return None;
         }
@@ -115,13 +124,17 @@ impl<'a> Classical<'a> {
     ) -> bool {
         for running in [false, true] {
             for list in [&sources.hierarchy, &sources.priority] {
-                let mut merged = Merged::new(list.iter().map(|source| (self.line(need, source.cq, running), *source)));
+                let mut merged = Merged::new(
+                    list.iter().map(|source| (self.line(need, source.cq, running), *source)),
+                );
                 while let Some((candidate, source)) = merged.first() {
                     let ground = self.ground(&candidate, source.nearer);
                     let forbidden = borrowing && ground == Ground::ReclaimWithoutBorrowing;
                     // Usage only goes down and priorities up, but where past use goes before them: the rest of this
                     // queue will not do either.
-                    if !self.still_exceeds(tree, need, source) || (forbidden && !source.cq.queue.weighs_use()) {
+                    if !self.still_exceeds(tree, need, source)
+                        || (forbidden && !source.cq.queue.weighs_use())
+                    {
                         merged.drop_line();
                         continue;
                     }
@@ -161,8 +174,9 @@ impl<'a> Classical<'a> {
     /// Whether the preemptor would be within its own quota if all candidates of its queue went. Those of other queues
     /// do not matter for that, so a search among them that must fail is not even begun.
     fn may_stop_borrowing(&self, tree: &mut Tree, need: &Need<'_>) -> bool {
-        let exceeds =
-            |tree: &Tree| need.usage.iter().any(|(fr, amount)| tree.exceeds(self.preemptor.cq.node, *fr, *amount));
+        let exceeds = |tree: &Tree| {
+            need.usage.iter().any(|(fr, amount)| tree.exceeds(self.preemptor.cq.node, *fr, *amount))
+        };
         let mut out = Vec::new();
         let mut own = self.own_line(need);
         while exceeds(tree)
@@ -206,17 +220,22 @@ impl<'a> Classical<'a> {
     }
 
     fn any(&self, need: &Need<'_>, list: &[Source<'_>]) -> bool {
-        list.iter().any(|source| [false, true].into_iter().any(|r| self.line(need, source.cq, r).next().is_some()))
+        list.iter().any(|source| {
+            [false, true].into_iter().any(|r| self.line(need, source.cq, r).next().is_some())
+        })
     }
 
     /// The candidates that may only be preempted by one who does not borrow.
     pub(super) fn only_without_borrowing(&self, tree: &Tree, need: &Need<'_>) -> BTreeSet<WlId> {
         let sources = self.sources(tree, need, false);
         let all = sources.priority.iter().flat_map(|source| {
-            let lines = [false, true].into_iter().flat_map(|running| self.line(need, source.cq, running));
+            let lines =
+                [false, true].into_iter().flat_map(|running| self.line(need, source.cq, running));
             lines.map(|candidate| (candidate.id, self.ground(&candidate, source.nearer)))
         });
-        all.filter(|(_, ground)| *ground == Ground::ReclaimWithoutBorrowing).map(|(id, _)| id).collect()
+        all.filter(|(_, ground)| *ground == Ground::ReclaimWithoutBorrowing)
+            .map(|(id, _)| id)
+            .collect()
     }
 
     fn may_borrow(&self) -> bool {
@@ -283,7 +302,9 @@ impl<'a> Classical<'a> {
     fn ground(&self, candidate: &Candidate<'_>, nearer: bool) -> Ground {
         let rule = self.preemptor.cq.object.preemption.borrow_within_cohort;
         let too_important = candidate.priority() >= self.preemptor.class.priority
-            || rule.max_priority_threshold.is_some_and(|threshold| candidate.priority() > threshold);
+            || rule
+                .max_priority_threshold
+                .is_some_and(|threshold| candidate.priority() > threshold);
         match nearer {
             true => Ground::Hierarchy,
             false if !self.may_borrow() || too_important => Ground::ReclaimWithoutBorrowing,

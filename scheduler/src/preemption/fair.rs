@@ -78,12 +78,18 @@ impl<'a> Fair<'a> {
         let need = Need { contested: &[fr], usage: &[(fr, amount)], pods: None };
         self.shift_own(tree, &need, 1);
         let nominal = self.within_nominal(tree, &[fr]);
-        let shares = Walk::new(tree, &self.preemptor, Supply::listed(Vec::new())).shares(tree, queue);
+        let shares =
+            Walk::new(tree, &self.preemptor, Supply::listed(Vec::new())).shares(tree, queue);
         let hold = self.preemptor.workloads.get(id).and_then(|wl| wl.hold.as_deref());
-        let passes =
-            nominal || hold.is_some_and(|hold| self.strategies.iter().any(|rule| passes(tree, &shares, hold, *rule)));
+        let passes = nominal
+            || hold.is_some_and(|hold| {
+                self.strategies.iter().any(|rule| passes(tree, &shares, hold, *rule))
+            });
         self.shift_own(tree, &need, -1);
-        (!passes).then(|| Obstacle::FairShare { own: shares.preemptor.rounded(), theirs: shares.target.rounded() })
+        (!passes).then(|| Obstacle::FairShare {
+            own: shares.preemptor.rounded(),
+            theirs: shares.target.rounded(),
+        })
     }
 
     /// Whether the preemptor's queue has what it asks for of its own, and that counts.
@@ -110,12 +116,19 @@ impl<'a> Fair<'a> {
     }
 
     /// Takes one workload after the other from the queue with the highest share, as far as the strategy allows.
-    fn by_strategy<'n>(&self, tree: &mut Tree, need: &Need<'n>, strategy: FairStrategy, chosen: &mut Chosen<'n>) -> bool
+    fn by_strategy<'n>(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'n>,
+        strategy: FairStrategy,
+        chosen: &mut Chosen<'n>,
+    ) -> bool
     where
         'a: 'n,
     {
         let within_nominal = self.within_nominal(tree, need.contested);
-        let mut walk = Walk::new(tree, &self.preemptor, Supply::Fresh { contested: need.contested });
+        let mut walk =
+            Walk::new(tree, &self.preemptor, Supply::Fresh { contested: need.contested });
         while let Some(queue) = walk.next(tree) {
             let reason = match queue == self.own() {
                 true => Some("InClusterQueue"),
@@ -125,7 +138,8 @@ impl<'a> Fair<'a> {
             let taken = match reason {
                 Some(reason) => walk.pop().map(|candidate| (candidate, reason)),
                 None => {
-                    let candidate = self.by_shares(tree, &mut walk, queue, strategy, &mut chosen.spared);
+                    let candidate =
+                        self.by_shares(tree, &mut walk, queue, strategy, &mut chosen.spared);
                     candidate.map(|candidate| (candidate, "InCohortFairSharing"))
                 }
             };
@@ -170,16 +184,24 @@ impl<'a> Fair<'a> {
     }
 
     /// The second strategy, over those whom the first one spared: one workload of each queue at most.
-    fn by_initial_share<'n>(&self, tree: &mut Tree, need: &Need<'n>, chosen: &mut Chosen<'n>) -> bool
+    fn by_initial_share<'n>(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'n>,
+        chosen: &mut Chosen<'n>,
+    ) -> bool
     where
         'a: 'n,
     {
-        let mut walk = Walk::new(tree, &self.preemptor, Supply::listed(std::mem::take(&mut chosen.spared)));
+        let mut walk =
+            Walk::new(tree, &self.preemptor, Supply::listed(std::mem::take(&mut chosen.spared)));
         while let Some(queue) = walk.next(tree) {
             let shares = walk.shares(tree, queue);
             let candidate = walk.pop();
             walk.drop_queue();
-            let Some(candidate) = candidate.filter(|_| shares.preemptor.compare(&shares.target).is_lt()) else {
+            let Some(candidate) =
+                candidate.filter(|_| shares.preemptor.compare(&shares.target).is_lt())
+            else {
                 continue;
             };
             if self.take(tree, need, &candidate, "InCohortFairSharing", chosen) {
@@ -224,7 +246,12 @@ impl Shares {
     fn may_pass(&self, strategy: FairStrategy) -> bool {
         let order = self.preemptor.compare(&self.target);
         let hopeless = self.preemptor.is_infinite() && !self.target.is_infinite();
-        !hopeless && if strategy == FairStrategy::LessThanInitialShare { order.is_lt() } else { order.is_le() }
+        !hopeless
+            && if strategy == FairStrategy::LessThanInitialShare {
+                order.is_lt()
+            } else {
+                order.is_le()
+            }
     }
 
     fn of(tree: &Tree, preemptor: NodeId, target: NodeId) -> Self {

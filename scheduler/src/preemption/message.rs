@@ -5,7 +5,8 @@ use crate::tree::{NodeId, Tree};
 
 /// Where a ClusterQueue stands: `/root/cohort/queue`.
 pub(crate) fn path(tree: &Tree, queue: NodeId) -> String {
-    let mut names: Vec<_> = tree.path(queue).into_iter().filter_map(|id| tree.name(id)).cloned().collect();
+    let mut names: Vec<_> =
+        tree.path(queue).into_iter().filter_map(|id| tree.name(id)).cloned().collect();
     names.reverse();
     format!("/{}", names.join("/"))
 }
@@ -14,8 +15,12 @@ impl Decision {
     /// The message of the `Preempted` and `Evicted` conditions of a workload that must go; `None` for other
     /// decisions. `job_uid` is the preemptor's label `kueue.x-k8s.io/job-uid`.
     pub fn preempted_message(&self, job_uid: Option<&str>) -> Option<String> {
-        let Self::Preempt { reason, preemptor_uid, preemptor_path, preemptee_path, .. } = self else { return None };
-        let known = |text: &str| if text.is_empty() { "UNKNOWN".to_owned() } else { text.to_owned() };
+        let Self::Preempt { reason, preemptor_uid, preemptor_path, preemptee_path, .. } = self
+        else {
+            return None;
+        };
+        let known =
+            |text: &str| if text.is_empty() { "UNKNOWN".to_owned() } else { text.to_owned() };
         let because = match *reason {
             "InClusterQueue" => "prioritization in the ClusterQueue",
             "InCohortReclamation" => "reclamation within the cohort",

@@ -46,10 +46,12 @@ impl Chooser<'_> {
 
     /// What preemption could do about it.
     pub(crate) fn outlook(&self, tree: &mut Tree, wanted: Wanted) -> PreemptionOutlook {
-        let need = Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)], pods: None };
+        let need =
+            Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)], pods: None };
         let targets = if wanted.may_preempt { self.victims(tree, &need) } else { Vec::new() };
         // Once enough of them go, the others stay because nobody needs them.
-        let refused = if targets.is_empty() { self.refusals(tree, wanted, &need) } else { Vec::new() };
+        let refused =
+            if targets.is_empty() { self.refusals(tree, wanted, &need) } else { Vec::new() };
         PreemptionOutlook { victims: victims(self.preemptor(), tree, &targets), refused }
     }
 
@@ -80,7 +82,9 @@ impl Chooser<'_> {
                 });
                 refusal.workloads += 1;
                 refusal.holds = refusal.holds + Amount::new(amount);
-                if let (Obstacle::Priority { lowest: least, .. }, Some(priority)) = (&mut refusal.obstacle, lowest) {
+                if let (Obstacle::Priority { lowest: least, .. }, Some(priority)) =
+                    (&mut refusal.obstacle, lowest)
+                {
                     *least = priority.min(*least);
                 }
             }
@@ -104,7 +108,11 @@ impl Chooser<'_> {
             false => ("reclaimWithinCohort", rules.reclaim_within_cohort),
         };
         if policy == PreemptionPolicy::Never {
-            return if own { Obstacle::WithinClusterQueueNever } else { Obstacle::ReclaimWithinCohortNever };
+            return if own {
+                Obstacle::WithinClusterQueueNever
+            } else {
+                Obstacle::ReclaimWithinCohortNever
+            };
         }
         if !own && !cq.is_active() {
             return Obstacle::QueueInactive;
@@ -113,7 +121,12 @@ impl Chooser<'_> {
             return Obstacle::NotBorrowing { name };
         }
         if !preemptor.allows(policy, wl) {
-            return Obstacle::Priority { field, policy, own: preemptor.class.priority, lowest: wl.class.priority };
+            return Obstacle::Priority {
+                field,
+                policy,
+                own: preemptor.class.priority,
+                lowest: wl.class.priority,
+            };
         }
         let would_borrow = tree.exceeds(preemptor.cq.node, wanted.fr, wanted.amount);
         if !wanted.may_preempt || (only_without_borrowing.contains(&id) && would_borrow) {
@@ -122,9 +135,9 @@ impl Chooser<'_> {
             return Obstacle::WhileBorrowing { policy: rule.policy, max_priority_threshold };
         }
         match self {
-            Self::Fair(fair) if !own => {
-                fair.spares(tree, (wanted.fr, wanted.amount), cq.node, id).unwrap_or(Obstacle::NotEnough)
-            }
+            Self::Fair(fair) if !own => fair
+                .spares(tree, (wanted.fr, wanted.amount), cq.node, id)
+                .unwrap_or(Obstacle::NotEnough),
             _ => Obstacle::NotEnough,
         }
     }
@@ -135,7 +148,8 @@ impl Chooser<'_> {
         let own = tree.path(self.preemptor().cq.node);
         let path = tree.path(queue);
         let below = path.iter().take_while(|node| !own.contains(node));
-        let idle = below.into_iter().find(|node| super::candidates::within_nominal(tree, **node, &[fr]));
+        let idle =
+            below.into_iter().find(|node| super::candidates::within_nominal(tree, **node, &[fr]));
         idle.and_then(|node| tree.name(*node)).cloned()
     }
 }
@@ -145,7 +159,12 @@ pub(crate) fn victims(preemptor: &Preemptor<'_>, tree: &Tree, targets: &[Target]
     let victim = |target: &Target| {
         let wl = preemptor.workloads.get(target.id)?;
         let cluster_queue = tree.name(wl.hold.as_ref()?.charged?)?.clone();
-        Some(Victim { key: wl.key.clone(), cluster_queue, priority: wl.class.priority, reason: target.reason })
+        Some(Victim {
+            key: wl.key.clone(),
+            cluster_queue,
+            priority: wl.class.priority,
+            reason: target.reason,
+        })
     };
     targets.iter().filter_map(victim).collect()
 }
@@ -157,7 +176,9 @@ fn holders<'a>(preemptor: &Preemptor<'a>, cq: &Cq, fr: Fr) -> Vec<(WlId, &'a Wl,
     let held = others.filter_map(|id| {
         let wl = workloads.get(*id)?;
         let charge = wl.hold.as_ref()?.charge.iter();
-        let amount = charge.filter(|(pair, _)| *pair == fr).fold(0_i64, |sum, (_, amount)| sum.saturating_add(*amount));
+        let amount = charge
+            .filter(|(pair, _)| *pair == fr)
+            .fold(0_i64, |sum, (_, amount)| sum.saturating_add(*amount));
         (amount > 0).then_some((*id, wl, amount))
     });
     held.collect()

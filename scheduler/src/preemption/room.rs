@@ -35,7 +35,8 @@ pub(super) trait Choice {
 
 impl<T: Choice> Oracle for T {
     fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
-        let targets = self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)], pods: None });
+        let targets =
+            self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)], pods: None });
         let preemptor = self.preemptor();
         preemptor.shift_all(tree, &targets, -1);
         let (borrow, _) = tree.borrow_height(preemptor.cq.node, fr, amount);
@@ -60,7 +61,8 @@ impl<T: Choice> Oracle for T {
         {
             return targets.clone();
         }
-        let asks = self.preemptor().site.map(|site| site.asks(assignment)).filter(|asks| !asks.is_empty());
+        let asks =
+            self.preemptor().site.map(|site| site.asks(assignment)).filter(|asks| !asks.is_empty());
         let (contested, usage) = (&assignment.contested()[..], &assignment.usage[..]);
         self.victims(tree, &Need { contested, usage, pods: asks.as_ref() })
     }
@@ -75,10 +77,17 @@ impl Preemptor<'_> {
     }
 
     /// Whether the preemptor fits now, when these are gone.
-    pub(super) fn fits(&self, tree: &Tree, need: &Need<'_>, borrowing: bool, gone: &[Target]) -> bool {
+    pub(super) fn fits(
+        &self,
+        tree: &Tree,
+        need: &Need<'_>,
+        borrowing: bool,
+        gone: &[Target],
+    ) -> bool {
         let node = self.cq.node;
         need.usage.iter().all(|(fr, amount)| {
-            (borrowing || !tree.exceeds(node, *fr, *amount)) && *amount <= tree.available(node, *fr).max(Amount::ZERO)
+            (borrowing || !tree.exceeds(node, *fr, *amount))
+                && *amount <= tree.available(node, *fr).max(Amount::ZERO)
         }) && self.has_places(need, gone)
     }
 
@@ -94,7 +103,13 @@ impl Preemptor<'_> {
     }
 
     /// Puts back, from the last but one to the first, whom the preemptor fits without.
-    pub(super) fn fill_back(&self, tree: &mut Tree, need: &Need<'_>, targets: &mut Vec<Target>, borrowing: bool) {
+    pub(super) fn fill_back(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'_>,
+        targets: &mut Vec<Target>,
+        borrowing: bool,
+    ) {
         for at in (0..targets.len().saturating_sub(1)).rev() {
             let Some(id) = targets.get(at).map(|target| target.id) else { continue };
             self.shift(tree, id, 1);

@@ -112,7 +112,14 @@ impl Classes {
 impl Class {
     /// One that only says which it is, until [`Classes::whole`] gives the whole one.
     pub(crate) fn named(id: ClassId) -> Self {
-        Self { id, priority: 0, counts: Vec::new(), pod_sets: Vec::new(), replaces: None, flavors: None }
+        Self {
+            id,
+            priority: 0,
+            counts: Vec::new(),
+            pod_sets: Vec::new(),
+            replaces: None,
+            flavors: None,
+        }
     }
 }
 
@@ -130,11 +137,16 @@ mod known {
     use super::{Arc, BTreeMap, ByShape, Class};
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(known: &BTreeMap<ByShape, usize>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        known: &BTreeMap<ByShape, usize>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.collect_seq(known.iter().map(|(class, users)| (&*class.0, users)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<ByShape, usize>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<ByShape, usize>, D::Error> {
         let known = Vec::<(Class, usize)>::deserialize(from)?;
         Ok(known.into_iter().map(|(class, users)| (ByShape(Arc::new(class)), users)).collect())
     }

@@ -100,12 +100,18 @@ impl Buckets {
     /// The buckets of one class.
     pub(crate) fn of_class(&self, class: ClassId) -> Vec<Bucket> {
         let from = Bucket { class, queue: LqId::FIRST, priority: i32::MIN };
-        self.items.range(from..).map(|(bucket, _)| *bucket).take_while(|bucket| bucket.class == class).collect()
+        self.items
+            .range(from..)
+            .map(|(bucket, _)| *bucket)
+            .take_while(|bucket| bucket.class == class)
+            .collect()
     }
 
     /// Each bucket with one of its workloads and how many there are.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
-        let size = |(bucket, items): (&Bucket, &BTreeSet<Item>)| Some((*bucket, items.first()?.id, items.len()));
+        let size = |(bucket, items): (&Bucket, &BTreeSet<Item>)| {
+            Some((*bucket, items.first()?.id, items.len()))
+        };
         self.items.iter().filter_map(size)
     }
 

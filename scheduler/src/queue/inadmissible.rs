@@ -23,7 +23,8 @@ impl Triggers {
 
     /// The trees whose time has come, taken out.
     pub(crate) fn take_due(&mut self, now: Time) -> Vec<NodeId> {
-        let due: Vec<_> = self.due.iter().filter(|(_, at)| **at <= now).map(|(root, _)| *root).collect();
+        let due: Vec<_> =
+            self.due.iter().filter(|(_, at)| **at <= now).map(|(root, _)| *root).collect();
         for root in &due {
             self.due.remove(root);
         }

@@ -83,7 +83,9 @@ impl Queue {
     /// The workloads that wait for a trigger or for the end of their back-off, in groups of those that only time tells
     /// apart: a group's bucket, one of them, and how many they are.
     pub(crate) fn parked_groups(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
-        self.parked.sizes().chain(self.backing_off.iter().map(|(id, (bucket, _))| (*bucket, *id, 1)))
+        self.parked
+            .sizes()
+            .chain(self.backing_off.iter().map(|(id, (bucket, _))| (*bucket, *id, 1)))
     }
 
     /// All workloads here, in groups as in [`Queue::parked_groups`].
@@ -104,8 +106,16 @@ impl Queue {
 
     /// A workload that is not here comes, or one that was changed comes back: to the heap, unless it is backing off
     /// or its class has failed. `was_in_heap` keeps a workload there that only changed its place in it.
-    pub(crate) fn push(&mut self, bucket: Bucket, item: Item, backing_off: bool, was_in_heap: bool) {
-        if let Some(preemptor) = self.preemptor.as_mut().filter(|(_, preemptor)| preemptor.id == item.id) {
+    pub(crate) fn push(
+        &mut self,
+        bucket: Bucket,
+        item: Item,
+        backing_off: bool,
+        was_in_heap: bool,
+    ) {
+        if let Some(preemptor) =
+            self.preemptor.as_mut().filter(|(_, preemptor)| preemptor.id == item.id)
+        {
             *preemptor = (bucket, item.clone());
         }
         if was_in_heap {
@@ -261,7 +271,8 @@ impl Queue {
     pub(crate) fn unpark(&mut self, mut eligible: impl FnMut(LqId) -> bool) -> bool {
         self.triggered_at = Some(self.pops);
         self.failed.clear();
-        let buckets: Vec<_> = self.parked.buckets().filter(|bucket| eligible(bucket.queue)).collect();
+        let buckets: Vec<_> =
+            self.parked.buckets().filter(|bucket| eligible(bucket.queue)).collect();
         for bucket in &buckets {
             let items = self.parked.take(*bucket);
             self.heap.append(*bucket, items);

@@ -54,7 +54,8 @@ pub(super) struct InOrder<'a> {
 impl<'a> InOrder<'a> {
     pub(super) fn new(queue: &'a Queue) -> Self {
         let sticky = queue.sticky_preemptor();
-        let mut order = Self { next: BinaryHeap::new(), preemptor: sticky.map(|(_, item)| item.id) };
+        let mut order =
+            Self { next: BinaryHeap::new(), preemptor: sticky.map(|(_, item)| item.id) };
         let one = |bucket: &Bucket, preemptor, item, spot, rest| Next {
             usage: queue.usage_of(bucket.queue),
             preemptor,
@@ -69,13 +70,17 @@ impl<'a> InOrder<'a> {
             order.next.push(Reverse(one(bucket, true, item, spot, None)));
         }
         let lists = queue.heap.lists().map(|list| (list, Spot::Heap));
-        for ((bucket, items), spot) in lists.chain(queue.parked.lists().map(|list| (list, Spot::Parked))) {
+        for ((bucket, items), spot) in
+            lists.chain(queue.parked.lists().map(|list| (list, Spot::Parked)))
+        {
             let mut rest = items.iter();
             if let Some(item) = order.after(&mut rest) {
                 order.next.push(Reverse(one(bucket, false, item, spot, Some(rest))));
             }
         }
-        for (bucket, item) in queue.backing_off.values().filter(|(_, item)| order.preemptor != Some(item.id)) {
+        for (bucket, item) in
+            queue.backing_off.values().filter(|(_, item)| order.preemptor != Some(item.id))
+        {
             order.next.push(Reverse(one(bucket, false, item, Spot::BackingOff, None)));
         }
         order

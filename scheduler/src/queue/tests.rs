@@ -19,9 +19,12 @@ impl Ids {
     fn new() -> Self {
         let (mut classes, mut queues, mut workloads) =
             (Classes::default(), LocalQueues::default(), Workloads::default());
-        let class = |number: i32| classes.intern(number % 2, vec![1], vec![PodSet::new("main", number)], None, None);
+        let class = |number: i32| {
+            classes.intern(number % 2, vec![1], vec![PodSet::new("main", number)], None, None)
+        };
         let classes: Vec<_> = (0..4).map(class).collect();
-        let queues: Vec<_> = (0..2).map(|n| queues.intern(&LocalQueueKey::new("ns", format!("q{n}")))).collect();
+        let queues: Vec<_> =
+            (0..2).map(|n| queues.intern(&LocalQueueKey::new("ns", format!("q{n}")))).collect();
         let mut workload = |number: i32| {
             workloads.insert(Wl {
                 facts: None,
@@ -50,7 +53,11 @@ impl Ids {
     /// Where workload `number` belongs; two workloads may have the same time and are told apart by uid.
     fn place(&self, number: usize) -> (Bucket, Item) {
         let class = &self.classes[number % self.classes.len()];
-        let bucket = Bucket { class: class.id, queue: self.queues[number / 4 % 2], priority: class.priority };
+        let bucket = Bucket {
+            class: class.id,
+            queue: self.queues[number / 4 % 2],
+            priority: class.priority,
+        };
         let uid: Name = format!("uid-{number:02}").into();
         (bucket, Item { time: Time((number % 5) as i64), uid, id: self.workloads[number] })
     }

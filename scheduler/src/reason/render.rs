@@ -4,7 +4,8 @@ use super::{Cause, NoFitKind, PodSetReason, Reason};
 use crate::Taint;
 
 /// The message of a workload that names no LocalQueue. Kueue says that a queue of no name does not exist.
-pub const NO_QUEUE: &str = "LocalQueue is not named: the job has no label kueue.x-k8s.io/queue-name";
+pub const NO_QUEUE: &str =
+    "LocalQueue is not named: the job has no label kueue.x-k8s.io/queue-name";
 
 impl Reason {
     /// The reason of the `QuotaReserved=False` condition.
@@ -12,7 +13,9 @@ impl Reason {
         match self {
             Self::NoFit { kind, .. } => kind.condition_reason(),
             Self::NoCandidates { .. } | Self::VictimsTaken | Self::Overtaken => "WaitingForQuota",
-            Self::Preempting { .. } | Self::VictimsShared | Self::Migrating => "WaitingForPreemptedWorkloads",
+            Self::Preempting { .. } | Self::VictimsShared | Self::Migrating => {
+                "WaitingForPreemptedWorkloads"
+            }
             Self::PreemptionGated => "AdmissionGated",
             Self::WaitingForPodsReady => "WaitingForPodsReady",
             Self::ClusterQueueInactive { .. } | Self::LocalQueueInactive { .. } => "Suspended",
@@ -37,35 +40,55 @@ impl Reason {
     /// The message of the condition and of the event. The caller cuts it to the API's limits.
     pub fn message(&self) -> String {
         match self {
-            Self::NoFit { pod_sets, .. } | Self::NoCandidates { pod_sets } => couldnt_assign(pod_sets),
+            Self::NoFit { pod_sets, .. } | Self::NoCandidates { pod_sets } => {
+                couldnt_assign(pod_sets)
+            }
             Self::Preempting { pod_sets, victims } => {
-                format!("{}. Pending the preemption of {victims} workload(s)", couldnt_assign(pod_sets))
+                format!(
+                    "{}. Pending the preemption of {victims} workload(s)",
+                    couldnt_assign(pod_sets)
+                )
             }
             Self::PreemptionGated => "Workload requires preemption, but it's gated".to_owned(),
             Self::BetterVariant => "A more favorable variant is already admitted".to_owned(),
             Self::NotWorthMigrating => "Target flavor is below LastAcceptableFlavorName".to_owned(),
             Self::Migrating => "Pending the migration of 1 workload(s)".to_owned(),
-            Self::VictimsShared => "Workload has overlapping preemption targets with another workload, but will fit \
+            Self::VictimsShared => {
+                "Workload has overlapping preemption targets with another workload, but will fit \
                                     after these preemptions complete"
-                .to_owned(),
-            Self::VictimsTaken => "Workload has overlapping preemption targets with another workload".to_owned(),
-            Self::Overtaken => "Workload no longer fits after processing another workload".to_owned(),
-            Self::WaitingForPodsReady => "waiting for all admitted workloads to be in PodsReady condition".to_owned(),
+                    .to_owned()
+            }
+            Self::VictimsTaken => {
+                "Workload has overlapping preemption targets with another workload".to_owned()
+            }
+            Self::Overtaken => {
+                "Workload no longer fits after processing another workload".to_owned()
+            }
+            Self::WaitingForPodsReady => {
+                "waiting for all admitted workloads to be in PodsReady condition".to_owned()
+            }
             Self::ChecksFailed => "The workload has failed admission checks".to_owned(),
             Self::ClusterQueueInactive { name } => format!("ClusterQueue {name} is inactive"),
             Self::ClusterQueueMissing { name } => format!("ClusterQueue {name} doesn't exist"),
             Self::LocalQueueInactive { queue } => format!("LocalQueue {} is inactive", queue.name),
             Self::LocalQueueMissing { queue } if queue.name.is_empty() => NO_QUEUE.to_owned(),
             Self::LocalQueueMissing { queue } => format!("LocalQueue {} doesn't exist", queue.name),
-            Self::NamespaceMismatch => "workload namespace doesn't match ClusterQueue selector".to_owned(),
+            Self::NamespaceMismatch => {
+                "workload namespace doesn't match ClusterQueue selector".to_owned()
+            }
             Self::NamespaceMissing { name } => {
-                format!("workload namespace \"{name}\" does not exist: Namespace \"{name}\" not found")
+                format!(
+                    "workload namespace \"{name}\" does not exist: Namespace \"{name}\" not found"
+                )
             }
             Self::Invalid { message } => message.clone(),
             Self::EquivalentFailed { .. } => {
-                "Bypassed scheduling evaluation because an equivalent workload recently failed".to_owned()
+                "Bypassed scheduling evaluation because an equivalent workload recently failed"
+                    .to_owned()
             }
-            Self::Waiting { .. } => "Workload is pending evaluation in the scheduling queue".to_owned(),
+            Self::Waiting { .. } => {
+                "Workload is pending evaluation in the scheduling queue".to_owned()
+            }
             Self::BackingOff { .. } => "Workload is waiting for its back-off to finish".to_owned(),
             Self::WriteFailed { message } => format!("Failed to admit workload: {message}"),
             Self::GivenBack { message } => message.clone(),
@@ -92,8 +115,9 @@ fn couldnt_assign(pod_sets: &[PodSetReason]) -> String {
         // The API refuses such workloads; Kueue has no words for them.
         return "the workload has no pod sets".to_owned();
     }
-    let error =
-        |pod_set: &PodSetReason| Some((pod_set.name.clone(), pod_set.causes.iter().find(|c| c.is_error())?.message()));
+    let error = |pod_set: &PodSetReason| {
+        Some((pod_set.name.clone(), pod_set.causes.iter().find(|c| c.is_error())?.message()))
+    };
     if let Some((name, error)) = pod_sets.iter().find_map(error) {
         return format!("failed to assign flavors to pod set {name}: {error}");
     }
@@ -114,7 +138,9 @@ impl Cause {
         match self {
             Self::Insufficient { flavor, resource, asked, free, .. } => {
                 let missing = (*asked - *free).format(resource);
-                format!("insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed")
+                format!(
+                    "insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
+                )
             }
             Self::TooMuch { flavor, resource, earlier, asked, most } => format!(
                 "insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({}) + \
@@ -128,22 +154,38 @@ impl Cause {
                 let Taint { key, value, effect } = taint;
                 format!("untolerated taint {{{key} {value} {effect} <nil>}} in flavor {flavor}")
             }
-            Self::AffinityMismatch { flavor } => format!("flavor {flavor} doesn't match node affinity"),
+            Self::AffinityMismatch { flavor } => {
+                format!("flavor {flavor} doesn't match node affinity")
+            }
             Self::FlavorMissing { flavor } => format!("flavor {flavor} not found"),
-            Self::ResourceUnavailable { resource } => format!("resource {resource} unavailable in ClusterQueue"),
-            Self::NoFlavors => "workload requires Topology, but there is no TAS cache information".to_owned(),
+            Self::ResourceUnavailable { resource } => {
+                format!("resource {resource} unavailable in ClusterQueue")
+            }
+            Self::NoFlavors => {
+                "workload requires Topology, but there is no TAS cache information".to_owned()
+            }
             Self::NotAllowed { flavor } => {
-                format!("skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
+                format!(
+                    "skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
+                )
             }
             Self::NotNominated { flavor, resource } => {
-                format!("skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}")
+                format!(
+                    "skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
+                )
             }
             Self::TopologyUnsupported { flavor } => {
                 format!("Flavor {flavor:?} does not support TopologyAwareScheduling")
             }
-            Self::TopologyUnknown { flavor } => format!("Flavor {flavor:?} information missing in TAS cache"),
-            Self::LevelMissing { flavor } => format!("Flavor {flavor:?} does not contain the requested level"),
-            Self::TopologyOnly { flavor } => format!("Flavor {flavor:?} supports only TopologyAwareScheduling"),
+            Self::TopologyUnknown { flavor } => {
+                format!("Flavor {flavor:?} information missing in TAS cache")
+            }
+            Self::LevelMissing { flavor } => {
+                format!("Flavor {flavor:?} does not contain the requested level")
+            }
+            Self::TopologyOnly { flavor } => {
+                format!("Flavor {flavor:?} supports only TopologyAwareScheduling")
+            }
             Self::NoTopologyFlavor => "no TAS flavor assigned".to_owned(),
             Self::SeveralTopologyFlavors { flavors } => {
                 let names: Vec<_> = flavors.iter().map(|flavor| &**flavor).collect();
@@ -155,7 +197,9 @@ impl Cause {
             }
             Self::Misplaced { failure, .. } => failure.to_string(),
             Self::OtherThanReplaced { flavor, kept } => {
-                format!("could not assign {flavor} flavor since the original workload is assigned: {kept}")
+                format!(
+                    "could not assign {flavor} flavor since the original workload is assigned: {kept}"
+                )
             }
         }
     }
@@ -164,7 +208,10 @@ impl Cause {
     fn is_error(&self) -> bool {
         matches!(
             self,
-            Self::NoFlavors | Self::NoTopologyFlavor | Self::SeveralTopologyFlavors { .. } | Self::ElasticLevel { .. }
+            Self::NoFlavors
+                | Self::NoTopologyFlavor
+                | Self::SeveralTopologyFlavors { .. }
+                | Self::ElasticLevel { .. }
         )
     }
 

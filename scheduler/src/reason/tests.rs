@@ -37,7 +37,11 @@ fn causes_by_flavor_and_resource() {
     };
     insta::assert_snapshot!(no_fit(ExceedsMaxQuota, too_much(Amount::new(500), Amount::new(2000), Amount::new(1000))), @"ExceedsMaxQuota: couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (500m) + current podset request (2) > maximum capacity (1)");
     insta::assert_snapshot!(no_fit(ExceedsMaxQuota, too_much(Amount::UNLIMITED, Amount::ZERO, Amount::ZERO)), @"ExceedsMaxQuota: couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (<unlimited>) + current podset request (0) > maximum capacity (0)");
-    let taint = Taint { key: "instance".to_owned(), value: "spot".to_owned(), effect: TaintEffect::NoSchedule };
+    let taint = Taint {
+        key: "instance".to_owned(),
+        value: "spot".to_owned(),
+        effect: TaintEffect::NoSchedule,
+    };
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::Untolerated { flavor: "tainted".into(), taint }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: untolerated taint {instance spot NoSchedule <nil>} in flavor tainted");
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::AffinityMismatch { flavor: "default".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: flavor default doesn't match node affinity");
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::FlavorMissing { flavor: "gone".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: flavor gone not found");
@@ -51,9 +55,15 @@ fn several_causes_are_sorted_and_pod_sets_follow_each_other() {
     let pod_sets = vec![
         PodSetReason {
             name: "driver".into(),
-            causes: vec![insufficient("spot", "cpu", 2000, 0), insufficient("default", "cpu", 1000, 0)],
+            causes: vec![
+                insufficient("spot", "cpu", 2000, 0),
+                insufficient("default", "cpu", 1000, 0),
+            ],
         },
-        PodSetReason { name: "workers".into(), causes: vec![Cause::FlavorMissing { flavor: "gone".into() }] },
+        PodSetReason {
+            name: "workers".into(),
+            causes: vec![Cause::FlavorMissing { flavor: "gone".into() }],
+        },
     ];
     insta::assert_snapshot!(said(&Reason::NoCandidates { pod_sets: pod_sets.clone() }), @"WaitingForQuota: couldn't assign flavors to pod set driver: insufficient unused quota for cpu in flavor default, 1 more needed, insufficient unused quota for cpu in flavor spot, 2 more needed; couldn't assign flavors to pod set workers: flavor gone not found");
     insta::assert_snapshot!(said(&Reason::Preempting { pod_sets: pod_sets[1..].to_vec(), victims: 3 }), @"WaitingForPreemptedWorkloads: couldn't assign flavors to pod set workers: flavor gone not found. Pending the preemption of 3 workload(s)");

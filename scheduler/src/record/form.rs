@@ -46,11 +46,16 @@ pub(crate) mod bits_by_name {
     use super::{Deserialize as _, Deserializer, Serializer};
     use crate::Name;
 
-    pub(crate) fn serialize<S: Serializer>(numbers: &BTreeMap<Name, f64>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        numbers: &BTreeMap<Name, f64>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.collect_map(numbers.iter().map(|(name, number)| (name, number.to_bits())))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Name, f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<Name, f64>, D::Error> {
         let bits = BTreeMap::<Name, u64>::deserialize(from)?;
         Ok(bits.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect())
     }

@@ -88,7 +88,12 @@ pub fn flush(now: Time) -> serde_json::Result<String> {
 /// # Errors
 /// None that a decision can bring about; the encoder's.
 pub fn cycle(cycle: &Cycle, now: Time) -> serde_json::Result<String> {
-    line(&LineOf::Cycle { at: now, number: cycle.number, idle: cycle.idle, decisions: &cycle.decisions })
+    line(&LineOf::Cycle {
+        at: now,
+        number: cycle.number,
+        idle: cycle.idle,
+        decisions: &cycle.decisions,
+    })
 }
 
 fn line(of: &impl Serialize) -> serde_json::Result<String> {

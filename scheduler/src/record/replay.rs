@@ -68,10 +68,15 @@ impl fmt::Display for ReplayError {
         match self {
             Self::Read(error) => write!(f, "cannot be read: {error}"),
             Self::Empty => f.write_str("is empty; name a file that --record wrote"),
-            Self::Line { line: 1, error } => write!(f, "line 1 is not the header of a recording: {error}"),
+            Self::Line { line: 1, error } => {
+                write!(f, "line 1 is not the header of a recording: {error}")
+            }
             Self::Line { line, error } => write!(f, "line {line} is not a recorded step: {error}"),
             Self::Version(version) => {
-                write!(f, "has version {version} of the format; this program replays version {VERSION}")
+                write!(
+                    f,
+                    "has version {version} of the format; this program replays version {VERSION}"
+                )
             }
             Self::Different(difference) => difference.fmt(f),
         }
@@ -140,14 +145,22 @@ fn begin(text: &[u8]) -> Result<(Engine, Summary), ReplayError> {
         }
         Ok(header) => Err(ReplayError::Version(header.recording.into())),
         // The state of another version is not ours to understand; its number is.
-        Err(error) => match serde_json::from_slice::<Value>(text).ok().and_then(|value| value["recording"].as_u64()) {
+        Err(error) => match serde_json::from_slice::<Value>(text)
+            .ok()
+            .and_then(|value| value["recording"].as_u64())
+        {
             Some(version) if version != u64::from(VERSION) => Err(ReplayError::Version(version)),
             _ => Err(wrong(error)),
         },
     }
 }
 
-fn step(engine: &mut Engine, line: Line, number: u64, summary: &mut Summary) -> Result<(), ReplayError> {
+fn step(
+    engine: &mut Engine,
+    line: Line,
+    number: u64,
+    summary: &mut Summary,
+) -> Result<(), ReplayError> {
     match line {
         Line::Event { at, what } => {
             engine.apply(what, at);
@@ -160,19 +173,24 @@ fn step(engine: &mut Engine, line: Line, number: u64, summary: &mut Summary) -> 
         }
         Line::Cycle { at, number: cycle, idle, decisions } => {
             let now = engine.cycle(at);
-            let values = now.decisions.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+            let values =
+                now.decisions.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
             let decided = values.map_err(|error| ReplayError::Line { line: number, error })?;
             if decided != decisions || (now.number, now.idle) != (cycle, idle) {
-                let same = decided.iter().zip(&decisions).take_while(|(one, other)| one == other).count();
+                let same =
+                    decided.iter().zip(&decisions).take_while(|(one, other)| one == other).count();
                 let rest = |all: &[Value], idle: bool, number: u64| {
                     let rest = all.iter().skip(same).map(Value::to_string);
                     rest.chain([format!("cycle {number}, idle: {idle}")]).collect()
                 };
-                let (recorded, decided) = (rest(&decisions, idle, cycle), rest(&decided, now.idle, now.number));
+                let (recorded, decided) =
+                    (rest(&decisions, idle, cycle), rest(&decided, now.idle, now.number));
                 let difference = Difference { line: number, cycle, at, recorded, decided };
                 return Err(ReplayError::Different(Box::new(difference)));
             }
-            let count = |kind: &str| decisions.iter().filter(|decision| decision.get(kind).is_some()).count() as u64;
+            let count = |kind: &str| {
+                decisions.iter().filter(|decision| decision.get(kind).is_some()).count() as u64
+            };
             summary.cycles += 1;
             summary.admissions += count("Reserve");
             summary.preemptions += count("Preempt");

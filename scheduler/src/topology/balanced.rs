@@ -43,7 +43,9 @@ impl<'a> Search<'a> {
         let plan = self.plan;
         let sets: Vec<Vec<DomainId>> = match plan.level.checked_sub(1) {
             None => vec![self.tree.at_level(0).collect()],
-            Some(above) => self.tree.at_level(above).map(|id| self.tree.children(id).to_vec()).collect(),
+            Some(above) => {
+                self.tree.at_level(above).map(|id| self.tree.children(id).to_vec()).collect()
+            }
         };
         let mut best: Option<Candidate<'a>> = None;
         for set in sets {
@@ -51,7 +53,9 @@ impl<'a> Search<'a> {
             let Some(candidate) = self.candidate(&set, least_so_far) else { continue };
             let better = match &best {
                 None => candidate.least > 0,
-                Some(best) => (candidate.least, Reverse(candidate.used)) > (best.least, Reverse(best.used)),
+                Some(best) => {
+                    (candidate.least, Reverse(candidate.used)) > (best.least, Reverse(best.used))
+                }
             };
             if better {
                 best = Some(candidate);
@@ -108,7 +112,12 @@ impl<'a> Search<'a> {
         if count.slices < least {
             self.change_below(id, &|_| Count::default());
         } else if self.plan.leaders > 0 && count.leaders > 0 && count.slices_led < least {
-            self.change_below(id, &|count| Count { pods_led: 0, slices_led: 0, leaders: 0, ..count });
+            self.change_below(id, &|count| Count {
+                pods_led: 0,
+                slices_led: 0,
+                leaders: 0,
+                ..count
+            });
         }
     }
 
@@ -127,7 +136,9 @@ impl<'a> Search<'a> {
         if leaders > 0 {
             rest = self.sort_led(rest);
             let mut at = 0;
-            while let Some(id) = rest.get(at).copied().filter(|id| leaders > 0 && self.count(*id).leaders > 0) {
+            while let Some(id) =
+                rest.get(at).copied().filter(|id| leaders > 0 && self.count(*id).leaders > 0)
+            {
                 greedy.used += 1;
                 greedy.last_led = Some(id);
                 leaders -= self.count(id).leaders;
@@ -180,7 +191,9 @@ impl<'a> Search<'a> {
                             .or_insert_with(with);
                     }
                     if count.slices > 0 {
-                        after.entry((leaders, pods.saturating_sub(count.pods))).or_insert_with(with);
+                        after
+                            .entry((leaders, pods.saturating_sub(count.pods)))
+                            .or_insert_with(with);
                     }
                 }
             }
@@ -201,7 +214,8 @@ impl<'a> Search<'a> {
     /// How evenly a domain's pods are spread over its children. Summed from the smallest child, so that it depends on
     /// nothing but the counts; Kueue sums in no order.
     fn entropy(&self, id: DomainId) -> f64 {
-        let mut pods: Vec<i32> = self.tree.children(id).iter().map(|child| self.count(*child).pods).collect();
+        let mut pods: Vec<i32> =
+            self.tree.children(id).iter().map(|child| self.count(*child).pods).collect();
         pods.sort_unstable();
         let total: f64 = pods.iter().map(|pods| f64::from(*pods)).sum();
         let shares = pods.iter().filter(|pods| **pods > 0).map(|pods| f64::from(*pods) / total);
@@ -228,7 +242,13 @@ impl<'a> Search<'a> {
             extra -= more;
             let slices = least + more;
             let pods = slices.saturating_mul(self.plan.size);
-            let count = Count { pods, pods_led: pods - leader, slices, slices_led: slices, leaders: leader };
+            let count = Count {
+                pods,
+                pods_led: pods - leader,
+                slices,
+                slices_led: slices,
+                leaders: leader,
+            };
             self.counts.set(*id, count);
         }
         (extra <= 0 && leaders <= 0).then_some(chosen)

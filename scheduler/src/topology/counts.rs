@@ -138,7 +138,9 @@ fn leaf_count(
     wanted: &Wanted<'_>,
     excluded: &mut Excluded,
 ) -> Option<Count> {
-    if tree.is_by_host() && !leaf.first().is_some_and(|source| wanted.filter.admits(source, excluded)) {
+    if tree.is_by_host()
+        && !leaf.first().is_some_and(|source| wanted.filter.admits(source, excluded))
+    {
         return None;
     }
     if !is_within(tree, id, wanted.within) {

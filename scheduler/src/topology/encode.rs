@@ -73,15 +73,19 @@ fn chunked(runs: &[&[AssignedDomain]], levels: usize) -> Encoded {
 
 /// Splits domains where the prefixes of their hostnames change: by the longest prefixes that leave few enough slices.
 fn runs(domains: &[AssignedDomain]) -> Vec<&[AssignedDomain]> {
-    let hosts: Vec<&str> = domains.iter().map(|domain| domain.values.last().map_or("", |host| &**host)).collect();
+    let hosts: Vec<&str> =
+        domains.iter().map(|domain| domain.values.last().map_or("", |host| &**host)).collect();
     let mut users: BTreeMap<&str, usize> = BTreeMap::new();
     for prefix in hosts.iter().flat_map(|host| prefixes(host)) {
         *users.entry(prefix).or_default() += 1;
     }
-    let shared: BTreeSet<&str> = users.into_iter().filter(|(_, users)| *users > 1).map(|(prefix, _)| prefix).collect();
+    let shared: BTreeSet<&str> =
+        users.into_iter().filter(|(_, users)| *users > 1).map(|(prefix, _)| prefix).collect();
     let deepest = hosts.iter().map(|host| prefixes(host).count()).max().unwrap_or(0);
     for depth in (1..=deepest).rev() {
-        let key = |host: &&str| prefixes(host).take(depth).filter(|p| shared.contains(p)).last().map(str::to_owned);
+        let key = |host: &&str| {
+            prefixes(host).take(depth).filter(|p| shared.contains(p)).last().map(str::to_owned)
+        };
         let keys: Vec<_> = hosts.iter().map(key).collect();
         let runs = split(domains, &keys);
         let slices: usize = runs.iter().map(|run| run.len().div_ceil(MAX_DOMAINS)).sum();
@@ -94,7 +98,9 @@ fn runs(domains: &[AssignedDomain]) -> Vec<&[AssignedDomain]> {
 
 /// A hostname up to each of its dashes, if something follows.
 fn prefixes(host: &str) -> impl Iterator<Item = &str> {
-    host.match_indices('-').filter(|(at, _)| at + 1 < host.len()).filter_map(|(at, _)| host.get(..=at))
+    host.match_indices('-')
+        .filter(|(at, _)| at + 1 < host.len())
+        .filter_map(|(at, _)| host.get(..=at))
 }
 
 fn split<'a, K: PartialEq>(domains: &'a [AssignedDomain], keys: &[K]) -> Vec<&'a [AssignedDomain]> {
@@ -110,13 +116,17 @@ fn split<'a, K: PartialEq>(domains: &'a [AssignedDomain], keys: &[K]) -> Vec<&'a
 }
 
 fn slice(domains: &[AssignedDomain], levels: usize) -> EncodedSlice {
-    let at = |level: usize| domains.iter().map(move |domain| domain.values.get(level).map_or("", |value| &**value));
+    let at = |level: usize| {
+        domains.iter().map(move |domain| domain.values.get(level).map_or("", |value| &**value))
+    };
     let counts: Vec<i32> = domains.iter().map(|domain| domain.count).collect();
     EncodedSlice {
         domain_count: domains.len(),
         values_per_level: (0..levels).map(|level| values(&at(level).collect::<Vec<_>>())).collect(),
         pod_counts: match counts.first() {
-            Some(first) if counts.iter().all(|count| count == first) => PodCounts::Universal(*first),
+            Some(first) if counts.iter().all(|count| count == first) => {
+                PodCounts::Universal(*first)
+            }
             _ => PodCounts::Individual(counts),
         },
     }
@@ -128,17 +138,21 @@ fn values(all: &[&str]) -> Values {
         return Values::Universal(first.to_owned());
     }
     let shortest = all.iter().map(|value| value.len()).min().unwrap_or(0);
-    let mut suffix =
-        all.iter().fold(first.len(), |length, value| length.min(common(first.bytes().rev(), value.bytes().rev())));
+    let mut suffix = all.iter().fold(first.len(), |length, value| {
+        length.min(common(first.bytes().rev(), value.bytes().rev()))
+    });
     while !first.is_char_boundary(first.len() - suffix) {
         suffix -= 1;
     }
-    let mut prefix = all.iter().fold(first.len(), |length, value| length.min(common(first.bytes(), value.bytes())));
+    let mut prefix = all
+        .iter()
+        .fold(first.len(), |length, value| length.min(common(first.bytes(), value.bytes())));
     prefix = prefix.min(shortest.saturating_sub(suffix));
     while !first.is_char_boundary(prefix) {
         prefix -= 1;
     }
-    let part = |range: std::ops::Range<usize>, of: &str| of.get(range).unwrap_or_default().to_owned();
+    let part =
+        |range: std::ops::Range<usize>, of: &str| of.get(range).unwrap_or_default().to_owned();
     Values::Individual {
         prefix: part(0..prefix, first),
         suffix: part(first.len() - suffix..first.len(), first),
@@ -152,11 +166,15 @@ fn common(one: impl Iterator<Item = u8>, other: impl Iterator<Item = u8>) -> usi
 
 /// The length of the slices as Go marshals them.
 fn json_length(slices: &[EncodedSlice]) -> usize {
-    let list = |lengths: &mut dyn Iterator<Item = usize>| 1 + lengths.map(|length| length + 1).sum::<usize>().max(1);
+    let list = |lengths: &mut dyn Iterator<Item = usize>| {
+        1 + lengths.map(|length| length + 1).sum::<usize>().max(1)
+    };
     let value_lengths = |values: &Values| match values {
         Values::Universal(value) => r#"{"universal":}"#.len() + quoted(value),
         Values::Individual { prefix, suffix, roots } => {
-            let field = |name: &str, value: &str| if value.is_empty() { 0 } else { name.len() + 4 + quoted(value) };
+            let field = |name: &str, value: &str| {
+                if value.is_empty() { 0 } else { name.len() + 4 + quoted(value) }
+            };
             r#"{"individual":{"roots":}}"#.len()
                 + field("prefix", prefix)
                 + field("suffix", suffix)
@@ -169,7 +187,9 @@ fn json_length(slices: &[EncodedSlice]) -> usize {
             + list(&mut slice.values_per_level.iter().map(value_lengths))
             + match &slice.pod_counts {
                 PodCounts::Universal(count) => r#"{"universal":}"#.len() + digits(count),
-                PodCounts::Individual(counts) => r#"{"individual":}"#.len() + list(&mut counts.iter().map(digits)),
+                PodCounts::Individual(counts) => {
+                    r#"{"individual":}"#.len() + list(&mut counts.iter().map(digits))
+                }
             }
     };
     list(&mut slices.iter().map(one))

@@ -137,9 +137,14 @@ impl Excluded {
             ("affinity", self.affinity),
             ("topologyDomain", self.topology_domain),
         ];
-        let single = single.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name}: {count}"));
-        let taints = self.taints.iter().map(|(taint, count)| format!("taint {:?}: {count}", written(taint)));
-        let resources = self.resources.iter().map(|(name, count)| format!("resource {name:?}: {count}"));
+        let single = single
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name}: {count}"));
+        let taints =
+            self.taints.iter().map(|(taint, count)| format!("taint {:?}: {count}", written(taint)));
+        let resources =
+            self.resources.iter().map(|(name, count)| format!("resource {name:?}: {count}"));
         let mut all: Vec<_> = single.chain(taints).chain(resources).collect();
         all.sort_unstable();
         all
@@ -167,7 +172,9 @@ impl fmt::Display for Failure {
         match self {
             Self::LevelMissing => f.write_str("topology level not specified"),
             Self::LevelUnknown { level } => write!(f, "no requested topology level: {level}"),
-            Self::SliceLevelUnknown { level } => write!(f, "no requested topology level for slices: {level}"),
+            Self::SliceLevelUnknown { level } => {
+                write!(f, "no requested topology level for slices: {level}")
+            }
             Self::SliceAbove { slice, level } => {
                 write!(f, "podset slice topology {slice} is above the podset topology {level}")
             }
@@ -175,20 +182,36 @@ impl fmt::Display for Failure {
                 write!(f, "no requested topology level for additional slice layer: {level}")
             }
             Self::LayerNotBelow { level, parent } => {
-                write!(f, "additional slice layer topology {level} must be at a lower level than {parent}")
+                write!(
+                    f,
+                    "additional slice layer topology {level} must be at a lower level than {parent}"
+                )
             }
             Self::LayerSize { size, parent } => {
-                write!(f, "additional slice layer size {size} must evenly divide parent layer size {parent}")
+                write!(
+                    f,
+                    "additional slice layer size {size} must evenly divide parent layer size {parent}"
+                )
             }
-            Self::SliceSizeMissing => f.write_str("slice topology requested, but slice size not provided"),
-            Self::GroupTooLarge { group } => write!(f, "podset group {group} has more than two pod sets"),
+            Self::SliceSizeMissing => {
+                f.write_str("slice topology requested, but slice size not provided")
+            }
+            Self::GroupTooLarge { group } => {
+                write!(f, "podset group {group} has more than two pod sets")
+            }
             Self::NoDomains { level } => write!(f, "no topology domains at level: {level}"),
             Self::NoRoom { topology, fits, asked, slices, excluded } => {
                 let unit = if *slices { "slice" } else { "pod" };
                 match fits {
-                    0 => write!(f, "topology {topology:?} doesn't allow to fit any of {asked} {unit}(s){excluded}"),
+                    0 => write!(
+                        f,
+                        "topology {topology:?} doesn't allow to fit any of {asked} {unit}(s){excluded}"
+                    ),
                     _ => {
-                        write!(f, "topology {topology:?} allows to fit only {fits} out of {asked} {unit}(s){excluded}")
+                        write!(
+                            f,
+                            "topology {topology:?} allows to fit only {fits} out of {asked} {unit}(s){excluded}"
+                        )
                     }
                 }
             }
@@ -207,7 +230,9 @@ impl fmt::Display for Failure {
                 "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale \
                  domain {domain}"
             ),
-            Self::NoReplacement { node } => write!(f, "cannot find replacement assignment for unhealthy node: {node}"),
+            Self::NoReplacement { node } => {
+                write!(f, "cannot find replacement assignment for unhealthy node: {node}")
+            }
         }
     }
 }

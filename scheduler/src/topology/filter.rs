@@ -21,7 +21,8 @@ impl PodFilter<'_> {
             *excluded.taints.entry(taint.clone()).or_default() += 1;
             return false;
         }
-        let has = |(key, value): (&&str, &&str)| leaf.labels.get(*key).is_some_and(|have| have == *value);
+        let has =
+            |(key, value): (&&str, &&str)| leaf.labels.get(*key).is_some_and(|have| have == *value);
         if !self.node_selector.iter().all(has) {
             excluded.node_selector += 1;
             return false;

@@ -82,7 +82,8 @@ impl Forest {
     pub(crate) fn put_flavor(&mut self, flavor: &ResourceFlavor) {
         let known = self.flavors.insert(flavor.name.clone(), flavor.clone());
         self.note_use();
-        let shape = |flavor: &ResourceFlavor| (flavor.topology_name.clone(), flavor.node_labels.clone());
+        let shape =
+            |flavor: &ResourceFlavor| (flavor.topology_name.clone(), flavor.node_labels.clone());
         if known.as_ref().map(shape) != Some(shape(flavor)) {
             self.rebuild(&flavor.name);
         }
@@ -126,7 +127,9 @@ impl Forest {
         self.shift_outside(pod, 1);
         let Some(known) = known else { return BTreeSet::new() };
         self.shift_outside(&known, -1);
-        let less = |(name, amount): (&Name, &Amount)| pod.requests.get(name).copied().unwrap_or_default() < *amount;
+        let less = |(name, amount): (&Name, &Amount)| {
+            pod.requests.get(name).copied().unwrap_or_default() < *amount
+        };
         let freed = known.leaf != pod.leaf || known.requests.iter().any(less);
         if freed { self.flavors_of(&known.leaf) } else { BTreeSet::new() }
     }
@@ -140,7 +143,11 @@ impl Forest {
 
     fn flavors_of(&self, leaf: &Name) -> BTreeSet<Name> {
         let Some(leaf) = self.leaves.get(leaf) else { return BTreeSet::new() };
-        self.flavors.values().filter(|flavor| self.has(flavor, leaf)).map(|flavor| flavor.name.clone()).collect()
+        self.flavors
+            .values()
+            .filter(|flavor| self.has(flavor, leaf))
+            .map(|flavor| flavor.name.clone())
+            .collect()
     }
 
     fn has(&self, flavor: &ResourceFlavor, leaf: &CapacityLeaf) -> bool {
@@ -182,7 +189,8 @@ impl Forest {
         let of = |flavor: &Name| self.used.get(flavor).and_then(|leaves| leaves.get(id));
         let mut sum = of(flavor).cloned().unwrap_or_default();
         if by_host && self.shares_hosts {
-            let others = self.trees.iter().filter(|(name, tree)| *name != flavor && tree.is_by_host());
+            let others =
+                self.trees.iter().filter(|(name, tree)| *name != flavor && tree.is_by_host());
             for amounts in others.filter_map(|(name, _)| of(name)) {
                 sum.add_all(amounts, 1);
             }
@@ -209,7 +217,8 @@ impl Forest {
     }
 
     fn rebuild_all(&mut self, topology: &Name) {
-        let all = self.flavors.values().filter(|flavor| flavor.topology_name.as_ref() == Some(topology));
+        let all =
+            self.flavors.values().filter(|flavor| flavor.topology_name.as_ref() == Some(topology));
         let names: Vec<_> = all.map(|flavor| flavor.name.clone()).collect();
         for name in names {
             self.rebuild(&name);
@@ -220,8 +229,12 @@ impl Forest {
     /// do not any more.
     fn rebuild(&mut self, flavor: &Name) {
         let was_by_host = self.trees.remove(flavor).is_some_and(|tree| tree.is_by_host());
-        let topology = self.flavors.get(flavor).and_then(|flavor| self.topologies.get(flavor.topology_name.as_ref()?));
-        let tree = topology.map(|topology| Tree::new(topology.name.clone(), topology.levels.clone()));
+        let topology = self
+            .flavors
+            .get(flavor)
+            .and_then(|flavor| self.topologies.get(flavor.topology_name.as_ref()?));
+        let tree =
+            topology.map(|topology| Tree::new(topology.name.clone(), topology.levels.clone()));
         let is_by_host = tree.as_ref().is_some_and(Tree::is_by_host);
         if self.shares_hosts && was_by_host != is_by_host {
             let sign = if is_by_host { 1 } else { -1 };
@@ -264,7 +277,8 @@ impl Forest {
         let of_flavor = |flavor: &Name| {
             let flavor = flavor.clone();
             let uses = places.iter().cloned();
-            uses.map(move |(leaf, amounts)| PlaceUse { flavor: flavor.clone(), leaf, amounts }).collect::<Vec<_>>()
+            uses.map(move |(leaf, amounts)| PlaceUse { flavor: flavor.clone(), leaf, amounts })
+                .collect::<Vec<_>>()
         };
         flavors.iter().flat_map(|flavor| of_flavor(flavor)).collect()
     }
@@ -283,7 +297,13 @@ impl Forest {
     }
 
     /// Whether so many pods have room at a place, of which some becomes free.
-    pub(crate) fn has_room(&self, place: &PlaceUse, demand: &Demand, count: i32, freed: Option<&Amounts>) -> bool {
+    pub(crate) fn has_room(
+        &self,
+        place: &PlaceUse,
+        demand: &Demand,
+        count: i32,
+        freed: Option<&Amounts>,
+    ) -> bool {
         let leaf = self.trees.get(&place.flavor).and_then(|tree| tree.leaf(&place.leaf));
         leaf.is_some_and(|leaf| {
             let free = |number: usize| {
@@ -320,7 +340,10 @@ impl Forest {
         if !self.shares_hosts || !self.trees.get(&place.flavor).is_some_and(Tree::is_by_host) {
             return;
         }
-        let others = self.trees.iter_mut().filter(|(name, tree)| **name != place.flavor && tree.is_by_host());
+        let others = self
+            .trees
+            .iter_mut()
+            .filter(|(name, tree)| **name != place.flavor && tree.is_by_host());
         for (_, tree) in others {
             tree.shift_used(&place.leaf, &place.amounts, sign);
         }

@@ -77,11 +77,18 @@ pub(super) type Placed = (TopologyAssignment, Option<TopologyAssignment>);
 
 impl Placer<'_> {
     /// Places pod sets, those of one group together. What they take is added to `assumed`.
-    pub(crate) fn place(&self, asks: &[Ask<'_>], unhealthy: Option<Unhealthy<'_>>, assumed: &mut Assumed) -> Placement {
+    pub(crate) fn place(
+        &self,
+        asks: &[Ask<'_>],
+        unhealthy: Option<Unhealthy<'_>>,
+        assumed: &mut Assumed,
+    ) -> Placement {
         let mut placement = Placement { assignments: vec![None; asks.len()], failure: None };
         for members in grouped(asks.iter().map(|ask| ask.request?.group.as_ref())) {
             let placed = match unhealthy {
-                Some(unhealthy) => self.replace_in(asks, &members, unhealthy, assumed, &mut placement),
+                Some(unhealthy) => {
+                    self.replace_in(asks, &members, unhealthy, assumed, &mut placement)
+                }
                 None => self.place_group(asks, &members, assumed, &mut placement),
             };
             if let Err((at, failure)) = placed {
@@ -101,11 +108,15 @@ impl Placer<'_> {
         placement: &mut Placement,
     ) -> Result<(), (usize, Failure)> {
         for at in members {
-            let Some((ask, own)) = asks.get(*at).and_then(|ask| Some((ask, ask.own?))) else { continue };
+            let Some((ask, own)) = asks.get(*at).and_then(|ask| Some((ask, ask.own?))) else {
+                continue;
+            };
             let whole = if unhealthy.keep {
                 own.clone()
             } else {
-                let (whole, new) = self.replace(ask, own, unhealthy.node, assumed).map_err(|failure| (*at, failure))?;
+                let (whole, new) = self
+                    .replace(ask, own, unhealthy.node, assumed)
+                    .map_err(|failure| (*at, failure))?;
                 self.assume(&new, ask, assumed);
                 whole
             };
@@ -128,12 +139,14 @@ impl Placer<'_> {
         let group = Group { workers: worker_ask, leader: leader.and_then(|at| asks.get(at)) };
         let placed = match self.resize(&group, assumed) {
             Some(placed) => placed,
-            None => self.search(&group, Within::Anywhere, assumed).inspect(|(of_workers, of_leader)| {
-                self.assume(of_workers, group.workers, assumed);
-                if let Some((ask, assignment)) = group.leader.zip(of_leader.as_ref()) {
-                    self.assume(assignment, ask, assumed);
-                }
-            }),
+            None => {
+                self.search(&group, Within::Anywhere, assumed).inspect(|(of_workers, of_leader)| {
+                    self.assume(of_workers, group.workers, assumed);
+                    if let Some((ask, assignment)) = group.leader.zip(of_leader.as_ref()) {
+                        self.assume(assignment, ask, assumed);
+                    }
+                })
+            }
         };
         let first = members.first().copied().unwrap_or(workers);
         let (of_workers, of_leader) = placed.map_err(|failure| (first, failure))?;
@@ -146,10 +159,18 @@ impl Placer<'_> {
     }
 
     /// Searches places for workers and their leader.
-    pub(super) fn search(&self, group: &Group<'_, '_>, within: Within, assumed: &Assumed) -> Result<Placed, Failure> {
+    pub(super) fn search(
+        &self,
+        group: &Group<'_, '_>,
+        within: Within,
+        assumed: &Assumed,
+    ) -> Result<Placed, Failure> {
         let Group { workers, leader } = *group;
         if let Some(message) = &workers.bad_update {
-            return Err(Failure::BadUpdate { pod_set: workers.name.clone(), message: message.clone() });
+            return Err(Failure::BadUpdate {
+                pod_set: workers.name.clone(),
+                message: message.clone(),
+            });
         }
         let kind = Kind::new(workers.request, workers.implied);
         let leaders = i32::from(leader.is_some());
@@ -165,7 +186,8 @@ impl Placer<'_> {
             empty: self.options.empty,
         };
         let search = Search::new(self.tree, &plan, &wanted);
-        let balanced = (self.options.balanced && !plan.required && !plan.unconstrained).then(|| search.balanced());
+        let balanced = (self.options.balanced && !plan.required && !plan.unconstrained)
+            .then(|| search.balanced());
         // Balanced placement looks at no layers of slices but the first, so that it may come to too few pods.
         let balanced = balanced.flatten().map(|(mut search, found)| {
             let leaves = search.descend(found, true);
@@ -187,14 +209,27 @@ impl Placer<'_> {
     }
 
     /// Leaves with their pods, in the order of their paths.
-    fn assignment(&self, leaves: &[DomainId], pods: impl Fn(DomainId) -> i32) -> TopologyAssignment {
+    fn assignment(
+        &self,
+        leaves: &[DomainId],
+        pods: impl Fn(DomainId) -> i32,
+    ) -> TopologyAssignment {
         let mut leaves: Vec<_> = leaves.iter().copied().filter(|id| pods(*id) > 0).collect();
         leaves.sort_by_key(|id| self.tree.rank(*id));
         let first = self.first_level();
-        let values = |id| self.tree.domain(id).and_then(|domain| domain.path.get(first..)).unwrap_or_default().to_vec();
+        let values = |id| {
+            self.tree
+                .domain(id)
+                .and_then(|domain| domain.path.get(first..))
+                .unwrap_or_default()
+                .to_vec()
+        };
         TopologyAssignment {
             levels: self.tree.levels.get(first..).unwrap_or_default().to_vec(),
-            domains: leaves.into_iter().map(|id| AssignedDomain { values: values(id), count: pods(id) }).collect(),
+            domains: leaves
+                .into_iter()
+                .map(|id| AssignedDomain { values: values(id), count: pods(id) })
+                .collect(),
         }
     }
 
@@ -204,7 +239,12 @@ impl Placer<'_> {
     }
 
     /// Adds what pods take to what is taken.
-    pub(super) fn assume(&self, assignment: &TopologyAssignment, ask: &Ask<'_>, assumed: &mut Assumed) {
+    pub(super) fn assume(
+        &self,
+        assignment: &TopologyAssignment,
+        ask: &Ask<'_>,
+        assumed: &mut Assumed,
+    ) {
         let demand = Demand::of_pod(ask.requests, self.resources);
         for domain in &assignment.domains {
             let sum: &mut Amounts = assumed.entry(joined(&domain.values)).or_default();
@@ -213,7 +253,10 @@ impl Placer<'_> {
     }
 
     /// One of the places of an assignment that is not there any more.
-    pub(super) fn stale<'t>(&self, assignment: &'t TopologyAssignment) -> Option<&'t AssignedDomain> {
+    pub(super) fn stale<'t>(
+        &self,
+        assignment: &'t TopologyAssignment,
+    ) -> Option<&'t AssignedDomain> {
         assignment.domains.iter().find(|domain| self.leaf_of(domain).is_none())
     }
 
@@ -222,7 +265,11 @@ impl Placer<'_> {
     }
 
     /// Both assignments, in the order of paths.
-    pub(super) fn merge(&self, one: &TopologyAssignment, other: &TopologyAssignment) -> TopologyAssignment {
+    pub(super) fn merge(
+        &self,
+        one: &TopologyAssignment,
+        other: &TopologyAssignment,
+    ) -> TopologyAssignment {
         let mut all: Vec<_> = one.domains.iter().chain(&other.domains).cloned().collect();
         all.sort_by_key(|domain| self.leaf_of(domain).map_or(u64::MAX, |id| self.tree.rank(id)));
         all.dedup_by(|next, kept| {
@@ -257,7 +304,8 @@ fn roles(asks: &[Ask<'_>], members: &[usize]) -> Result<(usize, Option<usize>), 
         [first, second] => Ok((first, Some(second))),
         _ => {
             let first = members.first().copied().unwrap_or_default();
-            let group = asks.get(first).and_then(|ask| ask.request?.group.clone()).unwrap_or_default();
+            let group =
+                asks.get(first).and_then(|ask| ask.request?.group.clone()).unwrap_or_default();
             Err((first, Failure::GroupTooLarge { group }))
         }
     }

@@ -41,7 +41,9 @@ impl<'a> Kind<'a> {
 
     fn slices_only(&self) -> bool {
         self.request.is_some_and(|request| {
-            request.required.is_none() && request.preferred.is_none() && !request.layers().is_empty()
+            request.required.is_none()
+                && request.preferred.is_none()
+                && !request.layers().is_empty()
         })
     }
 
@@ -59,7 +61,9 @@ impl<'a> Kind<'a> {
     where
         'a: 't,
     {
-        let named = self.request.and_then(|request| request.required.as_ref().or(request.preferred.as_ref()));
+        let named = self
+            .request
+            .and_then(|request| request.required.as_ref().or(request.preferred.as_ref()));
         let unconstrained = self.request.is_some_and(|request| request.unconstrained == Some(true));
         match named {
             Some(level) => Some(level),
@@ -88,16 +92,22 @@ pub(super) fn slice_size(layers: &[SliceLayer]) -> Result<i32, Failure> {
 
 impl Plan {
     /// Reads a request. `mixed`: Kueue's `TASProfileMixed`.
-    pub(super) fn new(tree: &Tree, kind: &Kind<'_>, count: i32, leaders: i32, mixed: bool) -> Result<Self, Failure> {
+    pub(super) fn new(
+        tree: &Tree,
+        kind: &Kind<'_>,
+        count: i32,
+        leaders: i32,
+        mixed: bool,
+    ) -> Result<Self, Failure> {
         let layers = kind.request.map(TopologyRequest::layers).unwrap_or_default();
         let size = slice_size(&layers)?;
         let key = kind.level(tree).ok_or(Failure::LevelMissing)?;
         let level = tree.level(key).ok_or_else(|| Failure::LevelUnknown { level: key.clone() })?;
         let slice_level = match layers.first() {
             None => tree.lowest(),
-            Some(SliceLayer { topology, .. }) => {
-                tree.level(topology).ok_or_else(|| Failure::SliceLevelUnknown { level: topology.clone() })?
-            }
+            Some(SliceLayer { topology, .. }) => tree
+                .level(topology)
+                .ok_or_else(|| Failure::SliceLevelUnknown { level: topology.clone() })?,
         };
         if let Some(layer) = layers.first().filter(|_| level > slice_level) {
             return Err(Failure::SliceAbove { slice: layer.topology.clone(), level: key.clone() });
@@ -138,7 +148,11 @@ impl Plan {
             (above, size) = (level, layer.size);
         }
         let with_level = |layer: SliceLayer| Some((tree.level(&layer.topology)?, layer));
-        self.layers = layers.into_iter().filter_map(with_level).map(|(level, layer)| (layer, level)).collect();
+        self.layers = layers
+            .into_iter()
+            .filter_map(with_level)
+            .map(|(level, layer)| (layer, level))
+            .collect();
         Ok(())
     }
 

@@ -20,7 +20,9 @@ impl Placer<'_> {
     ) -> Result<(TopologyAssignment, TopologyAssignment), Failure> {
         let (rest, lost) = without(own, node);
         if let Some(stale) = self.stale(&rest) {
-            return Err(Failure::Stale { domain: stale.values.first().cloned().unwrap_or_default() });
+            return Err(Failure::Stale {
+                domain: stale.values.first().cloned().unwrap_or_default(),
+            });
         }
         let layers = ask.request.map(TopologyRequest::layers).unwrap_or_default();
         let size = slice_size(&layers)?;
@@ -47,9 +49,12 @@ impl Placer<'_> {
     ) -> Within {
         let kind = Kind::new(ask.request, ask.implied);
         let level = kind.level(self.tree).and_then(|key| self.tree.level(key));
-        let (Some(level), Some(first)) = (level, rest.domains.first()) else { return Within::Anywhere };
+        let (Some(level), Some(first)) = (level, rest.domains.first()) else {
+            return Within::Anywhere;
+        };
         if is_broken {
-            let innermost = layers.iter().rev().find(|layer| layer.size > 0 && lost % layer.size != 0);
+            let innermost =
+                layers.iter().rev().find(|layer| layer.size > 0 && lost % layer.size != 0);
             let broken = if layers.len() > 1 { innermost } else { layers.first() };
             let domain = broken.and_then(|layer| self.incomplete(layer, rest, lost));
             return domain.map_or(Within::Anywhere, |id| self.within(id));
@@ -68,15 +73,25 @@ impl Placer<'_> {
     }
 
     /// The first domain of a layer that is whole again with the lost pods.
-    fn incomplete(&self, layer: &SliceLayer, rest: &TopologyAssignment, lost: i32) -> Option<DomainId> {
+    fn incomplete(
+        &self,
+        layer: &SliceLayer,
+        rest: &TopologyAssignment,
+        lost: i32,
+    ) -> Option<DomainId> {
         let level = self.tree.level(&layer.topology)?;
         let mut pods: BTreeMap<u64, (DomainId, i32)> = BTreeMap::new();
         for domain in &rest.domains {
-            let Some(id) = self.leaf_of(domain).and_then(|leaf| self.tree.ancestor(leaf, level)) else { continue };
+            let Some(id) = self.leaf_of(domain).and_then(|leaf| self.tree.ancestor(leaf, level))
+            else {
+                continue;
+            };
             let (_, sum) = pods.entry(self.tree.rank(id)).or_insert((id, 0));
             *sum = sum.saturating_add(domain.count);
         }
-        pods.into_values().find(|(_, pods)| pods.saturating_add(lost) % layer.size == 0).map(|(id, _)| id)
+        pods.into_values()
+            .find(|(_, pods)| pods.saturating_add(lost) % layer.size == 0)
+            .map(|(id, _)| id)
     }
 }
 

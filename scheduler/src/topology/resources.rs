@@ -78,7 +78,10 @@ impl Demand {
     }
 
     /// What is free when one such pod took its part.
-    pub(super) fn taken_from<'a>(&'a self, free: impl Fn(usize) -> i64 + 'a) -> impl Fn(usize) -> i64 + 'a {
+    pub(super) fn taken_from<'a>(
+        &'a self,
+        free: impl Fn(usize) -> i64 + 'a,
+    ) -> impl Fn(usize) -> i64 + 'a {
         move |number| free(number).saturating_sub(self.amount(number))
     }
 }

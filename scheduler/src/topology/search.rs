@@ -31,7 +31,12 @@ impl<'a> Search<'a> {
 
     /// The same with counts of its own.
     pub(super) fn fork(&self) -> Self {
-        Self { tree: self.tree, plan: self.plan, counts: self.counts.clone(), excluded: Excluded::default() }
+        Self {
+            tree: self.tree,
+            plan: self.plan,
+            counts: self.counts.clone(),
+            excluded: Excluded::default(),
+        }
     }
 
     pub(super) fn count(&self, id: DomainId) -> Count {
@@ -56,11 +61,13 @@ impl<'a> Search<'a> {
         let sorted = self.sort_led(self.tree.at_level(level).collect());
         let Some(first) = sorted.first().copied() else { return Err(self.no_domains(level)) };
         let single = |domain| Ok(Some(Found { level, domains: vec![domain] }));
-        let fits = |id: DomainId| self.count(id).slices_led >= asked && self.count(id).leaders >= leaders;
+        let fits =
+            |id: DomainId| self.count(id).slices_led >= asked && self.count(id).leaders >= leaders;
         if plan.least_free {
             let holds = |id: &&DomainId| {
                 let count = self.count(**id);
-                count.leaders >= leaders && (if leaders > 0 { count.slices_led } else { count.slices }) >= asked
+                count.leaders >= leaders
+                    && (if leaders > 0 { count.slices_led } else { count.slices }) >= asked
             };
             if let Some(domain) = sorted.iter().find(holds) {
                 return single(*domain);
@@ -69,7 +76,11 @@ impl<'a> Search<'a> {
                 return Err(self.no_room(level, self.count(*last).pods));
             }
         }
-        let top = if fits(first) && !plan.least_free { self.best(&sorted, asked, leaders, true) } else { first };
+        let top = if fits(first) && !plan.least_free {
+            self.best(&sorted, asked, leaders, true)
+        } else {
+            first
+        };
         if fits(top) {
             return single(top);
         }
@@ -90,7 +101,9 @@ impl<'a> Search<'a> {
         let mut domains = Vec::new();
         let sorted = self.leader_first(sorted, plan.count, leaders, plan.size, true);
         let mut at = 0;
-        while let Some(first) = sorted.get(at).copied().filter(|id| leaders > 0 && self.count(*id).leaders > 0) {
+        while let Some(first) =
+            sorted.get(at).copied().filter(|id| leaders > 0 && self.count(*id).leaders > 0)
+        {
             let rest = sorted.get(at..).unwrap_or_default();
             let last = !plan.least_free && self.count(first).slices_led >= slices;
             let domain = if last { self.best(rest, slices, leaders, true) } else { first };
@@ -145,7 +158,13 @@ impl<'a> Search<'a> {
     }
 
     /// The first of the smallest domains that hold what is needed; else the first one. Callers have at least one.
-    pub(super) fn best(&self, domains: &[DomainId], need: i32, leaders: i32, in_slices: bool) -> DomainId {
+    pub(super) fn best(
+        &self,
+        domains: &[DomainId],
+        need: i32,
+        leaders: i32,
+        in_slices: bool,
+    ) -> DomainId {
         let room = |id: DomainId| self.count(id).room(in_slices, leaders > 0);
         let holds = |id: &DomainId| self.count(*id).leaders >= leaders && room(*id) >= need;
         let best = domains.iter().copied().filter(holds).min_by_key(|id| room(*id));
@@ -166,7 +185,10 @@ impl<'a> Search<'a> {
             let (asked, slices) = (self.plan.slices(), self.plan.size != 1);
             return Failure::NoRoom { topology, fits, asked, slices, excluded };
         }
-        let best = self.tree.at_level(level).max_by_key(|id| (self.count(*id).slices, Reverse(self.tree.rank(*id))));
+        let best = self
+            .tree
+            .at_level(level)
+            .max_by_key(|id| (self.count(*id).slices, Reverse(self.tree.rank(*id))));
         let layers = self.plan.layers.iter().map(|(layer, at)| LayerRoom {
             level: layer.topology.clone(),
             fits: best.map_or(0, |best| self.slices_below(best, *at, layer.size)),
@@ -178,7 +200,8 @@ impl<'a> Search<'a> {
     fn slices_below(&self, id: DomainId, level: usize, size: i32) -> i32 {
         match self.tree.domain(id) {
             Some(domain) if domain.level < level => {
-                let below = domain.children.iter().map(|child| self.slices_below(*child, level, size));
+                let below =
+                    domain.children.iter().map(|child| self.slices_below(*child, level, size));
                 below.fold(0, i32::saturating_add)
             }
             Some(domain) if domain.level == level => self.count(id).pods / size.max(1),

@@ -28,7 +28,8 @@ impl Search<'_> {
     /// Leaves with their pods and leaders, in the counts. `balanced`: the domains have their shares already.
     pub(super) fn descend(&mut self, found: Found, balanced: bool) -> Vec<DomainId> {
         let plan = self.plan;
-        let load = Load { pods: plan.count, leaders: plan.leaders, size: plan.size, in_slices: true };
+        let load =
+            Load { pods: plan.count, leaders: plan.leaders, size: plan.size, in_slices: true };
         let mut domains = self.take(found.domains, load);
         let (mut level, lowest) = (found.level, self.tree.lowest());
         // Above the level of slices, whose share is whose does not matter: the fewest domains do.
@@ -64,12 +65,16 @@ impl Search<'_> {
             }
         }
         let count = self.count(id);
-        self.take(children, Load { pods: count.pods, leaders: count.leaders, size, in_slices: size > 1 })
+        self.take(
+            children,
+            Load { pods: count.pods, leaders: count.leaders, size, in_slices: size > 1 },
+        )
     }
 
     /// Distributes over domains in their order; the last one is the smallest that does.
     fn take(&mut self, domains: Vec<DomainId>, load: Load) -> Vec<DomainId> {
-        let domains = self.leader_first(domains, load.pods, load.leaders, load.size, load.in_slices);
+        let domains =
+            self.leader_first(domains, load.pods, load.leaders, load.size, load.in_slices);
         let (mut rest, mut leaders) = (load.amount(), load.leaders);
         let mut taken = Vec::new();
         for (at, first) in domains.iter().enumerate() {
@@ -80,7 +85,8 @@ impl Search<'_> {
             };
             let mut id = *first;
             if !self.plan.least_free && fits(self, id) {
-                id = self.best(domains.get(at..).unwrap_or_default(), rest, leaders, load.in_slices);
+                id =
+                    self.best(domains.get(at..).unwrap_or_default(), rest, leaders, load.in_slices);
             }
             let done = fits(self, id);
             let mut count = self.count(id);
@@ -121,7 +127,8 @@ impl Search<'_> {
         let needed = if in_slices { pods / size } else { pods };
         let all = domains.iter().fold(0, |sum: i32, id| sum.saturating_add(room(id, false)));
         let first = domains.iter().position(|id| {
-            self.count(*id).leaders >= leaders && all.saturating_sub(room(id, false) - room(id, true)) >= needed
+            self.count(*id).leaders >= leaders
+                && all.saturating_sub(room(id, false) - room(id, true)) >= needed
         });
         if let Some(first) = first {
             let id = domains.remove(first);

@@ -86,7 +86,14 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(topology: Name, levels: Vec<Name>) -> Self {
         let by_path = vec![BTreeMap::new(); levels.len()];
-        Self { topology, levels, domains: Vec::new(), vacant: Vec::new(), by_path, leaves: BTreeMap::new() }
+        Self {
+            topology,
+            levels,
+            domains: Vec::new(),
+            vacant: Vec::new(),
+            by_path,
+            leaves: BTreeMap::new(),
+        }
     }
 
     /// Whether each leaf is a single host.
@@ -160,8 +167,11 @@ impl Tree {
 
     /// Where a leaf with these labels is: its id and path. `None` if it lacks the label of a level.
     pub(crate) fn place_of(&self, labels: &BTreeMap<String, String>) -> Option<(Name, Path)> {
-        let path: Option<Path> =
-            self.levels.iter().map(|level| labels.get(&**level).map(|v| v.as_str().into())).collect();
+        let path: Option<Path> = self
+            .levels
+            .iter()
+            .map(|level| labels.get(&**level).map(|v| v.as_str().into()))
+            .collect();
         let path = path.filter(|path| !path.is_empty())?;
         let id = match path.last() {
             Some(host) if self.is_by_host() => host.clone(),
@@ -187,7 +197,10 @@ impl Tree {
             None => {
                 let sources = BTreeMap::from([(source.name.clone(), source.clone())]);
                 let used = used(&id);
-                self.insert_leaf(&path, Box::new(Leaf { id, sources, capacity: capacity.clone(), used }));
+                self.insert_leaf(
+                    &path,
+                    Box::new(Leaf { id, sources, capacity: capacity.clone(), used }),
+                );
             }
         }
     }
@@ -224,10 +237,16 @@ impl Tree {
     /// Moves a leaf to where its first source says that it is.
     fn settle(&mut self, id: &Name) {
         let at = self.leaf_id(id).and_then(|at| self.domain(at));
-        let Some((domain, source)) = at.and_then(|domain| Some((domain, domain.leaf.as_deref()?.first()?))) else {
+        let Some((domain, source)) =
+            at.and_then(|domain| Some((domain, domain.leaf.as_deref()?.first()?)))
+        else {
             return;
         };
-        let Some((_, path)) = self.place_of(&source.labels).filter(|(_, path)| *path != domain.path) else { return };
+        let Some((_, path)) =
+            self.place_of(&source.labels).filter(|(_, path)| *path != domain.path)
+        else {
+            return;
+        };
         if let Some(leaf) = self.remove_leaf(id) {
             self.insert_leaf(&path, leaf);
         }
@@ -261,7 +280,8 @@ impl Tree {
             domains.insert(path.clone(), id);
         }
         if let Some(place) = self.domains.get_mut(id.index()) {
-            *place = Some(Domain { level, path, parent, children: Vec::new(), rank: 0, leaf: None });
+            *place =
+                Some(Domain { level, path, parent, children: Vec::new(), rank: 0, leaf: None });
         }
         match (rank, self.domain_mut(id)) {
             (Some(rank), Some(domain)) => domain.rank = rank,
@@ -282,10 +302,11 @@ impl Tree {
         let domains = self.by_path.get(level)?;
         let below = domains.range::<[Name], _>((Bound::Unbounded, Bound::Excluded(path)));
         let before = below.into_iter().next_back().map_or(0, |(_, id)| self.rank(*id));
-        let rank = match domains.range::<[Name], _>((Bound::Excluded(path), Bound::Unbounded)).next() {
-            Some((_, after)) => before.midpoint(self.rank(*after)),
-            None => before.checked_add(STRIDE)?,
-        };
+        let rank =
+            match domains.range::<[Name], _>((Bound::Excluded(path), Bound::Unbounded)).next() {
+                Some((_, after)) => before.midpoint(self.rank(*after)),
+                None => before.checked_add(STRIDE)?,
+            };
         (rank > before).then_some(rank)
     }
 
@@ -305,8 +326,11 @@ impl Tree {
     fn remove_leaf(&mut self, id: &str) -> Option<Box<Leaf>> {
         let mut at = self.leaves.remove(id)?;
         let leaf = self.domain_mut(at)?.leaf.take();
-        while let Some(domain) = self.domain(at).filter(|domain| domain.children.is_empty() && domain.leaf.is_none()) {
-            let (level, path, parent, rank) = (domain.level, domain.path.clone(), domain.parent, domain.rank);
+        while let Some(domain) =
+            self.domain(at).filter(|domain| domain.children.is_empty() && domain.leaf.is_none())
+        {
+            let (level, path, parent, rank) =
+                (domain.level, domain.path.clone(), domain.parent, domain.rank);
             if let Some(domains) = self.by_path.get_mut(level) {
                 domains.remove(&path);
             }
@@ -316,7 +340,9 @@ impl Tree {
             self.vacant.push(at);
             let Some(parent) = parent else { break };
             // The rank of the one that is gone is the least here, so that its place is found all the same.
-            let place = self.children(parent).partition_point(|child| *child != at && self.rank(*child) < rank);
+            let place = self
+                .children(parent)
+                .partition_point(|child| *child != at && self.rank(*child) < rank);
             if let Some(parent) = self.domain_mut(parent) {
                 parent.children.remove(place);
             }

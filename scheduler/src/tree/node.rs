@@ -120,7 +120,9 @@ impl Node {
     }
 
     pub(super) fn slot(&self, fr: Fr) -> &Slot {
-        self.slots.binary_search_by_key(&fr, |slot| slot.fr).map_or(Slot::none(), |at| &self.slots[at])
+        self.slots
+            .binary_search_by_key(&fr, |slot| slot.fr)
+            .map_or(Slot::none(), |at| &self.slots[at])
     }
 
     /// Changes the usage of a pair. How much of the change the parent has to carry.
@@ -196,7 +198,10 @@ impl Node {
 
     /// What the node could lend of a resource if nobody used anything.
     pub(super) fn lendable(&self, resource: ResourceId) -> Amount {
-        self.lendable.iter().find(|(known, _)| *known == resource).map_or(Amount::ZERO, |(_, amount)| *amount)
+        self.lendable
+            .iter()
+            .find(|(known, _)| *known == resource)
+            .map_or(Amount::ZERO, |(_, amount)| *amount)
     }
 
     pub(super) fn is_queue(&self) -> bool {

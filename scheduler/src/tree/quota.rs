@@ -16,7 +16,10 @@ impl Sum {
     const ZERO: Self = Self { exact: 0, unlimited: false };
 
     fn plus(self, amount: Amount) -> Self {
-        Self { exact: self.exact + i128::from(amount.get()), unlimited: self.unlimited || amount.is_unlimited() }
+        Self {
+            exact: self.exact + i128::from(amount.get()),
+            unlimited: self.unlimited || amount.is_unlimited(),
+        }
     }
 
     fn amount(self) -> Amount {
@@ -32,12 +35,9 @@ impl Tree {
     /// The node itself and those above it. A node on or below a cycle stands alone.
     fn way_up(&self, id: NodeId) -> impl Iterator<Item = &Node> {
         let lone = self.is_cyclic(id);
-        std::iter::successors(
-            self.node(id),
-            move |node| {
-                if lone { None } else { node.parent.and_then(|parent| self.node(parent)) }
-            },
-        )
+        std::iter::successors(self.node(id), move |node| {
+            if lone { None } else { node.parent.and_then(|parent| self.node(parent)) }
+        })
     }
 
     /// The quota of the node itself.

@@ -33,7 +33,12 @@ impl Tree {
     }
 
     /// Moves a ClusterQueue below `cohort` and gives it these quotas. Its usage goes with it.
-    pub(crate) fn place_queue(&mut self, id: NodeId, cohort: Option<&Name>, quotas: &[(Fr, Quota)]) {
+    pub(crate) fn place_queue(
+        &mut self,
+        id: NodeId,
+        cohort: Option<&Name>,
+        quotas: &[(Fr, Quota)],
+    ) {
         if let Some(node) = self.node_mut(id) {
             node.set_quotas(quotas);
         }
@@ -66,7 +71,12 @@ impl Tree {
     }
 
     /// A Cohort object: places it below its parent and gives it quotas.
-    pub(crate) fn put_cohort(&mut self, name: &Name, parent: Option<&Name>, quotas: &[(Fr, Quota)]) {
+    pub(crate) fn put_cohort(
+        &mut self,
+        name: &Name,
+        parent: Option<&Name>,
+        quotas: &[(Fr, Quota)],
+    ) {
         let id = self.cohort_or_new(name);
         if let Some(node) = self.node_mut(id) {
             node.kind = Kind::Cohort { explicit: true };
@@ -94,7 +104,9 @@ impl Tree {
 
     /// The node of a Cohort that has an object.
     pub(crate) fn cohort_object(&self, name: &str) -> Option<NodeId> {
-        let explicit = |id: &NodeId| self.node(*id).is_some_and(|node| node.kind == Kind::Cohort { explicit: true });
+        let explicit = |id: &NodeId| {
+            self.node(*id).is_some_and(|node| node.kind == Kind::Cohort { explicit: true })
+        };
         self.cohort(name).filter(explicit)
     }
 
@@ -114,7 +126,9 @@ impl Tree {
     /// Whether nothing but this node keeps the Cohort above it: no object, and no other child.
     pub(crate) fn is_alone(&self, id: NodeId) -> bool {
         let parent = self.parent(id).and_then(|parent| self.node(parent));
-        parent.is_some_and(|node| node.kind == Kind::Cohort { explicit: false } && node.children.len() == 1)
+        parent.is_some_and(|node| {
+            node.kind == Kind::Cohort { explicit: false } && node.children.len() == 1
+        })
     }
 
     /// What is directly below.
@@ -288,7 +302,8 @@ impl Tree {
     fn settle(&mut self, id: NodeId) {
         let Some(node) = self.node(id) else { return };
         let lendable = if node.is_queue() || node.cyclic { Vec::new() } else { self.lendable(id) };
-        let potentials: Vec<_> = node.slots().iter().map(|slot| self.sum_potential(id, slot.fr)).collect();
+        let potentials: Vec<_> =
+            node.slots().iter().map(|slot| self.sum_potential(id, slot.fr)).collect();
         if let Some(node) = self.node_mut(id) {
             node.settle(lendable, &potentials);
         }
@@ -321,7 +336,9 @@ impl Tree {
         let sums: Vec<_> = node
             .slots()
             .iter()
-            .map(|slot| (slot.fr, slot.subtree - slot.local_quota(), slot.used_in_parent(), slot.declared))
+            .map(|slot| {
+                (slot.fr, slot.subtree - slot.local_quota(), slot.used_in_parent(), slot.declared)
+            })
             .collect();
         let Some(parent) = self.node_mut(parent) else { return };
         parent.height = parent.height.max(level);

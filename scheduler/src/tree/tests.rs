@@ -13,7 +13,11 @@ fn fr() -> Fr {
 /// Nominal quota, borrowing and lending limit; -1 is none.
 fn quota(nominal: i64, borrow: i64, lend: i64) -> Quota {
     let limit = |limit: i64| (limit >= 0).then(|| Amount::new(limit));
-    Quota { nominal: Amount::new(nominal), borrowing_limit: limit(borrow), lending_limit: limit(lend) }
+    Quota {
+        nominal: Amount::new(nominal),
+        borrowing_limit: limit(borrow),
+        lending_limit: limit(lend),
+    }
 }
 
 /// Cohorts as (name, parent, quota) and ClusterQueues as (cohort, quota, usage).
@@ -41,7 +45,8 @@ fn build((cohorts, queues): Shape<'_>) -> (Tree, Vec<NodeId>) {
 fn available_and_potential_by_shape() {
     let none = || quota(0, -1, -1);
     // (case, cohorts, queues, for each queue: available, potential)
-    type Case<'a> = (&'a str, &'a [(&'a str, &'a str, Quota)], &'a [(&'a str, Quota, i64)], &'a [(i64, i64)]);
+    type Case<'a> =
+        (&'a str, &'a [(&'a str, &'a str, Quota)], &'a [(&'a str, Quota, i64)], &'a [(i64, i64)]);
     let cases: &[Case<'_>] = &[
         ("a queue alone", &[], &[("", quota(10, -1, -1), 4)], &[(6, 10)]),
         ("a queue alone that is over its quota", &[], &[("", quota(10, -1, -1), 14)], &[(-4, 10)]),
@@ -51,7 +56,12 @@ fn available_and_potential_by_shape() {
             &[("c", quota(10, -1, -1), 12), ("c", quota(5, -1, -1), 1)],
             &[(2, 15), (2, 15)],
         ),
-        ("a borrowing limit", &[], &[("c", quota(10, 2, -1), 3), ("c", quota(5, -1, -1), 0)], &[(9, 12), (12, 15)]),
+        (
+            "a borrowing limit",
+            &[],
+            &[("c", quota(10, 2, -1), 3), ("c", quota(5, -1, -1), 0)],
+            &[(9, 12), (12, 15)],
+        ),
         (
             "a borrowing limit of nothing",
             &[],
@@ -97,8 +107,10 @@ fn available_and_potential_by_shape() {
     ];
     for (case, cohorts, queues, expected) in cases {
         let (tree, ids) = build((cohorts, queues));
-        let got: Vec<_> =
-            ids.iter().map(|id| (tree.available(*id, fr()).get(), tree.potential(*id, fr()).get())).collect();
+        let got: Vec<_> = ids
+            .iter()
+            .map(|id| (tree.available(*id, fr()).get(), tree.potential(*id, fr()).get()))
+            .collect();
         assert_eq!(&got, expected, "{case}");
     }
 }
@@ -107,7 +119,11 @@ fn available_and_potential_by_shape() {
 fn what_an_unlimited_quota_cannot_count_is_carried_by_those_above() {
     let most = i64::MAX - 1;
     let (mut tree, ids) = build((
-        &[("a", "root", quota(0, -1, 0)), ("b", "a", quota(i64::MAX, -1, -1)), ("root", "", quota(most, -1, -1))],
+        &[
+            ("a", "root", quota(0, -1, 0)),
+            ("b", "a", quota(i64::MAX, -1, -1)),
+            ("root", "", quota(most, -1, -1)),
+        ],
         &[("a", quota(0, -1, -1), i64::MAX)],
     ));
     assert_eq!(tree.available(ids[0], fr()).get(), most);
@@ -137,7 +153,11 @@ fn unlimited_quota_stays_unlimited_on_the_way_up() {
 #[test]
 fn how_far_away_quota_is_found() {
     let cohorts: &[_] = &[("near", "far", quota(0, -1, -1)), ("other", "far", quota(0, -1, -1))];
-    let queues: &[_] = &[("near", quota(4, -1, -1), 1), ("near", quota(4, -1, -1), 0), ("other", quota(4, -1, -1), 0)];
+    let queues: &[_] = &[
+        ("near", quota(4, -1, -1), 1),
+        ("near", quota(4, -1, -1), 0),
+        ("other", quota(4, -1, -1), 0),
+    ];
     let (tree, ids) = build((cohorts, queues));
     let height = |amount| tree.borrow_height(ids[0], fr(), Amount::new(amount));
     assert_eq!(height(3), (0, true), "the own quota");
@@ -151,7 +171,8 @@ fn how_far_away_quota_is_found() {
 #[test]
 fn held_queues_do_not_count_for_the_height() {
     let cohorts: &[_] = &[("near", "far", quota(0, -1, -1))];
-    let (mut tree, ids) = build((cohorts, &[("far", quota(1, -1, -1), 0), ("near", quota(1, -1, -1), 0)]));
+    let (mut tree, ids) =
+        build((cohorts, &[("far", quota(1, -1, -1), 0), ("near", quota(1, -1, -1), 0)]));
     let height = |tree: &Tree| tree.borrow_height(ids[0], fr(), Amount::new(5)).0;
     assert_eq!(height(&tree), 2);
     tree.set_active(ids[1], false);
@@ -176,7 +197,11 @@ fn cohorts_live_as_long_as_something_names_them() {
 #[test]
 fn a_cycle_isolates_those_below_it_and_breaking_it_heals_everything() {
     let (mut tree, ids) = build((
-        &[("a", "b", quota(1, -1, -1)), ("b", "c", quota(1, -1, -1)), ("leaf", "a", quota(1, -1, -1))],
+        &[
+            ("a", "b", quota(1, -1, -1)),
+            ("b", "c", quota(1, -1, -1)),
+            ("leaf", "a", quota(1, -1, -1)),
+        ],
         &[("leaf", quota(10, -1, -1), 4), ("c", quota(10, -1, -1), 2)],
     ));
     assert_eq!(tree.available(ids[0], fr()).get(), 17);
@@ -215,9 +240,17 @@ fn any_quota() -> impl Strategy<Value = Quota> {
 fn any_step() -> impl Strategy<Value = Step> {
     let parent = || proptest::option::weighted(0.7, 0..4_usize);
     prop_oneof![
-        (0..4_usize, parent(), any_quota()).prop_map(|(cohort, parent, quota)| Step::Cohort { cohort, parent, quota }),
+        (0..4_usize, parent(), any_quota()).prop_map(|(cohort, parent, quota)| Step::Cohort {
+            cohort,
+            parent,
+            quota
+        }),
         (0..4_usize).prop_map(Step::DeleteCohort),
-        (0..4_usize, parent(), any_quota()).prop_map(|(queue, cohort, quota)| Step::Place { queue, cohort, quota }),
+        (0..4_usize, parent(), any_quota()).prop_map(|(queue, cohort, quota)| Step::Place {
+            queue,
+            cohort,
+            quota
+        }),
         (0..4_usize, any::<bool>()).prop_map(|(queue, active)| Step::Activate { queue, active }),
         (0..4_usize, any_amount()).prop_map(|(queue, amount)| Step::Use { queue, amount }),
     ]
@@ -256,7 +289,11 @@ impl Played {
                 self.cohorts[*cohort] = None;
             }
             Step::Place { queue, cohort, quota } => {
-                self.tree.place_queue(self.queues[*queue], cohort.map(name).as_ref(), &[(fr(), *quota)]);
+                self.tree.place_queue(
+                    self.queues[*queue],
+                    cohort.map(name).as_ref(),
+                    &[(fr(), *quota)],
+                );
                 (self.places[*queue].0, self.places[*queue].1) = (*cohort, *quota);
             }
             Step::Activate { queue, active } => {
@@ -278,8 +315,11 @@ impl Played {
             fresh.step(&Step::Activate { queue, active: *active });
             fresh.tree.shift(fresh.queues[queue], fr(), *usage);
         }
-        for (cohort, (parent, quota)) in
-            self.cohorts.iter().enumerate().filter_map(|(number, cohort)| Some((number, (*cohort)?)))
+        for (cohort, (parent, quota)) in self
+            .cohorts
+            .iter()
+            .enumerate()
+            .filter_map(|(number, cohort)| Some((number, (*cohort)?)))
         {
             fresh.step(&Step::Cohort { cohort, parent, quota });
         }
@@ -289,9 +329,17 @@ impl Played {
     /// All that can be asked of it.
     fn answers(&self) -> Vec<Answer> {
         let of = |id: &NodeId| {
-            let heights = [0, 3, 30].map(|amount| self.tree.borrow_height(*id, fr(), Amount::new(amount)));
-            let (available, potential) = (self.tree.available(*id, fr()), self.tree.potential(*id, fr()));
-            (self.tree.usage(*id, fr()), available, potential, self.tree.is_cyclic(*id), heights.to_vec())
+            let heights =
+                [0, 3, 30].map(|amount| self.tree.borrow_height(*id, fr(), Amount::new(amount)));
+            let (available, potential) =
+                (self.tree.available(*id, fr()), self.tree.potential(*id, fr()));
+            (
+                self.tree.usage(*id, fr()),
+                available,
+                potential,
+                self.tree.is_cyclic(*id),
+                heights.to_vec(),
+            )
         };
         self.queues.iter().map(of).collect()
     }

@@ -34,10 +34,14 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("tas-groups-0019", NO_REQUESTS),
     ("tas-nodes-0046", "a workload is in the heap that Kueue has parked"),
     ("tas-plain-0014", "workloads are in the heap that Kueue has parked"),
-    ("tas-plain-0042", "Kueue looks at resources in the order in which its process first met them, and names another"),
+    (
+        "tas-plain-0042",
+        "Kueue looks at resources in the order in which its process first met them, and names another",
+    ),
 ];
 
-const NO_REQUESTS: &str = "Kueue places pods that ask for nothing, and then finds in each cycle that they do not fit";
+const NO_REQUESTS: &str =
+    "Kueue places pods that ask for nothing, and then finds in each cycle that they do not fit";
 
 /// How many scenarios a file has, and how those differ that do.
 struct File {
@@ -64,7 +68,8 @@ fn play_file(path: &Path) -> Played {
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut different = Vec::new();
     for line in &lines {
-        let (name, difference) = check::line(line).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (name, difference) =
+            check::line(line).map_err(|error| format!("{}: {error}", path.display()))?;
         different.extend(difference.map(|difference| (name, difference)));
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -74,7 +79,8 @@ fn play_file(path: &Path) -> Played {
 #[test]
 fn the_engine_decides_the_corpus_as_kueue_did() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    let mut files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.to_string_lossy().contains(".jsonl"));
     files.sort();
     let played = std::thread::scope(|scope| {
@@ -87,14 +93,20 @@ fn the_engine_decides_the_corpus_as_kueue_did() {
     let count: usize = played.iter().map(|file| file.count).sum();
     let mut known: BTreeMap<&str, &str> = DIFFERENT.iter().copied().collect();
     let mut unknown = Vec::new();
-    for (file, (name, difference)) in played.iter().flat_map(|file| file.different.iter().map(move |d| (&file.name, d)))
+    for (file, (name, difference)) in
+        played.iter().flat_map(|file| file.different.iter().map(move |d| (&file.name, d)))
     {
         match known.remove(&**name) {
             Some(reason) => println!("{name} differs: {reason}"),
             None => unknown.push(format!("{file}: {name}\n{difference}")),
         }
     }
-    assert!(unknown.is_empty(), "{} of {count} scenarios differ:\n{}", unknown.len(), unknown.join("\n"));
+    assert!(
+        unknown.is_empty(),
+        "{} of {count} scenarios differ:\n{}",
+        unknown.len(),
+        unknown.join("\n")
+    );
     assert!(known.is_empty(), "these are decided as by Kueue now: {known:?}");
     assert!(count >= 1082, "only {count} scenarios in {} files", files.len());
     println!("{count} scenarios in {} files", files.len());

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_scheduler::{
-    AdmissionScope, Amount, ClusterQueue, LabelSelector, LocalQueueKey, Name, PodSet, PodSetAssignment,
-    PreemptionPolicy, QueueingStrategy, Reason, StopPolicy, TaintEffect, Workload, WorkloadKey,
+    AdmissionScope, Amount, ClusterQueue, LabelSelector, LocalQueueKey, Name, PodSet,
+    PodSetAssignment, PreemptionPolicy, QueueingStrategy, Reason, StopPolicy, TaintEffect,
+    Workload, WorkloadKey,
 };
 
 use crate::world::{Victim, World};
@@ -14,7 +15,8 @@ impl World {
     /// The queue whose door a workload stands at, if that is open.
     fn behind_its_door(&self, workload: &Workload) -> Option<&ClusterQueue> {
         let key = LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
-        let door = self.local_queues.get(&key).filter(|door| door.stop_policy == StopPolicy::None)?;
+        let door =
+            self.local_queues.get(&key).filter(|door| door.stop_policy == StopPolicy::None)?;
         self.queues.get(&door.cluster_queue)
     }
 
@@ -53,7 +55,9 @@ impl World {
         if !workload.active || workload.finished || workload.held || workload.deleting {
             return Some("it must not be queued".into());
         }
-        let Some(queue) = self.behind_its_door(workload).filter(|queue| queue.name == admission.cluster_queue) else {
+        let Some(queue) =
+            self.behind_its_door(workload).filter(|queue| queue.name == admission.cluster_queue)
+        else {
             return Some("that is not its queue, or its LocalQueue is closed".into());
         };
         if queue.deleting || queue.stop_policy != StopPolicy::None || !self.has_a_root(queue) {
@@ -90,13 +94,20 @@ impl World {
                 }
                 continue;
             };
-            let groups = queue.resource_groups.iter().filter(|group| group.covered_resources.contains(resource));
-            let offered = groups.flat_map(|group| &group.flavors).any(|offered| offered.name == *flavor);
+            let groups = queue
+                .resource_groups
+                .iter()
+                .filter(|group| group.covered_resources.contains(resource));
+            let offered =
+                groups.flat_map(|group| &group.flavors).any(|offered| offered.name == *flavor);
             if !offered || !self.takes(flavor, wanted) {
                 return Some(format!("{flavor} does not take {resource} of {}", wanted.name));
             }
             if given.usage.get(resource) != Some(&total) {
-                return Some(format!("{:?} of {resource} instead of {total}", given.usage.get(resource)));
+                return Some(format!(
+                    "{:?} of {resource} instead of {total}",
+                    given.usage.get(resource)
+                ));
             }
         }
         None
@@ -106,18 +117,26 @@ impl World {
     fn takes(&self, flavor: &Name, pods: &PodSet) -> bool {
         let Some(flavor) = self.flavors.get(flavor) else { return false };
         let labels = pods.node_selector.iter();
-        let elsewhere = labels.clone().any(|(key, value)| flavor.node_labels.get(key).is_some_and(|is| is != value));
-        let mut taints = flavor.node_taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+        let elsewhere = labels
+            .clone()
+            .any(|(key, value)| flavor.node_labels.get(key).is_some_and(|is| is != value));
+        let mut taints =
+            flavor.node_taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
         // The tolerations of these worlds are of any value and effect.
-        !elsewhere && taints.all(|taint| pods.tolerations.iter().any(|toleration| toleration.key == taint.key))
+        !elsewhere
+            && taints
+                .all(|taint| pods.tolerations.iter().any(|toleration| toleration.key == taint.key))
     }
 
     /// Whom each strict queue has to admit first, of those that it may try: by priority, then by time. Queues that
     /// order by past use are left out.
     pub(crate) fn strict_heads(&mut self) -> BTreeMap<Name, WorkloadKey> {
         self.flush();
-        let by_use = |queue: &&ClusterQueue| queue.admission_scope == AdmissionScope::UsageBasedAdmissionFairSharing;
-        let strict = self.queues.values().filter(|queue| queue.strategy == QueueingStrategy::StrictFIFO);
+        let by_use = |queue: &&ClusterQueue| {
+            queue.admission_scope == AdmissionScope::UsageBasedAdmissionFairSharing
+        };
+        let strict =
+            self.queues.values().filter(|queue| queue.strategy == QueueingStrategy::StrictFIFO);
         let head = |queue: &ClusterQueue| {
             let parked: BTreeSet<_> = self.parked(queue).into_iter().collect();
             let waits = |workload: &&Workload| {
@@ -130,7 +149,9 @@ impl World {
                     && !self.open.contains_key(&workload.key)
                     && !parked.contains(&workload.key)
             };
-            let rank = |workload: &&Workload| (Reverse(workload.priority), workload.queue_time, workload.uid.clone());
+            let rank = |workload: &&Workload| {
+                (Reverse(workload.priority), workload.queue_time, workload.uid.clone())
+            };
             let head = self.workloads.values().filter(waits).min_by_key(rank)?;
             Some((queue.name.clone(), head.key.clone()))
         };
@@ -145,17 +166,21 @@ impl World {
     /// Who is passed over in a queue that always was a strict one, although nothing but quota is in its way.
     pub(crate) fn passed_over(&self) -> Option<WorkloadKey> {
         let strict = self.queues.values().filter(|queue| !self.lenient.contains(&queue.name));
-        let mut parked = strict.flat_map(|queue| self.parked(queue).into_iter().map(move |key| (queue, key)));
+        let mut parked =
+            strict.flat_map(|queue| self.parked(queue).into_iter().map(move |key| (queue, key)));
         let without_cause = |(queue, key): &(&ClusterQueue, WorkloadKey)| {
             let why = self.engine.why(key);
             // One whose namespace matches now comes back with the next trigger.
             let other = matches!(
                 why.as_deref(),
                 Some(
-                    Reason::NamespaceMismatch | Reason::ClusterQueueInactive { .. } | Reason::LocalQueueInactive { .. }
+                    Reason::NamespaceMismatch
+                        | Reason::ClusterQueueInactive { .. }
+                        | Reason::LocalQueueInactive { .. }
                 )
             );
-            let waits = self.workloads.get(key).is_none_or(|workload| self.is_backing_off(workload));
+            let waits =
+                self.workloads.get(key).is_none_or(|workload| self.is_backing_off(workload));
             !other && !waits && self.namespace_matches(queue, &key.namespace)
         };
         parked.find(without_cause).map(|(_, key)| key)
@@ -163,7 +188,8 @@ impl World {
 
     /// Why somebody should not have been told to go: the queue's rules do not allow it.
     pub(crate) fn injustice(&self, victim: &Victim) -> Option<String> {
-        let (preemptor, lesser) = (self.workloads.get(&victim.preemptor)?, self.workloads.get(&victim.key)?);
+        let (preemptor, lesser) =
+            (self.workloads.get(&victim.preemptor)?, self.workloads.get(&victim.key)?);
         let queue = self.behind_its_door(preemptor)?;
         let own = queue.name == victim.queue;
         let rules = queue.preemption;
@@ -174,13 +200,14 @@ impl World {
             PreemptionPolicy::Any => true,
             PreemptionPolicy::LowerPriority => lesser.priority < preemptor.priority,
             PreemptionPolicy::LowerOrNewerEqualPriority => {
-                lesser.priority < preemptor.priority || (lesser.priority == preemptor.priority && newer)
+                lesser.priority < preemptor.priority
+                    || (lesser.priority == preemptor.priority && newer)
             }
         };
         let related = own
-            || self
-                .root(queue)
-                .is_some_and(|root| self.queues.get(&victim.queue).and_then(|queue| self.root(queue)) == Some(root));
+            || self.root(queue).is_some_and(|root| {
+                self.queues.get(&victim.queue).and_then(|queue| self.root(queue)) == Some(root)
+            });
         (!allowed || !related).then(|| format!("{policy:?}, in one tree: {related}"))
     }
 
@@ -188,7 +215,12 @@ impl World {
         let mut at = queue.cohort.clone().filter(|name| !name.is_empty())?;
         // No deeper than there are cohorts.
         for _ in 0..=self.cohorts.len() {
-            match self.cohorts.get(&at).and_then(|cohort| cohort.parent.clone()).filter(|name| !name.is_empty()) {
+            match self
+                .cohorts
+                .get(&at)
+                .and_then(|cohort| cohort.parent.clone())
+                .filter(|name| !name.is_empty())
+            {
                 Some(parent) => at = parent,
                 None => break,
             }

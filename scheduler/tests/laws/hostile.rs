@@ -11,9 +11,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use switchyard_scheduler::{
-    Admission, AdmissionCheck, AdmissionScope, Amount, CheckPhase, CheckState, ClusterQueue, Cohort, Decision, Engine,
-    Event, FairStrategy, LocalQueue, Name, PodSet, PodSetAssignment, Preemption, Quota, QuotaCheckStrategy,
-    RefusedReason, Settings, StopPolicy, Time, Workload,
+    Admission, AdmissionCheck, AdmissionScope, Amount, CheckPhase, CheckState, ClusterQueue,
+    Cohort, Decision, Engine, Event, FairStrategy, LocalQueue, Name, PodSet, PodSetAssignment,
+    Preemption, Quota, QuotaCheckStrategy, RefusedReason, Settings, StopPolicy, Time, Workload,
 };
 
 use crate::script::{cohort, flavor, key, local_queue, local_queue_key, name, queue, workload};
@@ -66,7 +66,10 @@ fn odd_queue() -> impl Strategy<Value = ClusterQueue> {
             match odd {
                 0 => queue.resource_groups.extend(queue.resource_groups.clone()),
                 1 => queue.fair_weight_milli = weight,
-                2 => queue.resource_groups.iter_mut().for_each(|group| group.covered_resources.clear()),
+                2 => queue
+                    .resource_groups
+                    .iter_mut()
+                    .for_each(|group| group.covered_resources.clear()),
                 3 => queue.cohort = Some("".into()),
                 4 => queue.stop_policy = StopPolicy::HoldAndDrain,
                 5 => queue.admission_scope = AdmissionScope::UsageBasedAdmissionFairSharing,
@@ -79,38 +82,41 @@ fn odd_queue() -> impl Strategy<Value = ClusterQueue> {
 
 /// A Cohort that may name itself or close a cycle.
 fn odd_cohort() -> impl Strategy<Value = Cohort> {
-    (cohort(), proptest::option::of(name("c", 3)), number()).prop_map(|(cohort, parent, weight)| Cohort {
-        parent,
-        fair_weight_milli: weight,
-        ..cohort
-    })
+    (cohort(), proptest::option::of(name("c", 3)), number())
+        .prop_map(|(cohort, parent, weight)| Cohort { parent, fair_weight_milli: weight, ..cohort })
 }
 
 fn admission() -> impl Strategy<Value = Admission> {
     let usage = prop::collection::btree_map(resource(), amount(), 0..3);
     let flavors = prop::collection::btree_map(resource(), name("f", 4), 0..3);
-    let pod_set = (name("p", 3), flavors, usage, count()).prop_map(|(name, flavors, usage, count)| PodSetAssignment {
-        name,
-        flavors,
-        usage,
-        count,
-        topology: None,
-        delayed: None,
-    });
+    let pod_set =
+        (name("p", 3), flavors, usage, count()).prop_map(|(name, flavors, usage, count)| {
+            PodSetAssignment { name, flavors, usage, count, topology: None, delayed: None }
+        });
     (name("q", 5), prop::collection::vec(pod_set, 0..3))
         .prop_map(|(cluster_queue, pod_sets)| Admission { cluster_queue, pod_sets })
 }
 
 fn resource() -> impl Strategy<Value = Name> {
-    prop_oneof![Just("cpu"), Just("memory"), Just("gpu"), Just("pods"), Just("")].prop_map(Name::from)
+    prop_oneof![Just("cpu"), Just("memory"), Just("gpu"), Just("pods"), Just("")]
+        .prop_map(Name::from)
 }
 
 fn odd_workload() -> impl Strategy<Value = Workload> {
     let requests = prop::collection::btree_map(resource(), amount(), 0..4);
-    let pod_set = (name("p", 2), count(), proptest::option::of(count()), requests)
-        .prop_map(|(name, count, min_count, requests)| PodSet { min_count, requests, ..PodSet::new(name, count) });
+    let pod_set = (name("p", 2), count(), proptest::option::of(count()), requests).prop_map(
+        |(name, count, min_count, requests)| PodSet {
+            min_count,
+            requests,
+            ..PodSet::new(name, count)
+        },
+    );
     let pod_sets = proptest::option::of(prop::collection::vec(pod_set, 0..4));
-    let status = (proptest::option::of(admission()), any::<[bool; 7]>(), proptest::option::of(any::<bool>()));
+    let status = (
+        proptest::option::of(admission()),
+        any::<[bool; 7]>(),
+        proptest::option::of(any::<bool>()),
+    );
     let replaces = proptest::option::of(key());
     let times = (time(), proptest::option::of(time()), proptest::option::of(time()));
     let reclaimable = prop::collection::btree_map(name("p", 3), count(), 0..3);
@@ -153,7 +159,8 @@ fn event() -> impl Strategy<Value = Event> {
     let labels = || prop::collection::btree_map("team", "[ab]", 0..2);
     let refused = prop_oneof![
         Just(RefusedReason::WriteFailed { message: String::new() }),
-        proptest::option::of(time()).prop_map(|retry_at| RefusedReason::GivenBack { message: "no".into(), retry_at }),
+        proptest::option::of(time())
+            .prop_map(|retry_at| RefusedReason::GivenBack { message: "no".into(), retry_at }),
     ];
     prop_oneof![
         2 => (name("n", 3), labels()).prop_map(|(name, labels)| Event::Namespace { name, labels }),
@@ -196,14 +203,18 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
     ];
     let begin = (0..3).map(|number| Input::Event(Box::new(Event::ResourceFlavor(plain(number)))));
     let namespaces = (0..2).map(|number| {
-        Input::Event(Box::new(Event::Namespace { name: format!("n{number}").into(), labels: BTreeMap::new() }))
+        Input::Event(Box::new(Event::Namespace {
+            name: format!("n{number}").into(),
+            labels: BTreeMap::new(),
+        }))
     });
     let queues = (0..3).map(|number| {
         let key = switchyard_scheduler::LocalQueueKey::new("n0", format!("l{number}"));
         Input::Event(Box::new(Event::LocalQueue(LocalQueue::new(key, format!("q{number}")))))
     });
     let fixed: Vec<Input> = begin.chain(namespaces).chain(queues).collect();
-    prop::collection::vec(input, 1..150).prop_map(move |inputs| fixed.iter().cloned().chain(inputs).collect())
+    prop::collection::vec(input, 1..150)
+        .prop_map(move |inputs| fixed.iter().cloned().chain(inputs).collect())
 }
 
 fn plain(number: usize) -> switchyard_scheduler::ResourceFlavor {
@@ -218,8 +229,8 @@ fn plain(number: usize) -> switchyard_scheduler::ResourceFlavor {
 
 #[allow(clippy::needless_update, reason = "settings that are added later keep their defaults")]
 fn engines() -> impl Strategy<Value = (Settings, Option<Preemption>, Vec<Input>)> {
-    let settings =
-        (any::<[bool; 6]>(), 0..2000_u64).prop_map(|([undeclared, hashing, partial, fair, preempts, both], window)| {
+    let settings = (any::<[bool; 6]>(), 0..2000_u64).prop_map(
+        |([undeclared, hashing, partial, fair, preempts, both], window)| {
             let settings = Settings {
                 quota_check: if undeclared {
                     QuotaCheckStrategy::IgnoreUndeclared
@@ -236,7 +247,8 @@ fn engines() -> impl Strategy<Value = (Settings, Option<Preemption>, Vec<Input>)
             let strategies = if both { Preemption::default().fair_strategies } else { first };
             let preemption = Preemption { recompute_overlaps: both, fair_strategies: strategies };
             (settings, preempts.then_some(preemption))
-        });
+        },
+    );
     (settings, inputs()).prop_map(|((settings, preemption), inputs)| (settings, preemption, inputs))
 }
 
@@ -283,7 +295,11 @@ fn play(settings: &Settings, preemption: Option<&Preemption>, inputs: &[Input]) 
 }
 
 /// Asks everything that can be asked.
-fn look(engine: &mut Engine, known: &BTreeMap<switchyard_scheduler::WorkloadKey, Box<Workload>>, now: Time) {
+fn look(
+    engine: &mut Engine,
+    known: &BTreeMap<switchyard_scheduler::WorkloadKey, Box<Workload>>,
+    now: Time,
+) {
     for number in 0..5 {
         let queue = format!("q{number}");
         let view = engine.cluster_queue(&queue).map(|view| format!("{view:?}"));
@@ -304,7 +320,11 @@ fn hostile_events_in_any_order_never_panic() {
     let seconds = crate::number("FUZZ_SECONDS");
     let (mut seed, mut runs) = (crate::seed(), 0);
     let (events, cycles) = (Cell::new(0), Cell::new(0));
-    #[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "how long to go on, not what is decided")]
+    #[expect(
+        clippy::disallowed_types,
+        clippy::disallowed_methods,
+        reason = "how long to go on, not what is decided"
+    )]
     let end = seconds.map(|seconds| std::time::Instant::now() + Duration::from_secs(seconds));
     loop {
         println!("hostile events: LAWS_SEED={seed}");
@@ -314,7 +334,8 @@ fn hostile_events_in_any_order_never_panic() {
         let cases = if seconds.is_some() { every } else { every / 4 };
         let config = Config { failure_persistence: None, cases, ..Config::default() };
         runs += u64::from(config.cases);
-        let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        let mut runner =
+            TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let played = runner.run(&engines(), |(settings, preemption, inputs)| {
             let counts = play(&settings, preemption.as_ref(), &inputs);
             events.set(events.get() + counts.0);

@@ -51,7 +51,8 @@ fn law(name: &str, check: impl Fn(&Script) -> Result<(), TestCaseError>) {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     if let Err(error) = runner.run(&any_script(), |script| check(&script)) {
         broken(name, seed, &error);
     }
@@ -67,7 +68,8 @@ macro_rules! ensure {
 
 #[test]
 fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
-    let (admissions, preemptions, cases, checked) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
+    let (admissions, preemptions, cases, checked) =
+        (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
     law("no admission exceeds what the tree allows", |script| {
         let mut world = World::new(script.kind);
         cases.set(cases.get() + 1);
@@ -79,22 +81,38 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
             }
             admissions.set(admissions.get() + admitted.len());
             // Sums at the ends of the range of amounts are not exact; hostile events see to those.
-            let debts_now = world.debts().into_iter().filter(|(queue, pair, _)| world.left(queue, pair).is_some());
+            let debts_now = world
+                .debts()
+                .into_iter()
+                .filter(|(queue, pair, _)| world.left(queue, pair).is_some());
             for (queue, pair, debt) in debts_now {
-                let before =
-                    debts.iter().find(|(q, p, _)| (q, p) == (&queue, &pair)).map_or(Amount::ZERO, |(.., d)| *d);
-                ensure!(debt >= before, "{queue} {pair:?} went from {before} to {debt} by admitting {admitted:?}");
+                let before = debts
+                    .iter()
+                    .find(|(q, p, _)| (q, p) == (&queue, &pair))
+                    .map_or(Amount::ZERO, |(.., d)| *d);
+                ensure!(
+                    debt >= before,
+                    "{queue} {pair:?} went from {before} to {debt} by admitting {admitted:?}"
+                );
             }
             for (queue, pair) in world.used_by(&admitted) {
                 let Some(left) = world.left(&queue, &pair) else { continue };
                 checked.set(checked.get() + 1);
-                ensure!(left >= 0, "{queue} is {left} over in {pair:?} after admitting {admitted:?}");
+                ensure!(
+                    left >= 0,
+                    "{queue} is {left} over in {pair:?} after admitting {admitted:?}"
+                );
                 let available = world.available(&queue, &pair);
                 let same = i128::from(available.get()) == left;
-                ensure!(same, "{queue} says {available} is left of {pair:?}, and it should be {left}");
+                ensure!(
+                    same,
+                    "{queue} says {available} is left of {pair:?}, and it should be {left}"
+                );
             }
         }
-        preemptions.set(preemptions.get() + world.log.iter().filter(|line| line.starts_with("Preempt")).count());
+        preemptions.set(
+            preemptions.get() + world.log.iter().filter(|line| line.starts_with("Preempt")).count(),
+        );
         Ok(())
     });
     let (admissions, preemptions, cases) = (admissions.get(), preemptions.get(), cases.get());
@@ -128,19 +146,29 @@ fn nobody_is_preempted_in_vain() {
             for victim in &world.victims {
                 let injustice = world.injustice(victim);
                 let Victim { key, preemptor, .. } = victim;
-                ensure!(injustice.is_none(), "{key} was told to go for {preemptor} although {injustice:?}");
+                ensure!(
+                    injustice.is_none(),
+                    "{key} was told to go for {preemptor} although {injustice:?}"
+                );
             }
             for victim in world.victims.iter().filter(|_| world.everything_is_written()) {
                 let Victim { key, preemptor, .. } = victim;
-                ensure!(!world.was_needless(victim), "{key} was told to go for {preemptor}, which fits without");
+                ensure!(
+                    !world.was_needless(victim),
+                    "{key} was told to go for {preemptor}, which fits without"
+                );
             }
             // Flavors of several pod sets are chosen one after the other: with more room the first may choose
             // otherwise, and leave too little to the next.
             preemptors.set(preemptors.get() + world.preemptors.len());
-            let to_check = |preemptor: &&_| world.everything_is_written() && world.has_one_pod_set(preemptor);
+            let to_check =
+                |preemptor: &&_| world.everything_is_written() && world.has_one_pod_set(preemptor);
             for preemptor in world.preemptors.iter().filter(to_check) {
                 single.set(single.get() + 1);
-                ensure!(world.fits_alone(preemptor), "others went for {preemptor}, which still does not fit");
+                ensure!(
+                    world.fits_alone(preemptor),
+                    "others went for {preemptor}, which still does not fit"
+                );
             }
         }
         Ok(())
@@ -159,13 +187,18 @@ fn what_came_and_went_leaves_no_trace() {
         for view in world.queues() {
             let used = view.quota.iter().any(|quota| quota.reserved != Amount::ZERO);
             ensure!(!used, "{} still uses {:?}", view.name, view.quota);
-            let counts = (view.pending_active, view.pending_inadmissible, view.reserving, view.admitted);
+            let counts =
+                (view.pending_active, view.pending_inadmissible, view.reserving, view.admitted);
             ensure!(counts == (0, 0, 0, 0), "{} still counts {counts:?}", view.name);
         }
         for view in world.local_queues() {
             let counts = (view.pending, view.reserving, view.admitted);
             ensure!(counts == (0, 0, 0), "{} still counts {counts:?}", view.key);
-            ensure!(view.reservation.iter().all(|usage| usage.total == Amount::ZERO), "{} still uses", view.key);
+            ensure!(
+                view.reservation.iter().all(|usage| usage.total == Amount::ZERO),
+                "{} still uses",
+                view.key
+            );
         }
         Ok(())
     });
@@ -235,8 +268,9 @@ fn an_engine_started_on_the_same_objects_shows_the_same() {
             ensure!(counts(&old) == counts(&new), "{old:#?}\n{new:#?}");
         }
         for (old, new) in world.local_queues().zip(fresh.local_queues()) {
-            let counts =
-                |view: &switchyard_scheduler::LocalQueueView<'_>| (view.pending, view.reserving, view.admitted);
+            let counts = |view: &switchyard_scheduler::LocalQueueView<'_>| {
+                (view.pending, view.reserving, view.admitted)
+            };
             ensure!(counts(&old) == counts(&new), "{old:#?}\n{new:#?}");
             ensure!(old.reservation == new.reservation, "{old:#?}\n{new:#?}");
         }
@@ -255,7 +289,10 @@ fn a_strict_head_is_never_overtaken() {
             let admitted = world.step(step);
             for (queue, name) in world.admissions_of(&admitted) {
                 let head = heads.get(&queue);
-                ensure!(head.is_none_or(|head| *head == name), "{name} overtook {head:?} in {queue}");
+                ensure!(
+                    head.is_none_or(|head| *head == name),
+                    "{name} overtook {head:?} in {queue}"
+                );
             }
         }
         Ok(())
@@ -271,7 +308,10 @@ fn every_pending_workload_has_a_reason() {
         }
         for name in world.without_quota() {
             let why = world.engine.why(&name);
-            ensure!(why.as_ref().is_some_and(|why| !why.condition_reason().is_empty()), "{name} has no reason");
+            ensure!(
+                why.as_ref().is_some_and(|why| !why.condition_reason().is_empty()),
+                "{name} has no reason"
+            );
             ensure!(why.is_some_and(|why| !why.message().is_empty()), "{name} has no message");
         }
         Ok(())

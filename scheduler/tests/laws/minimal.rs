@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use switchyard_scheduler::{
-    Amount, ClusterQueue, FlavorQuotas, LocalQueue, LocalQueueKey, PodSet, PreemptionPolicy, PreemptionRules, Quota,
-    ResourceFlavor, ResourceGroup, Time, Workload, WorkloadKey,
+    Amount, ClusterQueue, FlavorQuotas, LocalQueue, LocalQueueKey, PodSet, PreemptionPolicy,
+    PreemptionRules, Quota, ResourceFlavor, ResourceGroup, Time, Workload, WorkloadKey,
 };
 
 use crate::script::{Answer, Kind, Step};
@@ -28,8 +28,10 @@ fn busy(jobs: &[(i64, i32)], free: i64, kind: Kind) -> World {
         covered_resources: vec!["cpu".into()],
         flavors: vec![FlavorQuotas { name: "f0".into(), resources }],
     };
-    let preemption =
-        PreemptionRules { within_cluster_queue: PreemptionPolicy::LowerPriority, ..PreemptionRules::default() };
+    let preemption = PreemptionRules {
+        within_cluster_queue: PreemptionPolicy::LowerPriority,
+        ..PreemptionRules::default()
+    };
     let flavor = ResourceFlavor {
         name: "f0".into(),
         node_labels: Default::default(),
@@ -41,7 +43,11 @@ fn busy(jobs: &[(i64, i32)], free: i64, kind: Kind) -> World {
     for step in [
         Step::Namespace { name: "n0".into(), labelled: false },
         Step::Flavor(flavor),
-        Step::Queue(ClusterQueue { resource_groups: vec![group], preemption, ..ClusterQueue::new("q0") }),
+        Step::Queue(ClusterQueue {
+            resource_groups: vec![group],
+            preemption,
+            ..ClusterQueue::new("q0")
+        }),
         Step::LocalQueue(LocalQueue::new(LocalQueueKey::new("n0", "l0"), "q0")),
     ] {
         world.step(&step);

@@ -100,17 +100,27 @@ impl<'a> Oracle<'a> {
     fn children(&self, cohort: &Name) -> Vec<Node<'a>> {
         let queues = self.queues.values().filter(|queue| queue.cohort.as_ref() == Some(cohort));
         let cohorts = self.cohorts.values().filter(|child| child.parent.as_ref() == Some(cohort));
-        queues.map(|queue| Node::Queue(&queue.name)).chain(cohorts.map(|child| Node::Cohort(&child.name))).collect()
+        queues
+            .map(|queue| Node::Queue(&queue.name))
+            .chain(cohorts.map(|child| Node::Cohort(&child.name)))
+            .collect()
     }
 
     /// Of a pair that is given twice the last counts.
     fn quota(&self, node: Node<'a>) -> Quota {
         let groups: &[ResourceGroup] = match node {
             Node::Queue(name) => self.queues.get(name).map_or(&[], |queue| &queue.resource_groups),
-            Node::Cohort(name) => self.cohorts.get(name).map_or(&[], |cohort| &cohort.resource_groups),
+            Node::Cohort(name) => {
+                self.cohorts.get(name).map_or(&[], |cohort| &cohort.resource_groups)
+            }
         };
-        let flavors = groups.iter().flat_map(|group| &group.flavors).filter(|flavor| flavor.name == self.pair.0);
-        let quotas = flavors.flat_map(|flavor| &flavor.resources).filter(|(resource, _)| *resource == self.pair.1);
+        let flavors = groups
+            .iter()
+            .flat_map(|group| &group.flavors)
+            .filter(|flavor| flavor.name == self.pair.0);
+        let quotas = flavors
+            .flat_map(|flavor| &flavor.resources)
+            .filter(|(resource, _)| *resource == self.pair.1);
         quotas.fold(Quota::default(), |_, (_, quota)| *quota)
     }
 }

@@ -15,7 +15,10 @@ fn replayed(recording: &str, world: &World) -> Result<Summary, TestCaseError> {
     let (engine, summary) = restore(recording.as_bytes()).map_err(|error| failed(&error))?;
     let state = |engine| record::header(engine, world.now).map_err(|error| failed(&error));
     if state(&engine)? != state(&world.engine)? {
-        return Err(failed(&format!("another state at the end:\n{engine:#?}\n{:#?}", world.engine)));
+        return Err(failed(&format!(
+            "another state at the end:\n{engine:#?}\n{:#?}",
+            world.engine
+        )));
     }
     Ok(summary)
 }
@@ -41,11 +44,19 @@ fn a_recording_that_begins_at_any_moment_replays_alike() {
             cycles.set(cycles.get() + summary.cycles);
             admissions.set(admissions.get() + summary.admissions);
             preemptions.set(preemptions.get() + summary.preemptions);
-            by_use.set(by_use.get() + if matches!(script.kind, Kind::Sharing) { summary.admissions } else { 0 });
+            by_use.set(
+                by_use.get()
+                    + if matches!(script.kind, Kind::Sharing) { summary.admissions } else { 0 },
+            );
         }
         Ok(())
     });
-    println!("{} cycles, {} admissions, {} preemptions", cycles.get(), admissions.get(), preemptions.get());
+    println!(
+        "{} cycles, {} admissions, {} preemptions",
+        cycles.get(),
+        admissions.get(),
+        preemptions.get()
+    );
     let some = cycles.get() == 0 || (admissions.get() > 0 && by_use.get() > 0);
     assert!(some, "nothing is decided, so the law says nothing");
 }
@@ -76,8 +87,11 @@ fn a_decision_that_is_made_otherwise_is_found_and_an_unfinished_line_is_left_out
     let cut = format!("{cut}\n{{\"cycle\":{{\"at\":1");
     assert!(replay(cut.as_bytes()).expect("the last line is left out").truncated);
 
-    let other =
-        recording.replacen("\"Reserve\":{\"key\":{\"namespace\":\"n", "\"Reserve\":{\"key\":{\"namespace\":\"m", 1);
+    let other = recording.replacen(
+        "\"Reserve\":{\"key\":{\"namespace\":\"n",
+        "\"Reserve\":{\"key\":{\"namespace\":\"m",
+        1,
+    );
     assert_ne!(other, recording);
     match replay(other.as_bytes()) {
         Err(ReplayError::Different(difference)) => {

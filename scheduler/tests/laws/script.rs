@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use switchyard_scheduler::{
-    AdmissionScope, Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas,
-    FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy,
-    PreemptionRules, QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time,
-    Toleration, TolerationOperator, Workload, WorkloadKey,
+    AdmissionScope, Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility,
+    FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue,
+    LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota,
+    ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration,
+    TolerationOperator, Workload, WorkloadKey,
 };
 
 /// What happens, in order.
@@ -78,7 +79,8 @@ pub(crate) fn name(prefix: &'static str, count: usize) -> impl Strategy<Value = 
 
 /// Up to `most`, and now and then something absurd.
 fn amount(most: i64) -> impl Strategy<Value = Amount> {
-    prop_oneof![60 => 0..most, 1 => Just(i64::MAX), 1 => Just(i64::MAX - 1), 1 => Just(-3)].prop_map(Amount::new)
+    prop_oneof![60 => 0..most, 1 => Just(i64::MAX), 1 => Just(i64::MAX - 1), 1 => Just(-3)]
+        .prop_map(Amount::new)
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
@@ -92,29 +94,37 @@ fn quota() -> impl Strategy<Value = Quota> {
 
 fn groups() -> impl Strategy<Value = Vec<ResourceGroup>> {
     let flavors = |resources: &'static [&'static str]| {
-        let of_flavor = (name("f", 3), prop::collection::vec(quota(), resources.len())).prop_map(|(name, quotas)| {
-            let resources = resources.iter().map(|resource| Name::from(*resource)).zip(quotas).collect();
-            FlavorQuotas { name, resources }
-        });
+        let of_flavor = (name("f", 3), prop::collection::vec(quota(), resources.len())).prop_map(
+            |(name, quotas)| {
+                let resources =
+                    resources.iter().map(|resource| Name::from(*resource)).zip(quotas).collect();
+                FlavorQuotas { name, resources }
+            },
+        );
         prop::collection::vec(of_flavor, 1..4).prop_map(|flavors| ResourceGroup {
             covered_resources: resources.iter().map(|resource| Name::from(*resource)).collect(),
             flavors,
         })
     };
     let more = proptest::option::weighted(0.3, flavors(&["gpu"]));
-    (flavors(&["cpu", "memory"]), more).prop_map(|(first, more)| std::iter::once(first).chain(more).collect())
+    (flavors(&["cpu", "memory"]), more)
+        .prop_map(|(first, more)| std::iter::once(first).chain(more).collect())
 }
 
 pub(crate) fn queue() -> impl Strategy<Value = ClusterQueue> {
-    let policy = || prop_oneof![Just(FungibilityPolicy::MayStopSearch), Just(FungibilityPolicy::TryNextFlavor)];
-    let fungibility = (policy(), policy(), any::<bool>()).prop_map(|(when_can_borrow, when_can_preempt, other)| {
-        let preference = if other {
-            FungibilityPreference::PreemptionOverBorrowing
-        } else {
-            FungibilityPreference::BorrowingOverPreemption
-        };
-        FlavorFungibility { when_can_borrow, when_can_preempt, preference }
-    });
+    let policy = || {
+        prop_oneof![Just(FungibilityPolicy::MayStopSearch), Just(FungibilityPolicy::TryNextFlavor)]
+    };
+    let fungibility = (policy(), policy(), any::<bool>()).prop_map(
+        |(when_can_borrow, when_can_preempt, other)| {
+            let preference = if other {
+                FungibilityPreference::PreemptionOverBorrowing
+            } else {
+                FungibilityPreference::BorrowingOverPreemption
+            };
+            FlavorFungibility { when_can_borrow, when_can_preempt, preference }
+        },
+    );
     let preemption = prop_oneof![
         1 => Just(PreemptionRules::default()),
         2 => Just(PreemptionRules {
@@ -134,7 +144,13 @@ pub(crate) fn queue() -> impl Strategy<Value = ClusterQueue> {
     let cohort = proptest::option::weighted(0.7, name("c", 2));
     let shape = (name("q", 4), cohort, any::<bool>(), groups(), 0..3_i64);
     (shape, fungibility, preemption, 0..40_u8, any::<bool>()).prop_map(
-        |((name, cohort, strict, resource_groups, weight), fungibility, preemption, rare, by_use)| ClusterQueue {
+        |(
+            (name, cohort, strict, resource_groups, weight),
+            fungibility,
+            preemption,
+            rare,
+            by_use,
+        )| ClusterQueue {
             cohort,
             admission_scope: if by_use {
                 AdmissionScope::UsageBasedAdmissionFairSharing
@@ -142,7 +158,11 @@ pub(crate) fn queue() -> impl Strategy<Value = ClusterQueue> {
                 AdmissionScope::default()
             },
             fair_weight_milli: weight * 500,
-            strategy: if strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
+            strategy: if strict {
+                QueueingStrategy::StrictFIFO
+            } else {
+                QueueingStrategy::BestEffortFIFO
+            },
             resource_groups,
             fungibility,
             preemption,
@@ -173,19 +193,29 @@ pub(crate) fn local_queue_key() -> impl Strategy<Value = LocalQueueKey> {
 }
 
 pub(crate) fn local_queue() -> impl Strategy<Value = LocalQueue> {
-    (local_queue_key(), name("q", 4), 0..8_u8, 0..4_i64).prop_map(|(key, queue, rare, weight)| LocalQueue {
-        fair_weight_milli: weight * 700,
-        stop_policy: if rare == 0 { StopPolicy::HoldAndDrain } else { StopPolicy::None },
-        ..LocalQueue::new(key, queue)
+    (local_queue_key(), name("q", 4), 0..8_u8, 0..4_i64).prop_map(|(key, queue, rare, weight)| {
+        LocalQueue {
+            fair_weight_milli: weight * 700,
+            stop_policy: if rare == 0 { StopPolicy::HoldAndDrain } else { StopPolicy::None },
+            ..LocalQueue::new(key, queue)
+        }
     })
 }
 
 pub(crate) fn flavor() -> impl Strategy<Value = ResourceFlavor> {
     (name("f", 3), 0..4_u8).prop_map(|(name, kind)| ResourceFlavor {
         name,
-        node_labels: if kind == 1 { BTreeMap::from([("zone".into(), "a".into())]) } else { BTreeMap::new() },
+        node_labels: if kind == 1 {
+            BTreeMap::from([("zone".into(), "a".into())])
+        } else {
+            BTreeMap::new()
+        },
         node_taints: if kind == 2 {
-            vec![Taint { key: "spot".into(), value: "true".into(), effect: TaintEffect::NoSchedule }]
+            vec![Taint {
+                key: "spot".into(),
+                value: "true".into(),
+                effect: TaintEffect::NoSchedule,
+            }]
         } else {
             Vec::new()
         },
@@ -208,7 +238,11 @@ fn pod_set() -> impl Strategy<Value = PodSet> {
         |(name, count, min_count, requests, kind)| PodSet {
             min_count,
             requests,
-            node_selector: if kind == 0 { BTreeMap::from([("zone".into(), "b".into())]) } else { BTreeMap::new() },
+            node_selector: if kind == 0 {
+                BTreeMap::from([("zone".into(), "b".into())])
+            } else {
+                BTreeMap::new()
+            },
             tolerations: if kind < 3 {
                 vec![Toleration {
                     key: "spot".into(),
@@ -226,18 +260,20 @@ fn pod_set() -> impl Strategy<Value = PodSet> {
 
 pub(crate) fn workload() -> impl Strategy<Value = Workload> {
     let shape = (key(), 0..3_usize, 0..5_i32, 0..5_i64, prop::collection::vec(pod_set(), 1..=2));
-    (shape, 0..20_u8, 0..2_u8).prop_map(|((key, queue, priority, created, pod_sets), rare, generation)| {
-        let uid = format!("{key}-{generation}");
-        Workload {
-            priority,
-            pod_sets,
-            active: rare != 0,
-            held: rare == 1,
-            requeued: (rare == 2).then_some(false),
-            requeue_at: (rare == 3).then_some(Time::from_secs(1005)),
-            ..Workload::new(key, uid, format!("l{queue}"), Time::from_secs(created))
-        }
-    })
+    (shape, 0..20_u8, 0..2_u8).prop_map(
+        |((key, queue, priority, created, pod_sets), rare, generation)| {
+            let uid = format!("{key}-{generation}");
+            Workload {
+                priority,
+                pod_sets,
+                active: rare != 0,
+                held: rare == 1,
+                requeued: (rare == 2).then_some(false),
+                requeue_at: (rare == 3).then_some(Time::from_secs(1005)),
+                ..Workload::new(key, uid, format!("l{queue}"), Time::from_secs(created))
+            }
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -282,7 +318,8 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
             topology_name: None,
         })
     });
-    let namespaces = (0..2).map(|number| Step::Namespace { name: format!("n{number}").into(), labelled: number == 0 });
+    let namespaces = (0..2)
+        .map(|number| Step::Namespace { name: format!("n{number}").into(), labelled: number == 0 });
     let local_queues = (0..2).flat_map(|namespace| {
         (0..3).map(move |queue| {
             let key = LocalQueueKey::new(format!("n{namespace}"), format!("l{queue}"));
@@ -291,14 +328,22 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     });
     let fixed: Vec<Step> = flavors.chain(namespaces).chain(local_queues).collect();
     let queues = prop::collection::vec(queue().prop_map(Step::Queue), 2..6);
-    let kind = prop_oneof![Just(Kind::Plain), Just(Kind::Classical), Just(Kind::Fair), Just(Kind::Sharing)];
+    let kind = prop_oneof![
+        Just(Kind::Plain),
+        Just(Kind::Classical),
+        Just(Kind::Fair),
+        Just(Kind::Sharing)
+    ];
     // Queues fill up before anything else happens, so that there is something to wait for and to preempt.
     let fill = prop::collection::vec(workload(), 0..16).prop_map(|workloads| {
-        let submit = |workload| [Step::Submit(Box::new(workload)), Step::Cycle(vec![Answer::Confirm])];
+        let submit =
+            |workload| [Step::Submit(Box::new(workload)), Step::Cycle(vec![Answer::Confirm])];
         workloads.into_iter().flat_map(submit).collect::<Vec<_>>()
     });
-    (kind, queues, fill, prop::collection::vec(step(), 0..60)).prop_map(move |(kind, queues, fill, rest)| Script {
-        kind,
-        steps: fixed.iter().cloned().chain(queues).chain(fill).chain(rest).collect(),
-    })
+    (kind, queues, fill, prop::collection::vec(step(), 0..60)).prop_map(
+        move |(kind, queues, fill, rest)| Script {
+            kind,
+            steps: fixed.iter().cloned().chain(queues).chain(fill).chain(rest).collect(),
+        },
+    )
 }

@@ -27,10 +27,14 @@ impl World {
             queue.cohort.as_ref().is_none_or(|cohort| cohort.is_empty())
                 && queue.resource_groups.iter().all(|group| group.flavors.len() == 1)
         };
-        let whole = |workload: &Workload| workload.pod_sets.iter().all(|set| set.min_count.is_none());
+        let whole =
+            |workload: &Workload| workload.pod_sets.iter().all(|set| set.min_count.is_none());
         let says = self.queues.get(&victim.queue).is_some_and(one_way)
             && self.workloads.get(&victim.preemptor).is_some_and(whole)
-            && self.workloads.get(&victim.key).is_some_and(|workload| workload.reservation.is_some());
+            && self
+                .workloads
+                .get(&victim.key)
+                .is_some_and(|workload| workload.reservation.is_some());
         says && self.fits_beside(&victim.preemptor, Some(&victim.key))
     }
 

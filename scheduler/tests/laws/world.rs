@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use switchyard_scheduler::{
-    Admission, AdmissionCheck, AdmissionFairSharing, Amount, ClusterQueue, ClusterQueueView, Cohort, Decision, Engine,
-    Event, LocalQueue, LocalQueueKey, LocalQueueView, Name, Preemption, QueueingStrategy, RefusedReason,
-    ResourceFlavor, Settings, Time, Workload, WorkloadKey, record,
+    Admission, AdmissionCheck, AdmissionFairSharing, Amount, ClusterQueue, ClusterQueueView,
+    Cohort, Decision, Engine, Event, LocalQueue, LocalQueueKey, LocalQueueView, Name, Preemption,
+    QueueingStrategy, RefusedReason, ResourceFlavor, Settings, Time, Workload, WorkloadKey, record,
 };
 
 use crate::oracle::Oracle;
@@ -66,12 +66,17 @@ fn sharing() -> AdmissionFairSharing {
 }
 
 fn namespace(name: &Name, labelled: bool) -> Event {
-    let labels = if labelled { BTreeMap::from([("team".into(), "a".into())]) } else { BTreeMap::new() };
+    let labels =
+        if labelled { BTreeMap::from([("team".into(), "a".into())]) } else { BTreeMap::new() };
     Event::Namespace { name: name.clone(), labels }
 }
 
 fn check(name: &Name, active: bool) -> Event {
-    Event::AdmissionCheck(AdmissionCheck { name: name.clone(), controller: "example.com/check".into(), active })
+    Event::AdmissionCheck(AdmissionCheck {
+        name: name.clone(),
+        controller: "example.com/check".into(),
+        active,
+    })
 }
 
 impl World {
@@ -81,7 +86,9 @@ impl World {
             engine: match kind {
                 Kind::Plain => Engine::new(settings),
                 Kind::Classical | Kind::Fair => Engine::preempting(settings, Preemption::default()),
-                Kind::Sharing => Engine::preempting(settings, Preemption::default()).sharing_admission(sharing()),
+                Kind::Sharing => {
+                    Engine::preempting(settings, Preemption::default()).sharing_admission(sharing())
+                }
             },
             log: Vec::new(),
             preemptors: Vec::new(),
@@ -113,7 +120,8 @@ impl World {
     /// Begins one more recording.
     #[expect(clippy::expect_used, reason = "everything can be recorded, or the law is broken")]
     pub(crate) fn begin_recording(&mut self) {
-        self.recordings.push(record::header(&self.engine, self.now).expect("a state can be written"));
+        self.recordings
+            .push(record::header(&self.engine, self.now).expect("a state can be written"));
     }
 
     #[expect(clippy::expect_used, reason = "everything can be recorded, or the law is broken")]
@@ -180,7 +188,9 @@ impl World {
                 self.told.remove(key);
                 self.given_back.remove(key);
             }
-            Step::Finished(key) => self.edit(key, |workload| workload.finished = workload.reservation.is_some()),
+            Step::Finished(key) => {
+                self.edit(key, |workload| workload.finished = workload.reservation.is_some())
+            }
             Step::Evicted(key) => {
                 self.told.remove(key);
                 self.edit(key, |workload| {
@@ -189,9 +199,12 @@ impl World {
                     workload.admitted = false;
                 });
             }
-            Step::Reprioritised(key, priority) => self.edit(key, |workload| workload.priority = *priority),
+            Step::Reprioritised(key, priority) => {
+                self.edit(key, |workload| workload.priority = *priority)
+            }
             Step::Reclaimed(key, pods) => self.edit(key, |workload| {
-                workload.reclaimable = workload.pod_sets.iter().map(|set| (set.name.clone(), *pods)).collect();
+                workload.reclaimable =
+                    workload.pod_sets.iter().map(|set| (set.name.clone(), *pods)).collect();
             }),
             Step::Retried(_) | Step::PastUse(..) => {}
             Step::Cycle(answers) => return self.cycle_with(answers),
@@ -204,13 +217,16 @@ impl World {
     /// A workload that exists already keeps what the API does not let users change.
     fn submit(&mut self, workload: &Workload) {
         let same = self.workloads.get(&workload.key).filter(|known| known.uid == workload.uid);
-        let known = same.map(|known| (known.reservation.clone(), known.reserved_at, known.admitted, known.finished));
+        let known = same.map(|known| {
+            (known.reservation.clone(), known.reserved_at, known.admitted, known.finished)
+        });
         let (reservation, reserved_at, admitted, finished) = known.unwrap_or_default();
         if same.is_none() || !workload.active {
             // Another workload, or one that may not have quota any more: nothing is to be answered.
             self.open.remove(&workload.key);
         }
-        let workload = Workload { reservation, reserved_at, admitted, finished, ..workload.clone() };
+        let workload =
+            Workload { reservation, reserved_at, admitted, finished, ..workload.clone() };
         self.workloads.insert(workload.key.clone(), workload);
     }
 
@@ -240,7 +256,10 @@ impl World {
                 consumed: [("cpu".into(), i128::from(*cores) * 1_000_000_000)].into(),
             },
             Step::Submit(workload) => return self.say_workload(&workload.key),
-            Step::Finished(key) | Step::Evicted(key) | Step::Reprioritised(key, _) | Step::Reclaimed(key, _) => {
+            Step::Finished(key)
+            | Step::Evicted(key)
+            | Step::Reprioritised(key, _)
+            | Step::Reclaimed(key, _) => {
                 return self.say_workload(key);
             }
             Step::Cycle(_) | Step::Wait(_) => return,
@@ -302,7 +321,10 @@ impl World {
     }
 
     fn tell_to_go(&mut self, key: WorkloadKey, preemptor: WorkloadKey) {
-        let queue = self.admission(&key).map(|admission| admission.cluster_queue.clone()).unwrap_or_default();
+        let queue = self
+            .admission(&key)
+            .map(|admission| admission.cluster_queue.clone())
+            .unwrap_or_default();
         self.told.insert(key.clone());
         self.preemptors.push(preemptor.clone());
         self.victims.push(Victim { key, queue, preemptor });
@@ -323,7 +345,10 @@ impl World {
     }
 
     fn answer(&mut self, key: &WorkloadKey, answer: Answer) {
-        let Some((admission, workload)) = self.open.get(key).cloned().zip(self.workloads.get(key)) else { return };
+        let Some((admission, workload)) = self.open.get(key).cloned().zip(self.workloads.get(key))
+        else {
+            return;
+        };
         let reason = match answer {
             Answer::Leave => return,
             Answer::Confirm => {
@@ -341,7 +366,10 @@ impl World {
             Answer::GiveBack => {
                 let retry_at = self.now.plus(Duration::from_secs(3));
                 self.given_back.insert(key.clone(), retry_at);
-                RefusedReason::GivenBack { message: "no cluster took it".into(), retry_at: Some(retry_at) }
+                RefusedReason::GivenBack {
+                    message: "no cluster took it".into(),
+                    retry_at: Some(retry_at),
+                }
             }
         };
         let event = Event::AdmissionRefused { key: key.clone(), uid: workload.uid.clone(), reason };
@@ -369,7 +397,9 @@ impl World {
         fresh.now = self.now;
         for workload in self.workloads.values() {
             let mut workload = workload.clone();
-            if let Some(admission) = self.open.get(&workload.key).filter(|_| workload.reservation.is_none()) {
+            if let Some(admission) =
+                self.open.get(&workload.key).filter(|_| workload.reservation.is_none())
+            {
                 workload.reservation = Some(admission.clone());
             }
             fresh.workloads.insert(workload.key.clone(), workload.clone());
@@ -408,7 +438,8 @@ impl World {
 
     pub(crate) fn available(&self, queue: &str, pair: &Pair) -> Amount {
         let quotas = self.engine.cluster_queue(queue).into_iter().flat_map(|view| view.quota);
-        let quota = quotas.into_iter().find(|quota| (&quota.flavor, &quota.resource) == (&pair.0, &pair.1));
+        let quota =
+            quotas.into_iter().find(|quota| (&quota.flavor, &quota.resource) == (&pair.0, &pair.1));
         quota.map_or(Amount::ZERO, |quota| quota.available)
     }
 
@@ -417,31 +448,38 @@ impl World {
         let mut used = Vec::new();
         for admission in admitted.iter().filter_map(|key| self.admission(key)) {
             for pod_set in &admission.pod_sets {
-                let some = pod_set.flavors.iter().filter(|(resource, _)| pod_set.usage[*resource] > Amount::ZERO);
-                used.extend(
-                    some.map(|(resource, flavor)| {
-                        (admission.cluster_queue.clone(), (flavor.clone(), resource.clone()))
-                    }),
-                );
+                let some = pod_set
+                    .flavors
+                    .iter()
+                    .filter(|(resource, _)| pod_set.usage[*resource] > Amount::ZERO);
+                used.extend(some.map(|(resource, flavor)| {
+                    (admission.cluster_queue.clone(), (flavor.clone(), resource.clone()))
+                }));
             }
         }
         used
     }
 
     pub(crate) fn admission(&self, key: &WorkloadKey) -> Option<&Admission> {
-        self.workloads.get(key).and_then(|workload| workload.reservation.as_ref()).or_else(|| self.open.get(key))
+        self.workloads
+            .get(key)
+            .and_then(|workload| workload.reservation.as_ref())
+            .or_else(|| self.open.get(key))
     }
 
     /// Who was admitted by which queue.
     pub(crate) fn admissions_of(&self, admitted: &[WorkloadKey]) -> Vec<(Name, WorkloadKey)> {
-        let of = |key: &WorkloadKey| Some((self.admission(key)?.cluster_queue.clone(), key.clone()));
+        let of =
+            |key: &WorkloadKey| Some((self.admission(key)?.cluster_queue.clone(), key.clone()));
         admitted.iter().filter_map(of).collect()
     }
 
     /// The workloads that neither finished nor have quota.
     pub(crate) fn without_quota(&self) -> Vec<WorkloadKey> {
         let waits = |workload: &&Workload| {
-            !workload.finished && workload.reservation.is_none() && !self.open.contains_key(&workload.key)
+            !workload.finished
+                && workload.reservation.is_none()
+                && !self.open.contains_key(&workload.key)
         };
         self.workloads.values().filter(waits).map(|workload| workload.key.clone()).collect()
     }
@@ -452,17 +490,23 @@ impl World {
         let mut used: BTreeMap<Name, i128> = BTreeMap::new();
         for (key, workload) in self.workloads.iter().filter(|(_, workload)| !workload.finished) {
             let Some(admission) = self.admission(key) else { continue };
-            for assigned in admission.pod_sets.iter().filter(|assigned| assigned.flavors.get(&pair.1) == Some(&pair.0))
+            for assigned in admission
+                .pod_sets
+                .iter()
+                .filter(|assigned| assigned.flavors.get(&pair.1) == Some(&pair.0))
             {
                 let total = assigned.usage.get(&pair.1).map_or(0, |amount| amount.get());
                 let set = workload.pod_sets.iter().find(|set| set.name == assigned.name);
                 let gone = workload.reclaimable.get(&assigned.name).copied().unwrap_or(0);
-                let left = set.map_or(assigned.count, |set| (set.count - gone).max(0)).min(assigned.count);
+                let left =
+                    set.map_or(assigned.count, |set| (set.count - gone).max(0)).min(assigned.count);
                 let pods = i64::from(assigned.count).max(1);
-                let held = if left < assigned.count { total / pods * i64::from(left) } else { total };
+                let held =
+                    if left < assigned.count { total / pods * i64::from(left) } else { total };
                 *used.entry(admission.cluster_queue.clone()).or_default() += i128::from(held);
             }
         }
-        Oracle { queues: &self.queues, cohorts: &self.cohorts, pair, used }.left(self.queues.get_key_value(queue)?.0)
+        Oracle { queues: &self.queues, cohorts: &self.cohorts, pair, used }
+            .left(self.queues.get_key_value(queue)?.0)
     }
 }

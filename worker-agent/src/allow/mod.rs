@@ -81,7 +81,9 @@ impl Allowed {
                 ));
             }
         };
-        let may = |name: &String| allowed.contains(name) || allowed.contains(&format!("{namespace}/{name}"));
+        let may = |name: &String| {
+            allowed.contains(name) || allowed.contains(&format!("{namespace}/{name}"))
+        };
         let name = accounts.iter().find(|name| !may(name))?;
         refused(format!(
             "this cluster's agent does not let the hub run pods as service account {namespace}/{name}; its administrator can add it to --allow-service-accounts"
@@ -128,13 +130,21 @@ mod tests {
     #[case::behind_an_allowed_one(
         json!({"serviceAccountName": "batch", "serviceAccount": "admin"}), &["batch"], Some("ns/admin")
     )]
-    fn service_accounts(#[case] spec: Value, #[case] allowed: &[&str], #[case] refused: Option<&str>) {
+    fn service_accounts(
+        #[case] spec: Value,
+        #[case] allowed: &[&str],
+        #[case] refused: Option<&str>,
+    ) {
         let allowed = Allowed::parse(&[], &names(allowed)).unwrap();
         let trouble = allowed.trouble(&job(&spec), "ns");
         assert_eq!(trouble.is_some(), refused.is_some(), "{trouble:?}");
         if let (Some(trouble), Some(account)) = (trouble, refused) {
             assert_eq!(trouble.code, "ServiceAccountNotAllowed");
-            assert!(trouble.message.contains(&format!("as service account {account};")), "{}", trouble.message);
+            assert!(
+                trouble.message.contains(&format!("as service account {account};")),
+                "{}",
+                trouble.message
+            );
         }
     }
 
@@ -144,11 +154,16 @@ mod tests {
         let trouble = none.trouble(&job(&json!({})), "ns").unwrap();
         assert_eq!(trouble.code, "KindNotAllowed");
         assert!(trouble.message.contains("jobs of kind batch/job;"), "{}", trouble.message);
-        assert_eq!(Allowed::parse(&names(&["batch/job"]), &[]).unwrap().trouble(&job(&json!({})), "ns"), None);
+        assert_eq!(
+            Allowed::parse(&names(&["batch/job"]), &[]).unwrap().trouble(&job(&json!({})), "ns"),
+            None
+        );
         assert_eq!(Allowed::parse(&names(&[""]), &names(&[" "])), Ok(Allowed::default()), "all");
         let error = Allowed::parse(&names(&["Job"]), &[]).unwrap_err().to_string();
         assert!(
-            error.starts_with("--allow-kinds: \"Job\" is no kind that this agent runs; it runs batch/job"),
+            error.starts_with(
+                "--allow-kinds: \"Job\" is no kind that this agent runs; it runs batch/job"
+            ),
             "{error}"
         );
     }

@@ -45,7 +45,10 @@ fn has_pod_templates(group: &str, kind: &str) -> bool {
         "jobset.x-k8s.io" => kind == "JobSet",
         "leaderworkerset.x-k8s.io" => kind == "LeaderWorkerSet",
         "kubeflow.org" => {
-            matches!(kind, "TFJob" | "PyTorchJob" | "PaddleJob" | "XGBoostJob" | "JAXJob" | "MPIJob")
+            matches!(
+                kind,
+                "TFJob" | "PyTorchJob" | "PaddleJob" | "XGBoostJob" | "JAXJob" | "MPIJob"
+            )
         }
         _ => false,
     }
@@ -57,7 +60,9 @@ fn makes_no_pods(group: &str, kind: &str) -> bool {
         "" => matches!(kind, "Service" | "ConfigMap" | "Secret" | "PersistentVolumeClaim"),
         "networking.k8s.io" => matches!(kind, "Ingress" | "NetworkPolicy"),
         "policy" => kind == "PodDisruptionBudget",
-        "scheduling.x-k8s.io" | "scheduling.sigs.k8s.io" | "scheduling.volcano.sh" => kind == "PodGroup",
+        "scheduling.x-k8s.io" | "scheduling.sigs.k8s.io" | "scheduling.volcano.sh" => {
+            kind == "PodGroup"
+        }
         _ => false,
     }
 }
@@ -68,7 +73,8 @@ fn of_wrapped(wrapper: &Value) -> Result<BTreeSet<String>, Unknown> {
     for (index, component) in list(wrapper, "/spec/components").iter().enumerate() {
         let at = |why: String| format!("spec.components[{index}]: {why}");
         let object = component.get("template").unwrap_or(&Value::Null);
-        let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        let namespace =
+            object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         if !namespace.is_empty() && namespace != own {
             return Err(at(format!("it is in another namespace, {namespace:?}")));
         }
@@ -82,8 +88,13 @@ fn of_spark(application: &Value) -> Result<BTreeSet<String>, Unknown> {
     let mut all = BTreeSet::new();
     let configuration = application.pointer("/spec/sparkConf").and_then(Value::as_object);
     let mut driver_is_named = false;
-    for (key, value) in configuration.into_iter().flatten().filter(|(key, _)| key.starts_with("spark.kubernetes.")) {
-        if key.ends_with(".podTemplateFile") || key.ends_with("featureSteps") || key == "spark.kubernetes.namespace" {
+    for (key, value) in
+        configuration.into_iter().flatten().filter(|(key, _)| key.starts_with("spark.kubernetes."))
+    {
+        if key.ends_with(".podTemplateFile")
+            || key.ends_with("featureSteps")
+            || key == "spark.kubernetes.namespace"
+        {
             return Err(format!("spec.sparkConf[{key:?}] can give its pods any account"));
         }
         if key.to_ascii_lowercase().ends_with("serviceaccountname") {
@@ -109,7 +120,8 @@ fn of_ray(object: &Value, cluster: &str) -> Result<BTreeSet<String>, Unknown> {
     let at = |field: &str| object.pointer(&format!("{cluster}/{field}"));
     let mut head = BTreeSet::new();
     collect_named(at("headGroupSpec/template/spec"), &mut head);
-    if head.is_empty() && at("enableInTreeAutoscaling").and_then(Value::as_bool).unwrap_or_default() {
+    if head.is_empty() && at("enableInTreeAutoscaling").and_then(Value::as_bool).unwrap_or_default()
+    {
         return Err("with enableInTreeAutoscaling KubeRay runs a head that names no account as one of the cluster's \
                     name; name one in headGroupSpec.template.spec.serviceAccountName"
             .to_owned());
@@ -320,11 +332,19 @@ mod tests {
     fn sent_kind_is_judged_unless_known_not_to_be_sendable() {
         let judged = |kind: &dyn JobKind| {
             let id = kind.id();
-            let version =
-                if id.group.is_empty() { id.version.to_owned() } else { format!("{}/{}", id.group, id.version) };
+            let version = if id.group.is_empty() {
+                id.version.to_owned()
+            } else {
+                format!("{}/{}", id.group, id.version)
+            };
             of(&object(&version, id.kind, &json!({}))).is_ok()
         };
-        let not: Vec<&str> = kinds().iter().filter(|kind| !judged(**kind)).map(|kind| kind.id().framework).collect();
-        assert_eq!(not, ["trainer.kubeflow.org/trainjob"], "its pods are made of a runtime, which is another object");
+        let not: Vec<&str> =
+            kinds().iter().filter(|kind| !judged(**kind)).map(|kind| kind.id().framework).collect();
+        assert_eq!(
+            not,
+            ["trainer.kubeflow.org/trainjob"],
+            "its pods are made of a runtime, which is another object"
+        );
     }
 }

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 
 use switchyard_api::conditions::find;
 use switchyard_api::quantity::amount_of;
-use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, ResourceGroup, ResourceQuota};
+use switchyard_api::v1beta2::{
+    ClusterQueue, Cohort, LocalQueue, ResourceFlavor, ResourceGroup, ResourceQuota,
+};
 use switchyard_proto::v1;
 
 use super::wire_taint;
@@ -50,8 +52,11 @@ impl Quota {
 
 /// The capacity of each LocalQueue.
 pub fn compute(snapshot: &Snapshot) -> v1::Capacity {
-    let queues: BTreeMap<&str, &ClusterQueue> =
-        snapshot.cluster_queues.iter().filter_map(|queue| Some((queue.metadata.name.as_deref()?, queue))).collect();
+    let queues: BTreeMap<&str, &ClusterQueue> = snapshot
+        .cluster_queues
+        .iter()
+        .filter_map(|queue| Some((queue.metadata.name.as_deref()?, queue)))
+        .collect();
     let tables: BTreeMap<&str, BTreeMap<Cell, Quota>> =
         queues.iter().map(|(name, queue)| (*name, table(queue))).collect();
     let mut local: Vec<_> = snapshot.local_queues.iter().collect();
@@ -66,7 +71,9 @@ pub fn compute(snapshot: &Snapshot) -> v1::Capacity {
             active: inactive.is_none(),
             inactive_reason: inactive.unwrap_or_default(),
             pending: pending(queue),
-            flavors: queue.map(|queue| flavors(queue, &name, &queues, &tables, snapshot)).unwrap_or_default(),
+            flavors: queue
+                .map(|queue| flavors(queue, &name, &queues, &tables, snapshot))
+                .unwrap_or_default(),
             cluster_queue: name,
         }
     });
@@ -78,11 +85,18 @@ fn inactive(local: &LocalQueue, queue: Option<&ClusterQueue>, name: &str) -> Opt
     let mine = local.status.as_ref().and_then(|status| find(&status.conditions, "Active"));
     let theirs = queue.status.as_ref().and_then(|status| find(&status.conditions, "Active"));
     let not = [theirs, mine].into_iter().flatten().find(|condition| condition.status == "False");
-    not.map(|condition| if condition.message.is_empty() { condition.reason.clone() } else { condition.message.clone() })
+    not.map(|condition| {
+        if condition.message.is_empty() {
+            condition.reason.clone()
+        } else {
+            condition.message.clone()
+        }
+    })
 }
 
 fn pending(queue: Option<&ClusterQueue>) -> u32 {
-    let count = queue.and_then(|queue| queue.status.as_ref()).map(|status| status.pending_workloads);
+    let count =
+        queue.and_then(|queue| queue.status.as_ref()).map(|status| status.pending_workloads);
     count.and_then(|count| u32::try_from(count).ok()).unwrap_or_default()
 }
 
@@ -96,12 +110,20 @@ fn flavors(
     let mates: Vec<&str> = match queue.spec.cohort_name.as_deref() {
         Some(cohort) => {
             let same = |mate: &&ClusterQueue| mate.spec.cohort_name.as_deref() == Some(cohort);
-            queues.iter().filter(|(other, mate)| **other != name && same(mate)).map(|(other, _)| *other).collect()
+            queues
+                .iter()
+                .filter(|(other, mate)| **other != name && same(mate))
+                .map(|(other, _)| *other)
+                .collect()
         }
         None => Vec::new(),
     };
-    let own =
-        queue.spec.cohort_name.as_deref().map(|cohort| cohort_table(cohort, &snapshot.cohorts)).unwrap_or_default();
+    let own = queue
+        .spec
+        .cohort_name
+        .as_deref()
+        .map(|cohort| cohort_table(cohort, &snapshot.cohorts))
+        .unwrap_or_default();
     let mine = tables.get(name);
     let cells = queue.spec.resource_groups.iter().flat_map(cells);
     let capacities = cells.filter_map(|cell| {
@@ -112,7 +134,9 @@ fn flavors(
             spare = spare.saturating_add(mate.spare());
             lendable = lendable.saturating_add(mate.lendable);
         }
-        let limit = |borrowable: i64| quota.borrowing.map_or(borrowable, |limit| borrowable.min(limit)).max(0);
+        let limit = |borrowable: i64| {
+            quota.borrowing.map_or(borrowable, |limit| borrowable.min(limit)).max(0)
+        };
         // What this queue has borrowed already counts against its limit, and is not spare with the others.
         let borrowed = quota.used.saturating_sub(quota.nominal).max(0);
         let free = quota.nominal.saturating_sub(quota.used).max(0);
@@ -132,13 +156,18 @@ fn flavors(
 /// The cells of a group, in the order in which flavors are tried.
 fn cells(group: &ResourceGroup) -> Vec<Cell> {
     let of = |flavor: &switchyard_api::v1beta2::FlavorQuotas| {
-        flavor.resources.iter().map(|quota| (flavor.name.clone(), quota.name.clone())).collect::<Vec<_>>()
+        flavor
+            .resources
+            .iter()
+            .map(|quota| (flavor.name.clone(), quota.name.clone()))
+            .collect::<Vec<_>>()
     };
     group.flavors.iter().flat_map(of).collect()
 }
 
 fn quota(quota: &ResourceQuota, used: i64) -> Quota {
-    let amount = |of: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| amount_of(&quota.name, of);
+    let amount =
+        |of: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| amount_of(&quota.name, of);
     let nominal = amount(&quota.nominal_quota);
     let lendable = quota.lending_limit.as_ref().map_or(nominal, |limit| amount(limit).min(nominal));
     Quota { nominal, borrowing: quota.borrowing_limit.as_ref().map(amount), lendable, used }
@@ -178,8 +207,12 @@ fn shape(cell: &Cell, flavors: &[ResourceFlavor]) -> v1::FlavorCapacity {
     v1::FlavorCapacity {
         flavor: cell.0.clone(),
         resource: cell.1.clone(),
-        node_labels: flavor.map(|flavor| flavor.spec.node_labels.clone().into_iter().collect()).unwrap_or_default(),
-        taints: flavor.map(|flavor| flavor.spec.node_taints.iter().map(wire_taint).collect()).unwrap_or_default(),
+        node_labels: flavor
+            .map(|flavor| flavor.spec.node_labels.clone().into_iter().collect())
+            .unwrap_or_default(),
+        taints: flavor
+            .map(|flavor| flavor.spec.node_taints.iter().map(wire_taint).collect())
+            .unwrap_or_default(),
         ..v1::FlavorCapacity::default()
     }
 }
@@ -222,8 +255,12 @@ mod tests {
             "spec": {"nodeLabels": {"gpu": "a100"}, "nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]},
         });
         let flavors = vec![serde_json::from_value(flavor).unwrap()];
-        let snapshot =
-            Snapshot { cluster_queues: queues, local_queues: vec![local("a")], flavors, cohorts: Vec::new() };
+        let snapshot = Snapshot {
+            cluster_queues: queues,
+            local_queues: vec![local("a")],
+            flavors,
+            cohorts: Vec::new(),
+        };
         let found = compute(&snapshot).queues.remove(0).flavors.remove(0);
         assert_eq!(found.node_labels.get("gpu").map(String::as_str), Some("a100"));
         assert_eq!(found.taints.len(), 1);
@@ -293,6 +330,9 @@ mod tests {
     fn a_local_queue_without_its_cluster_queue_is_inactive_and_says_so() {
         let snapshot = Snapshot { local_queues: vec![local("gone")], ..Snapshot::default() };
         let found = compute(&snapshot).queues.remove(0);
-        assert_eq!((found.active, found.inactive_reason.as_str()), (false, "ClusterQueue gone not found"));
+        assert_eq!(
+            (found.active, found.inactive_reason.as_str()),
+            (false, "ClusterQueue gone not found")
+        );
     }
 }

@@ -11,7 +11,9 @@ use super::{replace, wire_taint};
 use crate::core::CapacityReceiver;
 
 /// Follows the controller's capacity, as it goes on the wire. The task ends with the returned set.
-pub fn from_controller(mut source: watch::Receiver<Arc<Capacity>>) -> (CapacityReceiver, JoinSet<()>) {
+pub fn from_controller(
+    mut source: watch::Receiver<Arc<Capacity>>,
+) -> (CapacityReceiver, JoinSet<()>) {
     let (sender, receiver) = watch::channel(Some(Arc::new(to_wire(&source.borrow_and_update()))));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -31,12 +33,19 @@ fn to_wire(capacity: &Capacity) -> v1::Capacity {
         active: queue.inactive.is_none(),
         inactive_reason: queue.inactive.clone().unwrap_or_default(),
         pending: queue.pending,
-        flavors: queue.amounts.iter().map(|amount| flavor(amount, capacity.flavors.get(&amount.flavor))).collect(),
+        flavors: queue
+            .amounts
+            .iter()
+            .map(|amount| flavor(amount, capacity.flavors.get(&amount.flavor)))
+            .collect(),
     };
     v1::Capacity { queues: capacity.local_queues.iter().map(queue).collect() }
 }
 
-fn flavor(amount: &switchyard_controller::capacity::FlavorCapacity, info: Option<&FlavorInfo>) -> v1::FlavorCapacity {
+fn flavor(
+    amount: &switchyard_controller::capacity::FlavorCapacity,
+    info: Option<&FlavorInfo>,
+) -> v1::FlavorCapacity {
     v1::FlavorCapacity {
         flavor: amount.flavor.clone(),
         resource: amount.resource.clone(),

@@ -88,7 +88,9 @@ where
     K::DynamicType: Hash + Eq + Clone,
 {
     let (store, writer) = reflector::store();
-    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff().reflect(writer);
+    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer);
     let refused = CancellationToken::new();
     let (changed, told) = (changed.clone(), refused.clone());
     tasks.spawn(async move {
@@ -104,7 +106,9 @@ where
                     }
                     told.cancel();
                 }
-                Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again"),
+                Err(error) => {
+                    tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again")
+                }
             }
         }
     });

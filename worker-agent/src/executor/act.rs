@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Resource;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy,
 };
 use kube::core::Status;
 use serde_json::{Value, json};
@@ -51,7 +52,11 @@ impl Access {
     }
 
     pub(crate) fn job(kind: &'static dyn JobKind) -> Self {
-        Self { resource: kind.id().api_resource(), gvk: owner_gvk(kind.id()).into(), job_kind: Some(kind) }
+        Self {
+            resource: kind.id().api_resource(),
+            gvk: owner_gvk(kind.id()).into(),
+            job_kind: Some(kind),
+        }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -84,9 +89,12 @@ impl Executor {
                 let stamp = Stamp { fence_after: *fence_after, gated: *gated, ..stamp };
                 match self.make(action.kind, payload, stamp) {
                     Ok((Made::One(object), access)) => {
-                        self.create(&self.started(*object, &access, stamp).await, &access, stamp).await
+                        self.create(&self.started(*object, &access, stamp).await, &access, stamp)
+                            .await
                     }
-                    Ok((Made::Group(pods), access)) => self.create_group(pods, &access, stamp).await,
+                    Ok((Made::Group(pods), access)) => {
+                        self.create_group(pods, &access, stamp).await
+                    }
                     Err(bad) => Outcome::Refused(bad_payload(&bad)),
                 }
             }
@@ -118,7 +126,8 @@ impl Executor {
             }
             Verb::SetPriority { target, priority } => {
                 let class = PriorityClassRef::workload(&priority.class);
-                let patch = json!({"spec": {"priorityClassRef": class, "priority": priority.value}});
+                let patch =
+                    json!({"spec": {"priorityClassRef": class, "priority": priority.value}});
                 let outcome = self.patch_workload(target, patch).await;
                 if let Outcome::Refused(why) = &outcome {
                     let (workload, priority) = (&target.name, priority.value);
@@ -139,15 +148,38 @@ impl Executor {
         }
     }
 
-    fn stamp<'a>(&'a self, workload_uid: &'a str, attempt: u64, namespace: &'a str, name: &'a str) -> Stamp<'a> {
+    fn stamp<'a>(
+        &'a self,
+        workload_uid: &'a str,
+        attempt: u64,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Stamp<'a> {
         let (hub_id, origin) = (self.seal.hub_id(), &*self.origin);
-        Stamp { hub_id, origin, workload_uid, attempt, namespace, name, fence_after: None, gated: false }
+        Stamp {
+            hub_id,
+            origin,
+            workload_uid,
+            attempt,
+            namespace,
+            name,
+            fence_after: None,
+            gated: false,
+        }
     }
 
     /// The job as admission would start it, where that is known: it saves stopping and starting it by two writes of
     /// ours and two of its controller. A webhook that suspends it all the same does no harm, it is started as usual.
-    async fn started(&self, object: DynamicObject, access: &Access, stamp: Stamp<'_>) -> DynamicObject {
-        let (Some(kind), Some(infos)) = (access.job_kind, self.admission(access, stamp).await) else { return object };
+    async fn started(
+        &self,
+        object: DynamicObject,
+        access: &Access,
+        stamp: Stamp<'_>,
+    ) -> DynamicObject {
+        let (Some(kind), Some(infos)) = (access.job_kind, self.admission(access, stamp).await)
+        else {
+            return object;
+        };
         let mut started = value(&object);
         match kind.run(&mut started, &infos) {
             Ok(()) => serde_json::from_value(started).unwrap_or(object),
@@ -157,10 +189,15 @@ impl Executor {
     }
 
     /// What admission gave to the job. Our own watch may be a moment ahead of the controller's.
-    pub(super) async fn admission(&self, access: &Access, stamp: Stamp<'_>) -> Option<Vec<PodSetInfo>> {
+    pub(super) async fn admission(
+        &self,
+        access: &Access,
+        stamp: Stamp<'_>,
+    ) -> Option<Vec<PodSetInfo>> {
         let admissions = self.admissions.as_ref().filter(|_| access.job_kind.is_some())?;
         for _ in 0..ADMISSION_LOOKS {
-            let found = admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt);
+            let found =
+                admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt);
             if found.is_some() {
                 return found;
             }
@@ -171,14 +208,21 @@ impl Executor {
 
     /// Why nothing is made of a payload, be it the Workload alone: the hub is to know before it settles on this cluster.
     pub(super) fn unwelcome(&self, payload: &Payload, namespace: &str) -> Option<Trouble> {
-        let enabled = |kind: &dyn JobKind| self.kinds.iter().any(|it| it.enabled && it.kind.id() == kind.id());
+        let enabled = |kind: &dyn JobKind| {
+            self.kinds.iter().any(|it| it.enabled && it.kind.id() == kind.id())
+        };
         let disabled = job_kind(&payload.job).filter(|kind| !enabled(*kind));
         let disabled = disabled.map(|kind| bad_payload(&BadPayload::Disabled(kind.id().framework)));
         self.allowed.trouble(&payload.job, namespace).or(disabled)
     }
 
     /// What the payload holds of this kind, and how it is reached.
-    fn make(&self, kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(Made, Access), BadPayload> {
+    fn make(
+        &self,
+        kind: Kind,
+        payload: &Payload,
+        stamp: Stamp<'_>,
+    ) -> Result<(Made, Access), BadPayload> {
         let (mut objects, access) = match kind {
             Kind::Workload => (vec![workload_to_create(payload, stamp)?], Access::workload()),
             Kind::Job => {
@@ -212,7 +256,8 @@ impl Executor {
         for _ in 0..CHANGES {
             let changed = access.job_kind.and_then(|kind| following(kind, &wanted, &value(&there)));
             let outcome = self.object(access, &there);
-            let is_of_attempt = matches!(&outcome, Outcome::Object(it) if it.meta().attempt == stamp.attempt);
+            let is_of_attempt =
+                matches!(&outcome, Outcome::Object(it) if it.meta().attempt == stamp.attempt);
             let Some(patch) = changed.filter(|_| is_of_attempt) else { return outcome };
             match self.follow(access, &there, patch).await {
                 Ok(changed) => return self.object(access, &changed),
@@ -220,7 +265,10 @@ impl Executor {
                 Err(kube::Error::Api(status)) if status.is_conflict() => {}
                 Err(error) => return failed(error, access, name),
             }
-            there = match self.in_the_way(access, &self.api(access, stamp.namespace), name, stamp).await {
+            there = match self
+                .in_the_way(access, &self.api(access, stamp.namespace), name, stamp)
+                .await
+            {
                 Ok(there) => there,
                 Err(outcome) => return outcome,
             };
@@ -237,8 +285,10 @@ impl Executor {
         mut patch: Value,
     ) -> Result<DynamicObject, kube::Error> {
         let of = &there.metadata;
-        (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) = (json!(of.uid), json!(of.resource_version));
-        let (namespace, name) = (of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
+        (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) =
+            (json!(of.uid), json!(of.resource_version));
+        let (namespace, name) =
+            (of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
         self.api(access, namespace).patch(name, &params(), &Patch::Merge(patch)).await
     }
 
@@ -251,7 +301,10 @@ impl Executor {
     ) -> Result<DynamicObject, Outcome> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let api = self.api(access, stamp.namespace);
-        let params = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: Some(names::FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
         match api.create(&params, object).await {
             Ok(created) => Ok(created),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
@@ -259,7 +312,9 @@ impl Executor {
             }
             Err(error) => match failed(error, access, &format!("{}/{name}", stamp.namespace)) {
                 // A quota that an object fills by itself refuses another one like it before its name is looked at.
-                refused @ Outcome::Refused(_) => self.in_the_way(access, &api, &name, stamp).await.or(Err(refused)),
+                refused @ Outcome::Refused(_) => {
+                    self.in_the_way(access, &api, &name, stamp).await.or(Err(refused))
+                }
                 outcome => Err(outcome),
             },
         }
@@ -270,7 +325,9 @@ impl Executor {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         match self.api(access, stamp.namespace).get_opt(name).await {
             Ok(there) => match there.and_then(|there| access.read(&value(&there), &self.seal)) {
-                Some(there) if there.meta().workload_uid == stamp.workload_uid => Outcome::Object(Box::new(there)),
+                Some(there) if there.meta().workload_uid == stamp.workload_uid => {
+                    Outcome::Object(Box::new(there))
+                }
                 _ => Outcome::Gone,
             },
             Err(error) => failed(error, access, name),
@@ -287,7 +344,9 @@ impl Executor {
     ) -> Result<DynamicObject, Outcome> {
         let there = match api.get_opt(name).await {
             Ok(Some(there)) => there,
-            Ok(None) => return Err(Outcome::Rejected(format!("{name} was in the way and is gone"))),
+            Ok(None) => {
+                return Err(Outcome::Rejected(format!("{name} was in the way and is gone")));
+            }
             Err(error) => return Err(failed(error, access, name)),
         };
         Err(match access.read(&value(&there), &self.seal) {
@@ -310,18 +369,29 @@ impl Executor {
         }
     }
 
-    pub(super) async fn delete_one(&self, access: &Access, target: &Target, foreground: bool) -> Outcome {
-        let policy = if foreground { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
+    pub(super) async fn delete_one(
+        &self,
+        access: &Access,
+        target: &Target,
+        foreground: bool,
+    ) -> Outcome {
+        let policy =
+            if foreground { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
         let params = DeleteParams {
             propagation_policy: Some(policy),
-            preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: Some(target.uid.clone()),
+                resource_version: None,
+            }),
             ..DeleteParams::default()
         };
         match self.api(access, &target.namespace).delete(&target.name, &params).await {
             Ok(_) => Outcome::Accepted,
             Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
             // Another object has the name: the one meant is gone.
-            Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(access, target).await,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                self.reread(access, target).await
+            }
             Err(error) => failed(error, access, &target.name),
         }
     }
@@ -334,7 +404,12 @@ impl Executor {
         }
     }
 
-    pub(super) async fn release_one(&self, access: &Access, target: &Target, mut index: usize) -> Outcome {
+    pub(super) async fn release_one(
+        &self,
+        access: &Access,
+        target: &Target,
+        mut index: usize,
+    ) -> Outcome {
         for _ in 0..3 {
             let patch = json!([
                 {"op": "test", "path": "/metadata/uid", "value": target.uid},
@@ -344,35 +419,52 @@ impl Executor {
             match self.json_patch(access, target, &patch).await {
                 Ok(object) => return self.object(access, &object),
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Outcome::Gone,
-                Err(kube::Error::Api(status)) if test_failed(&status) => match self.reread(access, target).await {
-                    Outcome::Object(object) => match object.meta().held {
-                        Some(now_at) => index = now_at,
-                        None => return Outcome::Object(object),
-                    },
-                    other => return other,
-                },
+                Err(kube::Error::Api(status)) if test_failed(&status) => {
+                    match self.reread(access, target).await {
+                        Outcome::Object(object) => match object.meta().held {
+                            Some(now_at) => index = now_at,
+                            None => return Outcome::Object(object),
+                        },
+                        other => return other,
+                    }
+                }
                 Err(error) => return failed(error, access, &target.name),
             }
         }
         Outcome::Failed(format!("the finalizers of {} kept changing", target.name))
     }
 
-    async fn json_patch(&self, access: &Access, target: &Target, patch: &Value) -> Result<DynamicObject, kube::Error> {
+    async fn json_patch(
+        &self,
+        access: &Access,
+        target: &Target,
+        patch: &Value,
+    ) -> Result<DynamicObject, kube::Error> {
         let path = DynamicObject::url_path(&access.resource, Some(&target.namespace));
-        let request = http::Request::patch(format!("{path}/{}?fieldManager={}", target.name, names::FIELD_MANAGER))
-            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
-            .body(patch.to_string().into_bytes())
-            .map_err(kube::Error::HttpError)?;
+        let request = http::Request::patch(format!(
+            "{path}/{}?fieldManager={}",
+            target.name,
+            names::FIELD_MANAGER
+        ))
+        .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+        .body(patch.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
         self.client.request(request).await
     }
 
     async fn patch_workload(&self, target: &Target, mut patch: Value) -> Outcome {
         let access = Access::workload();
         patch["metadata"]["uid"] = target.uid.as_str().into();
-        match self.api(&access, &target.namespace).patch(&target.name, &params(), &Patch::Merge(patch)).await {
+        match self
+            .api(&access, &target.namespace)
+            .patch(&target.name, &params(), &Patch::Merge(patch))
+            .await
+        {
             Ok(object) => self.object(&access, &object),
             Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
-            Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(&access, target).await,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                self.reread(&access, target).await
+            }
             Err(error) => failed(error, &access, &target.name),
         }
     }
@@ -388,15 +480,25 @@ impl Executor {
         });
         let patch = json!({"metadata": {"uid": target.uid}, "status": {"preemptionGates": [gate]}});
         let patch = Patch::Merge(patch);
-        match self.api(&access, &target.namespace).patch_status(&target.name, &params(), &patch).await {
+        match self
+            .api(&access, &target.namespace)
+            .patch_status(&target.name, &params(), &patch)
+            .await
+        {
             Ok(object) => self.object(&access, &object),
             Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
-            Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(&access, target).await,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                self.reread(&access, target).await
+            }
             Err(error) => {
                 let outcome = failed(error, &access, &target.name);
                 if let Outcome::Refused(why) = &outcome {
                     let (workload, why) = (&target.name, &why.message);
-                    tracing::warn!(workload, why, "this cluster does not let the hub open a preemption gate");
+                    tracing::warn!(
+                        workload,
+                        why,
+                        "this cluster does not let the hub open a preemption gate"
+                    );
                 }
                 outcome
             }
@@ -408,7 +510,9 @@ impl Executor {
             return self.reread_group(access, target, group).await;
         }
         match self.api(access, &target.namespace).get_opt(&target.name).await {
-            Ok(Some(object)) if object.metadata.uid.as_deref() == Some(&target.uid) => self.object(access, &object),
+            Ok(Some(object)) if object.metadata.uid.as_deref() == Some(&target.uid) => {
+                self.object(access, &object)
+            }
             Ok(_) => Outcome::Gone,
             Err(error) => failed(error, access, &target.name),
         }
@@ -445,7 +549,10 @@ fn bad_payload(bad: &BadPayload) -> Trouble {
 }
 
 fn unknown_kind(target: &Target) -> Outcome {
-    Outcome::Refused(Trouble::refused("UnknownKind", format!("this agent knows no kind {}", target.gvk)))
+    Outcome::Refused(Trouble::refused(
+        "UnknownKind",
+        format!("this agent knows no kind {}", target.gvk),
+    ))
 }
 
 /// What an error means: what a change on the cluster must mend, or what only needs another try.
@@ -454,7 +561,9 @@ pub(super) fn failed(error: kube::Error, access: &Access, name: &str) -> Outcome
     let kind = &access.resource.kind;
     let text = format!("{kind} {name}: {}", status.message);
     match status.code {
-        404 if status.message.contains("namespaces") => Outcome::Refused(Trouble::unfit("NamespaceNotFound", text)),
+        404 if status.message.contains("namespaces") => {
+            Outcome::Refused(Trouble::unfit("NamespaceNotFound", text))
+        }
         404 => Outcome::Refused(Trouble::unfit("KindNotFound", text)),
         // Also a terminating namespace, a ResourceQuota, a policy that denies it.
         403 => Outcome::Refused(Trouble::refused("Forbidden", text)),

@@ -34,9 +34,15 @@ pub(super) fn is_member(access: &Access, object: &Value) -> bool {
 
 /// The job that these members of one attempt are together, none if they are not this hub's. `lost`: members are missing
 /// that had not ended.
-pub(super) fn read_group(members: Vec<Value>, access: &Access, seal: &Seal, lost: bool) -> Option<RemoteJob> {
+pub(super) fn read_group(
+    members: Vec<Value>,
+    access: &Access,
+    seal: &Seal,
+    lost: bool,
+) -> Option<RemoteJob> {
     let kind = access.job_kind?;
-    let metas: Vec<Meta> = members.iter().filter_map(|it| read_meta(it, &access.gvk, seal)).collect();
+    let metas: Vec<Meta> =
+        members.iter().filter_map(|it| read_meta(it, &access.gvk, seal)).collect();
     let first = metas.first()?.clone();
     let name = meta::prebuilt_workload_name(members.first()?).to_owned();
     let meta = Meta {
@@ -57,7 +63,16 @@ pub(super) fn read_group(members: Vec<Value>, access: &Access, seal: &Seal, lost
         message: finished.message,
     });
     let (suspended, active) = (kind.is_suspended(&group), kind.is_active(&group));
-    Some(RemoteJob { meta, suspended, active, tells_its_end: true, several: true, broken, end, status })
+    Some(RemoteJob {
+        meta,
+        suspended,
+        active,
+        tells_its_end: true,
+        several: true,
+        broken,
+        end,
+        status,
+    })
 }
 
 /// The statuses of the members that stay, by their names.
@@ -73,7 +88,8 @@ fn statuses(members: &[Value]) -> Map<String, Value> {
 /// Whether a member that goes, or has gone, had not ended by itself before: what is deleted fails.
 fn was_taken_away(kind: &dyn JobKind, member: &Value) -> bool {
     let deleted = meta::time_at(member, "/metadata/deletionTimestamp");
-    let before = || kind.ended_at(member).zip(deleted).is_some_and(|(ended, deleted)| ended < deleted);
+    let before =
+        || kind.ended_at(member).zip(deleted).is_some_and(|(ended, deleted)| ended < deleted);
     kind.finished(member).is_none_or(|end| !end.success && deleted.is_some() && !before())
 }
 
@@ -112,12 +128,17 @@ impl Groups {
         let mut seen = Vec::new();
         for uid in groups {
             let Some(group) = self.groups.get(&uid) else { continue };
-            let gone: Vec<Value> =
-                group.members.iter().filter(|(it, _)| !listed.contains(*it)).map(|(_, it)| it.clone()).collect();
+            let gone: Vec<Value> = group
+                .members
+                .iter()
+                .filter(|(it, _)| !listed.contains(*it))
+                .map(|(_, it)| it.clone())
+                .collect();
             let mut told = None;
             for member in gone {
                 // What was deleted in between has a version of its own, that nothing else has.
-                let version = self.groups.get(&uid).map_or(0, |group| group.version.saturating_add(1));
+                let version =
+                    self.groups.get(&uid).map_or(0, |group| group.version.saturating_add(1));
                 told = self.drop_member(&uid, &member, version);
             }
             seen.extend(told.or_else(|| self.tell(&uid)));
@@ -159,13 +180,19 @@ impl Groups {
         }
         self.groups.remove(uid);
         let job = read_group(vec![last], &self.access, &self.seal, true)?;
-        let (kind, workload_uid, target) = (self.access.kind(), job.meta.workload_uid, job.meta.target);
+        let (kind, workload_uid, target) =
+            (self.access.kind(), job.meta.workload_uid, job.meta.target);
         Some(Seen::Deleted { kind, workload_uid, target })
     }
 
     fn tell(&self, uid: &str) -> Option<Seen> {
         let group = self.groups.get(uid)?;
-        let mut job = read_group(group.members.values().cloned().collect(), &self.access, &self.seal, group.lost)?;
+        let mut job = read_group(
+            group.members.values().cloned().collect(),
+            &self.access,
+            &self.seal,
+            group.lost,
+        )?;
         job.meta.version = group.version;
         Some(Seen::Applied(Box::new(Object::Job(job))))
     }
@@ -221,7 +248,10 @@ mod tests {
                         (None, false, false) => "there",
                     };
                     let pods = pods["pods"].as_object().unwrap().len();
-                    format!("{} at {}: {pods} pods, {stands}", job.meta.target.uid, job.meta.version)
+                    format!(
+                        "{} at {}: {pods} pods, {stands}",
+                        job.meta.target.uid, job.meta.version
+                    )
                 }
                 Object::Workload(_) => "a Workload".into(),
             },
@@ -236,7 +266,10 @@ mod tests {
         assert_eq!(told(groups.apply(pod("b", 6, "Running"))), "w/3 at 6: 2 pods, there");
         assert_eq!(told(groups.apply(pod("a", 7, "Succeeded"))), "w/3 at 7: 2 pods, there");
         assert_eq!(told(groups.apply(pod("b", 8, "Succeeded"))), "w/3 at 8: 2 pods, ended");
-        assert_eq!(told(groups.remove(&deleting(pod("a", 9, "Succeeded")))), "w/3 at 9: 1 pods, there");
+        assert_eq!(
+            told(groups.remove(&deleting(pod("a", 9, "Succeeded")))),
+            "w/3 at 9: 1 pods, there"
+        );
         assert_eq!(told(groups.remove(&deleting(pod("b", 10, "Succeeded")))), "w/3 is gone");
         assert_eq!(told(groups.remove(&pod("b", 11, "Succeeded"))), "nothing");
     }
@@ -246,27 +279,46 @@ mod tests {
         let mut groups = groups();
         groups.apply(pod("a", 5, "Running"));
         assert_eq!(told(groups.apply(pod("b", 6, "Failed"))), "w/3 at 6: 2 pods, there");
-        assert_eq!(told(groups.apply(deleting(pod("a", 7, "Running")))), "w/3 at 7: 1 pods, broken");
-        assert_eq!(told(groups.remove(&deleting(pod("a", 8, "Failed")))), "w/3 at 8: 1 pods, broken");
-        assert_eq!(told(groups.apply(deleting(pod("b", 9, "Failed")))), "w/3 at 9: 0 pods, deleting");
+        assert_eq!(
+            told(groups.apply(deleting(pod("a", 7, "Running")))),
+            "w/3 at 7: 1 pods, broken"
+        );
+        assert_eq!(
+            told(groups.remove(&deleting(pod("a", 8, "Failed")))),
+            "w/3 at 8: 1 pods, broken"
+        );
+        assert_eq!(
+            told(groups.apply(deleting(pod("b", 9, "Failed")))),
+            "w/3 at 9: 0 pods, deleting"
+        );
     }
 
     #[test]
     fn a_list_tells_of_each_group_once_and_of_what_is_gone_since() {
         let mut groups = groups();
         groups.begin_list();
-        assert_eq!(told(groups.apply(pod("b", 9, "Running"))), "nothing", "not before all have come");
+        assert_eq!(
+            told(groups.apply(pod("b", 9, "Running"))),
+            "nothing",
+            "not before all have come"
+        );
         groups.apply(pod("a", 5, "Running"));
         let mut uids = BTreeSet::new();
-        let seen: Vec<String> = groups.end_list(&mut uids).into_iter().map(|it| told(Some(it))).collect();
-        assert_eq!((seen, uids), (vec!["w/3 at 9: 2 pods, there".to_owned()], BTreeSet::from(["w/3".to_owned()])));
+        let seen: Vec<String> =
+            groups.end_list(&mut uids).into_iter().map(|it| told(Some(it))).collect();
+        assert_eq!(
+            (seen, uids),
+            (vec!["w/3 at 9: 2 pods, there".to_owned()], BTreeSet::from(["w/3".to_owned()]))
+        );
         groups.begin_list();
         groups.apply(pod("b", 9, "Running"));
-        let seen: Vec<String> = groups.end_list(&mut BTreeSet::new()).into_iter().map(|it| told(Some(it))).collect();
+        let seen: Vec<String> =
+            groups.end_list(&mut BTreeSet::new()).into_iter().map(|it| told(Some(it))).collect();
         assert_eq!(seen, ["w/3 at 10: 1 pods, broken"]);
         groups.begin_list();
         let mut uids = BTreeSet::new();
-        let seen: Vec<String> = groups.end_list(&mut uids).into_iter().map(|it| told(Some(it))).collect();
+        let seen: Vec<String> =
+            groups.end_list(&mut uids).into_iter().map(|it| told(Some(it))).collect();
         assert_eq!((seen, uids), (vec!["w/3 is gone".to_owned()], BTreeSet::new()));
     }
 }

@@ -25,15 +25,22 @@ fn of_several(outcome: Outcome) -> Outcome {
 
 impl Executor {
     /// Creates the members that are not there. That all are there is said only if it is so.
-    pub(super) async fn create_group(&self, pods: Vec<Value>, access: &Access, stamp: Stamp<'_>) -> Outcome {
+    pub(super) async fn create_group(
+        &self,
+        pods: Vec<Value>,
+        access: &Access,
+        stamp: Stamp<'_>,
+    ) -> Outcome {
         let pods = self.started_group(pods, access, stamp).await;
         let made = stream::iter(pods).map(|pod| async move {
-            let pod: DynamicObject =
-                serde_json::from_value(pod).map_err(|error| Outcome::Failed(format!("not an object: {error}")))?;
+            let pod: DynamicObject = serde_json::from_value(pod)
+                .map_err(|error| Outcome::Failed(format!("not an object: {error}")))?;
             let there = value(&self.create_one(&pod, access, stamp).await.map_err(of_several)?);
             match read_meta(&there, &access.gvk, &self.seal) {
                 Some(meta) if meta.attempt == stamp.attempt => Ok(there),
-                _ => Err(Outcome::Failed("a pod of an earlier attempt is in the way, and is being removed".to_owned())),
+                _ => Err(Outcome::Failed(
+                    "a pod of an earlier attempt is in the way, and is being removed".to_owned(),
+                )),
             }
         });
         let made: Vec<Result<Value, Outcome>> = made.buffer_unordered(AT_ONCE).collect().await;
@@ -44,8 +51,16 @@ impl Executor {
     }
 
     /// As admission would start them, where that is known.
-    async fn started_group(&self, pods: Vec<Value>, access: &Access, stamp: Stamp<'_>) -> Vec<Value> {
-        let (Some(kind), Some(infos)) = (access.job_kind, self.admission(access, stamp).await) else { return pods };
+    async fn started_group(
+        &self,
+        pods: Vec<Value>,
+        access: &Access,
+        stamp: Stamp<'_>,
+    ) -> Vec<Value> {
+        let (Some(kind), Some(infos)) = (access.job_kind, self.admission(access, stamp).await)
+        else {
+            return pods;
+        };
         let mut group = kind.compose(pods.clone());
         match kind.run(&mut group, &infos) {
             Ok(()) => kind.members(&group).to_vec(),
@@ -59,7 +74,12 @@ impl Executor {
         self.read(access, (stamp.namespace, stamp.name), (stamp.workload_uid, stamp.attempt)).await
     }
 
-    pub(super) async fn reread_group(&self, access: &Access, target: &Target, group: (&str, u64)) -> Outcome {
+    pub(super) async fn reread_group(
+        &self,
+        access: &Access,
+        target: &Target,
+        group: (&str, u64),
+    ) -> Outcome {
         self.read(access, (&target.namespace, &target.name), group).await
     }
 
@@ -83,11 +103,17 @@ impl Executor {
             Err(outcome) => return outcome,
         };
         let stay = members.into_iter().map(|(_, meta)| meta).filter(|meta| !meta.deleting);
-        let delete = |meta: Meta| async move { self.delete_one(access, &meta.target, foreground).await };
+        let delete =
+            |meta: Meta| async move { self.delete_one(access, &meta.target, foreground).await };
         Self::each(stay, delete).await.unwrap_or(Outcome::Accepted)
     }
 
-    pub(super) async fn release_group(&self, access: &Access, target: &Target, group: (&str, u64)) -> Outcome {
+    pub(super) async fn release_group(
+        &self,
+        access: &Access,
+        target: &Target,
+        group: (&str, u64),
+    ) -> Outcome {
         let members = match self.members(access, (&target.namespace, &target.name), group).await {
             Ok(members) => members,
             Err(outcome) => return outcome,
@@ -106,12 +132,18 @@ impl Executor {
     }
 
     /// Acts on each; what did not go through, if anything did not.
-    async fn each<Acting>(members: impl Iterator<Item = Meta>, act: impl Fn(Meta) -> Acting) -> Option<Outcome>
+    async fn each<Acting>(
+        members: impl Iterator<Item = Meta>,
+        act: impl Fn(Meta) -> Acting,
+    ) -> Option<Outcome>
     where
         Acting: Future<Output = Outcome>,
     {
-        let outcomes: Vec<Outcome> = stream::iter(members.map(act)).buffer_unordered(AT_ONCE).collect().await;
-        let went_wrong = |it: &Outcome| matches!(it, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_));
+        let outcomes: Vec<Outcome> =
+            stream::iter(members.map(act)).buffer_unordered(AT_ONCE).collect().await;
+        let went_wrong = |it: &Outcome| {
+            matches!(it, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_))
+        };
         outcomes.into_iter().find(went_wrong)
     }
 
@@ -126,7 +158,8 @@ impl Executor {
         if name.len() <= LABEL_VALUE_MAX {
             selector = format!("{selector},{}={name}", names::PREBUILT_WORKLOAD_NAME);
         }
-        let listed = self.api(access, namespace).list(&ListParams::default().labels(&selector)).await;
+        let listed =
+            self.api(access, namespace).list(&ListParams::default().labels(&selector)).await;
         let listed = listed.map_err(|error| failed(error, access, name))?;
         let of_group = |object: &DynamicObject| {
             let object = value(object);

@@ -103,9 +103,25 @@ impl Executor {
         let origin = settings.origin.as_str().into();
         let kinds = known(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
-        let (tidying, trying) = (Arc::new(Semaphore::new(TIDYING)), Arc::new(Semaphore::new(TRYING)));
-        let dry_runs = settings.dry_runs.clone().map(|counts| Arc::new(DryRuns::new(client.clone(), clock, counts)));
-        Self { client, seal, origin, allowed, permits, tidying, trying, admissions, kinds, clock, dry_runs }
+        let (tidying, trying) =
+            (Arc::new(Semaphore::new(TIDYING)), Arc::new(Semaphore::new(TRYING)));
+        let dry_runs = settings
+            .dry_runs
+            .clone()
+            .map(|counts| Arc::new(DryRuns::new(client.clone(), clock, counts)));
+        Self {
+            client,
+            seal,
+            origin,
+            allowed,
+            permits,
+            tidying,
+            trying,
+            admissions,
+            kinds,
+            clock,
+            dry_runs,
+        }
     }
 
     /// Whether this process may write to the cluster, as far as it knows.
@@ -123,13 +139,16 @@ impl Executor {
     /// Why the cluster would not run the pods of a job. The hub is to know before it settles on this cluster: they are tried before
     /// the Workload is created.
     async fn try_pods(&self, action: &Action) -> Option<Outcome> {
-        let (Kind::Workload, Verb::Create { namespace, payload, .. }) = (action.kind, &action.verb) else {
+        let (Kind::Workload, Verb::Create { namespace, payload, .. }) = (action.kind, &action.verb)
+        else {
             return None;
         };
-        let dry_runs = self.dry_runs.as_ref().filter(|_| self.unwelcome(payload, namespace).is_none())?;
+        let dry_runs =
+            self.dry_runs.as_ref().filter(|_| self.unwelcome(payload, namespace).is_none())?;
         let _turn = self.trying.acquire().await.ok()?;
         // A panic must not take the workload's slot with it.
-        let trouble = AssertUnwindSafe(dry_runs.trouble(&payload.job, namespace)).catch_unwind().await;
+        let trouble =
+            AssertUnwindSafe(dry_runs.trouble(&payload.job, namespace)).catch_unwind().await;
         trouble.ok().flatten().map(Outcome::Refused)
     }
 
@@ -148,22 +167,34 @@ impl Executor {
         };
         // It may have waited long, and so may the whole process have.
         if action.until.is_some_and(|until| until <= self.clock.now()) {
-            return (action, Outcome::Rejected("the hub's lease has lapsed: nothing is started".to_owned()));
+            return (
+                action,
+                Outcome::Rejected("the hub's lease has lapsed: nothing is started".to_owned()),
+            );
         }
         if !self.may_write() {
-            return (action, Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned()));
+            return (
+                action,
+                Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned()),
+            );
         }
         // A panic must not take the workload's slot with it: it would be busy for ever.
         let acting = AssertUnwindSafe(self.act(&action)).catch_unwind();
         let outcome = match tokio::time::timeout(DEADLINE, acting).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Outcome::Failed("the action panicked, which is a mistake in the agent".to_owned()),
-            Err(_) => Outcome::Failed(format!("the cluster's API server did not answer within {DEADLINE:?}")),
+            Ok(Err(_)) => {
+                Outcome::Failed("the action panicked, which is a mistake in the agent".to_owned())
+            }
+            Err(_) => Outcome::Failed(format!(
+                "the cluster's API server did not answer within {DEADLINE:?}"
+            )),
         };
         let error = match &outcome {
             Outcome::Failed(error) | Outcome::Rejected(error) => Some(error),
             // The hub is not told that nobody may look for what was made.
-            Outcome::Refused(trouble) if matches!(action.verb, Verb::Find { .. }) => Some(&trouble.message),
+            Outcome::Refused(trouble) if matches!(action.verb, Verb::Find { .. }) => {
+                Some(&trouble.message)
+            }
             _ => None,
         };
         if let Some(error) = error {

@@ -26,7 +26,8 @@ pub(super) fn shown(mut pods: Map<String, Value>) -> Vec<u8> {
 fn brief(status: &Value) -> Value {
     let conditions = status["conditions"].as_array();
     let ready = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Ready");
-    let ready: Vec<Value> = ready.map(|it| json!({"type": "Ready", "status": it["status"]})).collect();
+    let ready: Vec<Value> =
+        ready.map(|it| json!({"type": "Ready", "status": it["status"]})).collect();
     json!({"phase": status["phase"], "conditions": ready})
 }
 
@@ -62,7 +63,11 @@ impl Parts {
         let before = self.before.take().unwrap_or_default();
         let none = BTreeMap::new();
         let gone = before.keys().filter(|of| !self.pods.contains_key(*of));
-        let changed = self.pods.iter().filter(|(of, pods)| before.get(*of).unwrap_or(&none) != *pods).map(|(of, _)| of);
+        let changed = self
+            .pods
+            .iter()
+            .filter(|(of, pods)| before.get(*of).unwrap_or(&none) != *pods)
+            .map(|(of, _)| of);
         gone.chain(changed).map(|of| self.tell(of)).collect()
     }
 
@@ -137,7 +142,10 @@ mod tests {
     #[test]
     fn pods_that_stay_are_told_of_together() {
         let mut parts = parts();
-        assert_eq!(told(parts.apply(&pod("a", "Pending"))), [r#"w 3 {"pods":{"a":{"phase":"Pending"}}}"#]);
+        assert_eq!(
+            told(parts.apply(&pod("a", "Pending"))),
+            [r#"w 3 {"pods":{"a":{"phase":"Pending"}}}"#]
+        );
         let both = r#"w 3 {"pods":{"a":{"phase":"Pending"},"b":{"phase":"Running"}}}"#;
         assert_eq!(told(parts.apply(&pod("b", "Running"))), [both]);
         let mut going = pod("a", "Running");
@@ -153,8 +161,13 @@ mod tests {
         parts.apply(&pod("a", "Running"));
         let mut other = pod("b", "Failed");
         other["metadata"]["namespace"] = json!("another");
-        let Some(Seen::Parts { namespace, status, .. }) = parts.apply(&other) else { panic!("not told of") };
-        assert_eq!((&*namespace, &*status), ("another", br#"{"pods":{"b":{"phase":"Failed"}}}"#.as_slice()));
+        let Some(Seen::Parts { namespace, status, .. }) = parts.apply(&other) else {
+            panic!("not told of")
+        };
+        assert_eq!(
+            (&*namespace, &*status),
+            ("another", br#"{"pods":{"b":{"phase":"Failed"}}}"#.as_slice())
+        );
     }
 
     #[test]
@@ -174,14 +187,19 @@ mod tests {
 
     #[test]
     fn of_very_many_pods_only_their_readiness_is_told() {
-        let condition = |kind: &str| json!({"type": kind, "status": "True", "message": "x".repeat(200)});
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "message": "x".repeat(200)});
         let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"].map(condition);
         let status = json!({"phase": "Running", "conditions": conditions, "containerStatuses": [{"imageID": "x"}]});
-        let pods = |count: usize| (0..count).map(|index| (format!("pod-{index}"), status.clone())).collect();
+        let pods = |count: usize| {
+            (0..count).map(|index| (format!("pod-{index}"), status.clone())).collect()
+        };
         let told = |count| String::from_utf8(shown(pods(count))).unwrap();
         assert!(told(10).contains("containerStatuses"));
         let many = told(2000);
         assert!(many.len() <= WHOLE, "{}", many.len());
-        assert!(many.contains(r#""pod-1999":{"conditions":[{"status":"True","type":"Ready"}],"phase":"Running"}"#));
+        assert!(many.contains(
+            r#""pod-1999":{"conditions":[{"status":"True","type":"Ready"}],"phase":"Running"}"#
+        ));
     }
 }

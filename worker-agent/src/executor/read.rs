@@ -16,8 +16,8 @@ use switchyard_proto::MAX_NAME;
 
 use super::SUSPENDED;
 use crate::ledger::{
-    Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target, UnreadyCheck,
-    whole_fence,
+    Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target,
+    UnreadyCheck, whole_fence,
 };
 use crate::proof::{Claim, Seal};
 
@@ -53,14 +53,25 @@ fn read_slice(object: &Value) -> Option<Slice> {
 
 /// How the hub's preemption gate stands, if the Workload was made with it.
 fn read_gate(object: &Value) -> Option<Gate> {
-    let list = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let is_ours = |gate: &&Value| gate.get("name").and_then(Value::as_str) == Some(names::MULTIKUEUE_PREEMPTION_GATE);
+    let list = |path: &str| {
+        object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    };
+    let is_ours = |gate: &&Value| {
+        gate.get("name").and_then(Value::as_str) == Some(names::MULTIKUEUE_PREEMPTION_GATE)
+    };
     list("/spec/preemptionGates").iter().find(is_ours)?;
-    let since = |of: &Value| of.get("lastTransitionTime").and_then(Value::as_str)?.parse::<Timestamp>().ok();
-    let is = |of: &Value, key: &str, value: &str| of.get(key).and_then(Value::as_str) == Some(value);
-    let opened = list("/status/preemptionGates").iter().find(is_ours).filter(|gate| is(gate, "position", "Open"));
+    let since = |of: &Value| {
+        of.get("lastTransitionTime").and_then(Value::as_str)?.parse::<Timestamp>().ok()
+    };
+    let is =
+        |of: &Value, key: &str, value: &str| of.get(key).and_then(Value::as_str) == Some(value);
+    let opened = list("/status/preemptionGates")
+        .iter()
+        .find(is_ours)
+        .filter(|gate| is(gate, "position", "Open"));
     let blocks = |condition: &&Value| {
-        is(condition, "type", conditions::BLOCKED_ON_PREEMPTION_GATES) && is(condition, "status", "True")
+        is(condition, "type", conditions::BLOCKED_ON_PREEMPTION_GATES)
+            && is(condition, "status", "True")
     };
     let blocked = list("/status/conditions").iter().find(blocks);
     // That it is open, or in the way, counts also without a time.
@@ -72,7 +83,10 @@ fn read_gate(object: &Value) -> Option<Gate> {
 fn read_priority(object: &Value) -> Option<Priority> {
     let class = object.pointer("/spec/priorityClassRef")?;
     let class = PriorityClassRef::deserialize(class).ok()?;
-    let value = object.pointer("/spec/priority").and_then(Value::as_i64).and_then(|it| i32::try_from(it).ok());
+    let value = object
+        .pointer("/spec/priority")
+        .and_then(Value::as_i64)
+        .and_then(|it| i32::try_from(it).ok());
     let ours = class.kind == PriorityClassKind::WorkloadPriorityClass;
     ours.then(|| Priority { class: class.name, value: value.unwrap_or_default() })
 }
@@ -83,31 +97,46 @@ fn follows(workload: &Value) -> bool {
 
 fn read_origin(object: &Value) -> Origin {
     // A longer one is none of ours.
-    let text = |key: &str| annotation(object, key).filter(|text| text.len() <= MAX_NAME).unwrap_or_default().to_owned();
+    let text = |key: &str| {
+        annotation(object, key).filter(|text| text.len() <= MAX_NAME).unwrap_or_default().to_owned()
+    };
     let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
     let job_name = text(names::JOB_OWNER_NAME);
     Origin {
         kind: text(names::JOB_OWNER_GVK),
         // It is not to be taken for the one that it follows.
-        job_name: if follows(object) { part_name(&job_name, &text(names::COMPONENT_WORKLOAD_INDEX)) } else { job_name },
+        job_name: if follows(object) {
+            part_name(&job_name, &text(names::COMPONENT_WORKLOAD_INDEX))
+        } else {
+            job_name
+        },
         pod_sets: pod_sets_hash(object),
-        created: created.and_then(|at| at.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second),
+        created: created
+            .and_then(|at| at.parse::<Timestamp>().ok())
+            .map_or(0, Timestamp::as_second),
     }
 }
 
 /// The hash of what the job's user asked for: the Workload may be for fewer pods, and then says it.
 fn pod_sets_hash(workload: &Value) -> Vec<u8> {
     let pod_sets = workload.pointer("/spec/podSets").unwrap_or(&Value::Null);
-    let said = annotation(workload, names::POD_SETS_HASH).and_then(|text| BASE64_STANDARD.decode(text).ok());
+    let said = annotation(workload, names::POD_SETS_HASH)
+        .and_then(|text| BASE64_STANDARD.decode(text).ok());
     let hash = switchyard_proto::pod_sets_hash(pod_sets);
     said.filter(|said| said.len() == hash.len()).unwrap_or(hash)
 }
 
 /// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
-pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, seal: &Seal) -> Option<RemoteJob> {
+pub(crate) fn read_job(
+    object: &Value,
+    kind: &dyn JobKind,
+    gvk: &Arc<str>,
+    seal: &Seal,
+) -> Option<RemoteJob> {
     let meta = read_meta(object, gvk, seal)?;
     let finished = kind.finished(object);
-    let torn_down = finished.as_ref().is_some_and(|finished| !finished.success) && failed_by_deletion(object);
+    let torn_down =
+        finished.as_ref().is_some_and(|finished| !finished.success) && failed_by_deletion(object);
     let end = finished.filter(|_| !torn_down).map(|finished| JobEnd {
         success: finished.success,
         reason: if finished.success { "Succeeded" } else { "Failed" }.to_owned(),
@@ -127,16 +156,24 @@ pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, seal:
 /// not end, it was stopped. Times are whole seconds; a failure in the very second of the deletion counts as its work,
 /// since running a job again that was withdrawn anyway is better than to lose it.
 fn failed_by_deletion(object: &Value) -> bool {
-    let time = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str)?.parse::<Timestamp>().ok();
+    let time = |value: &Value, path: &str| {
+        value.pointer(path).and_then(Value::as_str)?.parse::<Timestamp>().ok()
+    };
     let Some(deleted) = time(object, "/metadata/deletionTimestamp") else { return false };
-    let text = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).map(str::to_owned);
+    let text = |condition: &Value, key: &str| {
+        condition.get(key).and_then(Value::as_str).map(str::to_owned)
+    };
     let failing = |condition: &&Value| {
         let kind = text(condition, "type");
         matches!(kind.as_deref(), Some("Failed" | "FailureTarget"))
             && text(condition, "status").as_deref() == Some("True")
     };
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let failed = conditions.into_iter().flatten().filter(failing).filter_map(|it| time(it, "/lastTransitionTime"));
+    let failed = conditions
+        .into_iter()
+        .flatten()
+        .filter(failing)
+        .filter_map(|it| time(it, "/lastTransitionTime"));
     failed.min().is_none_or(|failed| failed >= deleted)
 }
 
@@ -153,7 +190,9 @@ pub(super) fn read_claimed(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Optio
 fn meta_of(object: &Value, gvk: &Arc<str>, claim: Claim) -> Option<Meta> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str);
     let Claim { workload_uid, attempt } = claim;
-    let list = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let list = |path: &str| {
+        object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    };
     let owner = |owner: &Value| owner.get("uid").and_then(Value::as_str).map(str::to_owned);
     Some(Meta {
         target: Target {
@@ -162,11 +201,15 @@ fn meta_of(object: &Value, gvk: &Arc<str>, claim: Claim) -> Option<Meta> {
             name: text("/metadata/name")?.to_owned(),
             uid: text("/metadata/uid")?.to_owned(),
         },
-        version: text("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
+        version: text("/metadata/resourceVersion")
+            .and_then(|version| version.parse().ok())
+            .unwrap_or_default(),
         workload_uid,
         attempt,
         deleting: text("/metadata/deletionTimestamp").is_some(),
-        held: list("/metadata/finalizers").iter().position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
+        held: list("/metadata/finalizers")
+            .iter()
+            .position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
         owners: list("/metadata/ownerReferences").iter().filter_map(owner).collect(),
     })
 }
@@ -182,7 +225,9 @@ fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 
 fn read_condition(object: &Value, name: &str) -> Option<Condition> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
-    let found = conditions.iter().find(|condition| condition.get("type").and_then(Value::as_str) == Some(name))?;
+    let found = conditions
+        .iter()
+        .find(|condition| condition.get("type").and_then(Value::as_str) == Some(name))?;
     let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default();
     Some(Condition {
         is_true: text("status") == "True",
@@ -193,7 +238,9 @@ fn read_condition(object: &Value, name: &str) -> Option<Condition> {
 
 fn read_checks(object: &Value) -> Vec<UnreadyCheck> {
     let checks = object.pointer("/status/admissionChecks").and_then(Value::as_array);
-    let text = |check: &Value, key: &str| check.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |check: &Value, key: &str| {
+        check.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let unready = checks.into_iter().flatten().map(|check| UnreadyCheck {
         name: text(check, "name"),
         state: text(check, "state"),
@@ -266,9 +313,15 @@ mod tests {
         assert_eq!(read.priority, Some(Priority { class: "high".into(), value: 7 }));
         assert!(read.quota_reserved.unwrap().is_true);
         assert_eq!(read.unready_checks.len(), 1);
-        assert_eq!((read.origin.kind.as_str(), read.origin.job_name.as_str()), ("batch/v1, Kind=Job", "a"));
+        assert_eq!(
+            (read.origin.kind.as_str(), read.origin.job_name.as_str()),
+            ("batch/v1, Kind=Job", "a")
+        );
         assert_eq!(read.origin.created, 1_767_225_600);
-        assert_eq!(read.origin.pod_sets, switchyard_proto::pod_sets_hash(&json!([{"name": "main"}])));
+        assert_eq!(
+            read.origin.pod_sets,
+            switchyard_proto::pod_sets_hash(&json!([{"name": "main"}]))
+        );
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
     }
@@ -332,14 +385,19 @@ mod tests {
     #[test]
     fn how_the_hubs_preemption_gate_stands() {
         let gate = |name: &str, position: &str| json!({"name": name, "position": position, "lastTransitionTime": "1970-01-01T00:01:00Z"});
-        let blocked =
-            json!({"type": "BlockedOnPreemptionGates", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"});
+        let blocked = json!({"type": "BlockedOnPreemptionGates", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"});
         let ours = "kueue.x-k8s.io/multikueue";
         let stands = |opened, blocked| Some(Gate { opened, blocked });
         for (case, spec, states, conditions, expected) in [
             ("none", json!([]), json!([gate(ours, "Open")]), json!([]), None),
             ("another one", json!([{"name": "a"}]), json!([]), json!([blocked]), None),
-            ("not looked at yet", json!([{"name": ours}]), Value::Null, Value::Null, stands(None, None)),
+            (
+                "not looked at yet",
+                json!([{"name": ours}]),
+                Value::Null,
+                Value::Null,
+                stands(None, None),
+            ),
             (
                 "in the way",
                 json!([{"name": ours}]),
@@ -368,17 +426,25 @@ mod tests {
         for (case, conditions, deleted, success) in [
             ("failed", vec![("Failed", 10)], None, Some(false)),
             ("failed before it was deleted", vec![("Failed", 10)], Some(11), Some(false)),
-            ("was failing before it was deleted", vec![("FailureTarget", 9), ("Failed", 11)], Some(10), Some(false)),
-            ("failed when it was deleted", vec![("FailureTarget", 10), ("Failed", 10)], Some(10), None),
+            (
+                "was failing before it was deleted",
+                vec![("FailureTarget", 9), ("Failed", 11)],
+                Some(10),
+                Some(false),
+            ),
+            (
+                "failed when it was deleted",
+                vec![("FailureTarget", 10), ("Failed", 10)],
+                Some(10),
+                None,
+            ),
             ("failed since its pods were deleted", vec![("Failed", 12)], Some(10), None),
             ("succeeded all the same", vec![("Complete", 12)], Some(10), Some(true)),
         ] {
             let second = |at: i32| format!("2026-01-01T00:00:{at:02}Z");
             let mut object = workload();
-            let condition =
-                |(type_, at): (&str, i32)| json!({"type": type_, "status": "True", "lastTransitionTime": second(at)});
-            object["status"] =
-                json!({"failed": 1, "conditions": conditions.into_iter().map(condition).collect::<Vec<_>>()});
+            let condition = |(type_, at): (&str, i32)| json!({"type": type_, "status": "True", "lastTransitionTime": second(at)});
+            object["status"] = json!({"failed": 1, "conditions": conditions.into_iter().map(condition).collect::<Vec<_>>()});
             if let Some(deleted) = deleted {
                 object["metadata"]["deletionTimestamp"] = json!(second(deleted));
             }

@@ -93,12 +93,20 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     // A job that cannot be read is refused when it is to be created. A group has the name of its Workload.
     if let Some((kind, name)) = named(&payload.job) {
         set(&mut object, "annotations", names::JOB_OWNER_GVK, &owner_gvk(kind.id()));
-        set(&mut object, "annotations", names::JOB_OWNER_NAME, name.as_deref().unwrap_or(stamp.name));
+        set(
+            &mut object,
+            "annotations",
+            names::JOB_OWNER_NAME,
+            name.as_deref().unwrap_or(stamp.name),
+        );
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("active");
         if stamp.gated {
-            spec.insert("preemptionGates".to_owned(), json!([{"name": names::MULTIKUEUE_PREEMPTION_GATE}]));
+            spec.insert(
+                "preemptionGates".to_owned(),
+                json!([{"name": names::MULTIKUEUE_PREEMPTION_GATE}]),
+            );
         }
     }
     if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
@@ -123,13 +131,18 @@ pub(super) fn job_to_create(
     let made = made.collect::<Result<Vec<_>, _>>()?;
     let Some(kind) = made.first().map(|(_, kind)| *kind) else { return Err(BadPayload::Empty) };
     let objects: Vec<Value> = made.into_iter().map(|(object, _)| object).collect();
-    if objects.iter().any(|object| kind.group_of(object).is_some() != is_list || type_of(object).1 != kind.id().kind) {
+    if objects.iter().any(|object| {
+        kind.group_of(object).is_some() != is_list || type_of(object).1 != kind.id().kind
+    }) {
         return Err(BadPayload::Group);
     }
     Ok((objects, kind))
 }
 
-fn one_to_create(mut object: Value, stamp: Stamp<'_>) -> Result<(Value, &'static dyn JobKind), BadPayload> {
+fn one_to_create(
+    mut object: Value,
+    stamp: Stamp<'_>,
+) -> Result<(Value, &'static dyn JobKind), BadPayload> {
     let (version, kind) = type_of(&object);
     let Some(job_kind) = kind_of_owner(&version, &kind) else {
         return Err(BadPayload::Kind(format!("{version} {kind}")));
@@ -202,7 +215,8 @@ fn require(object: &Value, field: &'static str, expected: &str) -> Result<(), Ba
 
 /// Makes the metadata anew: name, namespace, the payload's labels and annotations, our marks.
 fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
-    let take = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().filter(Value::is_object);
+    let take =
+        |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().filter(Value::is_object);
     let labels = take("labels").unwrap_or_else(|| json!({}));
     let annotations = take("annotations").unwrap_or_else(|| json!({}));
     if let Some(fields) = object.as_object_mut() {
@@ -217,7 +231,9 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
     }
     set(object, "labels", names::HUB_ID, stamp.hub_id);
     // The hub's own word goes before ours.
-    if text(object, &format!("/metadata/labels/{}", names::MULTIKUEUE_ORIGIN.replace('/', "~1"))).is_empty() {
+    if text(object, &format!("/metadata/labels/{}", names::MULTIKUEUE_ORIGIN.replace('/', "~1")))
+        .is_empty()
+    {
         set(object, "labels", names::MULTIKUEUE_ORIGIN, stamp.origin);
     }
     set(object, "annotations", names::WORKLOAD_UID, stamp.workload_uid);
@@ -241,7 +257,9 @@ fn without_marks(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
-                if let ("labels" | "annotations", Value::Object(texts)) = (name.as_str(), &mut *field) {
+                if let ("labels" | "annotations", Value::Object(texts)) =
+                    (name.as_str(), &mut *field)
+                {
                     texts.retain(|key, _| !MARKS.contains(&key.as_str()));
                 } else {
                     without_marks(field);
@@ -254,7 +272,9 @@ fn without_marks(value: &mut Value) {
 }
 
 fn set(object: &mut Value, map: &str, key: &str, value: &str) {
-    if let Some(map) = object.pointer_mut(&format!("/metadata/{map}")).and_then(Value::as_object_mut) {
+    if let Some(map) =
+        object.pointer_mut(&format!("/metadata/{map}")).and_then(Value::as_object_mut)
+    {
         map.insert(key.to_owned(), value.into());
     }
 }
@@ -291,13 +311,19 @@ mod tests {
         });
         let (made, _) = job_to_create(job.to_string().as_bytes(), STAMP).unwrap();
         assert_eq!(made[0].pointer("/spec/template/metadata"), Some(&kept));
-        assert_eq!(made[0].pointer("/metadata/annotations/switchyard.dev~1attempt"), Some(&json!("7")));
+        assert_eq!(
+            made[0].pointer("/metadata/annotations/switchyard.dev~1attempt"),
+            Some(&json!("7"))
+        );
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": "job-a", "namespace": "ns", "annotations": {"switchyard.dev/follows": "true"}},
             "spec": {"podSets": [{"name": "main", "template": {"metadata": forged}}]},
         });
-        let payload = Payload { workload: workload.to_string().into_bytes(), job: job.to_string().into_bytes() };
+        let payload = Payload {
+            workload: workload.to_string().into_bytes(),
+            job: job.to_string().into_bytes(),
+        };
         let made = workload_to_create(&payload, STAMP).unwrap();
         assert_eq!(made.pointer("/spec/podSets/0/template/metadata"), Some(&kept));
         assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1follows"), None);
@@ -314,7 +340,10 @@ mod tests {
             "spec": {"queueName": "q", "active": true}, "status": {"conditions": []},
         });
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"}});
-        let payload = Payload { workload: payload.to_string().into_bytes(), job: job.to_string().into_bytes() };
+        let payload = Payload {
+            workload: payload.to_string().into_bytes(),
+            job: job.to_string().into_bytes(),
+        };
         let made = workload_to_create(&payload, STAMP).unwrap();
         let expected = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -333,7 +362,10 @@ mod tests {
         assert_eq!(made, expected);
         let fence_after = Some(Duration::from_secs(90));
         let made = workload_to_create(&payload, Stamp { fence_after, ..STAMP }).unwrap();
-        assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1fence-after"), Some(&json!("90000ms")));
+        assert_eq!(
+            made.pointer("/metadata/annotations/switchyard.dev~1fence-after"),
+            Some(&json!("90000ms"))
+        );
     }
 
     #[test]
@@ -344,8 +376,10 @@ mod tests {
             "metadata": {"name": "job-a", "namespace": "ns", "annotations": marks},
         });
         let made = |job: &[u8]| {
-            let payload = Payload { workload: workload.to_string().into_bytes(), job: job.to_vec() };
-            let annotations = workload_to_create(&payload, STAMP).unwrap()["metadata"]["annotations"].clone();
+            let payload =
+                Payload { workload: workload.to_string().into_bytes(), job: job.to_vec() };
+            let annotations =
+                workload_to_create(&payload, STAMP).unwrap()["metadata"]["annotations"].clone();
             let of = |key: &str| annotations[key].clone();
             (of("switchyard.dev/follows"), of("kueue.x-k8s.io/job-owner-name"))
         };
@@ -363,8 +397,14 @@ mod tests {
         let (made, kind) = job_to_create(payload.to_string().as_bytes(), STAMP).unwrap();
         let [made] = &*made else { panic!("{made:?}") };
         assert!(kind.is_suspended(made));
-        assert_eq!(made.pointer("/metadata/finalizers"), Some(&json!(["switchyard.dev/terminal-state"])));
-        assert_eq!(made.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a")));
+        assert_eq!(
+            made.pointer("/metadata/finalizers"),
+            Some(&json!(["switchyard.dev/terminal-state"]))
+        );
+        assert_eq!(
+            made.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"),
+            Some(&json!("job-a"))
+        );
     }
 
     #[test]
@@ -377,7 +417,11 @@ mod tests {
         let metadata = &made[0]["spec"]["template"]["metadata"];
         assert_eq!(metadata["labels"], json!({"switchyard.dev/hub-id": "hub"}));
         let annotations = &metadata["annotations"];
-        let marks = ["switchyard.dev/workload-uid", "switchyard.dev/attempt", "kueue.x-k8s.io/pod-suspending-parent"];
+        let marks = [
+            "switchyard.dev/workload-uid",
+            "switchyard.dev/attempt",
+            "kueue.x-k8s.io/pod-suspending-parent",
+        ];
         assert_eq!(marks.map(|key| &annotations[key]), ["u", "7", "statefulset"]);
     }
 
@@ -388,16 +432,23 @@ mod tests {
             let metadata = json!({"name": name, "namespace": "ns", "labels": labels});
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}})
         };
-        let list = |items: Value| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string().into_bytes();
+        let list = |items: Value| {
+            json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string().into_bytes()
+        };
         let job = list(json!([pod("a", "job-a"), pod("b", "job-a")]));
         let (made, kind) = job_to_create(&job, STAMP).unwrap();
         assert!(made.len() == 2 && made.iter().all(|pod| kind.is_suspended(pod)));
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "job-a", "namespace": "ns"},
         });
-        let workload =
-            workload_to_create(&Payload { workload: workload.to_string().into_bytes(), job }, STAMP).unwrap();
-        let annotation = |key: &str| workload["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")].clone();
+        let workload = workload_to_create(
+            &Payload { workload: workload.to_string().into_bytes(), job },
+            STAMP,
+        )
+        .unwrap();
+        let annotation = |key: &str| {
+            workload["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")].clone()
+        };
         assert_eq!(
             (annotation("job-owner-gvk"), annotation("job-owner-name")),
             (json!("v1, Kind=Pod"), json!("job-a"))
@@ -412,22 +463,30 @@ mod tests {
     fn a_payload_that_is_not_what_the_assignment_says_is_refused() {
         let workload = |kind: &str, namespace: &str, name: &str| {
             let metadata = json!({"name": name, "namespace": namespace});
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata}).to_string()
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata})
+                .to_string()
         };
         let error = |workload: String| {
             let payload = Payload { workload: workload.into_bytes(), job: Vec::new() };
             workload_to_create(&payload, STAMP).unwrap_err().to_string()
         };
         let cases = [
-            (error(workload("ClusterQueue", "ns", "job-a")), "holds kueue.x-k8s.io/v1beta2 ClusterQueue"),
-            (error(workload("Workload", "kube-system", "job-a")), "metadata.namespace is \"kube-system\""),
+            (
+                error(workload("ClusterQueue", "ns", "job-a")),
+                "holds kueue.x-k8s.io/v1beta2 ClusterQueue",
+            ),
+            (
+                error(workload("Workload", "kube-system", "job-a")),
+                "metadata.namespace is \"kube-system\"",
+            ),
             (error(workload("Workload", "ns", "other")), "metadata.name is \"other\""),
             (error("{".to_owned()), "not JSON"),
         ];
         for (got, part) in cases {
             assert!(got.contains(part), "{got}");
         }
-        let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns"}}).to_string();
+        let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns"}})
+            .to_string();
         assert!(matches!(job_to_create(other.as_bytes(), STAMP), Err(BadPayload::Kind(_))));
     }
 }

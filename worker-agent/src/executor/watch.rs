@@ -77,7 +77,8 @@ async fn one_kind(
 ) {
     let access = of_kind.access.clone();
     let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
-    let config = watcher::Config::default().labels(&format!("{}={}", names::HUB_ID, of_kind.seal.hub_id()));
+    let config =
+        watcher::Config::default().labels(&format!("{}={}", names::HUB_ID, of_kind.seal.hub_id()));
     let mut events = watcher(api, config).backoff(Patience::default()).boxed();
     let kind = access.kind();
     let mut first = Some(done);
@@ -115,9 +116,9 @@ async fn one_kind(
                 Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() })
             }
             // There are none as long as the cluster does not know the kind.
-            Err(error) if access.job_kind.is_some() && is_unknown_kind(&error) => {
-                first.is_some().then(|| Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() })
-            }
+            Err(error) if access.job_kind.is_some() && is_unknown_kind(&error) => first
+                .is_some()
+                .then(|| Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() }),
             Err(error) => {
                 tracing::warn!(kind = &*access.gvk, %error, "watch failed, trying again");
                 None
@@ -211,7 +212,9 @@ impl OfKind {
         self.foreign.note(&self.access.gvk, &namespace, &name);
         // The ledger knows only copies that this watch has reported.
         let target = Target { gvk: self.access.gvk.clone(), namespace, name, uid };
-        self.copies.remove(&target.uid).then_some(Seen::Disowned { kind: self.access.kind(), target })
+        self.copies
+            .remove(&target.uid)
+            .then_some(Seen::Disowned { kind: self.access.kind(), target })
     }
 
     fn deleted(&mut self, object: &DynamicObject) -> Option<Seen> {
@@ -219,7 +222,9 @@ impl OfKind {
         // The last state may lack the marks by which it was ours: then whoever took them off took it from us. So did a
         // controller that adopted it.
         let mut last = value(object);
-        if let Some(labels) = last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut()) {
+        if let Some(labels) =
+            last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut())
+        {
             labels.insert(names::HUB_ID.to_owned(), self.seal.hub_id().into());
         }
         if is_part(&last) {
@@ -282,11 +287,24 @@ mod tests {
             ("a pod that the agent made", None, json!({}), "Applied"),
             ("a pod of a Job", Some(("batch/v1", "Job")), json!({}), "nothing"),
             ("a pod of a ReplicaSet", Some(("apps/v1", "ReplicaSet")), json!({}), "nothing"),
-            ("a pod of a StatefulSet that serves", Some(("apps/v1", "StatefulSet")), serves.clone(), "Parts"),
-            ("a pod of a ReplicaSet that says it serves", Some(("apps/v1", "ReplicaSet")), serves, "nothing"),
+            (
+                "a pod of a StatefulSet that serves",
+                Some(("apps/v1", "StatefulSet")),
+                serves.clone(),
+                "Parts",
+            ),
+            (
+                "a pod of a ReplicaSet that says it serves",
+                Some(("apps/v1", "ReplicaSet")),
+                serves,
+                "nothing",
+            ),
         ] {
-            let mut of_kind = OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
-            let told = match of_kind.applied(&object(&signed(pod(controller, &annotations), &access.gvk))) {
+            let mut of_kind =
+                OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
+            let told = match of_kind
+                .applied(&object(&signed(pod(controller, &annotations), &access.gvk)))
+            {
                 None => "nothing",
                 Some(Seen::Applied(_)) => "Applied",
                 Some(Seen::Parts { .. }) => "Parts",
@@ -299,7 +317,8 @@ mod tests {
     #[test]
     fn objects_without_a_proof_are_counted_and_not_told_of() {
         let access = Access::job(switchyard_api::jobs::kind_for("", "Pod").unwrap());
-        let mut of_kind = OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
+        let mut of_kind =
+            OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
         let ours = signed(pod(None, &json!({})), &access.gvk);
         let mut forged = ours.clone();
         forged["metadata"]["uid"] = json!("p2");

@@ -7,8 +7,8 @@ use switchyard_proto::v1::{JobTrouble, Observation, Phase, State};
 
 use super::failing::Failing;
 use super::model::{
-    Action, Gate, Kind, Object, Origin, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble,
-    Verb,
+    Action, Gate, Kind, Object, Origin, Outcome, Payload, Priority, RemoteJob, RemoteWorkload,
+    Target, Time, Trouble, Verb,
 };
 use super::slot::Slot;
 use super::verdict::REPLACED;
@@ -138,7 +138,8 @@ impl Entry {
     /// For how long after the lease lapsed the job may run on: by the assignment, or, where there is none for what is
     /// there, by what an earlier one left on it.
     pub(super) fn fence_after(&self, want: Option<&Want>) -> Option<Time> {
-        match want.filter(|want| self.attempt_there().is_none_or(|attempt| attempt <= want.attempt)) {
+        match want.filter(|want| self.attempt_there().is_none_or(|attempt| attempt <= want.attempt))
+        {
             Some(want) => want.fence_after,
             None => self.workload.as_ref().and_then(|workload| workload.fence_after),
         }
@@ -237,7 +238,9 @@ impl Entry {
                 true
             }
             Kind::Job => {
-                let Some(job) = self.job.take_if(|job| job.meta.target.uid == target.uid) else { return false };
+                let Some(job) = self.job.take_if(|job| job.meta.target.uid == target.uid) else {
+                    return false;
+                };
                 self.job_gone = Some(now);
                 if job.end.is_none() {
                     self.lost = Some(job.meta.attempt);
@@ -253,7 +256,10 @@ impl Entry {
         let at = want.gate?.opened.filter(|_| want.phase == Phase::Reserve)?;
         let has_quota = workload.quota_reserved.as_ref().is_some_and(|reserved| reserved.is_true);
         let closed = workload.gate.is_some_and(|gate| gate.opened.is_none()) && !has_quota;
-        let done = self.gate_opened.as_ref().is_some_and(|(uid, done)| *uid == workload.meta.target.uid && *done == at);
+        let done = self
+            .gate_opened
+            .as_ref()
+            .is_some_and(|(uid, done)| *uid == workload.meta.target.uid && *done == at);
         (closed && !done).then_some(at)
     }
 
@@ -297,10 +303,13 @@ impl Entry {
 
     /// How an action went.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
-        if let (Verb::OpenGate { target, at }, Outcome::Object(_) | Outcome::Refused(_)) = (&action.verb, &outcome) {
+        if let (Verb::OpenGate { target, at }, Outcome::Object(_) | Outcome::Refused(_)) =
+            (&action.verb, &outcome)
+        {
             self.gate_opened = Some((target.uid.clone(), *at));
         }
-        let answered = !matches!(outcome, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_));
+        let answered =
+            !matches!(outcome, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_));
         let creates = matches!(action.verb, Verb::Create { .. });
         if let Verb::Reread { target } = &action.verb
             && answered
@@ -313,14 +322,18 @@ impl Entry {
                     Verb::Find { .. } => self.slot(action.kind).found(),
                     _ => self.slot(action.kind).succeeded(),
                 }
-                if let (Kind::Job, Verb::Create { attempt, payload, .. }) = (action.kind, &action.verb) {
+                if let (Kind::Job, Verb::Create { attempt, payload, .. }) =
+                    (action.kind, &action.verb)
+                {
                     self.cure(Kind::Job);
                     self.made = is_several(&object).then(|| (*attempt, payload.clone()));
                 }
                 self.apply(*object);
             }
             Outcome::Accepted => self.slot(action.kind).succeeded(),
-            Outcome::Gone if matches!(action.verb, Verb::Find { .. }) => self.slot(action.kind).not_found(now),
+            Outcome::Gone if matches!(action.verb, Verb::Find { .. }) => {
+                self.slot(action.kind).not_found(now)
+            }
             Outcome::Gone => {
                 self.slot(action.kind).succeeded();
                 if let Some(target) = action.verb.target() {
@@ -329,7 +342,9 @@ impl Entry {
             }
             Outcome::Occupied { by } => {
                 self.slot(action.kind).refused(now);
-                let text = format!("the name is still taken by what was made for workload {by}; waiting for it to go");
+                let text = format!(
+                    "the name is still taken by what was made for workload {by}; waiting for it to go"
+                );
                 self.trouble = Some((attempt, action.kind, Trouble::waiting("NameInUse", text)));
             }
             // What a class is worth here is no reason to run the job elsewhere, nor to keep its Workload busy.
@@ -379,7 +394,8 @@ impl Entry {
     /// Whether the job is to be made of this payload: it is not there, or, of several objects, perhaps not all of them.
     pub(super) fn is_unmade(&self, attempt: u64, payload: Option<&Arc<Payload>>) -> bool {
         let Some(job) = &self.job else { return true };
-        let whole = self.made.as_ref().is_some_and(|(of, made)| *of == attempt && Some(made) == payload);
+        let whole =
+            self.made.as_ref().is_some_and(|(of, made)| *of == attempt && Some(made) == payload);
         job.several && !job.broken && !job.meta.deleting && !whole
     }
 
@@ -405,7 +421,8 @@ fn slot(kind: Kind) -> usize {
 /// Whether `new` is a later state than `old`: of the same object, or of another one that took its name, since versions
 /// grow over all objects of a kind. A copy that somebody made under another name is not ours.
 fn supersedes(old: &super::model::Meta, new: &super::model::Meta) -> bool {
-    let same_name = old.target.name == new.target.name && old.target.namespace == new.target.namespace;
+    let same_name =
+        old.target.name == new.target.name && old.target.namespace == new.target.namespace;
     same_name && (new.version == 0 || old.version == 0 || new.version > old.version)
 }
 
@@ -418,7 +435,8 @@ fn takes_over(old: &RemoteWorkload, new: &RemoteWorkload) -> bool {
         && old.meta.target.namespace == new.meta.target.namespace
         && old.meta.target.name != new.meta.target.name;
     let follows = is.replaces.as_ref() == Some(&old.meta.target.name);
-    same && (weight(new) > weight(old) || (follows && weight(new) == weight(old) && holds_quota(new)))
+    same && (weight(new) > weight(old)
+        || (follows && weight(new) == weight(old) && holds_quota(new)))
 }
 
 /// What speaks for a slice.

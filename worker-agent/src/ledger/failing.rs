@@ -32,7 +32,8 @@ impl Failing {
 impl Entry {
     /// A creation failed, and is tried again.
     pub(super) fn creation_failed(&mut self, kind: Kind, attempt: u64, why: &str) {
-        let known = self.failing.take().filter(|known| known.kind == kind && known.attempt == attempt);
+        let known =
+            self.failing.take().filter(|known| known.kind == kind && known.attempt == attempt);
         let count = known.map_or(0, |known| known.count).saturating_add(1);
         let failing = Failing { kind, attempt, count, message: trouble::plain(why) };
         // A cluster without the Workload can be told apart from one that has not answered.
@@ -52,7 +53,11 @@ impl Entry {
             count: failing.count,
             since: None,
         });
-        let found = self.troubles.iter().filter(|(of, _)| *of == attempt).flat_map(|(_, troubles)| troubles.clone());
+        let found = self
+            .troubles
+            .iter()
+            .filter(|(of, _)| *of == attempt)
+            .flat_map(|(_, troubles)| troubles.clone());
         failing.into_iter().chain(found).take(trouble::MAX_TROUBLES).collect()
     }
 }

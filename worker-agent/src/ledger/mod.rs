@@ -191,13 +191,20 @@ impl Ledger {
             }
             Some(hub_message::Kind::Goodbye(goodbye)) => Err(session::goodbye(goodbye)),
             // Kinds of later versions are no business of ours.
-            Some(hub_message::Kind::Ping(_) | hub_message::Kind::Pong(_) | hub_message::Kind::Welcome(_)) | None => {
-                Ok(Vec::new())
-            }
+            Some(
+                hub_message::Kind::Ping(_)
+                | hub_message::Kind::Pong(_)
+                | hub_message::Kind::Welcome(_),
+            )
+            | None => Ok(Vec::new()),
         }
     }
 
-    fn desired(&mut self, desired: switchyard_proto::v1::Desired, now: Time) -> Result<Vec<Action>, SessionError> {
+    fn desired(
+        &mut self,
+        desired: switchyard_proto::v1::Desired,
+        now: Time,
+    ) -> Result<Vec<Action>, SessionError> {
         let taken = self.wants.take(desired);
         if let Err(SessionError::Gap { .. } | SessionError::PayloadMissing(_)) = taken {
             self.wants.forget_revision();
@@ -241,13 +248,20 @@ impl Ledger {
                 if entry.apply(*object) { self.refresh(&uid, now) } else { Vec::new() }
             }
             Seen::Deleted { kind, workload_uid, target } => {
-                let known = self.entries.get_mut(&workload_uid).is_some_and(|entry| entry.remove(kind, &target, now));
+                let known = self
+                    .entries
+                    .get_mut(&workload_uid)
+                    .is_some_and(|entry| entry.remove(kind, &target, now));
                 if known { self.refresh(&workload_uid, now) } else { Vec::new() }
             }
             Seen::Disowned { kind, target } => {
-                let owner =
-                    self.entries.values().find(|entry| entry.target(kind).is_some_and(|it| it.uid == target.uid));
-                let Some(workload_uid) = owner.map(|entry| entry.uid.clone()) else { return Vec::new() };
+                let owner = self
+                    .entries
+                    .values()
+                    .find(|entry| entry.target(kind).is_some_and(|it| it.uid == target.uid));
+                let Some(workload_uid) = owner.map(|entry| entry.uid.clone()) else {
+                    return Vec::new();
+                };
                 self.take(Seen::Deleted { kind, workload_uid, target }, now)
             }
             Seen::Parts { namespace, workload_uid: uid, attempt, status } => {
@@ -256,19 +270,23 @@ impl Ledger {
             }
             Seen::Troubles { workload_uid: uid, attempt, troubles } => {
                 let Some(entry) = self.entries.get_mut(&uid) else { return Vec::new() };
-                entry.troubles = Some((attempt, troubles)).filter(|(_, troubles)| !troubles.is_empty());
+                entry.troubles =
+                    Some((attempt, troubles)).filter(|(_, troubles)| !troubles.is_empty());
                 self.refresh(&uid, now)
             }
             Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),
             Seen::Synced => {
                 self.synced = true;
                 // A session that began before names what is known now.
-                if let Some(session) = self.session.as_mut().filter(|session| session.inventory.is_some()) {
+                if let Some(session) =
+                    self.session.as_mut().filter(|session| session.inventory.is_some())
+                {
                     session.inventory = Some(self.entries.keys().cloned().collect());
                 }
                 let uids: Vec<String> = self.entries.keys().cloned().collect();
                 // First what the lease as it was says of them.
-                let mut actions: Vec<Action> = uids.iter().flat_map(|uid| self.refresh(uid, now)).collect();
+                let mut actions: Vec<Action> =
+                    uids.iter().flat_map(|uid| self.refresh(uid, now)).collect();
                 actions.extend(self.lease_renewed(self.renewed, now));
                 actions
             }
@@ -356,10 +374,9 @@ impl Ledger {
             return Some(Time::ZERO);
         }
         let wake = self.wakes.first().map(|(at, _)| *at);
-        let report = self
-            .session
-            .as_ref()
-            .and_then(|session| session.next_send(self.due.first().map(|(at, _)| *at), self.synced));
+        let report = self.session.as_ref().and_then(|session| {
+            session.next_send(self.due.first().map(|(at, _)| *at), self.synced)
+        });
         [wake, report].into_iter().flatten().min()
     }
 
@@ -383,7 +400,8 @@ impl Ledger {
                 payload: want.and_then(|want| self.wants.payload(want)),
                 fence,
                 behind: self.behind && self.fenced.contains(uid),
-                namespace_allowed: want.is_none_or(|want| self.rules.namespaces.allow(&want.namespace)),
+                namespace_allowed: want
+                    .is_none_or(|want| self.rules.namespaces.allow(&want.namespace)),
                 now,
             };
             actions = entry.plan(&context);
@@ -409,7 +427,10 @@ impl Ledger {
         let wanted = self.wants.get(uid).is_some();
         // Messages that wait are sent in this session only. The next one begins with the inventory.
         let silent = self.session.is_none();
-        let Some(entry) = self.entries.get_mut(uid).filter(|entry| !wanted && entry.is_gone()) else { return };
+        let Some(entry) = self.entries.get_mut(uid).filter(|entry| !wanted && entry.is_gone())
+        else {
+            return;
+        };
         if entry.unsettled().is_some() {
             if !std::mem::replace(&mut entry.is_kept, true) {
                 self.kept.push_back(uid.to_owned());
@@ -449,7 +470,12 @@ impl Ledger {
 }
 
 /// Moves a workload to another time in a list by time.
-fn relist(list: &mut BTreeSet<(Time, String)>, listed: &mut Option<Time>, uid: &str, at: Option<Time>) {
+fn relist(
+    list: &mut BTreeSet<(Time, String)>,
+    listed: &mut Option<Time>,
+    uid: &str,
+    at: Option<Time>,
+) {
     if *listed == at {
         return;
     }

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use switchyard_proto::v1::{Phase, State};
 
 use super::entry::Entry;
-use super::model::{Action, Kind, Payload, Priority, RemoteJob, RemoteWorkload, Time, Trouble, Verb};
+use super::model::{
+    Action, Kind, Payload, Priority, RemoteJob, RemoteWorkload, Time, Trouble, Verb,
+};
 use super::state::quiet;
 use super::verdict::verdict;
 use super::want::Want;
@@ -83,19 +85,31 @@ impl Entry {
 
     /// When to plan again although nothing happened.
     pub(super) fn wakeup(&self, now: Time) -> Option<Time> {
-        let grace = self.workload.as_ref().and(self.job_gone).map(|gone| gone + OWNER_GRACE).filter(|at| *at > now);
+        let grace = self
+            .workload
+            .as_ref()
+            .and(self.job_gone)
+            .map(|gone| gone + OWNER_GRACE)
+            .filter(|at| *at > now);
         [self.workload_slot.wake(now), self.job_slot.wake(now), grace].into_iter().flatten().min()
     }
 
     /// The finalizer comes off once the end is persisted on the hub that wants the job, or when an unfinished job goes by
     /// our own hand.
     fn plan_release(&mut self, context: &Context<'_>, actions: &mut Vec<Action>) {
-        let Some((job, index)) = self.job.as_ref().and_then(|job| Some((job, job.meta.held?))) else { return };
+        let Some((job, index)) = self.job.as_ref().and_then(|job| Some((job, job.meta.held?)))
+        else {
+            return;
+        };
         let ours = context.want.is_some_and(|want| job.meta.attempt <= want.teardown());
         let release = match (&job.end, job.meta.deleting) {
             _ if self.unsettled().is_some() => false,
             // What is not desired may be of a hub that has forgotten it: whoever applies its job again wants its end.
-            (Some(_), _) => context.want.is_some() && self.settled(job.meta.attempt) && !self.keeps_name(context.now),
+            (Some(_), _) => {
+                context.want.is_some()
+                    && self.settled(job.meta.attempt)
+                    && !self.keeps_name(context.now)
+            }
             (None, true) => ours || self.settled(job.meta.attempt),
             (None, false) => false,
         };
@@ -125,7 +139,10 @@ impl Entry {
     /// are gone, and no fence would stop them, as its controller leaves alone what is being deleted.
     fn plan_foreground(&mut self, now: Time, actions: &mut Vec<Action>) {
         let outlived = |job: &&RemoteJob| job.meta.deleting && job.end.is_none() && !quiet(job);
-        let Some(target) = self.job.as_ref().filter(outlived).map(|job| job.meta.target.clone()) else { return };
+        let Some(target) = self.job.as_ref().filter(outlived).map(|job| job.meta.target.clone())
+        else {
+            return;
+        };
         if self.job_slot.free(now) && !self.job_slot.deletion_sent(&target.uid, now) {
             self.start(Kind::Job, Verb::Delete { target, foreground: true }, now, actions);
         }
@@ -134,8 +151,12 @@ impl Entry {
     /// Stops what may run beyond its fence, and what a creation without an answer may have made.
     fn plan_fence(&mut self, context: &Context<'_>, actions: &mut Vec<Action>) {
         let may_run = self.job.as_ref().map_or(!self.job_slot.certain(), |job| job.end.is_none());
-        let Some(workload) = self.workload.as_ref().filter(|it| it.active && !it.meta.deleting) else { return };
-        if context.fenced() && (may_run || workload.follows) && self.workload_slot.free(context.now) {
+        let Some(workload) = self.workload.as_ref().filter(|it| it.active && !it.meta.deleting)
+        else {
+            return;
+        };
+        if context.fenced() && (may_run || workload.follows) && self.workload_slot.free(context.now)
+        {
             let verb = Verb::SetActive { target: workload.meta.target.clone(), active: false };
             self.start(Kind::Workload, verb, context.now, actions);
         }
@@ -146,16 +167,20 @@ impl Entry {
         self.plan_search(Kind::Workload, limit, now, actions);
         self.plan_search(Kind::Job, limit, now, actions);
         let keeps_name = self.keeps_name(now);
-        if let Some(job) = self.job.as_ref().filter(|job| job.meta.attempt <= limit && !job.meta.deleting)
+        if let Some(job) =
+            self.job.as_ref().filter(|job| job.meta.attempt <= limit && !job.meta.deleting)
             && !keeps_name
             && self.job_slot.free(now)
             && !self.job_slot.deletion_sent(&job.meta.target.uid, now)
         {
             // A job that may run stays until its pods are gone: GONE must mean that nothing runs.
-            let verb = Verb::Delete { target: job.meta.target.clone(), foreground: job.end.is_none() };
+            let verb =
+                Verb::Delete { target: job.meta.target.clone(), foreground: job.end.is_none() };
             self.start(Kind::Job, verb, now, actions);
         }
-        let goes = |it: &&RemoteWorkload| (it.meta.attempt <= limit || self.is_doomed()) && !it.meta.deleting;
+        let goes = |it: &&RemoteWorkload| {
+            (it.meta.attempt <= limit || self.is_doomed()) && !it.meta.deleting
+        };
         let Some(workload) = self.workload.as_ref().filter(goes) else { return };
         let follows = match &self.job {
             // It goes by itself with the job that owns it; and the quota of one that may run is kept until it is gone.
@@ -163,7 +188,10 @@ impl Entry {
                 let runs = job.end.is_none() && job.meta.attempt <= limit;
                 runs || (workload.meta.owners.contains(&job.meta.target.uid) && !keeps_name)
             }
-            None => !workload.meta.owners.is_empty() && self.job_gone.is_some_and(|gone| now < gone + OWNER_GRACE),
+            None => {
+                !workload.meta.owners.is_empty()
+                    && self.job_gone.is_some_and(|gone| now < gone + OWNER_GRACE)
+            }
         };
         let sent = self.workload_slot.deletion_sent(&workload.meta.target.uid, now);
         if !follows && !sent && self.workload_slot.free(now) {
@@ -210,7 +238,9 @@ impl Entry {
         let target = || workload.meta.target.clone();
         let active = match want.phase {
             Phase::Suspend => workload.active.then_some(false),
-            Phase::Run => (!workload.active && workload.suspended_by_us && !context.held()).then_some(true),
+            Phase::Run => {
+                (!workload.active && workload.suspended_by_us && !context.held()).then_some(true)
+            }
             Phase::Unspecified | Phase::Reserve | Phase::Absent => None,
         };
         let verb = if workload.fence_after != want.fence_after {
@@ -220,14 +250,16 @@ impl Entry {
         };
         let runs = want.phase == Phase::Run && workload.active && !context.held();
         // It goes last, and nothing waits for it: what a class is worth is no reason to hold a job.
-        let priority = priority_change(workload, want).filter(|it| self.refused_priority.as_ref() != Some(it));
+        let priority =
+            priority_change(workload, want).filter(|it| self.refused_priority.as_ref() != Some(it));
         let priority = priority.map(|priority| Verb::SetPriority { target: target(), priority });
         let waits = verb.is_some();
         let gate = self.gate_to_open(want).map(|at| Verb::OpenGate { target: target(), at });
         if let Some(verb) = verb.or(gate).or(priority)
             && self.workload_slot.free(context.now)
         {
-            let until = context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));
+            let until =
+                context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));
             self.start_until(Kind::Workload, verb, until, context.now, actions);
         }
         let Some(workload) = self.workload.as_ref().filter(|_| !waits) else { return };
@@ -238,14 +270,26 @@ impl Entry {
         }
     }
 
-    fn plan_create(&mut self, kind: Kind, want: &Want, context: &Context<'_>, actions: &mut Vec<Action>) {
+    fn plan_create(
+        &mut self,
+        kind: Kind,
+        want: &Want,
+        context: &Context<'_>,
+        actions: &mut Vec<Action>,
+    ) {
         let slot = match kind {
             Kind::Workload => &self.workload_slot,
             Kind::Job => &self.job_slot,
         };
-        let Some(payload) = context.payload.clone().filter(|_| slot.free(context.now)) else { return };
+        let Some(payload) = context.payload.clone().filter(|_| slot.free(context.now)) else {
+            return;
+        };
         // The hub's Workload may be another by now than the one that ours was made for: the job goes by what is here.
-        let there = self.workload.as_ref().filter(|_| kind == Kind::Job).map(|it| it.meta.target.name.clone());
+        let there = self
+            .workload
+            .as_ref()
+            .filter(|_| kind == Kind::Job)
+            .map(|it| it.meta.target.name.clone());
         let name = there.unwrap_or_else(|| want.name.clone());
         let (namespace, attempt) = (want.namespace.clone(), want.attempt);
         let fence_after = want.fence_after;
@@ -259,7 +303,14 @@ impl Entry {
         self.start_until(kind, verb, None, now, actions);
     }
 
-    fn start_until(&mut self, kind: Kind, verb: Verb, until: Option<Time>, now: Time, actions: &mut Vec<Action>) {
+    fn start_until(
+        &mut self,
+        kind: Kind,
+        verb: Verb,
+        until: Option<Time>,
+        now: Time,
+        actions: &mut Vec<Action>,
+    ) {
         match (kind, &verb) {
             (_, Verb::OpenGate { target, at }) => self.opens_gate(target, *at),
             (Kind::Workload, Verb::Delete { target, .. }) => self.doom(target),
@@ -292,6 +343,9 @@ fn unfollowable(want: &Want, context: &Context<'_>) -> Option<Trouble> {
     let payload = context.payload.as_ref()?;
     (payload.workload.is_empty() && payload.job.is_empty()).then(|| {
         let limit = switchyard_proto::MAX_PAYLOAD;
-        Trouble::refused("PayloadTooLarge", format!("Workload and job together are larger than {limit} bytes"))
+        Trouble::refused(
+            "PayloadTooLarge",
+            format!("Workload and job together are larger than {limit} bytes"),
+        )
     })
 }

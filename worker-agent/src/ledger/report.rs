@@ -29,7 +29,8 @@ impl Entry {
         let latest = (observation.attempt, observation.state(), content(&observation));
         let report = &mut self.report;
         // The hub goes by whether there is a job, where it has forgotten what it wanted.
-        let other_job = has_job(&observation).is_some_and(|now| report.has_job.is_some_and(|then| then != now));
+        let other_job =
+            has_job(&observation).is_some_and(|now| report.has_job.is_some_and(|then| then != now));
         if report.latest == Some(latest) && !other_job {
             return;
         }
@@ -63,7 +64,9 @@ impl Report {
             }
             State::Running => self.queued_at + FIRST_STATUS,
             // Admission has not looked yet, and is about to.
-            State::Waiting if first.reasons.iter().all(|reason| reason.code == UNSEEN) => self.queued_at + FIRST_STATUS,
+            State::Waiting if first.reasons.iter().all(|reason| reason.code == UNSEEN) => {
+                self.queued_at + FIRST_STATUS
+            }
             _ => Time::ZERO,
         })
     }
@@ -101,7 +104,11 @@ impl Ledger {
             return Some(agent_message::Kind::DesiredAck(revision));
         }
         if session.inventory.is_some() {
-            return self.synced.then(|| self.next_inventory(now)).flatten().map(agent_message::Kind::Observed);
+            return self
+                .synced
+                .then(|| self.next_inventory(now))
+                .flatten()
+                .map(agent_message::Kind::Observed);
         }
         if let Some(observed) = self.next_reports(now) {
             return Some(agent_message::Kind::Observed(observed));
@@ -123,7 +130,8 @@ impl Ledger {
                 continue;
             };
             entry.report.queue.clear();
-            entry.report.latest = Some((observation.attempt, observation.state(), content(&observation)));
+            entry.report.latest =
+                Some((observation.attempt, observation.state(), content(&observation)));
             entry.report.has_job = has_job(&observation);
             bytes += size(&observation);
             observations.push(self.tell(observation, now));
@@ -131,14 +139,17 @@ impl Ledger {
         let more = !left.is_empty();
         let session = self.session.as_mut()?;
         session.inventory = more.then_some(left);
-        Some(Observed { sequence: session.sequence, inventory: true, observations, more }).map(|it| self.sequenced(it))
+        Some(Observed { sequence: session.sequence, inventory: true, observations, more })
+            .map(|it| self.sequenced(it))
     }
 
     fn next_reports(&mut self, now: Time) -> Option<Observed> {
         let mut observations = Vec::new();
         let mut bytes = 0;
         while observations.len() < MAX_OBSERVATIONS && bytes < MAX_BYTES {
-            let Some((at, uid)) = self.due.first().cloned().filter(|(at, _)| *at <= now) else { break };
+            let Some((at, uid)) = self.due.first().cloned().filter(|(at, _)| *at <= now) else {
+                break;
+            };
             self.due.remove(&(at, uid.clone()));
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
             entry.report.due = None;
@@ -161,10 +172,9 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(&uid) else { return observation };
         if let Some(session) = &mut self.session {
             session.digest_move(&uid, entry.report.sent, Some(state));
-            let ends = entry
-                .end
-                .as_ref()
-                .is_some_and(|end| !end.settled && (end.observation.attempt, end.observation.state()) == state);
+            let ends = entry.end.as_ref().is_some_and(|end| {
+                !end.settled && (end.observation.attempt, end.observation.state()) == state
+            });
             if ends || state.1 == State::Gone {
                 let told = Told { uid, attempt: state.0, state: state.1 };
                 session.unacknowledged.entry(session.sequence + 1).or_default().push(told);
@@ -235,7 +245,8 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 fn size(observation: &Observation) -> usize {
-    let reasons: usize = observation.reasons.iter().map(|reason| reason.code.len() + reason.message.len()).sum();
+    let reasons: usize =
+        observation.reasons.iter().map(|reason| reason.code.len() + reason.message.len()).sum();
     let troubles: usize = observation.troubles.iter().map(|it| it.message.len() + 64).sum();
     troubles + observation.job_status.len() + observation.workload_status.len() + reasons + 128
 }

@@ -47,7 +47,12 @@ impl Session {
     }
 
     /// A workload's told state changed. `GONE` is in no digest: either end forgets it at its own time.
-    pub(super) fn digest_move(&mut self, uid: &str, from: Option<(u64, State)>, to: Option<(u64, State)>) {
+    pub(super) fn digest_move(
+        &mut self,
+        uid: &str,
+        from: Option<(u64, State)>,
+        to: Option<(u64, State)>,
+    ) {
         for (attempt, state) in from.into_iter().chain(to) {
             if state != State::Gone {
                 self.digest.toggle(uid, attempt, state);
@@ -114,7 +119,10 @@ impl Ledger {
             return Err(SessionError::Version(welcome.version));
         }
         if welcome.hub_id != self.rules.hub_id {
-            return Err(SessionError::OtherHub { expected: self.rules.hub_id.clone(), got: welcome.hub_id });
+            return Err(SessionError::OtherHub {
+                expected: self.rules.hub_id.clone(),
+                got: welcome.hub_id,
+            });
         }
         session.id = Some(welcome.session_id);
         session.inventory = Some(self.entries.keys().cloned().collect());
@@ -145,10 +153,9 @@ impl Ledger {
         {
             end.settled = true;
         }
-        let buried = self
-            .wants
-            .get(&told.uid)
-            .is_some_and(|want| want.phase == switchyard_proto::v1::Phase::Absent && want.attempt == told.attempt);
+        let buried = self.wants.get(&told.uid).is_some_and(|want| {
+            want.phase == switchyard_proto::v1::Phase::Absent && want.attempt == told.attempt
+        });
         if told.state == State::Gone && buried && entry.attempt_there().is_none() {
             self.wants.forget(&told.uid);
         }

@@ -57,7 +57,8 @@ impl Slot {
     pub(super) fn wake(&self, now: Time) -> Option<Time> {
         let again = self.deleted.as_ref().map(|(_, at)| *at + DELETE_AGAIN);
         let lapses = self.late.as_ref().map(|(_, until)| *until + MAY_COME);
-        let times = [Some(self.not_before), again, self.comes_until(), lapses].into_iter().flatten();
+        let times =
+            [Some(self.not_before), again, self.comes_until(), lapses].into_iter().flatten();
         times.filter(|at| !self.busy && *at > now).min()
     }
 

@@ -28,7 +28,8 @@ impl Entry {
         let observation = self.observation(&verdict, want);
         let known = self.ended(verdict.attempt);
         if verdict.is_final && (!known || outlived) {
-            self.end = Some(super::entry::Final { observation: observation.clone(), settled: false });
+            self.end =
+                Some(super::entry::Final { observation: observation.clone(), settled: false });
         }
         Some(observation)
     }
@@ -36,7 +37,8 @@ impl Entry {
     /// Whether a job that is to be said to have been removed was made once more, by a creation that came late, and has ended: the
     /// hub has not persisted the one, and must not have the job run again.
     fn has_outlived_its_removal(&self) -> bool {
-        let removed = self.unsettled().map(|end| &end.observation).filter(|it| it.state() == State::Evicted);
+        let removed =
+            self.unsettled().map(|end| &end.observation).filter(|it| it.state() == State::Evicted);
         let job = self.job.as_ref().filter(|job| job.end.is_some());
         removed.zip(job).is_some_and(|(removed, job)| removed.attempt == job.meta.attempt)
     }
@@ -56,7 +58,9 @@ impl Entry {
         let is = |state| Verdict { attempt, state, reasons: Vec::new(), is_final: false };
         let verdict = match &self.job {
             // Whoever persisted it may have forgotten it since.
-            Some(RemoteJob { end: Some(end), meta, .. }) if meta.attempt == attempt => ended(attempt, end),
+            Some(RemoteJob { end: Some(end), meta, .. }) if meta.attempt == attempt => {
+                ended(attempt, end)
+            }
             // Until it is gone it may run.
             Some(_) => is(State::Running),
             None => is(State::Waiting),
@@ -72,15 +76,26 @@ impl Entry {
         {
             return Some(ended(job.meta.attempt, end));
         }
-        if self.job.as_ref().map(|job| job.meta.attempt).is_some_and(|attempt| Some(attempt) < there) {
+        if self
+            .job
+            .as_ref()
+            .map(|job| job.meta.attempt)
+            .is_some_and(|attempt| Some(attempt) < there)
+        {
             // Left of an earlier attempt, or the late news of it. To speak of the later one says that it is gone.
             return None;
         }
         let Some(want) = want else {
-            return there.map(|attempt| self.unasked(attempt)).or_else(|| self.gone_unasked().map(gone));
+            return there
+                .map(|attempt| self.unasked(attempt))
+                .or_else(|| self.gone_unasked().map(gone));
         };
-        if self.lost == Some(want.attempt) && want.phase != Phase::Absent && !self.ended(want.attempt) {
-            let deleted = deleted(want.attempt, "the job was removed on the worker before it had ended");
+        if self.lost == Some(want.attempt)
+            && want.phase != Phase::Absent
+            && !self.ended(want.attempt)
+        {
+            let deleted =
+                deleted(want.attempt, "the job was removed on the worker before it had ended");
             // A creation of it that was not answered may make it once more, and that one may end.
             return Some(Verdict { is_final: self.job_slot.creating().is_none(), ..deleted });
         }
@@ -113,9 +128,13 @@ impl Entry {
     /// a hub that has forgotten it must not take it for one that is over.
     fn unasked(&self, attempt: u64) -> Verdict {
         match (&self.workload, &self.job) {
-            (None, Some(job)) if job.end.is_none() && !job.meta.deleting && !job.broken && !quiet(job) => {
-                let deleted =
-                    deleted(attempt, "the job's Workload was deleted on the worker, and its pods are not gone yet");
+            (None, Some(job))
+                if job.end.is_none() && !job.meta.deleting && !job.broken && !quiet(job) =>
+            {
+                let deleted = deleted(
+                    attempt,
+                    "the job's Workload was deleted on the worker, and its pods are not gone yet",
+                );
                 Verdict { state: State::Running, is_final: false, ..deleted }
             }
             _ => self.derive(attempt, Phase::Run),
@@ -127,8 +146,12 @@ impl Entry {
         let lasting = |state, reasons| Verdict { attempt, state, reasons, is_final: false };
         match (&self.workload, &self.job) {
             (_, Some(RemoteJob { end: Some(end), .. })) => ended(attempt, end),
-            (_, Some(job)) if job.meta.deleting => deleted(attempt, "the job was deleted on the worker"),
-            (_, Some(job)) if job.broken => deleted(attempt, "a part of the job was deleted on the worker"),
+            (_, Some(job)) if job.meta.deleting => {
+                deleted(attempt, "the job was deleted on the worker")
+            }
+            (_, Some(job)) if job.broken => {
+                deleted(attempt, "a part of the job was deleted on the worker")
+            }
             (None, Some(_)) => deleted(attempt, "the job's Workload was deleted on the worker"),
             (None, None) => lasting(State::Waiting, Vec::new()),
             // No job can start on its quota any more. Another Workload is made once it is gone.
@@ -136,9 +159,13 @@ impl Entry {
             (Some(workload), None) => {
                 let (state, reasons) = verdict(workload);
                 match state {
-                    State::Succeeded | State::Failed => Verdict { attempt, state, reasons, is_final: true },
+                    State::Succeeded | State::Failed => {
+                        Verdict { attempt, state, reasons, is_final: true }
+                    }
                     _ if stopped_by_us(workload, phase) => lasting(State::Suspended, Vec::new()),
-                    State::Reserved if workload.follows && phase == Phase::Run => lasting(State::Running, Vec::new()),
+                    State::Reserved if workload.follows && phase == Phase::Run => {
+                        lasting(State::Running, Vec::new())
+                    }
                     _ => lasting(state, reasons),
                 }
             }
@@ -146,21 +173,31 @@ impl Entry {
                 let (state, reasons) = verdict(workload);
                 match state {
                     // The worker gave up before the job ran.
-                    State::Failed if reasons.iter().any(|reason| reason.code == "FailedToStart") => {
+                    State::Failed
+                        if reasons.iter().any(|reason| reason.code == "FailedToStart") =>
+                    {
                         Verdict { attempt, state, reasons, is_final: true }
                     }
                     State::Succeeded | State::Failed if !job.tells_its_end => {
                         Verdict { attempt, state, reasons, is_final: true }
                     }
                     // The job's own end is on its way.
-                    State::Succeeded | State::Failed | State::Reserved => lasting(State::Running, Vec::new()),
-                    _ if stopped_by_us(workload, phase) && quiet(job) => lasting(State::Suspended, Vec::new()),
-                    _ if stopped_by_us(workload, phase) => lasting(State::Running, Vec::new()),
-                    // The one that replaced it is about to be seen.
-                    State::Evicted if !quiet(job) && reasons.iter().any(|reason| reason.code == REPLACED) => {
+                    State::Succeeded | State::Failed | State::Reserved => {
                         lasting(State::Running, Vec::new())
                     }
-                    State::Waiting | State::Unfit if !quiet(job) => lasting(State::Running, Vec::new()),
+                    _ if stopped_by_us(workload, phase) && quiet(job) => {
+                        lasting(State::Suspended, Vec::new())
+                    }
+                    _ if stopped_by_us(workload, phase) => lasting(State::Running, Vec::new()),
+                    // The one that replaced it is about to be seen.
+                    State::Evicted
+                        if !quiet(job) && reasons.iter().any(|reason| reason.code == REPLACED) =>
+                    {
+                        lasting(State::Running, Vec::new())
+                    }
+                    State::Waiting | State::Unfit if !quiet(job) => {
+                        lasting(State::Running, Vec::new())
+                    }
                     _ => lasting(state, reasons),
                 }
             }
@@ -183,12 +220,18 @@ impl Entry {
             state: verdict.state.into(),
             reasons: verdict.reasons.clone(),
             job_status: self.job_status(),
-            workload_status: self.workload.as_ref().map(|workload| workload.status.clone()).unwrap_or_default(),
+            workload_status: self
+                .workload
+                .as_ref()
+                .map(|workload| workload.status.clone())
+                .unwrap_or_default(),
             preemption: None,
             origin: if want.is_none() { self.origin() } else { None },
             preemption_gate: self.gate_of(verdict.attempt),
             troubles: match verdict.state {
-                State::Reserved | State::Running | State::Waiting => self.troubles_of(verdict.attempt),
+                State::Reserved | State::Running | State::Waiting => {
+                    self.troubles_of(verdict.attempt)
+                }
                 _ => Vec::new(),
             },
         }
@@ -197,7 +240,9 @@ impl Entry {
     /// How the preemption gate of that attempt's Workload stands.
     fn gate_of(&self, attempt: u64) -> Option<v1::PreemptionGate> {
         let at = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
-        let gate = self.gate().filter(|_| self.workload.as_ref().is_some_and(|it| it.meta.attempt == attempt))?;
+        let gate = self
+            .gate()
+            .filter(|_| self.workload.as_ref().is_some_and(|it| it.meta.attempt == attempt))?;
         Some(v1::PreemptionGate { opened: gate.opened.map(at), blocked: gate.blocked.map(at) })
     }
 

@@ -17,8 +17,15 @@ pub(super) const REPLACED: &str = "WorkloadSliceReplaced";
 const DEACTIVATED: &str = "Deactivated";
 
 /// Reasons of `QuotaReserved=False` with which a workload can never be admitted as things are.
-const NEVER: &[&str] =
-    &["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured", "Inadmissible", "Suspended", "OnHold", DEACTIVATED];
+const NEVER: &[&str] = &[
+    "ExceedsMaxQuota",
+    "NoMatchingFlavor",
+    "Misconfigured",
+    "Inadmissible",
+    "Suspended",
+    "OnHold",
+    DEACTIVATED,
+];
 
 /// Parts of Kueue's `Pending` messages that no freed quota mends.
 const NEVER_MESSAGES: &[&str] = &[
@@ -42,7 +49,10 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
     }
     if was_deactivated(workload) {
         // A fence has stopped it, and it may go on: the attempt stays where it is.
-        return (State::Waiting, vec![reason(UNSEEN, "it is active again, and the worker has not considered it yet")]);
+        return (
+            State::Waiting,
+            vec![reason(UNSEEN, "it is active again, and the worker has not considered it yet")],
+        );
     }
     if let Some(evicted) = true_one(workload.evicted.as_ref()) {
         return (State::Evicted, vec![reason(&evicted.reason, &evicted.message)]);
@@ -54,7 +64,10 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
         Some(reserved) if reserved.is_true => (State::Waiting, checks(workload)),
         _ if !workload.active => (
             State::Unfit,
-            vec![reason(DEACTIVATED, "the Workload was deactivated on the worker: spec.active is false")],
+            vec![reason(
+                DEACTIVATED,
+                "the Workload was deactivated on the worker: spec.active is false",
+            )],
         ),
         Some(pending) => {
             let state = if never(pending) { State::Unfit } else { State::Waiting };
@@ -92,7 +105,11 @@ fn checks(workload: &RemoteWorkload) -> Vec<Reason> {
         "" => format!("admission check {} is {}", check.name, check.state),
         message => format!("admission check {} is {}: {message}", check.name, check.state),
     };
-    workload.unready_checks.iter().map(|check| reason("UnsatisfiedAdmissionChecks", &text(check))).collect()
+    workload
+        .unready_checks
+        .iter()
+        .map(|check| reason("UnsatisfiedAdmissionChecks", &text(check)))
+        .collect()
 }
 
 fn never(pending: &Condition) -> bool {
@@ -106,7 +123,9 @@ fn never(pending: &Condition) -> bool {
 
 /// Whether one pod set can never get its flavors. Pod sets are joined by "; ", a pod set's reasons by ", ".
 fn never_message(message: &str) -> bool {
-    message.split("; ").any(|part| !may_fit_later(part) && NEVER_MESSAGES.iter().any(|text| part.contains(text)))
+    message
+        .split("; ")
+        .any(|part| !may_fit_later(part) && NEVER_MESSAGES.iter().any(|text| part.contains(text)))
 }
 
 fn may_fit_later(message: &str) -> bool {

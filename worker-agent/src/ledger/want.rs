@@ -38,7 +38,9 @@ pub enum SessionError {
         got: String,
     },
     /// A leader that has been replaced.
-    #[error("the hub's epoch {got} is lower than {seen}, which was seen before: a deposed leader is not obeyed")]
+    #[error(
+        "the hub's epoch {got} is lower than {seen}, which was seen before: a deposed leader is not obeyed"
+    )]
     Deposed {
         /// The sender's.
         got: u64,
@@ -49,7 +51,9 @@ pub enum SessionError {
     #[error("the hub chose protocol version {0}; this agent speaks {first} to {last}", first = switchyard_proto::VERSIONS.start(), last = switchyard_proto::VERSIONS.end())]
     Version(u32),
     /// A delta that does not follow what we have: a snapshot is needed.
-    #[error("the hub's delta is based on revision {base}, but {have} is what was taken over: asking for a snapshot")]
+    #[error(
+        "the hub's delta is based on revision {base}, but {have} is what was taken over: asking for a snapshot"
+    )]
     Gap {
         /// The delta's base.
         base: u64,
@@ -104,7 +108,9 @@ impl Want {
     pub(super) fn teardown(&self) -> u64 {
         match self.phase {
             Phase::Absent => self.attempt,
-            Phase::Unspecified | Phase::Reserve | Phase::Run | Phase::Suspend => self.attempt.saturating_sub(1),
+            Phase::Unspecified | Phase::Reserve | Phase::Run | Phase::Suspend => {
+                self.attempt.saturating_sub(1)
+            }
         }
     }
 
@@ -115,14 +121,18 @@ impl Want {
 
     fn of(assignment: v1::Assignment) -> Self {
         let phase = assignment.phase();
-        let fence = assignment.on_disconnect.filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
+        let fence = assignment
+            .on_disconnect
+            .filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
         let opened = |gate: v1::PreemptionGate| gate.opened.map(|at| at.seconds);
-        let gate = assignment.preemption_gate.map(|gate| Gate { opened: opened(gate), blocked: None });
+        let gate =
+            assignment.preemption_gate.map(|gate| Gate { opened: opened(gate), blocked: None });
         let class = Some(assignment.priority_class).filter(|class| !class.is_empty());
         Self {
             priority: class.map(|class| Priority { class, value: assignment.priority }),
-            fence_after: fence
-                .map(|rule| whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())),
+            fence_after: fence.map(|rule| {
+                whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())
+            }),
             gate,
             namespace: assignment.namespace,
             name: assignment.name,
@@ -141,7 +151,8 @@ impl Want {
             Phase::Run | Phase::Suspend => 2,
             Phase::Absent => 3,
         };
-        next.attempt > self.attempt || next.attempt == self.attempt && step(next.phase) >= step(self.phase)
+        next.attempt > self.attempt
+            || next.attempt == self.attempt && step(next.phase) >= step(self.phase)
     }
 }
 
@@ -194,7 +205,8 @@ impl Wants {
     pub(super) fn forget(&mut self, uid: &str) {
         let Some(old) = self.wants.remove(uid) else { return };
         self.fenced -= usize::from(old.fence_after.is_some());
-        if let Some(kept) = self.payloads.get_mut(&old.payload_hash).filter(|_| old.names_payload()) {
+        if let Some(kept) = self.payloads.get_mut(&old.payload_hash).filter(|_| old.names_payload())
+        {
             kept.named -= 1;
             self.spare += if kept.named == 0 { kept.size() } else { 0 };
         }
@@ -203,7 +215,9 @@ impl Wants {
     fn insert(&mut self, uid: &str, want: Want) {
         self.forget(uid);
         self.fenced += usize::from(want.fence_after.is_some());
-        if let Some(kept) = self.payloads.get_mut(&want.payload_hash).filter(|_| want.names_payload()) {
+        if let Some(kept) =
+            self.payloads.get_mut(&want.payload_hash).filter(|_| want.names_payload())
+        {
             self.spare -= if kept.named == 0 { kept.size() } else { 0 };
             kept.named += 1;
         }
@@ -230,8 +244,13 @@ impl Wants {
     ///
     /// # Errors
     /// The session must end; what was taken over from earlier messages stays.
-    pub(super) fn take(&mut self, message: v1::Desired) -> Result<(BTreeSet<String>, bool), SessionError> {
-        if message.revision < self.floor || !message.snapshot && message.revision == self.floor && self.floor != 0 {
+    pub(super) fn take(
+        &mut self,
+        message: v1::Desired,
+    ) -> Result<(BTreeSet<String>, bool), SessionError> {
+        if message.revision < self.floor
+            || !message.snapshot && message.revision == self.floor && self.floor != 0
+        {
             return Ok((BTreeSet::new(), false));
         }
         if !message.snapshot && message.base_revision != self.revision {
@@ -256,7 +275,8 @@ impl Wants {
         if message.snapshot {
             // Missing is not desired any more. What it left behind stays and is reported.
             let named = self.partial.take().unwrap_or_default();
-            let dropped: Vec<String> = self.wants.keys().filter(|uid| !named.contains(*uid)).cloned().collect();
+            let dropped: Vec<String> =
+                self.wants.keys().filter(|uid| !named.contains(*uid)).cloned().collect();
             for uid in dropped {
                 self.forget(&uid);
                 touched.insert(uid);
@@ -287,7 +307,11 @@ impl Wants {
     }
 
     /// Whether something changed.
-    fn take_assignment(&mut self, uid: &str, assignment: v1::Assignment) -> Result<bool, SessionError> {
+    fn take_assignment(
+        &mut self,
+        uid: &str,
+        assignment: v1::Assignment,
+    ) -> Result<bool, SessionError> {
         let want = Want::of(assignment);
         if want.names_payload() && !self.payloads.contains_key(&want.payload_hash) {
             return Err(SessionError::PayloadMissing(uid.to_owned()));

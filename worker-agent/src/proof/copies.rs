@@ -43,7 +43,8 @@ impl Unproved {
     fn note(&mut self, access: &Access, object: &Value) {
         self.count += 1;
         if self.examples.len() < EXAMPLES {
-            let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+            let (namespace, name) =
+                (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
             self.examples.push(format!("{} {namespace}/{name}", access.resource.kind));
         }
     }
@@ -77,7 +78,13 @@ impl Copies {
         Ok(all)
     }
 
-    async fn walk_kind(&self, access: &Access, wanted: bool, signing: bool, all: &mut Unproved) -> Result<(), String> {
+    async fn walk_kind(
+        &self,
+        access: &Access,
+        wanted: bool,
+        signing: bool,
+        all: &mut Unproved,
+    ) -> Result<(), String> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &access.resource);
         let marked = format!("{}={}", names::HUB_ID, self.seal.hub_id());
         let mut page = ListParams::default().labels(&marked).limit(PAGE);
@@ -90,7 +97,8 @@ impl Copies {
                 Err(refused) => return Err(format!("listing {}: {refused}", access.gvk)),
             };
             let objects = list.items.iter().filter_map(|it| serde_json::to_value(it).ok());
-            let unproved: Vec<Value> = objects.filter(|object| self.is_unproved(access, object)).collect();
+            let unproved: Vec<Value> =
+                objects.filter(|object| self.is_unproved(access, object)).collect();
             unproved.iter().for_each(|object| all.note(access, object));
             if signing {
                 let writes = stream::iter(unproved).map(|object| self.write(access, object));
@@ -109,15 +117,22 @@ impl Copies {
     }
 
     async fn write(&self, access: &Access, object: Value) -> Result<(), String> {
-        let (namespace, name) = (text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
+        let (namespace, name) =
+            (text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
         let proof = self.seal.proof_of(&object, &access.gvk);
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &access.resource);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &access.resource);
         let patch = json!({"metadata": {"uid": object.pointer("/metadata/uid"), "annotations": {names::PROOF: proof}}});
-        let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(names::FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         match within(api.patch_metadata(name, &params, &Patch::Merge(patch))).await {
             // The object was deleted meanwhile.
             Ok(_) | Err(Refused::Api(404, _)) => Ok(()),
-            Err(refused) => Err(format!("signing {} {namespace}/{name}: {refused}", access.resource.kind)),
+            Err(refused) => {
+                Err(format!("signing {} {namespace}/{name}: {refused}", access.resource.kind))
+            }
         }
     }
 }
@@ -182,17 +197,27 @@ mod tests {
                 let (code, answer) = if method == Method::PATCH {
                     let patch: Value = serde_json::from_slice(&body).unwrap();
                     let mut jobs = jobs.lock().unwrap();
-                    let job = jobs.iter_mut().find(|job| job["metadata"]["uid"] == patch["metadata"]["uid"]).unwrap();
+                    let job = jobs
+                        .iter_mut()
+                        .find(|job| job["metadata"]["uid"] == patch["metadata"]["uid"])
+                        .unwrap();
                     if patching == 200 {
                         job["metadata"]["annotations"][names::PROOF] =
                             patch["metadata"]["annotations"][names::PROOF].clone();
                     }
                     (patching, job.clone())
                 } else {
-                    let items = if path.ends_with("/jobs") { jobs.lock().unwrap().clone() } else { Vec::new() };
+                    let items = if path.ends_with("/jobs") {
+                        jobs.lock().unwrap().clone()
+                    } else {
+                        Vec::new()
+                    };
                     let code = if path.ends_with("/workloads") { listing } else { 200 };
                     let kind = "PartialObjectMetadataList";
-                    (code, json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}))
+                    (
+                        code,
+                        json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}),
+                    )
                 };
                 let answer = match code {
                     200 => answer,
@@ -201,7 +226,8 @@ mod tests {
                     }
                 };
                 let body = Body::from(answer.to_string().into_bytes());
-                let reply = Response::builder().status(code).header("content-type", "application/json");
+                let reply =
+                    Response::builder().status(code).header("content-type", "application/json");
                 Ok::<_, Infallible>(reply.body(body).unwrap())
             }
         });
@@ -235,8 +261,22 @@ mod tests {
             ("the account may not", 403, 200, Ok(both), Err("signing Job ns/"), 2),
             ("the objects are refused", 422, 200, Ok(both), Err("signing Job ns/"), 2),
             ("others have the names now", 409, 200, Ok(both), Err("signing Job ns/"), 2),
-            ("it may not look", 200, 403, Err("listing kueue.x-k8s.io/"), Err("listing kueue.x-k8s.io/"), 2),
-            ("no answer for now", 200, 503, Err("listing kueue.x-k8s.io/"), Err("listing kueue.x-k8s.io/"), 2),
+            (
+                "it may not look",
+                200,
+                403,
+                Err("listing kueue.x-k8s.io/"),
+                Err("listing kueue.x-k8s.io/"),
+                2,
+            ),
+            (
+                "no answer for now",
+                200,
+                503,
+                Err("listing kueue.x-k8s.io/"),
+                Err("listing kueue.x-k8s.io/"),
+                2,
+            ),
             ("the cluster has no Workloads", 200, 404, Ok(both), Ok(()), 0),
         ] {
             let (client, there) = cluster(&jobs, patching, listing);

@@ -100,7 +100,11 @@ mod tests {
         assert!(CopyKey::parse(key.text().as_bytes()) == Some(key.clone()));
         assert!(CopyKey::from_bytes(&key.to_bytes()) == Some(key));
         for bad in ["", "!", "AAAA"] {
-            assert!(RootKey::parse(bad.as_bytes()).is_none() && CopyKey::parse(bad.as_bytes()).is_none(), "{bad}");
+            assert!(
+                RootKey::parse(bad.as_bytes()).is_none()
+                    && CopyKey::parse(bad.as_bytes()).is_none(),
+                "{bad}"
+            );
         }
     }
 }

@@ -93,7 +93,9 @@ impl Keys {
 
     /// Whether it is the proof of that copy. Takes the same time wherever two digests differ.
     pub fn accept(&self, subject: &Subject<'_>, proof: &str) -> bool {
-        let (Some(key), Ok(digest)) = (&self.key, BASE64_STANDARD.decode(proof)) else { return false };
+        let (Some(key), Ok(digest)) = (&self.key, BASE64_STANDARD.decode(proof)) else {
+            return false;
+        };
         hmac::verify(key, &subject.encode(), &digest).is_ok()
     }
 }
@@ -134,8 +136,9 @@ impl Seal {
         (namespace, names): (&str, &[&str]),
     ) -> Option<String> {
         let hub_id = &self.hub_id;
-        let digests =
-            names.iter().map(|name| self.keys.proof(&Subject { hub_id, workload_uid, attempt, gvk, namespace, name }));
+        let digests = names.iter().map(|name| {
+            self.keys.proof(&Subject { hub_id, workload_uid, attempt, gvk, namespace, name })
+        });
         digests.collect::<Option<Vec<String>>>().map(|digests| digests.join(BETWEEN))
     }
 
@@ -150,8 +153,12 @@ impl Seal {
         if object.pointer("/metadata/labels")?.get(names::HUB_ID)?.as_str() != Some(&self.hub_id) {
             return None;
         }
-        let workload_uid = annotation(object, names::WORKLOAD_UID).filter(|uid| is_uid(uid))?.to_owned();
-        let attempt = annotation(object, names::ATTEMPT)?.parse().ok().filter(|attempt| is_attempt(*attempt))?;
+        let workload_uid =
+            annotation(object, names::WORKLOAD_UID).filter(|uid| is_uid(uid))?.to_owned();
+        let attempt = annotation(object, names::ATTEMPT)?
+            .parse()
+            .ok()
+            .filter(|attempt| is_attempt(*attempt))?;
         Some(Claim { workload_uid, attempt })
     }
 
@@ -163,7 +170,9 @@ impl Seal {
     /// Writes the proof of an object with marks.
     pub fn sign(&self, object: &mut Value, gvk: &str) {
         let Some(proof) = self.proof_of(object, gvk) else { return };
-        if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        if let Some(annotations) =
+            object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
             annotations.insert(names::PROOF.to_owned(), proof.into());
         }
     }
@@ -175,13 +184,22 @@ impl Seal {
         self.proof(&workload_uid, attempt, gvk, (text(object, "/metadata/namespace"), &names))
     }
 
-    fn is_proved(&self, object: &Value, gvk: &str, Claim { workload_uid, attempt }: &Claim) -> bool {
+    fn is_proved(
+        &self,
+        object: &Value,
+        gvk: &str,
+        Claim { workload_uid, attempt }: &Claim,
+    ) -> bool {
         let Some(proof) = annotation(object, names::PROOF) else { return false };
         let namespace = text(object, "/metadata/namespace");
         let (hub_id, attempt) = (&*self.hub_id, *attempt);
         proof.split(BETWEEN).take(NAMES).any(|digest| {
-            names_of(object, gvk)
-                .any(|name| self.keys.accept(&Subject { hub_id, workload_uid, attempt, gvk, namespace, name }, digest))
+            names_of(object, gvk).any(|name| {
+                self.keys.accept(
+                    &Subject { hub_id, workload_uid, attempt, gvk, namespace, name },
+                    digest,
+                )
+            })
         })
     }
 }
@@ -200,7 +218,8 @@ fn names_of<'a>(object: &'a Value, gvk: &str) -> impl Iterator<Item = &'a str> {
 /// The name that the Workloads of one elastic job have in common. The worker's controller makes all but the first, with the marks of
 /// the one before.
 fn chain<'a>(object: &'a Value, gvk: &str) -> Option<&'a str> {
-    let name = annotation(object, names::WORKLOAD_SLICE_NAME).filter(|_| gvk.ends_with(", Kind=Workload"));
+    let name =
+        annotation(object, names::WORKLOAD_SLICE_NAME).filter(|_| gvk.ends_with(", Kind=Workload"));
     name.filter(|name| !name.is_empty())
 }
 

@@ -157,9 +157,15 @@ mod tests {
     }
 
     /// Begins with so many objects; what was done within an hour, and whether the key may be in force.
-    async fn within_an_hour(cluster: &Cluster, after: Option<usize>) -> (String, bool, Vec<String>) {
+    async fn within_an_hour(
+        cluster: &Cluster,
+        after: Option<usize>,
+    ) -> (String, bool, Vec<String>) {
         let operators = Trusting { after: Mutex::new(after), told: Mutex::default() };
-        let settled = tokio::time::timeout(Duration::from_secs(3600), settle(cluster, &operators, Pace::default()));
+        let settled = tokio::time::timeout(
+            Duration::from_secs(3600),
+            settle(cluster, &operators, Pace::default()),
+        );
         let settled = settled.await.is_ok();
         let mut done = cluster.done.lock().unwrap().clone();
         done.dedup();
@@ -173,7 +179,16 @@ mod tests {
         let two = "2 objects have this hub's marks and no proof";
         for (case, unproved, late, refusals, after, done, settled, told) in [
             ("nothing marked", 0, vec![], vec![], None, "look: 0", true, vec![String::new()]),
-            ("unproved, nobody trusts", 2, vec![], vec![], None, "look: 2", false, vec![two.to_owned()]),
+            (
+                "unproved, nobody trusts",
+                2,
+                vec![],
+                vec![],
+                None,
+                "look: 2",
+                false,
+                vec![two.to_owned()],
+            ),
             (
                 "unproved, trusted",
                 2,
@@ -240,7 +255,8 @@ mod tests {
             fn sign(&self) -> BoxFuture<'_, Result<(), String>> {
                 Box::pin(async {
                     self.0.sign().await?;
-                    *self.0.unproved.lock().unwrap() = self.0.late.lock().unwrap().pop().unwrap_or_default();
+                    *self.0.unproved.lock().unwrap() =
+                        self.0.late.lock().unwrap().pop().unwrap_or_default();
                     Ok(())
                 })
             }

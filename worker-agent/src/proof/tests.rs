@@ -37,7 +37,9 @@ fn copy_is_known_by_its_proof_alone() {
     let other_key = Keys::new(&CopyKey::from_bytes(&[8; 32]).unwrap(), true);
     let other_key = Seal::new("hub", other_key).proof_of(&copy(), JOB).unwrap();
     let proof = |text: String| {
-        move |copy: &mut Value| copy["metadata"]["annotations"]["switchyard.dev/proof"] = json!(text.clone())
+        move |copy: &mut Value| {
+            copy["metadata"]["annotations"]["switchyard.dev/proof"] = json!(text.clone())
+        }
     };
     type Change = Box<dyn Fn(&mut Value)>;
     let cases: [(&str, &str, bool, Change); 12] = [
@@ -47,8 +49,18 @@ fn copy_is_known_by_its_proof_alone() {
         ("of another kind", "batch/v1, Kind=CronJob", false, Box::new(|_| {})),
         ("in another namespace", JOB, false, Box::new(set("/metadata/namespace", "forger"))),
         ("under another name", JOB, false, Box::new(set("/metadata/name", "b"))),
-        ("of another attempt", JOB, false, Box::new(set("/metadata/annotations/switchyard.dev~1attempt", "4"))),
-        ("of another workload", JOB, false, Box::new(set("/metadata/annotations/switchyard.dev~1workload-uid", "v"))),
+        (
+            "of another attempt",
+            JOB,
+            false,
+            Box::new(set("/metadata/annotations/switchyard.dev~1attempt", "4")),
+        ),
+        (
+            "of another workload",
+            JOB,
+            false,
+            Box::new(set("/metadata/annotations/switchyard.dev~1workload-uid", "v")),
+        ),
         ("with what is no digest", JOB, false, Box::new(proof("?".to_owned()))),
         ("with a shorter digest", JOB, false, Box::new(proof(forged[..40].to_owned()))),
         ("with a digest of another key", JOB, false, Box::new(proof(other_key))),
@@ -66,13 +78,19 @@ fn copy_is_known_by_its_proof_alone() {
 #[test]
 fn marks_alone_make_a_copy_until_the_key_is_in_force() {
     const JOB: &str = "batch/v1, Kind=Job";
-    for (case, keys, signs) in [("no key", Keys::none(), false), ("not in force", Keys::new(&key(), false), true)] {
+    for (case, keys, signs) in
+        [("no key", Keys::none(), false), ("not in force", Keys::new(&key(), false), true)]
+    {
         let seal = Seal::new("hub", keys);
         assert!(seal.read(&copy(), JOB).is_some(), "{case}");
         assert!(seal.is_unproved(&copy(), JOB), "{case}");
         let mut made = copy();
         seal.sign(&mut made, JOB);
-        assert_eq!(self::seal().read(&made, JOB).is_some(), signs, "{case}: what is made meanwhile");
+        assert_eq!(
+            self::seal().read(&made, JOB).is_some(),
+            signs,
+            "{case}: what is made meanwhile"
+        );
         assert_eq!(seal.is_unproved(&made, JOB), !signs, "{case}");
     }
 }
@@ -82,7 +100,9 @@ fn workloads_of_a_chain_share_the_proof_of_the_first() {
     let chain = "kueue.x-k8s.io/workload-slice-name";
     let mut first = copy();
     first["metadata"]["annotations"][chain] = json!("oldest");
-    for (case, first) in [("a chain that began on the hub", first), ("one that begins here", copy())] {
+    for (case, first) in
+        [("a chain that began on the hub", first), ("one that begins here", copy())]
+    {
         let first = signed(first, WORKLOAD);
         let mut slice = first.clone();
         slice["metadata"]["name"] = json!("b");

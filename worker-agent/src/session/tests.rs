@@ -58,7 +58,9 @@ impl Agent {
         let (core, renewal) = (shutdown.clone(), shutdown.clone());
         let store = Store::new(client.clone(), "switchyard-system");
         let kept = identity.clone();
-        tasks.spawn(async move { run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap() });
+        tasks.spawn(async move {
+            run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap()
+        });
         tasks.spawn(dialler.run(shutdown.clone()));
         tasks.spawn(async move { enrol::keep(&address, &store, &kept, &renewal).await });
         Self { state: watched, identity, shutdown, _tasks: tasks }
@@ -77,7 +79,9 @@ impl Agent {
 }
 
 fn lease(milliseconds: i32) -> Option<v1::Lease> {
-    let duration = |part: i32| Some(prost_types::Duration { seconds: 0, nanos: milliseconds / part * 1_000_000 });
+    let duration = |part: i32| {
+        Some(prost_types::Duration { seconds: 0, nanos: milliseconds / part * 1_000_000 })
+    };
     Some(v1::Lease { duration: duration(1), ping_interval: duration(4), ping_timeout: duration(2) })
 }
 
@@ -105,7 +109,9 @@ async fn a_session_begins_with_hello_and_the_inventory_and_pings_go_both_ways() 
                 pinged = true;
             }
             agent_message::Kind::Pong(pong) => ponged = pong.nonce == 42,
-            agent_message::Kind::Observed(observed) => inventory = observed.inventory && !observed.more,
+            agent_message::Kind::Observed(observed) => {
+                inventory = observed.inventory && !observed.more
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -123,7 +129,9 @@ async fn a_hub_that_does_not_answer_pings_is_dialled_again() {
     first.closed().await;
     let mut second = hub.session().await;
     second.welcome(1, lease(400)).await;
-    assert!(matches!(second.hear().await, Some(agent_message::Kind::Hello(hello)) if hello.last_hub_id == "hub-1"));
+    assert!(
+        matches!(second.hear().await, Some(agent_message::Kind::Hello(hello)) if hello.last_hub_id == "hub-1")
+    );
 }
 
 #[tokio::test]
@@ -169,7 +177,13 @@ async fn a_hub_that_is_not_ours_is_not_obeyed() {
     let mut hub = FakeHub::start().await;
     let _agent = Agent::start(&hub, hub.pki.identity("east", -10, 3600));
     let mut session = hub.session().await;
-    let welcome = v1::Welcome { version: 1, hub_id: "other".to_owned(), session_id: 1, lease: None, snapshot: true };
+    let welcome = v1::Welcome {
+        version: 1,
+        hub_id: "other".to_owned(),
+        session_id: 1,
+        lease: None,
+        snapshot: true,
+    };
     session.say(hub_message::Kind::Welcome(welcome)).await;
     session.closed().await;
 }
@@ -209,9 +223,11 @@ async fn a_cluster_enrols_once_and_a_restart_uses_what_is_stored() {
     let store = Store::new(api(), "switchyard-system");
     hub.accept_token("east.1.secret");
     let join = Join::new("east.1.secret", hub.pin().parse().unwrap());
-    let first = soon("the identity", enrol::obtain(&store, &hub.address, Some(&join))).await.unwrap();
+    let first =
+        soon("the identity", enrol::obtain(&store, &hub.address, Some(&join))).await.unwrap();
     assert_eq!((first.cluster.as_str(), first.hub_id.as_str()), ("east", "hub-1"));
-    let again = soon("the identity", enrol::obtain(&store, &hub.address, Some(&join))).await.unwrap();
+    let again =
+        soon("the identity", enrol::obtain(&store, &hub.address, Some(&join))).await.unwrap();
     assert_eq!(again.chain, first.chain);
     assert_eq!(hub.issued(), (1, 0));
     let other = Join::new("west.2.secret", hub.pin().parse().unwrap());
@@ -225,7 +241,8 @@ async fn a_new_token_is_tried_once_beside_a_good_identity() {
     let store = Store::new(api(), "switchyard-system");
     let join = |token: &str| Join::new(token, hub.pin().parse().unwrap());
     let obtain = async |join: &Join| {
-        let obtained = soon("the identity", enrol::obtain(&store, &hub.address, Some(join))).await.unwrap();
+        let obtained =
+            soon("the identity", enrol::obtain(&store, &hub.address, Some(join))).await.unwrap();
         (obtained.chain, obtained.token_digest)
     };
     hub.accept_token("east.1.first");
@@ -250,7 +267,10 @@ async fn a_hub_with_another_ca_than_the_pinned_one_never_sees_the_token() {
     hub.accept_token("east.1.secret");
     let join = Join::new("east.1.secret", FakeHub::start().await.pin().parse().unwrap());
     let store = Store::new(api(), "switchyard-system");
-    let refused = soon("the refusal", enrol::obtain(&store, &hub.address, Some(&join))).await.unwrap_err().to_string();
+    let refused = soon("the refusal", enrol::obtain(&store, &hub.address, Some(&join)))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("no certificate with the hash of --hub-ca-sha256"), "{refused}");
     assert_eq!(hub.issued(), (0, 0));
 }
@@ -260,7 +280,8 @@ async fn a_refused_token_says_what_to_do_next() {
     let hub = FakeHub::start().await;
     let join = Join::new("east.1.used", hub.pin().parse().unwrap());
     let store = Store::new(api(), "switchyard-system");
-    let refused = soon("the refusal", enrol::enrol(&hub.address, &join)).await.unwrap_err().to_string();
+    let refused =
+        soon("the refusal", enrol::enrol(&hub.address, &join)).await.unwrap_err().to_string();
     assert!(refused.contains("switchyard cluster join-token east"), "{refused}");
     let nothing = enrol::obtain(&store, &hub.address, None).await.unwrap_err();
     assert!(matches!(nothing, EnrolError::NoToken));
@@ -275,8 +296,10 @@ async fn a_token_that_the_hub_does_not_know_yet_is_tried_again() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         hub.accept_token("east.1.secret");
     };
-    let (identity, ()) =
-        soon("the identity", async { tokio::join!(enrol::obtain(&store, &hub.address, Some(&join)), accept) }).await;
+    let (identity, ()) = soon("the identity", async {
+        tokio::join!(enrol::obtain(&store, &hub.address, Some(&join)), accept)
+    })
+    .await;
     assert_eq!(identity.unwrap().cluster, "east");
 }
 

@@ -10,7 +10,9 @@ use rustls::{RootCertStore, ServerConfig, version};
 use switchyard_proto::SERVER_NAME;
 use switchyard_proto::v1::agent_server::{Agent, AgentServer};
 use switchyard_proto::v1::enrolment_server::{Enrolment, EnrolmentServer};
-use switchyard_proto::v1::{self, AgentMessage, EnrolRequest, HubMessage, RenewRequest, agent_message, hub_message};
+use switchyard_proto::v1::{
+    self, AgentMessage, EnrolRequest, HubMessage, RenewRequest, agent_message, hub_message,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -44,7 +46,13 @@ impl FakeSession {
 
     /// Takes the place of a hub of this protocol version.
     pub(crate) async fn welcome(&self, version: u32, lease: Option<v1::Lease>) {
-        let welcome = v1::Welcome { version, hub_id: "hub-1".to_owned(), session_id: 1, lease, snapshot: true };
+        let welcome = v1::Welcome {
+            version,
+            hub_id: "hub-1".to_owned(),
+            session_id: 1,
+            lease,
+            snapshot: true,
+        };
         self.say(hub_message::Kind::Welcome(welcome)).await;
     }
 
@@ -95,7 +103,8 @@ impl FakeHub {
         let script = Arc::new(Mutex::new(Script::default()));
         let (sessions, receiver) = mpsc::channel(8);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: HubAddress = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let address: HubAddress =
+            format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
         let address = address.into();
         let service = Arc::new(Service { pki: pki.clone(), script: script.clone(), sessions });
         let (accepted, incoming) = mpsc::channel(8);
@@ -151,13 +160,20 @@ fn tls(pki: &Pki) -> ServerConfig {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let verifier = verifier.allow_unauthenticated().build().unwrap();
     let (chain, key) = pki.server(SERVER_NAME);
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&version::TLS13]).unwrap();
-    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&version::TLS13])
+        .unwrap();
+    let mut config =
+        builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     config
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, accepted: mpsc::Sender<std::io::Result<Io>>) {
+async fn accept(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    accepted: mpsc::Sender<std::io::Result<Io>>,
+) {
     let mut handshakes = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
@@ -180,18 +196,31 @@ impl Connected for Io {
 
     fn connect_info(&self) -> Peer {
         let (_, connection) = self.0.get_ref();
-        Peer(connection.peer_certificates().and_then(<[_]>::first).map(|leaf| leaf.clone().into_owned()))
+        Peer(
+            connection
+                .peer_certificates()
+                .and_then(<[_]>::first)
+                .map(|leaf| leaf.clone().into_owned()),
+        )
     }
 }
 
 impl AsyncRead for Io {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Io {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }
 
@@ -210,7 +239,10 @@ fn peer<T>(request: &Request<T>) -> Option<CertificateDer<'static>> {
 
 #[tonic::async_trait]
 impl Enrolment for Service {
-    async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<v1::Certificate>, Status> {
+    async fn enrol(
+        &self,
+        request: Request<EnrolRequest>,
+    ) -> Result<Response<v1::Certificate>, Status> {
         let EnrolRequest { token, csr } = request.into_inner();
         let mut script = self.script.lock().unwrap();
         let good = script.tokens.iter().position(|known| *known == token);
@@ -221,7 +253,10 @@ impl Enrolment for Service {
         Ok(Response::new(self.pki.agent(&csr, cluster, -10, 3600)))
     }
 
-    async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<v1::Certificate>, Status> {
+    async fn renew(
+        &self,
+        request: Request<RenewRequest>,
+    ) -> Result<Response<v1::Certificate>, Status> {
         if peer(&request).is_none() {
             return Err(Status::permission_denied("refused"));
         }
@@ -229,13 +264,19 @@ impl Enrolment for Service {
         Ok(Response::new(self.pki.agent(&request.into_inner().csr, "east", -10, 3600)))
     }
 
-    async fn copy_key(&self, request: Request<v1::CopyKeyRequest>) -> Result<Response<v1::CopyKeyAnswer>, Status> {
+    async fn copy_key(
+        &self,
+        request: Request<v1::CopyKeyRequest>,
+    ) -> Result<Response<v1::CopyKeyAnswer>, Status> {
         if peer(&request).is_none() {
             return Err(Status::permission_denied("refused"));
         }
         let mut script = self.script.lock().unwrap();
-        script.obstacles.extend(Some(request.into_inner().obstacle).filter(|text| !text.is_empty()));
-        let (key, trust) = script.key.clone().map(|(key, trust)| (key.to_bytes(), trust)).unwrap_or_default();
+        script
+            .obstacles
+            .extend(Some(request.into_inner().obstacle).filter(|text| !text.is_empty()));
+        let (key, trust) =
+            script.key.clone().map(|(key, trust)| (key.to_bytes(), trust)).unwrap_or_default();
         Ok(Response::new(v1::CopyKeyAnswer { key, trust }))
     }
 }

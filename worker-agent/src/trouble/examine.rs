@@ -72,7 +72,11 @@ impl Examiner {
         if pods.iter().all(|pod| of_pod(pod).is_none()) {
             pods.extend(self.pods(patient, "Running").await?);
         }
-        let made = pods.iter().filter_map(|pod| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0).max();
+        let made = pods
+            .iter()
+            .filter_map(|pod| pod.metadata.creation_timestamp.as_ref())
+            .map(|at| at.0)
+            .max();
         let mut warnings = self.warnings_of(&patient.target.namespace, &patient.target.uid);
         for uid in self.children(patient).await? {
             warnings.extend(self.warnings_of(&patient.target.namespace, &uid));
@@ -94,7 +98,10 @@ impl Examiner {
         let (namespace, uid) = (pod.namespace().unwrap_or_default(), pod.uid().unwrap_or_default());
         let own = [trouble::VOLUME, trouble::CONTAINER_CONFIG, trouble::OTHER];
         let name = pod.name_any();
-        let named = |it: Warning| Finding { message: format!("pod {name}: {}", it.finding.message), ..it.finding };
+        let named = |it: Warning| Finding {
+            message: format!("pod {name}: {}", it.finding.message),
+            ..it.finding
+        };
         let warnings = self.warnings_of(&namespace, &uid).into_iter();
         warnings.filter(|it| own.contains(&it.finding.reason)).map(named).collect()
     }
@@ -116,7 +123,9 @@ impl Examiner {
         let mut found = Vec::new();
         for _ in 0..PAGES {
             let page = api.list(&params).await?;
-            found.extend(page.items.into_iter().filter(|pod| is_exact || is_of(pod, patient, marked)));
+            found.extend(
+                page.items.into_iter().filter(|pod| is_exact || is_of(pod, patient, marked)),
+            );
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if found.is_empty() => params = params.continue_token(&token),
                 _ => break,
@@ -137,7 +146,8 @@ impl Examiner {
         let mut children = Vec::new();
         for (uid, name) in named {
             let Some(child) = api.get_metadata_opt(&name).await? else { continue };
-            let owned = child.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
+            let owned =
+                child.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
             if owned && child.metadata.uid.as_ref() == Some(&uid) {
                 children.push(uid);
             }
@@ -150,7 +160,8 @@ impl Examiner {
 fn is_of(pod: &Pod, patient: &Patient, marked: bool) -> bool {
     let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
     if marked {
-        return is(names::WORKLOAD_UID, &patient.workload_uid) && is(names::ATTEMPT, &patient.attempt.to_string());
+        return is(names::WORKLOAD_UID, &patient.workload_uid)
+            && is(names::ATTEMPT, &patient.attempt.to_string());
     }
     let owned = pod.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
     owned || (!patient.workload.is_empty() && is(names::WORKLOAD, &patient.workload))
@@ -158,7 +169,8 @@ fn is_of(pod: &Pod, patient: &Patient, marked: bool) -> bool {
 
 /// By reason: how many, since when, and the newest message.
 fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
-    let (mut young, mut by_reason) = (false, BTreeMap::<&'static str, (Finding, Option<Timestamp>)>::new());
+    let (mut young, mut by_reason) =
+        (false, BTreeMap::<&'static str, (Finding, Option<Timestamp>)>::new());
     for finding in found {
         let age = finding.since.map(|since| now.duration_since(since));
         // One from the future is of another clock.
@@ -187,7 +199,8 @@ fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
         count: finding.count,
         since: finding.since.map(|at| prost_types::Timestamp { seconds: at.as_second(), nanos: 0 }),
     };
-    let mut troubles: Vec<JobTrouble> = by_reason.into_values().map(|(finding, _)| on_wire(finding)).collect();
+    let mut troubles: Vec<JobTrouble> =
+        by_reason.into_values().map(|(finding, _)| on_wire(finding)).collect();
     trouble::bound(&mut troubles);
     Examined::Found { troubles, young }
 }
@@ -199,7 +212,9 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
     loop {
         sleep(PAUSE).await;
         let result = match &version {
-            None => timeout(READ, read_newest(&api, &warnings, pages)).await.map(|read| read.map(Some)),
+            None => {
+                timeout(READ, read_newest(&api, &warnings, pages)).await.map(|read| read.map(Some))
+            }
             Some(from) => timeout(WATCH, watch(&api, &warnings, from)).await,
         };
         // A connection that died in silence.
@@ -214,7 +229,10 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
             Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
                 if !said {
                     let why = &status.message;
-                    tracing::warn!(why, "events may not be read: the hub hears of fewer causes why jobs do not start");
+                    tracing::warn!(
+                        why,
+                        "events may not be read: the hub hears of fewer causes why jobs do not start"
+                    );
                 }
                 said = true;
                 sleep(NOT_ALLOWED).await;
@@ -229,7 +247,11 @@ pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings
 }
 
 /// Reads the first pages, and gives the version from which to watch.
-async fn read_newest(api: &Api<Event>, warnings: &Mutex<Warnings>, pages: usize) -> Result<String, kube::Error> {
+async fn read_newest(
+    api: &Api<Event>,
+    warnings: &Mutex<Warnings>,
+    pages: usize,
+) -> Result<String, kube::Error> {
     let mut params = ListParams::default().fields(WARNINGS).limit(EVENT_PAGE);
     let mut version = String::new();
     for _ in 0..pages {
@@ -248,7 +270,11 @@ async fn read_newest(api: &Api<Event>, warnings: &Mutex<Warnings>, pages: usize)
 }
 
 /// Watches until the API server ends it. Gives the version that was reached; none if that is too old by now.
-async fn watch(api: &Api<Event>, warnings: &Mutex<Warnings>, from: &str) -> Result<Option<String>, kube::Error> {
+async fn watch(
+    api: &Api<Event>,
+    warnings: &Mutex<Warnings>,
+    from: &str,
+) -> Result<Option<String>, kube::Error> {
     let params = WatchParams::default().fields(WARNINGS);
     let mut events = api.watch(&params, from).await?.boxed();
     let mut reached = from.to_owned();
@@ -274,15 +300,24 @@ mod tests {
     use super::*;
 
     fn finding(reason: &'static str, message: &str, since: i64) -> Finding {
-        Finding { reason, message: message.to_owned(), count: 1, since: Timestamp::from_second(since).ok() }
+        Finding {
+            reason,
+            message: message.to_owned(),
+            count: 1,
+            since: Timestamp::from_second(since).ok(),
+        }
     }
 
     fn told(found: Vec<Finding>) -> (Vec<String>, bool) {
-        let Examined::Found { troubles, young } = summary(found, Timestamp::from_second(100).unwrap()) else {
+        let Examined::Found { troubles, young } =
+            summary(found, Timestamp::from_second(100).unwrap())
+        else {
             return (Vec::new(), false);
         };
         let since = |it: &JobTrouble| it.since.map_or(0, |at| at.seconds);
-        let one = |it: &JobTrouble| format!("{} x{} since {}: {}", it.reason, it.count, since(it), it.message);
+        let one = |it: &JobTrouble| {
+            format!("{} x{} since {}: {}", it.reason, it.count, since(it), it.message)
+        };
         (troubles.iter().map(one).collect(), young)
     }
 
@@ -295,15 +330,23 @@ mod tests {
             finding(trouble::IMAGE_PULL, "pod d", 70),
             finding(trouble::OTHER, "noise", 10),
         ];
-        let expected = ["Unschedulable x3 since 50: pod c", "ImagePull x1 since 70: pod d"].map(str::to_owned);
+        let expected =
+            ["Unschedulable x3 since 50: pod c", "ImagePull x1 since 70: pod d"].map(str::to_owned);
         assert_eq!(told(found), (expected.into(), false));
-        assert_eq!(told(vec![finding(trouble::OTHER, "noise", 10)]).0, ["Other x1 since 10: noise"]);
+        assert_eq!(
+            told(vec![finding(trouble::OTHER, "noise", 10)]).0,
+            ["Other x1 since 10: noise"]
+        );
     }
 
     #[test]
     fn trouble_is_told_once_it_stays() {
         assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 99)]), (Vec::new(), true));
         assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 98)]).0.len(), 1);
-        assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 500)]).0.len(), 1, "of a clock that is ahead");
+        assert_eq!(
+            told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 500)]).0.len(),
+            1,
+            "of a clock that is ahead"
+        );
     }
 }

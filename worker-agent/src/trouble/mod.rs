@@ -104,7 +104,12 @@ impl TroubleWatch {
         }
     }
 
-    async fn examine(&self, examiner: &mut examine::Examiner, patient: Patient, seen: &mpsc::Sender<Seen>) -> bool {
+    async fn examine(
+        &self,
+        examiner: &mut examine::Examiner,
+        patient: Patient,
+        seen: &mpsc::Sender<Seen>,
+    ) -> bool {
         let found = match timeout(DEADLINE, examiner.examine(&patient)).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {

@@ -36,30 +36,49 @@ pub(super) struct Finding {
 /// The trouble that keeps a pod from being ready. A pod that has ended or is being deleted has none.
 pub(super) fn of_pod(pod: &Pod) -> Option<Finding> {
     let status = pod.status.as_ref()?;
-    if pod.metadata.deletion_timestamp.is_some() || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+    if pod.metadata.deletion_timestamp.is_some()
+        || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    {
         return None;
     }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     scheduling(pod, name).or_else(|| {
-        let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+        let all = status
+            .init_container_statuses
+            .iter()
+            .flatten()
+            .chain(status.container_statuses.iter().flatten());
         let since = status.start_time.as_ref().map(|at| at.0);
-        all.filter_map(container)
-            .min_by_key(|(reason, _)| *reason != trouble::IMAGE_PULL)
-            .map(|(reason, message)| Finding { reason, message: format!("pod {name}: {message}"), count: 1, since })
+        all.filter_map(container).min_by_key(|(reason, _)| *reason != trouble::IMAGE_PULL).map(
+            |(reason, message)| Finding {
+                reason,
+                message: format!("pod {name}: {message}"),
+                count: 1,
+                since,
+            },
+        )
     })
 }
 
 fn scheduling(pod: &Pod, name: &str) -> Option<Finding> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let scheduled = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
-    let since = scheduled.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()).map(|at| at.0);
+    let scheduled =
+        conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
+    let since = scheduled
+        .last_transition_time
+        .as_ref()
+        .or(pod.metadata.creation_timestamp.as_ref())
+        .map(|at| at.0);
     let message = scheduled.message.as_deref().unwrap_or_default();
     let finding = |reason, message| Finding { reason, message, count: 1, since };
     match scheduled.reason.as_deref() {
         Some("SchedulingGated") => {
             let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
             let gates: Vec<&str> = gates.map(|gate| gate.name.as_str()).collect();
-            Some(finding(trouble::SCHEDULING_GATED, format!("pod {name}: gated by {}", gates.join(", "))))
+            Some(finding(
+                trouble::SCHEDULING_GATED,
+                format!("pod {name}: gated by {}", gates.join(", ")),
+            ))
         }
         _ => Some(finding(trouble::UNSCHEDULABLE, format!("pod {name}: {message}"))),
     }
@@ -78,10 +97,17 @@ fn container(status: &ContainerStatus) -> Option<(&'static str, String)> {
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     let ended = last.filter(|_| reason == trouble::CRASH_LOOP).map(|last| {
         let why = last.reason.as_deref().unwrap_or("ended");
-        format!("; it ended {} times, last with exit code {} ({why})", status.restart_count, last.exit_code)
+        format!(
+            "; it ended {} times, last with exit code {} ({why})",
+            status.restart_count, last.exit_code
+        )
     });
-    let message = waiting.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-    Some((reason, format!("container {}: {code}{message}{}", status.name, ended.unwrap_or_default())))
+    let message =
+        waiting.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+    Some((
+        reason,
+        format!("container {}: {code}{message}{}", status.name, ended.unwrap_or_default()),
+    ))
 }
 
 #[cfg(test)]
@@ -144,7 +170,8 @@ mod tests {
             "metadata": {"name": "p"}, "status": status, "spec": {"containers": [], "schedulingGates": gates},
         });
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let found = of_pod(&pod).map(|it| format!("{} {}", it.reason, it.message)).unwrap_or_default();
+        let found =
+            of_pod(&pod).map(|it| format!("{} {}", it.reason, it.message)).unwrap_or_default();
         assert_eq!(found, expected);
     }
 }

@@ -65,7 +65,10 @@ struct Due {
 
 impl Due {
     fn insert(&mut self, namespace: &str, at: Instant, workload_uid: &str) {
-        self.namespaces.entry(namespace.to_owned()).or_default().insert((at, workload_uid.to_owned()));
+        self.namespaces
+            .entry(namespace.to_owned())
+            .or_default()
+            .insert((at, workload_uid.to_owned()));
     }
 
     fn remove(&mut self, namespace: &str, at: Instant, workload_uid: &str) {
@@ -81,7 +84,8 @@ impl Due {
     }
 
     fn take(&mut self, now: Instant) -> Option<String> {
-        let first = |due: &BTreeSet<(Instant, String)>| due.first().cloned().filter(|(at, _)| *at <= now);
+        let first =
+            |due: &BTreeSet<(Instant, String)>| due.first().cloned().filter(|(at, _)| *at <= now);
         let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
         let mut turns = self.namespaces.range(after).chain(&self.namespaces);
         let (namespace, (at, workload_uid)) =
@@ -105,7 +109,13 @@ pub(super) struct Suspects {
 
 impl Suspects {
     /// An object of a job waits for its pods, or does not.
-    pub(super) fn note(&mut self, (kind, workload): (&'static str, &str), meta: &Meta, waits: bool, now: Instant) {
+    pub(super) fn note(
+        &mut self,
+        (kind, workload): (&'static str, &str),
+        meta: &Meta,
+        waits: bool,
+        now: Instant,
+    ) {
         let known = self.jobs.get(&meta.workload_uid).map(|job| job.patient.attempt);
         match known {
             Some(attempt) if meta.attempt < attempt => return,
@@ -142,7 +152,8 @@ impl Suspects {
             workload: workload.to_owned(),
         };
         let unready = BTreeSet::from([meta.target.uid.clone()]);
-        let suspect = Suspect { patient, unready, looks: 0, due: Some(due), told: Vec::new(), told_at: now };
+        let suspect =
+            Suspect { patient, unready, looks: 0, due: Some(due), told: Vec::new(), told_at: now };
         self.jobs.insert(workload_uid, suspect);
     }
 
@@ -196,8 +207,14 @@ impl Suspects {
     }
 
     /// Records an examination. Returns the troubles to report, if they are news.
-    pub(super) fn examined(&mut self, of: &Patient, found: Examined, now: Instant) -> Option<Vec<JobTrouble>> {
-        let job = self.jobs.get_mut(&of.workload_uid).filter(|job| job.patient.attempt == of.attempt)?;
+    pub(super) fn examined(
+        &mut self,
+        of: &Patient,
+        found: Examined,
+        now: Instant,
+    ) -> Option<Vec<JobTrouble>> {
+        let job =
+            self.jobs.get_mut(&of.workload_uid).filter(|job| job.patient.attempt == of.attempt)?;
         job.looks += 1;
         let mut delay = delay(job.looks);
         let mut news = None;
@@ -229,7 +246,9 @@ fn delay(looks: usize) -> Duration {
 
 /// Whether they differ in nothing but counts and times.
 fn is_same(before: &[JobTrouble], now: &[JobTrouble]) -> bool {
-    let words = |of: &[JobTrouble]| of.iter().map(|it| (it.reason.clone(), it.message.clone())).collect::<Vec<_>>();
+    let words = |of: &[JobTrouble]| {
+        of.iter().map(|it| (it.reason.clone(), it.message.clone())).collect::<Vec<_>>()
+    };
     words(before) == words(now)
 }
 
@@ -238,10 +257,22 @@ mod tests {
     use super::*;
 
     fn meta(attempt: u64, uid: &str) -> Meta {
-        let target =
-            Target { gvk: "batch/v1, Kind=Job".into(), namespace: "ns".into(), name: "a".into(), uid: uid.into() };
+        let target = Target {
+            gvk: "batch/v1, Kind=Job".into(),
+            namespace: "ns".into(),
+            name: "a".into(),
+            uid: uid.into(),
+        };
         let workload_uid = "w".to_owned();
-        Meta { target, version: 1, workload_uid, attempt, deleting: false, held: None, owners: Vec::new() }
+        Meta {
+            target,
+            version: 1,
+            workload_uid,
+            attempt,
+            deleting: false,
+            held: None,
+            owners: Vec::new(),
+        }
     }
 
     fn found(reason: &str, count: u32) -> Examined {
@@ -295,7 +326,8 @@ mod tests {
         let mut bench = Bench::waiting();
         assert_eq!(bench.examine(Examined::Unknown), (3, false));
         assert_eq!(bench.examine(found("Unschedulable", 1)), (3, true));
-        let told: Vec<_> = (0..8).map(|count| bench.examine(found("Unschedulable", count + 1))).collect();
+        let told: Vec<_> =
+            (0..8).map(|count| bench.examine(found("Unschedulable", count + 1))).collect();
         assert_eq!(told.iter().filter(|(_, news)| *news).count(), 1, "{told:?}");
         assert!(told.iter().all(|(seconds, _)| *seconds <= TOLD.as_secs()), "{told:?}");
         assert!(bench.examine(found("CrashLoop", 1)).1, "another one");
@@ -305,9 +337,14 @@ mod tests {
     #[test]
     fn end_of_told_trouble_is_said_once() {
         for (case, end) in [
-            ("its pods are ready", (|bench: &mut Bench| bench.note(1, "j", false)) as fn(&mut Bench)),
+            (
+                "its pods are ready",
+                (|bench: &mut Bench| bench.note(1, "j", false)) as fn(&mut Bench),
+            ),
             ("its next attempt waits", |bench| bench.note(2, "k", true)),
-            ("a list lacks it", |bench| bench.suspects.keep("batch/v1, Kind=Job", &BTreeSet::new())),
+            ("a list lacks it", |bench| {
+                bench.suspects.keep("batch/v1, Kind=Job", &BTreeSet::new())
+            }),
         ] {
             let mut bench = Bench::waiting();
             bench.examine(found("FailedCreate", 1));
@@ -333,7 +370,8 @@ mod tests {
         let (mut suspects, now) = (Suspects::default(), Instant::now());
         let mut note = |namespace: &str, index: usize, waits: bool| {
             let mut meta = meta(1, "j");
-            (meta.workload_uid, meta.target.namespace) = (format!("{namespace}-{index}"), namespace.to_owned());
+            (meta.workload_uid, meta.target.namespace) =
+                (format!("{namespace}-{index}"), namespace.to_owned());
             suspects.note(("Job", "w"), &meta, waits, now);
         };
         (0..2 * PER_NAMESPACE).for_each(|index| note("loud", index, true));
@@ -342,7 +380,8 @@ mod tests {
         (0..10).for_each(|index| note("gone", index, false));
         assert_eq!(suspects.jobs.len(), PER_NAMESPACE + 1);
         assert_eq!(suspects.counts.keys().collect::<Vec<_>>(), ["loud", "quiet"]);
-        let turns: Vec<String> = (0..3).map(|_| suspects.take(now + delay(0)).unwrap().workload_uid).collect();
+        let turns: Vec<String> =
+            (0..3).map(|_| suspects.take(now + delay(0)).unwrap().workload_uid).collect();
         assert_eq!(turns, ["loud-0", "quiet-0", "loud-1"]);
     }
 

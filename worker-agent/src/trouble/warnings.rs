@@ -46,7 +46,9 @@ impl Warnings {
             return;
         }
         let of = &event.involved_object;
-        let (Some(namespace), Some(uid)) = (&of.namespace, of.uid.as_ref().filter(|uid| !uid.is_empty())) else {
+        let (Some(namespace), Some(uid)) =
+            (&of.namespace, of.uid.as_ref().filter(|uid| !uid.is_empty()))
+        else {
             return;
         };
         if !self.namespaces.contains_key(namespace) && self.namespaces.len() >= NAMESPACES {
@@ -55,7 +57,12 @@ impl Warnings {
         let objects = self.namespaces.entry(namespace.clone()).or_default();
         let known = objects.iter().position(|it| it.uid == *uid).and_then(|at| objects.remove(at));
         let text = |of: &Option<String>| trouble::plain(of.as_deref().unwrap_or_default());
-        let new = || Warned { uid: uid.clone(), kind: text(&of.kind), name: text(&of.name), warnings: Vec::new() };
+        let new = || Warned {
+            uid: uid.clone(),
+            kind: text(&of.kind),
+            name: text(&of.name),
+            warnings: Vec::new(),
+        };
         let mut warned = known.unwrap_or_else(new);
         warned.take(read(event));
         objects.push_back(warned);
@@ -66,7 +73,11 @@ impl Warnings {
 
     /// Room for another namespace: the one that has most makes it.
     fn forget_one(&mut self) {
-        let most = self.namespaces.iter().max_by_key(|(_, objects)| objects.len()).map(|(name, _)| name.clone());
+        let most = self
+            .namespaces
+            .iter()
+            .max_by_key(|(_, objects)| objects.len())
+            .map(|(name, _)| name.clone());
         most.and_then(|name| self.namespaces.remove(&name));
     }
 
@@ -97,13 +108,22 @@ impl Warned {
 fn read(event: &Event) -> Warning {
     let code = event.reason.as_deref().unwrap_or_default();
     let text = trouble::plain(event.message.as_deref().unwrap_or_default());
-    let last = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|at| at.0);
-    let last = last.max(event.last_timestamp.as_ref().map(|at| at.0)).max(event.event_time.as_ref().map(|at| at.0));
-    let since = event.first_timestamp.as_ref().map(|at| at.0).or(event.event_time.as_ref().map(|at| at.0)).or(last);
+    let last =
+        event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|at| at.0);
+    let last = last
+        .max(event.last_timestamp.as_ref().map(|at| at.0))
+        .max(event.event_time.as_ref().map(|at| at.0));
+    let since = event
+        .first_timestamp
+        .as_ref()
+        .map(|at| at.0)
+        .or(event.event_time.as_ref().map(|at| at.0))
+        .or(last);
     let series = event.series.as_ref().and_then(|series| series.count);
     let count = u32::try_from(event.count.max(series).unwrap_or(1)).unwrap_or(1).max(1);
     let reason = class(code, &text);
-    let message = if reason == trouble::OTHER { format!("{}: {text}", trouble::plain(code)) } else { text };
+    let message =
+        if reason == trouble::OTHER { format!("{}: {text}", trouble::plain(code)) } else { text };
     Warning { finding: Finding { reason, message, count, since }, last }
 }
 
@@ -154,7 +174,11 @@ mod tests {
             let mut warnings = Warnings::default();
             warnings.note(&event("ns", "u", code, message));
             let found = warnings.of("ns", "u");
-            assert_eq!(found.iter().map(|it| it.finding.reason).collect::<Vec<_>>(), [reason], "{code}");
+            assert_eq!(
+                found.iter().map(|it| it.finding.reason).collect::<Vec<_>>(),
+                [reason],
+                "{code}"
+            );
             assert_eq!(found[0].finding.count, 3);
         }
     }
@@ -164,7 +188,12 @@ mod tests {
         let mut warnings = Warnings::default();
         warnings.note(&event("quiet", "u", "FailedMount", "x"));
         for index in 0..10 * PER_NAMESPACE {
-            warnings.note(&event("loud", &format!("u{index}"), &format!("R{index}"), &"x".repeat(10_000)));
+            warnings.note(&event(
+                "loud",
+                &format!("u{index}"),
+                &format!("R{index}"),
+                &"x".repeat(10_000),
+            ));
         }
         assert_eq!(warnings.of("quiet", "u").len(), 1);
         assert_eq!(warnings.namespaces["loud"].len(), PER_NAMESPACE);
@@ -175,7 +204,9 @@ mod tests {
         for index in 1..NAMESPACES {
             warnings.note(&event(&format!("ns{index}"), "u", "FailedMount", "x"));
         }
-        assert!(warnings.namespaces.len() <= NAMESPACES && !warnings.namespaces.contains_key("loud"));
+        assert!(
+            warnings.namespaces.len() <= NAMESPACES && !warnings.namespaces.contains_key("loud")
+        );
         assert_eq!(warnings.of("quiet", "u").len(), 1, "the loudest makes room");
     }
 

@@ -21,11 +21,16 @@ pub struct Manifest {
 const MODES: [(&str, &str, &[&str]); 3] = [
     ("single.yaml", "queues for one cluster", &["mode=single"]),
     ("hub.yaml", "a hub that sends jobs to workers", &["mode=hub"]),
-    ("worker.yaml", "a worker with an agent", &["mode=agent", "agent.existingSecret=switchyard-agent-join"]),
+    (
+        "worker.yaml",
+        "a worker with an agent",
+        &["mode=agent", "agent.existingSecret=switchyard-agent-join"],
+    ),
 ];
 
 /// Labels that only Helm's releases carry.
-const OF_RELEASES: [&str; 3] = ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ", "helm.sh/resource-policy: "];
+const OF_RELEASES: [&str; 3] =
+    ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ", "helm.sh/resource-policy: "];
 
 /// The manifest of each mode, rendered by the program `helm`. `chart` is a directory or a package.
 ///
@@ -37,9 +42,11 @@ pub fn manifests(helm: &Path, chart: &Path) -> anyhow::Result<Vec<Manifest>> {
         command.args(["template", "switchyard"]).arg(chart).args(["--namespace", NAMESPACE]);
         // Helm asks no cluster here: name what the oldest one that the chart allows has.
         command.args(["--kube-version", "1.32.0"]);
-        command.args(["--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"]);
+        command
+            .args(["--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"]);
         command.args(values.iter().map(|value| format!("--set={value}")));
-        let output = command.output().with_context(|| format!("cannot start {}", helm.display()))?;
+        let output =
+            command.output().with_context(|| format!("cannot start {}", helm.display()))?;
         let error = || String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "helm template for {name}: {}", error());
         Ok(Manifest { name, yaml: manifest(name, what, &String::from_utf8_lossy(&output.stdout)) })
@@ -55,7 +62,8 @@ fn manifest(name: &str, what: &str, rendered: &str) -> String {
          apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n"
     );
     let of_release = |line: &&str| OF_RELEASES.iter().any(|it| line.trim_start().starts_with(it));
-    let kept: String = rendered.lines().filter(|line| !of_release(line)).map(|line| format!("{line}\n")).collect();
+    let kept: String =
+        rendered.lines().filter(|line| !of_release(line)).map(|line| format!("{line}\n")).collect();
     // The CRDs' only annotation was Helm's.
     head + &kept.replace("  annotations:\n  name:", "  name:")
 }
@@ -70,7 +78,9 @@ mod tests {
                         app.kubernetes.io/managed-by: Helm\n    helm.sh/chart: switchyard-0.1.0\n    \
                         app.kubernetes.io/name: hub\n  name: a\n";
         let text = manifest("hub.yaml", "a hub", rendered);
-        assert!(text.contains("kind: Namespace\nmetadata:\n  name: switchyard-system\n---\nkind: A"));
+        assert!(
+            text.contains("kind: Namespace\nmetadata:\n  name: switchyard-system\n---\nkind: A")
+        );
         assert!(text.contains("  labels:\n    app.kubernetes.io/name: hub\n"));
         assert!(!text.contains("elm.sh") && !text.contains("managed-by"), "{text}");
     }

@@ -32,7 +32,10 @@ pub fn package(dir: &Path, images: &ReleasedImages, time: Timestamp) -> anyhow::
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     // Helm reads the chart's name there before anything else.
     entries.sort_by_key(|entry| entry.path != "switchyard/Chart.yaml");
-    let values = entries.iter_mut().find(|entry| entry.path == "switchyard/values.yaml").context("values.yaml")?;
+    let values = entries
+        .iter_mut()
+        .find(|entry| entry.path == "switchyard/values.yaml")
+        .context("values.yaml")?;
     let text = std::str::from_utf8(&values.content).context("values.yaml is not UTF-8")?;
     values.content = filled(text, images)?.into_bytes();
     packed::gzip(&packed::tar(&entries, time)?)
@@ -47,7 +50,10 @@ fn collect(dir: &Path, name: &str, entries: &mut Vec<Entry>) -> anyhow::Result<(
         if path.is_dir() {
             collect(&path, &name, entries)?;
         } else if file != IGNORE {
-            entries.push(Entry::file(&name, fs::read(&path).with_context(|| path.display().to_string())?));
+            entries.push(Entry::file(
+                &name,
+                fs::read(&path).with_context(|| path.display().to_string())?,
+            ));
         }
     }
     Ok(())
@@ -61,7 +67,11 @@ fn filled(values: &str, images: &ReleasedImages) -> anyhow::Result<String> {
         ("  hub: {repository: switchyard-hub, digest: \"\"}\n", &images.hub),
         ("  agent: {repository: switchyard-agent, digest: \"\"}\n", &images.agent),
     ] {
-        ensure!(text.matches(line).count() == 1, "values.yaml has to have one line `{}`", line.trim());
+        ensure!(
+            text.matches(line).count() == 1,
+            "values.yaml has to have one line `{}`",
+            line.trim()
+        );
         text = text.replace(line, &line.replace("\"\"", &format!("\"{value}\"")));
     }
     Ok(text)
@@ -93,7 +103,10 @@ mod tests {
     fn chart_and_programs_have_one_version() {
         let chart = include_str!("../../../deploy/charts/switchyard/Chart.yaml");
         for field in ["version", "appVersion"] {
-            assert!(chart.contains(&format!("\n{field}: {}\n", env!("CARGO_PKG_VERSION"))), "{field}");
+            assert!(
+                chart.contains(&format!("\n{field}: {}\n", env!("CARGO_PKG_VERSION"))),
+                "{field}"
+            );
         }
     }
 }

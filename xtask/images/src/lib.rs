@@ -93,10 +93,17 @@ impl Image {
             Entry::file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
             Entry::file("index.json", names.to_string().into_bytes()),
             // Docker without containerd's image store reads this list. It knows no architectures: the first one is listed.
-            Entry::file("manifest.json", Value::from_iter(legacy.into_iter().take(1)).to_string().into_bytes()),
+            Entry::file(
+                "manifest.json",
+                Value::from_iter(legacy.into_iter().take(1)).to_string().into_bytes(),
+            ),
         ];
-        entries
-            .extend(blobs.0.into_iter().map(|(digest, bytes)| Entry::file(&format!("blobs/sha256/{digest}"), bytes)));
+        entries.extend(
+            blobs
+                .0
+                .into_iter()
+                .map(|(digest, bytes)| Entry::file(&format!("blobs/sha256/{digest}"), bytes)),
+        );
         Ok(Archive { bytes: packed::tar(&entries, self.created)?, digest })
     }
 
@@ -135,7 +142,9 @@ impl Image {
 #[must_use]
 pub fn full_name(repository: &str) -> String {
     match repository.split_once('/') {
-        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => repository.to_owned(),
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => {
+            repository.to_owned()
+        }
         Some(_) => format!("docker.io/{repository}"),
         None => format!("docker.io/library/{repository}"),
     }

@@ -73,13 +73,17 @@ pub fn tar(entries: &[Entry], time: Timestamp) -> anyhow::Result<Vec<u8>> {
             let directory = format!("{}/", &entry.path[..at]);
             if !directories.contains(&directory) {
                 let mut header = header(EntryType::Directory, 0o755, mtime);
-                builder.append_data(&mut header, &directory, &[][..]).with_context(|| directory.clone())?;
+                builder
+                    .append_data(&mut header, &directory, &[][..])
+                    .with_context(|| directory.clone())?;
                 directories.push(directory);
             }
         }
         let mut header = header(EntryType::Regular, entry.mode, mtime);
         header.set_size(entry.content.len() as u64);
-        builder.append_data(&mut header, &entry.path, &entry.content[..]).with_context(|| entry.path.clone())?;
+        builder
+            .append_data(&mut header, &entry.path, &entry.content[..])
+            .with_context(|| entry.path.clone())?;
     }
     builder.into_inner().context("cannot end the archive")
 }
@@ -100,7 +104,8 @@ fn header(kind: EntryType, mode: u32, mtime: u64) -> Header {
 /// # Errors
 /// Never, as memory takes all writes.
 pub fn gzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let mut encoder = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Level::best());
+    let mut encoder =
+        GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Level::best());
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?)
 }

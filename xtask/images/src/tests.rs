@@ -15,7 +15,10 @@ fn image(compression: Compression) -> Image {
         repository: "tool".to_owned(),
         tag: "1.2.3".to_owned(),
         created: "2026-11-26T04:38:18Z".parse().unwrap(),
-        labels: BTreeMap::from([("org.opencontainers.image.version".to_owned(), "1.2.3".to_owned())]),
+        labels: BTreeMap::from([(
+            "org.opencontainers.image.version".to_owned(),
+            "1.2.3".to_owned(),
+        )]),
         platforms: vec![platform("amd64"), platform("arm64")],
         compression,
     }
@@ -25,7 +28,13 @@ struct Unpacked(BTreeMap<String, Vec<u8>>);
 
 impl Unpacked {
     fn new(archive: &Archive) -> Self {
-        Self(untar(&archive.bytes).unwrap().into_iter().map(|entry| (entry.path, entry.content)).collect())
+        Self(
+            untar(&archive.bytes)
+                .unwrap()
+                .into_iter()
+                .map(|entry| (entry.path, entry.content))
+                .collect(),
+        )
     }
 
     fn json(&self, path: &str) -> Value {
@@ -53,15 +62,26 @@ fn every_descriptor_leads_to_its_content() {
         let manifests = index["manifests"].as_array().unwrap();
         assert_eq!(manifests.len(), 2);
         for (descriptor, architecture) in manifests.iter().zip(["amd64", "arm64"]) {
-            assert_eq!(descriptor["platform"], json!({"architecture": architecture, "os": "linux"}));
+            assert_eq!(
+                descriptor["platform"],
+                json!({"architecture": architecture, "os": "linux"})
+            );
             let manifest: Value = serde_json::from_slice(unpacked.follow(descriptor)).unwrap();
-            let config: Value = serde_json::from_slice(unpacked.follow(&manifest["config"])).unwrap();
+            let config: Value =
+                serde_json::from_slice(unpacked.follow(&manifest["config"])).unwrap();
             assert_eq!(config["config"]["Entrypoint"], json!(["/tool"]));
             assert_eq!(config["config"]["User"], "65532:65532");
             let layer = untar(unpacked.follow(&manifest["layers"][0])).unwrap();
-            assert_eq!(layer[0], Entry::program("tool", format!("program for {architecture}").into_bytes()));
+            assert_eq!(
+                layer[0],
+                Entry::program("tool", format!("program for {architecture}").into_bytes())
+            );
             let plain = packed::tar(&layer, image(compression).created).unwrap();
-            assert_eq!(config["rootfs"]["diff_ids"], json!([digest(&plain)]), "the digest without compression");
+            assert_eq!(
+                config["rootfs"]["diff_ids"],
+                json!([digest(&plain)]),
+                "the digest without compression"
+            );
         }
     }
 }
@@ -70,7 +90,8 @@ fn every_descriptor_leads_to_its_content() {
 fn the_image_has_a_name_by_tag_and_by_digest() {
     let archive = image(Compression::None).archive().unwrap();
     let names = Unpacked::new(&archive).json("index.json");
-    let name = |at: usize| names["manifests"][at]["annotations"]["io.containerd.image.name"].clone();
+    let name =
+        |at: usize| names["manifests"][at]["annotations"]["io.containerd.image.name"].clone();
     assert_eq!(name(0), "docker.io/library/tool:1.2.3");
     assert_eq!(name(1), format!("docker.io/library/tool@{}", archive.digest));
 }
@@ -82,7 +103,8 @@ fn docker_without_containerd_finds_its_list() {
     let [entry] = list.as_array().unwrap().as_slice() else { panic!("one architecture: {list}") };
     assert_eq!(entry["RepoTags"], json!(["tool:1.2.3"]));
     assert!(unpacked.0.contains_key(entry["Layers"][0].as_str().unwrap()));
-    let config: Value = serde_json::from_slice(&unpacked.0[entry["Config"].as_str().unwrap()]).unwrap();
+    let config: Value =
+        serde_json::from_slice(&unpacked.0[entry["Config"].as_str().unwrap()]).unwrap();
     assert_eq!(config["architecture"], "amd64");
 }
 

@@ -48,38 +48,56 @@ pub(crate) const MODES: [Mode; 18] = [
 pub(crate) const OVERLAP: &str = "RecomputeAssignmentUponPreemptionTargetsOverlap";
 
 /// The scenarios of a mode with `count` seeds from `first`, the gate on for odd seeds.
-pub(crate) fn make(mode: &Mode, oracle: &Path, first: u64, count: usize) -> anyhow::Result<Vec<Value>> {
+pub(crate) fn make(
+    mode: &Mode,
+    oracle: &Path,
+    first: u64,
+    count: usize,
+) -> anyhow::Result<Vec<Value>> {
     let gated = |(seed, mut scenario): (u64, Value)| {
         scenario["gates"] = json!({ OVERLAP: seed % 2 == 1 });
         scenario
     };
     if mode.is_own() {
-        let made = (first..).take(count).map(|seed| Ok(gated((seed, own::scenario(mode.name, seed)?))));
+        let made =
+            (first..).take(count).map(|seed| Ok(gated((seed, own::scenario(mode.name, seed)?))));
         return made.collect();
     }
     let last = first + (count as u64).saturating_sub(1);
     let mut command = Command::new("python3");
-    command.arg(oracle.join("scenario-gen.py")).args([mode.name, &first.to_string(), &last.to_string()]);
+    command.arg(oracle.join("scenario-gen.py")).args([
+        mode.name,
+        &first.to_string(),
+        &last.to_string(),
+    ]);
     let text = run::output(command).context("scenario-gen.py needs python3: install it")?;
     let scenarios = (first..).zip(text.lines()).map(|(seed, line)| {
-        let scenario: Value = serde_json::from_str(line).context("scenario-gen.py printed something else")?;
+        let scenario: Value =
+            serde_json::from_str(line).context("scenario-gen.py printed something else")?;
         Ok(gated((seed, scenario)))
     });
     let scenarios = scenarios.collect::<anyhow::Result<Vec<_>>>()?;
-    ensure!(scenarios.len() == count, "scenario-gen.py made {} scenarios instead of {count}", scenarios.len());
+    ensure!(
+        scenarios.len() == count,
+        "scenario-gen.py made {} scenarios instead of {count}",
+        scenarios.len()
+    );
     Ok(scenarios)
 }
 
 /// The scenarios of a file. Where they do not say, the gate is as the recorded ones had it.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let scenarios = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).map(|(number, line)| {
-        let context = || format!("{}:{number} is no scenario", file.display());
-        let mut scenario: Value = serde_json::from_str(line).with_context(context)?;
-        let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
-        let scenario_gates = scenario.as_object_mut().with_context(context)?.entry("gates");
-        scenario_gates.or_insert_with(|| json!({ OVERLAP: !edited }));
-        Ok(scenario)
-    });
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let scenarios = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).map(
+        |(number, line)| {
+            let context = || format!("{}:{number} is no scenario", file.display());
+            let mut scenario: Value = serde_json::from_str(line).with_context(context)?;
+            let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
+            let scenario_gates = scenario.as_object_mut().with_context(context)?.entry("gates");
+            scenario_gates.or_insert_with(|| json!({ OVERLAP: !edited }));
+            Ok(scenario)
+        },
+    );
     scenarios.collect()
 }

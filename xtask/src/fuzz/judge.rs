@@ -37,8 +37,11 @@ pub(crate) enum Judgement {
 
 impl Judge {
     pub(crate) fn all(&self, scenarios: &[Value]) -> anyhow::Result<Vec<Judgement>> {
-        let own = |scenario: &Value| scenario["name"].as_str().is_some_and(|name| name.starts_with("own-"));
-        let oracle = self.theirs.as_ref().filter(|_| !scenarios.iter().any(own)).unwrap_or(&self.ours);
+        let own = |scenario: &Value| {
+            scenario["name"].as_str().is_some_and(|name| name.starts_with("own-"))
+        };
+        let oracle =
+            self.theirs.as_ref().filter(|_| !scenarios.iter().any(own)).unwrap_or(&self.ours);
         let answers = oracle.ask(scenarios, &self.scratch)?;
         let played: Vec<Value> = scenarios
             .iter()

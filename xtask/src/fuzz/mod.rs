@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let beside = || run::root().join("../shared/oracle");
     let oracle = args.oracle.clone().unwrap_or_else(beside);
     let seed = args.seed.unwrap_or_else(of_the_clock);
-    let wanted = |mode: &&generator::Mode| args.mode.as_ref().is_none_or(|part| mode.name.contains(part));
+    let wanted =
+        |mode: &&generator::Mode| args.mode.as_ref().is_none_or(|part| mode.name.contains(part));
     let modes: Vec<_> = generator::MODES.iter().filter(wanted).collect();
     if modes.is_empty() {
         let names: Vec<_> = generator::MODES.iter().map(|mode| mode.name).collect();
@@ -65,22 +66,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let results = run::root().join("target/fuzz");
     // Of this run alone: several may be under way.
     let scratch = results.join(format!("run-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    std::fs::create_dir_all(&scratch)
+        .with_context(|| format!("cannot create {}", scratch.display()))?;
     let ours = Oracle::build(&run::root().join("scheduler/oracle"))?;
     let theirs = match modes.iter().all(|mode| mode.is_own()) || !args.file.is_empty() {
         true => None,
         false => Some(Oracle::build(&oracle)?),
     };
-    let judge = Judge { ours, theirs, engine: engine::Engine::build(&scratch)?, scratch: scratch.clone() };
+    let judge =
+        Judge { ours, theirs, engine: engine::Engine::build(&scratch)?, scratch: scratch.clone() };
     let mut fuzz = Fuzz { judge, results, counts: Counts::default(), left_to_shrink: args.shrink };
     for file in &args.file {
         fuzz.judge("files", &generator::read(file)?)?;
     }
     for (number, mode) in modes.iter().enumerate().filter(|_| args.file.is_empty()) {
-        let share = args.scenarios / modes.len() + usize::from(number < args.scenarios % modes.len());
+        let share =
+            args.scenarios / modes.len() + usize::from(number < args.scenarios % modes.len());
         fuzz.mode(mode, &oracle, seed, share)?;
     }
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
+    std::fs::remove_dir_all(&scratch)
+        .with_context(|| format!("cannot remove {}", scratch.display()))?;
     println!("\n{}", fuzz.counts);
     match fuzz.counts.differing() {
         0 => Ok(()),
@@ -136,7 +141,11 @@ impl Fuzz {
     }
 
     /// Asks again about a difference: some ties Kueue breaks by the order of a Go map, differently in each run.
-    fn confirmed(&self, scenario: &serde_json::Value, judgement: Judgement) -> anyhow::Result<Judgement> {
+    fn confirmed(
+        &self,
+        scenario: &serde_json::Value,
+        judgement: Judgement,
+    ) -> anyhow::Result<Judgement> {
         let Judgement::Differs { expect: first, .. } = &judgement else { return Ok(judgement) };
         let again = self.judge.all(&vec![scenario.clone(); ASKED_AGAIN])?;
         if again.iter().any(|judged| matches!(judged, Judgement::Same { .. })) {
@@ -144,22 +153,32 @@ impl Fuzz {
         }
         let otherwise = |judged: &Judgement| matches!(judged, Judgement::Differs { expect, .. } if expect != first);
         if again.iter().any(otherwise) {
-            println!("{}: Kueue decides it now so, now so, and not once as the engine", scenario["name"]);
+            println!(
+                "{}: Kueue decides it now so, now so, and not once as the engine",
+                scenario["name"]
+            );
             return Ok(Judgement::Chance);
         }
         Ok(judgement)
     }
 
     /// Shows a difference, shrunk if that is still wanted, and saves the scenario.
-    fn difference(&mut self, scenario: &serde_json::Value, judgement: &Judgement) -> anyhow::Result<()> {
+    fn difference(
+        &mut self,
+        scenario: &serde_json::Value,
+        judgement: &Judgement,
+    ) -> anyhow::Result<()> {
         let name = scenario["name"].as_str().unwrap_or("unnamed");
         let (mut scenario, mut judgement) = (scenario.clone(), judgement.clone());
         if self.left_to_shrink > 0 {
             self.left_to_shrink -= 1;
             eprintln!("    {name} differs; shrinking it");
-            (scenario, judgement) = shrink::smallest(scenario.clone(), judgement, |all| self.judge.all(all))?;
+            (scenario, judgement) =
+                shrink::smallest(scenario.clone(), judgement, |all| self.judge.all(all))?;
         }
-        let Judgement::Differs { expect, difference } = judgement else { bail!("{name} does not differ any more") };
+        let Judgement::Differs { expect, difference } = judgement else {
+            bail!("{name} does not differ any more")
+        };
         let saved = self.results.join("differences").join(format!("{name}.jsonl"));
         scenario["expect"] = expect;
         judge::write(&saved, std::slice::from_ref(&scenario))?;

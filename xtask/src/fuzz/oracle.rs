@@ -30,17 +30,25 @@ impl Oracle {
         if !binary.is_file() {
             let mut go = Command::new("go");
             go.args(["test", "-c", "-o"]).arg(&binary).arg(".").current_dir(dir);
-            run::step("compile Kueue's scheduler into the oracle (once, some minutes; needs Go)", go)?;
+            run::step(
+                "compile Kueue's scheduler into the oracle (once, some minutes; needs Go)",
+                go,
+            )?;
         }
         Ok(Self { binary })
     }
 
     /// What Kueue decides on each scenario; `None` if it refuses to play it.
-    pub(crate) fn ask(&self, scenarios: &[Value], scratch: &Path) -> anyhow::Result<Vec<Option<Value>>> {
+    pub(crate) fn ask(
+        &self,
+        scenarios: &[Value],
+        scratch: &Path,
+    ) -> anyhow::Result<Vec<Option<Value>>> {
         let mut answers = vec![None; scenarios.len()];
         for gate in [true, false] {
-            let asked: Vec<usize> =
-                (0..scenarios.len()).filter(|at| (scenarios[*at]["gates"][OVERLAP] == true) == gate).collect();
+            let asked: Vec<usize> = (0..scenarios.len())
+                .filter(|at| (scenarios[*at]["gates"][OVERLAP] == true) == gate)
+                .collect();
             self.ask_all(scenarios, &asked, gate, scratch, &mut answers)?;
         }
         Ok(answers)
@@ -75,7 +83,12 @@ impl Oracle {
         }
     }
 
-    fn play(&self, scenarios: &[Value], gate: bool, scratch: &Path) -> anyhow::Result<Option<Vec<Value>>> {
+    fn play(
+        &self,
+        scenarios: &[Value],
+        gate: bool,
+        scratch: &Path,
+    ) -> anyhow::Result<Option<Vec<Value>>> {
         let (input, output) = (scratch.join("asked.jsonl"), scratch.join("answered.jsonl"));
         judge::write(&input, scenarios)?;
         let status = Command::new(&self.binary)
@@ -93,7 +106,9 @@ impl Oracle {
         let text = std::fs::read_to_string(&output).unwrap_or_default();
         let answers: Vec<Value> = text
             .lines()
-            .map(|line| serde_json::from_str::<Value>(line).map(|mut played| played["expect"].take()))
+            .map(|line| {
+                serde_json::from_str::<Value>(line).map(|mut played| played["expect"].take())
+            })
             .collect::<Result<_, _>>()
             .context("the oracle wrote something else than scenarios")?;
         Ok((status.success() && answers.len() == scenarios.len()).then_some(answers))
@@ -102,13 +117,15 @@ impl Oracle {
 
 /// Of all files in the directory, by name.
 fn checksum(dir: &Path) -> anyhow::Result<String> {
-    let entries = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut files = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
     files.retain(|path| path.is_file());
     files.sort();
     let mut sum = Sha256::new();
     for file in files {
-        let content = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let content =
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         sum.update(file.file_name().unwrap_or_default().as_encoded_bytes());
         sum.update((content.len() as u64).to_le_bytes());
         sum.update(&content);

@@ -6,23 +6,33 @@ use serde_json::Value;
 
 /// One line for each object and each thing that happens.
 pub(crate) fn scenario(scenario: &Value) -> String {
-    let mut text = format!("{}, gates {}", scenario["name"].as_str().unwrap_or("unnamed"), scenario["gates"]);
+    let mut text =
+        format!("{}, gates {}", scenario["name"].as_str().unwrap_or("unnamed"), scenario["gates"]);
     if scenario["fairSharing"] == true {
         text.push_str(", fair sharing");
     }
     text.push('\n');
-    for (field, label) in [("resourceFlavors", "flavor"), ("cohorts", "cohort"), ("clusterQueues", "queue")] {
+    for (field, label) in
+        [("resourceFlavors", "flavor"), ("cohorts", "cohort"), ("clusterQueues", "queue")]
+    {
         for object in list(&scenario[field]) {
             line(&mut text, "  ", format_args!("{label} {}", spec(object)));
         }
     }
     for queue in list(&scenario["localQueues"]) {
-        line(&mut text, "  ", format_args!("local queue {}: {}", key(queue), queue["spec"]["clusterQueue"]));
+        line(
+            &mut text,
+            "  ",
+            format_args!("local queue {}: {}", key(queue), queue["spec"]["clusterQueue"]),
+        );
     }
     for (number, step) in list(&scenario["steps"]).iter().enumerate() {
         line(&mut text, "  ", format_args!("step {number}"));
-        for (field, edit) in
-            step.as_object().into_iter().flatten().filter(|(field, _)| !OBJECTS.contains(&field.as_str()))
+        for (field, edit) in step
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(field, _)| !OBJECTS.contains(&field.as_str()))
         {
             line(&mut text, "    ", format_args!("{field} {edit}"));
         }
@@ -30,7 +40,11 @@ pub(crate) fn scenario(scenario: &Value) -> String {
             line(
                 &mut text,
                 "    ",
-                format_args!("apply {} {}", object["kind"].as_str().unwrap_or_default(), spec(object)),
+                format_args!(
+                    "apply {} {}",
+                    object["kind"].as_str().unwrap_or_default(),
+                    spec(object)
+                ),
             );
         }
         for object in list(&step["submit"]) {
@@ -65,13 +79,21 @@ fn workload(object: &Value) -> String {
     let spec = &object["spec"];
     let pod_sets = list(&spec["podSets"]).iter().map(|pods| {
         let pod = &pods["template"]["spec"];
-        let requests: Vec<_> =
-            list(&pod["containers"]).iter().map(|c| c["resources"]["requests"].to_string()).collect();
-        let mut text =
-            format!("{} x {} {}", pods["name"].as_str().unwrap_or_default(), pods["count"], requests.join(" + "));
-        for (what, value) in
-            [("at least", &pods["minCount"]), ("on", &pod["nodeSelector"]), ("tolerates", &pod["tolerations"])]
-        {
+        let requests: Vec<_> = list(&pod["containers"])
+            .iter()
+            .map(|c| c["resources"]["requests"].to_string())
+            .collect();
+        let mut text = format!(
+            "{} x {} {}",
+            pods["name"].as_str().unwrap_or_default(),
+            pods["count"],
+            requests.join(" + ")
+        );
+        for (what, value) in [
+            ("at least", &pods["minCount"]),
+            ("on", &pod["nodeSelector"]),
+            ("tolerates", &pod["tolerations"]),
+        ] {
             if !value.is_null() {
                 text.push_str(&format!(" {what} {value}"));
             }

@@ -46,12 +46,20 @@ impl Counts {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} same ({} decisions), {} different", self.same, self.decisions, self.differing)?;
+        write!(
+            f,
+            "{} same ({} decisions), {} different",
+            self.same, self.decisions, self.differing
+        )?;
         if self.wavering > 0 {
             write!(f, ", {} that Kueue decides now so, now so", self.wavering)?;
         }
         if self.chance > 0 {
-            write!(f, ", {} that Kueue decides now so, now so, and not once as the engine", self.chance)?;
+            write!(
+                f,
+                ", {} that Kueue decides now so, now so, and not once as the engine",
+                self.chance
+            )?;
         }
         if self.invalid > 0 {
             write!(f, ", {} that Kueue cannot play", self.invalid)?;

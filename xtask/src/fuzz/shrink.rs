@@ -54,8 +54,7 @@ mod tests {
 
     #[test]
     fn only_what_the_difference_needs_is_left() {
-        let queue =
-            |name: &str| json!({ "metadata": { "name": name }, "spec": { "cohortName": "all", "resourceGroups": [] } });
+        let queue = |name: &str| json!({ "metadata": { "name": name }, "spec": { "cohortName": "all", "resourceGroups": [] } });
         let local = json!({ "metadata": { "name": "main", "namespace": "ns" }, "spec": { "clusterQueue": "a" } });
         let scenario = json!({
             "name": "some", "cohorts": [{ "metadata": { "name": "all" }, "spec": {} }],
@@ -69,12 +68,16 @@ mod tests {
         // It differs while w3 is submitted after w1 has finished.
         let judge = |all: &[Value]| {
             let text = |value: &Value| value.to_string();
-            let needed = |s: &Value| text(s).contains("\"w3\"") && text(s).contains("\"finish\":[\"ns/w1\"]");
-            let judged = all.iter().map(|s| if needed(s) { differs.clone() } else { Judgement::Invalid });
+            let needed = |s: &Value| {
+                text(s).contains("\"w3\"") && text(s).contains("\"finish\":[\"ns/w1\"]")
+            };
+            let judged =
+                all.iter().map(|s| if needed(s) { differs.clone() } else { Judgement::Invalid });
             Ok(judged.collect())
         };
         let (small, _) = smallest(scenario, differs.clone(), judge).unwrap();
-        let submitted: Vec<_> = small["steps"].as_array().unwrap().iter().map(|step| &step["submit"]).collect();
+        let submitted: Vec<_> =
+            small["steps"].as_array().unwrap().iter().map(|step| &step["submit"]).collect();
         assert_eq!(small["cohorts"], json!([]));
         assert_eq!(small["clusterQueues"].as_array().unwrap().len(), 1, "{small:#}");
         assert!(!small.to_string().contains("w2"), "{submitted:?}");

@@ -43,33 +43,51 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         law: "nobody_is_admitted_without_being_entitled",
         says: "taints are not looked at",
         file: "flavors/filters.rs",
-        changes: &[(".find(|taint| !tolerated(taint));", ".find(|taint| !tolerated(taint)).filter(|_| false);")],
+        changes: &[(
+            ".find(|taint| !tolerated(taint));",
+            ".find(|taint| !tolerated(taint)).filter(|_| false);",
+        )],
     },
     Mutant {
         law: "nobody_is_admitted_without_being_entitled",
         says: "every namespace matches",
         file: "status.rs",
-        changes: &[("|selector| selector.matches(labels))", "|selector| selector.matches(labels) || true)")],
+        changes: &[(
+            "|selector| selector.matches(labels))",
+            "|selector| selector.matches(labels) || true)",
+        )],
     },
     Mutant {
         law: "nobody_is_admitted_without_being_entitled",
         says: "stopped LocalQueues take workloads",
         file: "workloads.rs",
-        changes: &[("queue.stop_policy == crate::StopPolicy::None && !queue.deleting", "!queue.deleting")],
+        changes: &[(
+            "queue.stop_policy == crate::StopPolicy::None && !queue.deleting",
+            "!queue.deleting",
+        )],
     },
     Mutant {
         law: "nobody_is_admitted_without_being_entitled",
         says: "fewer pods than minCount are enough",
         file: "flavors/reduce.rs",
-        changes: &[("min_count.unwrap_or(pod_set.count)", "min_count.map_or(pod_set.count, |least| least / 2)")],
+        changes: &[(
+            "min_count.unwrap_or(pod_set.count)",
+            "min_count.map_or(pod_set.count, |least| least / 2)",
+        )],
     },
     Mutant {
         law: "nobody_is_preempted_in_vain",
         says: "equal priority gives way, too",
         file: "preemption/candidates.rs",
         changes: &[
-            ("PreemptionPolicy::LowerPriority => own > other,", "PreemptionPolicy::LowerPriority => own >= other,"),
-            ("PreemptionPolicy::LowerPriority => own.checked_sub(1),", "PreemptionPolicy::LowerPriority => Some(own),"),
+            (
+                "PreemptionPolicy::LowerPriority => own > other,",
+                "PreemptionPolicy::LowerPriority => own >= other,",
+            ),
+            (
+                "PreemptionPolicy::LowerPriority => own.checked_sub(1),",
+                "PreemptionPolicy::LowerPriority => Some(own),",
+            ),
         ],
     },
     Mutant {
@@ -85,13 +103,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         law: "those_go_who_must_and_nobody_else",
         says: "nobody is put back whom the preemptor fits without",
         file: "preemption/room.rs",
-        changes: &[("if self.fits(tree, need, borrowing) {", "if self.fits(tree, need, borrowing) && false {")],
+        changes: &[(
+            "if self.fits(tree, need, borrowing) {",
+            "if self.fits(tree, need, borrowing) && false {",
+        )],
     },
     Mutant {
         law: "what_came_and_went_leaves_no_trace",
         says: "a deleted workload goes on using quota",
         file: "engine/workload.rs",
-        changes: &[("        self.leave(id);\n        self.count(id, -1);\n", "        self.leave(id);\n")],
+        changes: &[(
+            "        self.leave(id);\n        self.count(id, -1);\n",
+            "        self.leave(id);\n",
+        )],
     },
     Mutant {
         law: "the_same_events_give_the_same_decisions",
@@ -126,7 +150,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         law: "a_strict_head_is_never_overtaken",
         says: "priority does not order the heap",
         file: "queue/heap.rs",
-        changes: &[("priority: Reverse(bucket.priority), item, bucket", "priority: Reverse(0), item, bucket")],
+        changes: &[(
+            "priority: Reverse(bucket.priority), item, bucket",
+            "priority: Reverse(0), item, bucket",
+        )],
     },
     Mutant {
         law: "a_strict_head_is_never_overtaken",
@@ -141,19 +168,28 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         law: "every_pending_workload_has_a_reason",
         says: "those that were not tried yet have none",
         file: "engine/queries.rs",
-        changes: &[("None => self.untried(id, wl),", "None => self.untried(id, wl).filter(|_| false),")],
+        changes: &[(
+            "None => self.untried(id, wl),",
+            "None => self.untried(id, wl).filter(|_| false),",
+        )],
     },
     Mutant {
         law: "tree::tests::the_live_tree_equals_one_built_anew",
         says: "the tree that somebody left is not summed up anew",
         file: "tree/structure.rs",
-        changes: &[("&& !self.drop_if_unused(old)\n", "&& !self.drop_if_unused(old)\n                && false\n")],
+        changes: &[(
+            "&& !self.drop_if_unused(old)\n",
+            "&& !self.drop_if_unused(old)\n                && false\n",
+        )],
     },
     Mutant {
         law: "tree::tests::what_is_added_and_removed_again_leaves_no_trace",
         says: "usage stays at the largest number",
         file: "tree/node.rs",
-        changes: &[("slot.usage += change;", "slot.usage = (slot.usage + change).min(i128::from(i64::MAX));")],
+        changes: &[(
+            "slot.usage += change;",
+            "slot.usage = (slot.usage + change).min(i128::from(i64::MAX));",
+        )],
     },
     Mutant {
         law: "tree::tests::using_what_is_available_never_takes_from_those_who_were_within_their_limits",

@@ -37,7 +37,10 @@ pub(super) const BREAKS: &[Break] = &[
         name: "unjudged",
         says: "it is not asked whether a write on the hub is still to be written",
         file: "hub/src/dispatch/standing.rs",
-        by: Finder::Test("switchyard-hub", "a_commit_is_written_once_and_only_over_what_it_was_decided_on"),
+        by: Finder::Test(
+            "switchyard-hub",
+            "a_commit_is_written_once_and_only_over_what_it_was_decided_on",
+        ),
         change: (
             "    if at.finished {\n        return if matches!",
             "    if crate::is_broken(\"unjudged\") {\n        return Verdict::Write;\n    }\n    if at.finished {\n        return if matches!",
@@ -48,7 +51,10 @@ pub(super) const BREAKS: &[Break] = &[
         says: "an attempt is given up while its cluster's session stands",
         file: "hub/src/dispatch/loss.rs",
         by: Finder::Simulation,
-        change: ("        if cluster.up {\n", "        if cluster.up && !crate::is_broken(\"twice\") {\n"),
+        change: (
+            "        if cluster.up {\n",
+            "        if cluster.up && !crate::is_broken(\"twice\") {\n",
+        ),
     },
     Break {
         name: "old-word",
@@ -87,8 +93,14 @@ pub(super) const BREAKS: &[Break] = &[
         name: "resume",
         says: "what a fence has stopped goes on before the hub has said what it wants",
         file: "worker-agent/src/ledger/session.rs",
-        by: Finder::Test("switchyard-agent", "goes_on_only_when_the_hub_has_said_all_that_it_wants_now"),
-        change: ("        self.behind = true;\n", "        self.behind = !crate::is_broken(\"resume\");\n"),
+        by: Finder::Test(
+            "switchyard-agent",
+            "goes_on_only_when_the_hub_has_said_all_that_it_wants_now",
+        ),
+        change: (
+            "        self.behind = true;\n",
+            "        self.behind = !crate::is_broken(\"resume\");\n",
+        ),
     },
     Break {
         name: "any-attempt",
@@ -123,8 +135,16 @@ pub(super) const BREAKS: &[Break] = &[
 ];
 
 /// The crates that the simulation is made of.
-const MEMBERS: [&str; 8] =
-    ["api", "scheduler", "controller", "proto", "worker-agent", "hub", "e2e/flags", "e2e/simulation"];
+const MEMBERS: [&str; 8] = [
+    "api",
+    "scheduler",
+    "controller",
+    "proto",
+    "worker-agent",
+    "hub",
+    "e2e/flags",
+    "e2e/simulation",
+];
 
 /// Those that have errors, and thus switches.
 const BROKEN: [&str; 2] = ["worker-agent", "hub"];
@@ -142,8 +162,10 @@ pub(crate) fn is_broken(name: &str) -> bool {
 
 /// Puts all of them into a copy, which is built once, and has them found one after the other. How many were missed.
 pub(super) fn judge(breaks: &[&Break], seeds: u64) -> anyhow::Result<usize> {
-    let title =
-        format!("put {} errors into the dispatcher and the ledger: build them and the simulation once", breaks.len());
+    let title = format!(
+        "put {} errors into the dispatcher and the ledger: build them and the simulation once",
+        breaks.len()
+    );
     run::announce(&title, "about 10 minutes");
     let root = run::root().join("target/broken-machines");
     make(&root)?;
@@ -171,14 +193,18 @@ pub(super) fn judge(breaks: &[&Break], seeds: u64) -> anyhow::Result<usize> {
 
 fn cargo(root: &Path, args: &[&str]) -> Command {
     let mut cargo = run::cargo(args);
-    cargo.args(["--offline", "--quiet"]).current_dir(root).env("CARGO_TARGET_DIR", root.join("target"));
+    cargo
+        .args(["--offline", "--quiet"])
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", root.join("target"));
     cargo
 }
 
 /// The test, if it fails.
 fn ask(root: &Path, name: &str, package: &str, test: &str) -> anyhow::Result<Option<String>> {
     let mut asked = cargo(root, &["test", "--package", package, "--lib", test]);
-    let output = asked.env(VARIABLE, name).stderr(Stdio::piped()).output().context("cannot start cargo")?;
+    let output =
+        asked.env(VARIABLE, name).stderr(Stdio::piped()).output().context("cannot start cargo")?;
     let told = String::from_utf8_lossy(&output.stdout);
     match output.status.success() {
         true if told.contains("test result: ok. 0 passed") => bail!("{package} has no test {test}"),
@@ -191,12 +217,22 @@ fn ask(root: &Path, name: &str, package: &str, test: &str) -> anyhow::Result<Opt
 /// The first seed that breaks a law, and how.
 fn play(root: &Path, name: Option<&str>, seeds: u64) -> anyhow::Result<Option<String>> {
     let mut command = Command::new(root.join("target/debug/switchyard-simulate"));
-    command.args(["--seeds", &seeds.to_string(), "--whole"]).env_remove(VARIABLE).stderr(Stdio::null());
+    command
+        .args(["--seeds", &seeds.to_string(), "--whole"])
+        .env_remove(VARIABLE)
+        .stderr(Stdio::null());
     command.envs(name.map(|name| (VARIABLE, name)));
     let output = command.output().context("cannot start the simulation")?;
     let told = String::from_utf8_lossy(&output.stdout);
-    let found = told.lines().find(|line| line.starts_with("seed ")).map(|line| line.chars().take(160).collect());
-    ensure!(output.status.success() || found.is_some(), "the simulation ended with {}", output.status);
+    let found = told
+        .lines()
+        .find(|line| line.starts_with("seed "))
+        .map(|line| line.chars().take(160).collect());
+    ensure!(
+        output.status.success() || found.is_some(),
+        "the simulation ended with {}",
+        output.status
+    );
     Ok(found)
 }
 
@@ -205,12 +241,16 @@ fn make(root: &Path) -> anyhow::Result<()> {
     for member in MEMBERS {
         let to = root.join(member);
         if to.exists() {
-            std::fs::remove_dir_all(&to).with_context(|| format!("cannot remove {}", to.display()))?;
+            std::fs::remove_dir_all(&to)
+                .with_context(|| format!("cannot remove {}", to.display()))?;
         }
         copy(&from.join(member), &to)?;
     }
     let manifest = read(&from.join("Cargo.toml"))?;
-    let members = manifest.lines().find(|line| line.starts_with("members = ")).context("Cargo.toml has no members")?;
+    let members = manifest
+        .lines()
+        .find(|line| line.starts_with("members = "))
+        .context("Cargo.toml has no members")?;
     write(&root.join("Cargo.toml"), &manifest.replace(members, &format!("members = {MEMBERS:?}")))?;
     write(&root.join("Cargo.lock"), &read(&from.join("Cargo.lock"))?)?;
     for member in BROKEN {
@@ -221,7 +261,10 @@ fn make(root: &Path) -> anyhow::Result<()> {
         let path = root.join(file);
         let sound = read(&path)?;
         let times = sound.matches(from).count();
-        ensure!(times == 1, "{file}: {from:?} is there {times} times: bring the list of errors up to date");
+        ensure!(
+            times == 1,
+            "{file}: {from:?} is there {times} times: bring the list of errors up to date"
+        );
         write(&path, &sound.replacen(from, to, 1))?;
     }
     Ok(())
@@ -236,7 +279,10 @@ mod tests {
         for Break { name, file, change: (from, to), .. } in BREAKS {
             let text = read(&run::root().join(file)).unwrap();
             assert_eq!(text.matches(from).count(), 1, "{name}: {from:?} in {file}");
-            assert!(to.contains(&format!("is_broken(\"{name}\")")), "{name} is switched on by another name");
+            assert!(
+                to.contains(&format!("is_broken(\"{name}\")")),
+                "{name} is switched on by another name"
+            );
             assert_eq!(BREAKS.iter().filter(|other| other.name == *name).count(), 1, "{name}");
         }
     }

@@ -34,11 +34,14 @@ enum Verdict {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let wanted = |mutant: &&Mutant| {
-        args.only.as_ref().is_none_or(|part| mutant.law.contains(part) || mutant.says.contains(part))
+        args.only
+            .as_ref()
+            .is_none_or(|part| mutant.law.contains(part) || mutant.says.contains(part))
     };
     let mutants: Vec<_> = MUTANTS.iter().filter(wanted).collect();
-    let is_wanted =
-        |it: &&Break| args.only.as_ref().is_none_or(|part| it.name.contains(part) || it.says.contains(part));
+    let is_wanted = |it: &&Break| {
+        args.only.as_ref().is_none_or(|part| it.name.contains(part) || it.says.contains(part))
+    };
     let breaks: Vec<_> = BREAKS.iter().filter(is_wanted).collect();
     ensure!(!mutants.is_empty() || !breaks.is_empty(), "no error is of that name");
     let mut missed = 0;
@@ -57,11 +60,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// How many errors of the engine are missed by their laws.
 fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
     let copy = Copy::make()?;
-    let title = format!("put {} errors into the engine: build it and ask a law for each", mutants.len());
+    let title =
+        format!("put {} errors into the engine: build it and ask a law for each", mutants.len());
     run::announce(&title, "about half a minute for each, and 2 minutes more");
     let mut missed = 0;
     for mutant in mutants {
-        let verdict = copy.judge(mutant, runs).with_context(|| format!("{}: {}", mutant.file, mutant.says))?;
+        let verdict = copy
+            .judge(mutant, runs)
+            .with_context(|| format!("{}: {}", mutant.file, mutant.says))?;
         match verdict {
             Verdict::Caught { run } => {
                 println!("caught in run {run}: {} ({}): {}", mutant.says, mutant.file, mutant.law)
@@ -84,7 +90,8 @@ impl Copy {
     fn make() -> anyhow::Result<Self> {
         let (from, root) = (run::root(), run::root().join("target/broken-engine"));
         if root.exists() {
-            std::fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
+            std::fs::remove_dir_all(&root)
+                .with_context(|| format!("cannot remove {}", root.display()))?;
         }
         for directory in ["src", "tests", "examples", "benches"] {
             copy(&from.join("scheduler").join(directory), &root.join("scheduler").join(directory))?;
@@ -94,10 +101,15 @@ impl Copy {
         let package = read(&from.join("scheduler/Cargo.toml"))?
             .replace("name = \"switchyard-scheduler\"", "name = \"broken-engine\"")
             .replace("{ path = \".\",", "{ path = \".\", package = \"broken-engine\",");
-        write(&root.join("scheduler/Cargo.toml"), &(package + "\n[lib]\nname = \"switchyard_scheduler\"\n"))?;
+        write(
+            &root.join("scheduler/Cargo.toml"),
+            &(package + "\n[lib]\nname = \"switchyard_scheduler\"\n"),
+        )?;
         let manifest = read(&from.join("Cargo.toml"))?;
-        let members =
-            manifest.lines().find(|line| line.starts_with("members = ")).context("Cargo.toml has no members")?;
+        let members = manifest
+            .lines()
+            .find(|line| line.starts_with("members = "))
+            .context("Cargo.toml has no members")?;
         write(&root.join("Cargo.toml"), &manifest.replace(members, "members = [\"scheduler\"]"))?;
         Ok(Self { root })
     }
@@ -108,7 +120,10 @@ impl Copy {
         let mut broken = sound.clone();
         for (from, to) in mutant.changes {
             let times = broken.matches(from).count();
-            ensure!(times == 1, "{from:?} is there {times} times: bring the list of errors up to date");
+            ensure!(
+                times == 1,
+                "{from:?} is there {times} times: bring the list of errors up to date"
+            );
             broken = broken.replacen(from, to, 1);
         }
         write(&path, &broken)?;
@@ -123,14 +138,17 @@ impl Copy {
 
     /// Whether the law finds nothing.
     fn holds(&self, mutant: &Mutant) -> anyhow::Result<bool> {
-        let target: &[&str] = if mutant.is_beside_the_code() { &["--lib"] } else { &["--test", "laws"] };
+        let target: &[&str] =
+            if mutant.is_beside_the_code() { &["--lib"] } else { &["--test", "laws"] };
         let mut test = run::cargo(&["test", "--offline", "--quiet", "--package", "broken-engine"]);
         test.args(target).arg(mutant.law).current_dir(&self.root).stderr(Stdio::piped());
         test.env("CARGO_TARGET_DIR", run::root().join("target"));
         let output = test.output().context("cannot start cargo")?;
         let told = String::from_utf8_lossy(&output.stdout);
         match output.status.success() {
-            true if told.contains("test result: ok. 0 passed") => bail!("there is no law {}", mutant.law),
+            true if told.contains("test result: ok. 0 passed") => {
+                bail!("there is no law {}", mutant.law)
+            }
             true => Ok(true),
             false if told.contains("test result: FAILED") => Ok(false),
             false => bail!("not compiled or not run:\n{}", String::from_utf8_lossy(&output.stderr)),
@@ -144,14 +162,16 @@ fn read(path: &Path) -> anyhow::Result<String> {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
     }
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Copies the files of a directory, and those below it.
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let entries = std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    let entries =
+        std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
     for entry in entries {
         let entry = entry?;
         let to = to.join(entry.file_name());

@@ -60,16 +60,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let dir = run::target().join("nightly");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let all = steps(args, &dir)?;
-    if let Some(unknown) = args.only.iter().find(|part| !all.iter().any(|step| step.name.contains(part.as_str()))) {
+    if let Some(unknown) =
+        args.only.iter().find(|part| !all.iter().any(|step| step.name.contains(part.as_str())))
+    {
         let names: Vec<&str> = all.iter().map(|step| step.name).collect();
         bail!("--only {unknown}: no step has that in its name; there are {}", names.join(", "));
     }
-    let wanted = |step: &Step| args.only.is_empty() || args.only.iter().any(|part| step.name.contains(part.as_str()));
+    let wanted = |step: &Step| {
+        args.only.is_empty() || args.only.iter().any(|part| step.name.contains(part.as_str()))
+    };
     let (steps, left_out): (Vec<Step>, Vec<Step>) = all.into_iter().partition(wanted);
     let mut results = Vec::new();
-    let mut not_run: Vec<String> = left_out.iter().map(|step| format!("{} (--only)", step.name)).collect();
+    let mut not_run: Vec<String> =
+        left_out.iter().map(|step| format!("{} (--only)", step.name)).collect();
     for step in steps {
-        let state = step.missing.as_ref().map_or_else(String::new, |why| format!("; cannot run: {why}"));
+        let state =
+            step.missing.as_ref().map_or_else(String::new, |why| format!("; cannot run: {why}"));
         if args.list {
             println!("{:<18} {}{state}", step.name, step.what);
         } else if let Some(why) = step.missing {
@@ -91,7 +97,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if results.is_empty() {
         bail!("no step could run");
     }
-    let failed: Vec<&str> = results.iter().filter(|result| result.failed).map(|result| result.name).collect();
+    let failed: Vec<&str> =
+        results.iter().filter(|result| result.failed).map(|result| result.name).collect();
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
@@ -111,7 +118,9 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         command.envs(variables.iter().copied());
         Step { name, what, command, missing: None, tests: true, usually: usually.to_owned() }
     };
-    let searched = |build: u64| format!("about {build} minutes of compiling, then {} of searching", args.minutes);
+    let searched = |build: u64| {
+        format!("about {build} minutes of compiling, then {} of searching", args.minutes)
+    };
     let laws = &["test", "--release", "--package", "switchyard-scheduler", "--test", "laws"][..];
     let random = &["test", "--workspace", "--lib", "--test", "conversion", "--no-fail-fast"][..];
     let cases = [("PROPTEST_CASES", "4096"), ("PROPTEST_RNG_SEED", &seed), ("LAWS_SEED", &seed)];
@@ -180,9 +189,24 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "about half an hour",
             &["break-engine"],
         ),
-        own("kueue-suites", "Kueue's own end-to-end suites", "not measured, an hour or more", &["kueue-e2e"]),
-        own("operators", "kinds of jobs with their real operators", "not measured, an hour or more", &["operators"]),
-        own("failover", "faults beside stock MultiKueue", "not measured, an hour or more", &["failover"]),
+        own(
+            "kueue-suites",
+            "Kueue's own end-to-end suites",
+            "not measured, an hour or more",
+            &["kueue-e2e"],
+        ),
+        own(
+            "operators",
+            "kinds of jobs with their real operators",
+            "not measured, an hour or more",
+            &["operators"],
+        ),
+        own(
+            "failover",
+            "faults beside stock MultiKueue",
+            "not measured, an hour or more",
+            &["failover"],
+        ),
         own(
             "release",
             "a release, built twice in two directories: the same bytes",
@@ -197,12 +221,17 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         ),
     ];
     for (name, what, flags) in [
-        ("bench-burst", "1,000 jobs at once beside the floor and stock Kueue", &["--jobs", "1000"][..]),
+        (
+            "bench-burst",
+            "1,000 jobs at once beside the floor and stock Kueue",
+            &["--jobs", "1000"][..],
+        ),
         ("bench-trickle", "jobs one at a time and at a steady rate", &[]),
         ("bench-scale", "few, more and many clusters", &[]),
         ("bench-runner", "Kueue's scheduler performance test", &[]),
     ] {
-        let json = dir.join(format!("{}.json", name.trim_start_matches("bench-"))).display().to_string();
+        let json =
+            dir.join(format!("{}.json", name.trim_start_matches("bench-"))).display().to_string();
         steps.push(own(
             name,
             what,
@@ -215,7 +244,9 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         match (step.name, &args.harness) {
             ("usage", _) => _ = step.command.env("USAGE_SEED", &seed),
             ("requests", _) => {
-                step.command.env("REQUESTS_SEED", &seed).env("REQUESTS_TEMPLATES", NIGHTLY_TEMPLATES);
+                step.command
+                    .env("REQUESTS_SEED", &seed)
+                    .env("REQUESTS_TEMPLATES", NIGHTLY_TEMPLATES);
             }
             ("kueue-suites", Some(harness)) => _ = step.command.arg("--harness").arg(harness),
             _ => {}
@@ -246,9 +277,13 @@ fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
     let log = dir.join(format!("{}.log", step.name));
     run::announce(&format!("nightly: {}", step.name), &step.usually);
     eprintln!("    {}; output in {}", step.what, log.display());
-    let file = std::fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+    let file =
+        std::fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let errors = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
-    let json = step.name.strip_prefix("bench-").map(|benchmark| (benchmark, dir.join(format!("{benchmark}.json"))));
+    let json = step
+        .name
+        .strip_prefix("bench-")
+        .map(|benchmark| (benchmark, dir.join(format!("{benchmark}.json"))));
     if let Some((_, json)) = json.as_ref().filter(|(_, json)| json.exists()) {
         // What an earlier night measured must not stand for this one.
         std::fs::remove_file(json).with_context(|| format!("cannot remove {}", json.display()))?;
@@ -263,7 +298,8 @@ fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
     let mut printed = if idle { "it ran no test".to_owned() } else { last_lines(&text) };
     let failed = idle || !status.success();
     if failed {
-        printed += &format!("\nlog:   {}\nagain: cargo xtask nightly --only {}", log.display(), step.name);
+        printed +=
+            &format!("\nlog:   {}\nagain: cargo xtask nightly --only {}", log.display(), step.name);
     }
     if let Some((benchmark, json)) = json.filter(|_| !failed) {
         printed = recorded::beside(benchmark, &json).unwrap_or(printed);

@@ -23,7 +23,8 @@ fn is_name(key: &str, element: &Value) -> bool {
 
 /// A line for each recorded figure that was measured; none when nothing was.
 pub(super) fn beside(benchmark: &str, json: &Path) -> Option<String> {
-    let recorded: Figures = serde_json::from_value(read(&run::root().join("docs/benchmarks/recorded.json"))?).ok()?;
+    let recorded: Figures =
+        serde_json::from_value(read(&run::root().join("docs/benchmarks/recorded.json"))?).ok()?;
     let text = text(&figures(benchmark, &read(json)?), &recorded);
     (!text.is_empty()).then_some(text)
 }
@@ -40,11 +41,18 @@ fn figures(benchmark: &str, document: &Value) -> Figures {
 
 fn collect(name: &str, value: &Value, found: &mut Figures) {
     match value {
-        Value::Number(number) => found.extend(number.as_f64().map(|number| (name.to_owned(), number))),
-        Value::Object(object) => object.iter().for_each(|(key, value)| collect(&format!("{name} {key}"), value, found)),
+        Value::Number(number) => {
+            found.extend(number.as_f64().map(|number| (name.to_owned(), number)))
+        }
+        Value::Object(object) => {
+            object.iter().for_each(|(key, value)| collect(&format!("{name} {key}"), value, found))
+        }
         Value::Array(list) => {
             for element in list {
-                let names = NAMES.iter().filter(|key| is_name(key, element)).filter_map(|key| word(&element[*key]));
+                let names = NAMES
+                    .iter()
+                    .filter(|key| is_name(key, element))
+                    .filter_map(|key| word(&element[*key]));
                 let name = names.fold(name.to_owned(), |name, word| format!("{name} {word}"));
                 collect(&name, element, found);
             }
@@ -59,7 +67,9 @@ fn word(value: &Value) -> Option<String> {
 
 fn text(measured: &Figures, recorded: &Figures) -> String {
     let line = |(name, known): (&String, &f64)| {
-        measured.get(name).map(|figure| format!("{name}: {}, recorded {}", short(*figure), short(*known)))
+        measured
+            .get(name)
+            .map(|figure| format!("{name}: {}, recorded {}", short(*figure), short(*known)))
     };
     recorded.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }

@@ -45,8 +45,10 @@ impl Bundle {
     pub(crate) fn command_line_archives(&self) -> anyhow::Result<Vec<CommandLineArchive>> {
         let readme = fs::read(run::root().join("README.md")).context("cannot read README.md")?;
         let pack = |program: &Program| {
-            let entries =
-                [Entry::program("switchyard", program.bytes.clone()), Entry::file("README.md", readme.clone())];
+            let entries = [
+                Entry::program("switchyard", program.bytes.clone()),
+                Entry::file("README.md", readme.clone()),
+            ];
             let architecture = program.architecture.clone();
             let name = format!("switchyard-{}-linux-{architecture}.tar.gz", self.source.version);
             let bytes = packed::gzip(&packed::tar(&entries, self.source.date)?)?;

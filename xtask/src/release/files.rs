@@ -20,7 +20,8 @@ impl Files {
     /// An empty directory in place of an earlier release. A directory that holds anything else is left alone.
     pub(crate) fn empty(dir: &Path) -> anyhow::Result<Self> {
         if dir.exists() {
-            let is_empty = fs::read_dir(dir).with_context(|| dir.display().to_string())?.next().is_none();
+            let is_empty =
+                fs::read_dir(dir).with_context(|| dir.display().to_string())?.next().is_none();
             if !is_empty && !dir.join(SUMS).exists() {
                 bail!("{} is there, and holds no release: name an empty directory", dir.display());
             }
@@ -47,7 +48,8 @@ impl Files {
 
     /// Writes the digests of all files.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
-        let sums: String = self.written.iter().map(|(name, (_, digest))| format!("{digest}  {name}\n")).collect();
+        let sums: String =
+            self.written.iter().map(|(name, (_, digest))| format!("{digest}  {name}\n")).collect();
         let path = self.dir.join(SUMS);
         fs::write(&path, sums).with_context(|| format!("cannot write {}", path.display()))
     }

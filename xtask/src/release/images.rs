@@ -41,7 +41,11 @@ pub(crate) fn all(bundle: &Bundle) -> anyhow::Result<Vec<ReleasedImage>> {
     programs::NAMES.iter().map(|program| image(bundle, program, &authorities)).collect()
 }
 
-fn image(bundle: &Bundle, program: &'static str, authorities: &str) -> anyhow::Result<ReleasedImage> {
+fn image(
+    bundle: &Bundle,
+    program: &'static str,
+    authorities: &str,
+) -> anyhow::Result<ReleasedImage> {
     let platform = |built: &super::bundle::Program| Platform {
         architecture: built.architecture.clone(),
         files: vec![
@@ -51,7 +55,8 @@ fn image(bundle: &Bundle, program: &'static str, authorities: &str) -> anyhow::R
         entrypoint: vec![format!("/{program}")],
         user: USER.to_owned(),
     };
-    let registry = if bundle.registry.is_empty() { String::new() } else { format!("{}/", bundle.registry) };
+    let registry =
+        if bundle.registry.is_empty() { String::new() } else { format!("{}/", bundle.registry) };
     let labels = [
         ("title", program),
         ("version", &bundle.source.version),
@@ -62,7 +67,9 @@ fn image(bundle: &Bundle, program: &'static str, authorities: &str) -> anyhow::R
         repository: format!("{registry}{program}"),
         tag: bundle.source.version.clone(),
         created: bundle.source.date,
-        labels: BTreeMap::from(labels.map(|(key, it)| (format!("org.opencontainers.image.{key}"), it.to_owned()))),
+        labels: BTreeMap::from(
+            labels.map(|(key, it)| (format!("org.opencontainers.image.{key}"), it.to_owned())),
+        ),
         platforms: bundle.all_of(program).map(platform).collect(),
         compression: Compression::Gzip,
     };
@@ -78,7 +85,8 @@ fn image(bundle: &Bundle, program: &'static str, authorities: &str) -> anyhow::R
 fn authorities() -> String {
     let pem = |der: &[u8]| {
         let text = BASE64_STANDARD.encode(der);
-        let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+        let lines: Vec<&str> =
+            text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
         format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
     };
     webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|certificate| pem(certificate)).collect()

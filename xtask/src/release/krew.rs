@@ -14,7 +14,11 @@ pub(crate) fn manifest(bundle: &Bundle, archives: &[CommandLineArchive], url: &s
         bundle.source.version
     );
     for CommandLineArchive { architecture, name, bytes } in archives {
-        let uri = if url.is_empty() { name.clone() } else { format!("{}/{name}", url.trim_end_matches('/')) };
+        let uri = if url.is_empty() {
+            name.clone()
+        } else {
+            format!("{}/{name}", url.trim_end_matches('/'))
+        };
         let digest = switchyard_images::hex(bytes);
         // Writing to a String does not fail.
         let _ = write!(

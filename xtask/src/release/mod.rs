@@ -59,7 +59,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let architecture = programs::architecture()?;
     if args.programs_only {
         for program in programs::NAMES {
-            files.add_program(&format!("{program}-linux-{architecture}"), &read(&built.join(program))?)?;
+            files.add_program(
+                &format!("{program}-linux-{architecture}"),
+                &read(&built.join(program))?,
+            )?;
         }
         return files.finish();
     }
@@ -72,7 +75,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             bail!("--programs {architecture}={}: {architecture} is there already", dir.display());
         }
         for program in programs::NAMES {
-            bundle.add(architecture, program, read(&dir.join(format!("{program}-linux-{architecture}")))?);
+            bundle.add(
+                architecture,
+                program,
+                read(&dir.join(format!("{program}-linux-{architecture}")))?,
+            );
         }
     }
     fill(&bundle, &args.download_url, &mut files)?;
@@ -92,7 +99,8 @@ fn fill(bundle: &Bundle, download_url: &str, files: &mut Files) -> anyhow::Resul
     for archive in &archives {
         files.add(&archive.name, &archive.bytes)?;
     }
-    files.add("switchyard.krew.yaml", krew::manifest(bundle, &archives, download_url).as_bytes())?;
+    files
+        .add("switchyard.krew.yaml", krew::manifest(bundle, &archives, download_url).as_bytes())?;
     let images = images::all(bundle)?;
     for image in &images {
         files.add(&image.file, &image.archive.bytes)?;
@@ -100,8 +108,11 @@ fn fill(bundle: &Bundle, download_url: &str, files: &mut Files) -> anyhow::Resul
     }
     let list: String = images.iter().map(|image| format!("{}\n", image.pinned())).collect();
     files.add("images.txt", list.as_bytes())?;
-    let package =
-        package(&run::root().join("deploy/charts/switchyard"), &released(bundle, &images), bundle.source.date);
+    let package = package(
+        &run::root().join("deploy/charts/switchyard"),
+        &released(bundle, &images),
+        bundle.source.date,
+    );
     let chart = files.add(&format!("switchyard-{}.tgz", bundle.source.version), &package?)?;
     let helm = Parts::new()?.binary(Part::Helm).context("Helm makes the manifests of the chart")?;
     for manifest in manifests(&helm, &chart)? {
@@ -133,7 +144,9 @@ fn registry(text: &str) -> Result<String, String> {
 
 fn architecture_and_directory(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((architecture @ ("amd64" | "arm64"), dir)) => Ok((architecture.to_owned(), dir.into())),
+        Some((architecture @ ("amd64" | "arm64"), dir)) => {
+            Ok((architecture.to_owned(), dir.into()))
+        }
         _ => Err("write it as amd64=DIR or arm64=DIR".to_owned()),
     }
 }

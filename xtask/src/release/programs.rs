@@ -57,13 +57,17 @@ fn same_everywhere() -> Vec<(PathBuf, &'static str)> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"));
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
     let cargo = cargo.map(|cargo| (cargo, "/cargo"));
-    cargo.into_iter().chain([(run::target(), "/switchyard/target"), (run::root(), "/switchyard")]).collect()
+    cargo
+        .into_iter()
+        .chain([(run::target(), "/switchyard/target"), (run::root(), "/switchyard")])
+        .collect()
 }
 
 /// Variables by which the compilers write no path of this machine into a program.
 fn flags(paths: &[(PathBuf, &str)]) -> anyhow::Result<Vec<(&'static str, OsString)>> {
-    let text =
-        |path: &Path| path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()));
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
+    };
     let (mut rust, mut c) = (Vec::new(), Vec::new());
     // The last one that fits counts for rustc and for gcc: the longest path has to come last.
     let mut paths = paths.to_vec();
@@ -74,7 +78,10 @@ fn flags(paths: &[(PathBuf, &str)]) -> anyhow::Result<Vec<(&'static str, OsStrin
         c.push(format!("-ffile-prefix-map={path}={name}"));
     }
     rust.push("-Clink-arg=-Wl,--build-id=none".to_owned());
-    Ok(vec![("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}").into()), ("CFLAGS", c.join(" ").into())])
+    Ok(vec![
+        ("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}").into()),
+        ("CFLAGS", c.join(" ").into()),
+    ])
 }
 
 #[cfg(test)]
@@ -84,7 +91,9 @@ mod tests {
     #[test]
     fn longest_path_is_mapped_last() {
         let flags = flags(&[("/src/target".into(), "/t"), ("/src".into(), "/s")]).unwrap();
-        let value = |name: &str| flags.iter().find(|(it, _)| *it == name).unwrap().1.to_str().unwrap().to_owned();
+        let value = |name: &str| {
+            flags.iter().find(|(it, _)| *it == name).unwrap().1.to_str().unwrap().to_owned()
+        };
         assert_eq!(value("CFLAGS"), "-ffile-prefix-map=/src=/s -ffile-prefix-map=/src/target=/t");
         assert!(
             value("CARGO_ENCODED_RUSTFLAGS")

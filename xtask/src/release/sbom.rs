@@ -16,7 +16,8 @@ use tree::{Crate, Tree};
 /// The crates of a program.
 pub(crate) fn of_program(bundle: &Bundle, program: &Program) -> anyhow::Result<Vec<u8>> {
     let tree = tree(program.name, &program.architecture)?;
-    let mut component = component("application", program.name, &bundle.source.version, program.name);
+    let mut component =
+        component("application", program.name, &bundle.source.version, program.name);
     component["hashes"] = json!([{"alg": "SHA-256", "content": hex(&program.bytes)}]);
     component["properties"] = json!([
         {"name": "switchyard:commit", "value": bundle.source.commit},
@@ -24,27 +25,39 @@ pub(crate) fn of_program(bundle: &Bundle, program: &Program) -> anyhow::Result<V
     ]);
     let reference = component["bom-ref"].clone();
     let mut dependencies = vec![json!({"ref": reference, "dependsOn": tree.of_root(reference_of)})];
-    dependencies
-        .extend(tree.crates().map(|it| json!({"ref": reference_of(it), "dependsOn": tree.of(it, reference_of)})));
+    dependencies.extend(
+        tree.crates()
+            .map(|it| json!({"ref": reference_of(it), "dependsOn": tree.of(it, reference_of)})),
+    );
     document(bundle, &component, &tree.crates().map(library).collect(), &dependencies)
 }
 
 /// The content of an image: its program, for each architecture, and the list of authorities.
 pub(crate) fn of_image(bundle: &Bundle, image: &ReleasedImage) -> anyhow::Result<Vec<u8>> {
-    let mut container = component("container", &image.reference, &bundle.source.version, &image.reference);
-    container["hashes"] = json!([{"alg": "SHA-256", "content": image.archive.digest.trim_start_matches("sha256:")}]);
+    let mut container =
+        component("container", &image.reference, &bundle.source.version, &image.reference);
+    container["hashes"] =
+        json!([{"alg": "SHA-256", "content": image.archive.digest.trim_start_matches("sha256:")}]);
     let (mut components, mut held) = (Vec::new(), Vec::new());
     for program in bundle.all_of(image.program) {
         let reference = format!("{}-linux-{}", program.name, program.architecture);
-        let mut component = component("application", program.name, &bundle.source.version, &reference);
+        let mut component =
+            component("application", program.name, &bundle.source.version, &reference);
         component["hashes"] = json!([{"alg": "SHA-256", "content": hex(&program.bytes)}]);
-        component["externalReferences"] = json!([{"type": "bom", "url": format!("{reference}.cdx.json")}]);
+        component["externalReferences"] =
+            json!([{"type": "bom", "url": format!("{reference}.cdx.json")}]);
         components.push(component);
         held.push(reference);
     }
-    let roots = tree::checksums(&lock()?).into_iter().find(|((name, _), _)| name == "webpki-root-certs");
+    let roots =
+        tree::checksums(&lock()?).into_iter().find(|((name, _), _)| name == "webpki-root-certs");
     let ((name, version), checksum) = roots.context("Cargo.lock has no webpki-root-certs")?;
-    let roots = Crate { name, version, license: "CDLA-Permissive-2.0".to_owned(), checksum: Some(checksum) };
+    let roots = Crate {
+        name,
+        version,
+        license: "CDLA-Permissive-2.0".to_owned(),
+        checksum: Some(checksum),
+    };
     held.push(reference_of(&roots));
     components.push(library(&roots));
     let dependencies = [json!({"ref": container["bom-ref"], "dependsOn": held})];
@@ -52,7 +65,8 @@ pub(crate) fn of_image(bundle: &Bundle, image: &ReleasedImage) -> anyhow::Result
 }
 
 fn tree(program: &str, architecture: &str) -> anyhow::Result<Tree> {
-    let mut tree = run::cargo(&["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "depth"]);
+    let mut tree =
+        run::cargo(&["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "depth"]);
     tree.args(["--format", tree::FORMAT, "--target", programs::target(architecture)]);
     // All three, as they are built: features are the same in all of them.
     tree.args(programs::NAMES.iter().flat_map(|name| ["--package", name]));
@@ -113,7 +127,14 @@ fn document(
 /// A UUID of version 8 (RFC 9562: content of one's own) from the first digits of a digest.
 fn uuid(digest: &str) -> String {
     let part = |from: usize, to: usize| digest.get(from..to).unwrap_or_default();
-    format!("urn:uuid:{}-{}-8{}-8{}-{}", part(0, 8), part(8, 12), part(12, 15), part(15, 18), part(18, 30))
+    format!(
+        "urn:uuid:{}-{}-8{}-8{}-{}",
+        part(0, 8),
+        part(8, 12),
+        part(12, 15),
+        part(15, 18),
+        part(18, 30)
+    )
 }
 
 #[cfg(test)]

@@ -30,12 +30,18 @@ impl Source {
         let mut commit = git(&["rev-parse", "HEAD"]).context("a release needs the repository")?;
         if !git(&["status", "--porcelain"])?.is_empty() {
             if !uncommitted {
-                bail!("files are changed and not committed: commit them, or pass --uncommitted for a trial");
+                bail!(
+                    "files are changed and not committed: commit them, or pass --uncommitted for a trial"
+                );
             }
             commit += "-changed";
         }
         let seconds: i64 = git(&["show", "--no-patch", "--format=%ct", "HEAD"])?.parse()?;
-        Ok(Self { version: env!("CARGO_PKG_VERSION").to_owned(), commit, date: Timestamp::from_second(seconds)? })
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit,
+            date: Timestamp::from_second(seconds)?,
+        })
     }
 
     /// The variables for the build.
@@ -48,7 +54,8 @@ impl Source {
 /// sets them. Without a repository the commit is unknown, and the date is the build's.
 pub(crate) fn stamps() -> Vec<(&'static str, String)> {
     let source = Source::of_checkout(true).ok();
-    let (commit, date) = source.map_or((None, Timestamp::now()), |source| (Some(source.commit), source.date));
+    let (commit, date) =
+        source.map_or((None, Timestamp::now()), |source| (Some(source.commit), source.date));
     let date = Timestamp::from_second(date.as_second()).unwrap_or(date).to_string();
     let known = [commit.map(|commit| (STAMPS[0], commit)), Some((STAMPS[1], date))];
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

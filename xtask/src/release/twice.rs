@@ -28,12 +28,15 @@ fn again(args: &Args, first: &Path, clone: &Path) -> anyhow::Result<()> {
     let mut git = Command::new("git");
     git.args(["clone", "--quiet", "--local"]).arg(run::root()).arg(clone);
     run::step("clone the repository", git)?;
-    let mut second = run::cargo(&["run", "--quiet", "--locked", "--package", "xtask", "--", "release"]);
+    let mut second =
+        run::cargo(&["run", "--quiet", "--locked", "--package", "xtask", "--", "release"]);
     second.current_dir(clone).env("CARGO_TARGET_DIR", clone.join("target"));
     second.args(["--out", "dist", "--profile", &args.profile, "--registry", &args.registry]);
     second.args(["--download-url", &args.download_url]);
     for (architecture, dir) in &args.programs {
-        second.arg("--programs").arg(format!("{architecture}={}", std::path::absolute(dir)?.display()));
+        second
+            .arg("--programs")
+            .arg(format!("{architecture}={}", std::path::absolute(dir)?.display()));
     }
     run::long_step("build the release a second time", "about 12 minutes", second)?;
     let differing = difference(&sums(first)?, &sums(&clone.join("dist"))?);

@@ -52,14 +52,28 @@ impl Program {
 /// The unit and property tests of all packages. Cargo compiles dependencies again when it selects fewer packages, because
 /// features differ.
 pub(super) fn unit() -> anyhow::Result<Vec<Program>> {
-    let found = programs(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])?;
+    let found = programs(&[
+        "test",
+        "--workspace",
+        "--no-run",
+        "--message-format",
+        "json-render-diagnostics",
+    ])?;
     ensure!(!found.is_empty(), "cargo names no test program, so nothing would be tested");
     Ok(found)
 }
 
 /// The tests on real control planes, and the programs that they start.
 pub(super) fn cluster() -> anyhow::Result<Program> {
-    let args = ["build", "--workspace", "--bins", "--test", "cluster", "--message-format", "json-render-diagnostics"];
+    let args = [
+        "build",
+        "--workspace",
+        "--bins",
+        "--test",
+        "cluster",
+        "--message-format",
+        "json-render-diagnostics",
+    ];
     let found = programs(&args)?.into_iter().find(|program| program.target == "cluster");
     found.context("cargo names no program of the tests on real control planes")
 }
@@ -117,14 +131,22 @@ mod tests {
         let hub = "path+file:///switchyard/hub#switchyard-hub@0.1.0";
         for (case, line, title) in [
             ("a library", message(hub, "lib", "switchyard_hub", true), Some("switchyard-hub")),
-            ("an integration test", message(hub, "test", "transport", true), Some("switchyard-hub test transport")),
+            (
+                "an integration test",
+                message(hub, "test", "transport", true),
+                Some("switchyard-hub test transport"),
+            ),
             (
                 "a package named as its directory",
                 message("path+file:///switchyard/xtask#0.1.0", "bin", "xtask", true),
                 Some("xtask bin xtask"),
             ),
             ("a program without tests", message(hub, "bin", "switchyard-hub", false), None),
-            ("another message", "{\"reason\":\"build-finished\",\"success\":true}".to_owned(), None),
+            (
+                "another message",
+                "{\"reason\":\"build-finished\",\"success\":true}".to_owned(),
+                None,
+            ),
             ("no message", "warning: unused".to_owned(), None),
         ] {
             assert_eq!(program(&line).map(|program| program.title()).as_deref(), title, "{case}");

@@ -79,7 +79,9 @@ pub(super) fn since(commit: &str, workspace: &Workspace) -> anyhow::Result<Selec
         files.extend(printed.split_terminator('\0').map(PathBuf::from));
     }
     if files.is_empty() {
-        bail!("nothing has changed since {commit}; name an earlier commit, as in `--changed {commit}~1`");
+        bail!(
+            "nothing has changed since {commit}; name an earlier commit, as in `--changed {commit}~1`"
+        );
     }
     println!("changed since {commit}: {} files", files.len());
     Ok(select(&files, workspace, &Sources::read(workspace)))
@@ -92,7 +94,9 @@ struct Sources(BTreeMap<PathBuf, String>);
 impl Sources {
     fn read(workspace: &Workspace) -> Self {
         let files = run::rust_files().into_iter().filter(|path| workspace.owner(path).is_some());
-        let read = |path: PathBuf| std::fs::read_to_string(run::root().join(&path)).ok().map(|text| (path, text));
+        let read = |path: PathBuf| {
+            std::fs::read_to_string(run::root().join(&path)).ok().map(|text| (path, text))
+        };
         Self(files.filter_map(read).collect())
     }
 
@@ -104,19 +108,26 @@ impl Sources {
         };
         let above = file.ancestors().filter(|path| !path.as_os_str().is_empty());
         let patterns: Vec<String> = above.flat_map(named).collect();
-        let reads = move |text: &str| patterns.iter().any(|pattern| text.contains(pattern.as_str()));
+        let reads =
+            move |text: &str| patterns.iter().any(|pattern| text.contains(pattern.as_str()));
         let own = file.to_owned();
-        self.0.iter().filter(move |(path, text)| **path != own && reads(text)).map(|(path, _)| path.as_path())
+        self.0
+            .iter()
+            .filter(move |(path, text)| **path != own && reads(text))
+            .map(|(path, _)| path.as_path())
     }
 
     /// Files of cluster tests that use one of these modules of theirs, directly or not, and these themselves.
     fn users(&self, modules: BTreeSet<String>) -> BTreeSet<String> {
         let mut found = modules;
         loop {
-            let uses = |text: &str| found.iter().any(|module| text.contains(&format!("crate::{module}")));
+            let uses =
+                |text: &str| found.iter().any(|module| text.contains(&format!("crate::{module}")));
             let users = self.0.iter().filter_map(|(path, text)| Some((cluster_file(path)?, text)));
-            let more: BTreeSet<String> =
-                users.filter(|(file, text)| !found.contains(file) && uses(text)).map(|(file, _)| file).collect();
+            let more: BTreeSet<String> = users
+                .filter(|(file, text)| !found.contains(file) && uses(text))
+                .map(|(file, _)| file)
+                .collect();
             if more.is_empty() {
                 return found;
             }
@@ -131,7 +142,8 @@ fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, sources: &Sources) -
     let mut changed = BTreeSet::new();
     let mut tests = BTreeSet::new();
     for file in &files {
-        let first = file.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
+        let first =
+            file.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
         if first.is_some_and(|first| EVERYTHING.contains(&first.as_str())) {
             changed.extend(workspace.names().map(str::to_owned));
         } else if let Some(test) = cluster_file(file) {
@@ -155,7 +167,8 @@ fn cluster_file(path: &Path) -> Option<String> {
     let below = path.strip_prefix(CLUSTER_TESTS).ok()?;
     let first = below.components().next()?.as_os_str().to_str()?;
     // A file beside the tests that is none, such as `seconds.json`, concerns the package.
-    let name = first.strip_suffix(".rs").or_else(|| (below.components().count() > 1).then_some(first))?;
+    let name =
+        first.strip_suffix(".rs").or_else(|| (below.components().count() > 1).then_some(first))?;
     Some(name.to_owned())
 }
 
@@ -180,18 +193,50 @@ mod tests {
 
     #[test]
     fn change_selects_what_depends_on_it() {
-        let files = |names: &[&str]| ClusterTests::Files(names.iter().map(|name| (*name).to_owned()).collect());
+        let files = |names: &[&str]| {
+            ClusterTests::Files(names.iter().map(|name| (*name).to_owned()).collect())
+        };
         for (case, changed, packages, cluster) in [
             ("a crate", "cli/src/other.rs", &["cli", "switchyard-e2e"][..], ClusterTests::All),
             ("a file of cluster tests", "e2e/tests/cluster/chart.rs", &[], files(&["chart"])),
-            ("one that another uses", "e2e/tests/cluster/moves/away.rs", &[], files(&["moves", "drain"])),
-            ("what cluster tests share", "e2e/tests/cluster/bed/mod.rs", &[], files(&["bed", "moves", "drain"])),
+            (
+                "one that another uses",
+                "e2e/tests/cluster/moves/away.rs",
+                &[],
+                files(&["moves", "drain"]),
+            ),
+            (
+                "what cluster tests share",
+                "e2e/tests/cluster/bed/mod.rs",
+                &[],
+                files(&["bed", "moves", "drain"]),
+            ),
             ("their main file", "e2e/tests/cluster/main.rs", &[], ClusterTests::All),
-            ("a file beside them", "e2e/tests/cluster/seconds.json", &["switchyard-e2e"], ClusterTests::All),
-            ("a file that the hub reads", "deploy/Dockerfile", &["cli", "hub", "switchyard-e2e"], ClusterTests::All),
-            ("a file in a directory that a test reads", "deploy/chart/values.yaml", &[], files(&["chart"])),
+            (
+                "a file beside them",
+                "e2e/tests/cluster/seconds.json",
+                &["switchyard-e2e"],
+                ClusterTests::All,
+            ),
+            (
+                "a file that the hub reads",
+                "deploy/Dockerfile",
+                &["cli", "hub", "switchyard-e2e"],
+                ClusterTests::All,
+            ),
+            (
+                "a file in a directory that a test reads",
+                "deploy/chart/values.yaml",
+                &[],
+                files(&["chart"]),
+            ),
             ("a page beside one that is read", "docs/x.md", &[], ClusterTests::None),
-            ("the lock file", "Cargo.lock", &["api", "cli", "hub", "parts", "switchyard-e2e"], ClusterTests::All),
+            (
+                "the lock file",
+                "Cargo.lock",
+                &["api", "cli", "hub", "parts", "switchyard-e2e"],
+                ClusterTests::All,
+            ),
         ] {
             let changed = [PathBuf::from(changed)].into();
             let selection = select(&changed, &sample(Path::new("/w")), &sources());

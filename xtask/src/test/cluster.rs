@@ -37,7 +37,13 @@ pub(super) struct File {
 }
 
 /// Runs the tests whose names contain the filter and whose files are wanted, in `at_once` processes at a time.
-pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, wanted: &ClusterTests, at_once: usize) {
+pub(super) fn run(
+    report: &Report,
+    program: &Program,
+    filter: Option<&str>,
+    wanted: &ClusterTests,
+    at_once: usize,
+) {
     let listed = report.part(Tier::Cluster, "list the cluster tests", || {
         let mut files = list(program, filter)?;
         files.retain(|file| file.name != nodes::FILE && wanted.wants(&file.name));
@@ -50,7 +56,8 @@ pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, want
     });
     let Some(files) = listed else { return };
     let total = files.len();
-    let (alone, together): (Vec<File>, Vec<File>) = files.into_iter().partition(|it| ALONE.contains(&it.name.as_str()));
+    let (alone, together): (Vec<File>, Vec<File>) =
+        files.into_iter().partition(|it| ALONE.contains(&it.name.as_str()));
     let done = AtomicUsize::new(0);
     for (files, at_once) in [(together, at_once.max(1)), (alone, 1)] {
         let left = Mutex::new(VecDeque::from(files));
@@ -58,8 +65,17 @@ pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, want
             for _ in 0..at_once {
                 scope.spawn(|| {
                     while let Some(file) = take(&left) {
-                        one(report, Tier::Cluster, &title(&file.name), Command::new(&program.path), &file);
-                        eprintln!("    {} of {total} files of cluster tests", done.fetch_add(1, Ordering::Relaxed) + 1);
+                        one(
+                            report,
+                            Tier::Cluster,
+                            &title(&file.name),
+                            Command::new(&program.path),
+                            &file,
+                        );
+                        eprintln!(
+                            "    {} of {total} files of cluster tests",
+                            done.fetch_add(1, Ordering::Relaxed) + 1
+                        );
                     }
                 });
             }
@@ -76,7 +92,8 @@ pub(super) fn list(program: &Program, filter: Option<&str>) -> anyhow::Result<Ve
     let mut list = Command::new(&program.path);
     list.args(["--list", "--format", "terse"]).args(filter);
     let files = by_file(&run::output(list)?);
-    let mut files: Vec<File> = files.into_iter().map(|(name, tests)| File { name, tests }).collect();
+    let mut files: Vec<File> =
+        files.into_iter().map(|(name, tests)| File { name, tests }).collect();
     let recorded: BTreeMap<String, f64> = serde_json::from_str(RECORDED).unwrap_or_default();
     let expected = |file: &File| {
         let last = times::last(&title(&file.name)).or_else(|| recorded.get(&file.name).copied());
@@ -104,11 +121,16 @@ pub(super) fn one(report: &Report, tier: Tier, title: &str, mut command: Command
     let Some(outcome) = ran else { return };
     let Counts { passed, failed, .. } = outcome.counts;
     let seconds = start.elapsed().as_secs_f64();
-    println!("    {}: {passed} passed, {failed} failed, {seconds:.1} s{}", file.name, slowest(&outcome));
+    println!(
+        "    {}: {passed} passed, {failed} failed, {seconds:.1} s{}",
+        file.name,
+        slowest(&outcome)
+    );
     report.count(tier, outcome.counts);
     let (ran, sound) = (outcome.ends.len(), outcome.failures.is_empty());
     for failure in outcome.failures {
-        let test = if failure.what == title { format!("{}::", file.name) } else { failure.what.clone() };
+        let test =
+            if failure.what == title { format!("{}::", file.name) } else { failure.what.clone() };
         let again = format!("{} cargo xtask test --only {} {test}", libtest::seeds(), tier.name());
         report.fail(tier, Failure { again, ..failure });
     }
@@ -128,7 +150,10 @@ fn slowest(outcome: &Outcome) -> String {
         gaps.push((at - before, name));
         before = *at;
     }
-    let longest = gaps.into_iter().filter(|(gap, _)| *gap > 10.0).max_by(|one, other| one.0.total_cmp(&other.0));
+    let longest = gaps
+        .into_iter()
+        .filter(|(gap, _)| *gap > 10.0)
+        .max_by(|one, other| one.0.total_cmp(&other.0));
     longest.map_or_else(String::new, |(gap, name)| format!("; {gap:.0} s until {name}"))
 }
 
@@ -156,13 +181,15 @@ mod tests {
 
     #[test]
     fn tests_of_one_file_run_together() {
-        let list =
-            "moves::to_another: test\nsingle::order::first: test\nsingle::stops::one: test\n\n3 tests, 0 benchmarks\n";
+        let list = "moves::to_another: test\nsingle::order::first: test\nsingle::stops::one: test\n\n3 tests, 0 benchmarks\n";
         let files: Vec<_> = by_file(list).into_iter().collect();
         let single = ["single::order::first", "single::stops::one"].map(str::to_owned);
         assert_eq!(
             files,
-            [("moves".to_owned(), vec!["moves::to_another".to_owned()]), ("single".to_owned(), single.to_vec())]
+            [
+                ("moves".to_owned(), vec!["moves::to_another".to_owned()]),
+                ("single".to_owned(), single.to_vec())
+            ]
         );
     }
 }

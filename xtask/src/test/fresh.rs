@@ -28,7 +28,13 @@ const SIMULATION: &str = "switchyard-simulation test seeds";
 
 /// Runs the property tests once, then the simulation for what is left of the seconds, a quarter of them at least. Prints
 /// the first seed. Where `all` packages are tested, a program that is missing is a failure.
-pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, seconds: u64, all: bool) {
+pub(super) fn run(
+    report: &Report,
+    tests: &[Program],
+    workspace: &Workspace,
+    seconds: u64,
+    all: bool,
+) {
     let seed = first_seed();
     println!("==> fresh seeds from {seed}, for {seconds} s");
     for (title, words) in RANDOM {
@@ -68,14 +74,18 @@ pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, sec
 }
 
 fn missing(report: &Report, what: &str, why: &str) {
-    report.fail(Tier::Fresh, Failure { what: what.to_owned(), message: why.to_owned(), ..Failure::default() });
+    report.fail(
+        Tier::Fresh,
+        Failure { what: what.to_owned(), message: why.to_owned(), ..Failure::default() },
+    );
 }
 
 fn simulate(seed: u64, seconds: f64) -> anyhow::Result<()> {
     let mut command: Command = programs::command("debug", "switchyard-simulate");
     command.args(["--seed", &seed.to_string(), "--seconds", &format!("{:.0}", seconds.ceil())]);
     let output = command.output()?;
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     if !output.status.success() || printed.starts_with("0 seeds") {
         bail!("{}", printed.trim());
     }
@@ -91,7 +101,8 @@ pub(crate) fn first_seed() -> u64 {
 
 /// Whether anything random is among these programs.
 pub(super) fn has_any(tests: &[Program]) -> bool {
-    let random = |title: &str| title == SIMULATION || RANDOM.iter().any(|(random, _)| *random == title);
+    let random =
+        |title: &str| title == SIMULATION || RANDOM.iter().any(|(random, _)| *random == title);
     tests.iter().any(|program| random(&program.title()))
 }
 
@@ -118,9 +129,12 @@ mod tests {
             let package = file.split('/').next().unwrap_or_default();
             let package = if package == "worker-agent" { "agent" } else { package };
             let test = file.split_once("/tests/").filter(|_| !file.contains("/src/"));
-            let test = test.map(|(_, below)| below.trim_end_matches(".rs").split('/').next().unwrap_or_default());
-            let title =
-                test.map_or(format!("switchyard-{package}"), |test| format!("switchyard-{package} test {test}"));
+            let test = test.map(|(_, below)| {
+                below.trim_end_matches(".rs").split('/').next().unwrap_or_default()
+            });
+            let title = test.map_or(format!("switchyard-{package}"), |test| {
+                format!("switchyard-{package} test {test}")
+            });
             let words = RANDOM.iter().find(|(of, _)| *of == title).map(|(_, words)| *words);
             words.is_some_and(|words| {
                 let module = file.trim_end_matches(".rs").replace('/', "::") + "::";

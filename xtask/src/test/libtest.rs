@@ -29,7 +29,8 @@ pub(super) fn seeds() -> String {
 const FIXED: &str = "1";
 
 /// The variables that seed the tests with random inputs.
-pub(super) const SEEDS: [&str; 4] = ["LAWS_SEED", "PROPTEST_RNG_SEED", "REQUESTS_SEED", "USAGE_SEED"];
+pub(super) const SEEDS: [&str; 4] =
+    ["LAWS_SEED", "PROPTEST_RNG_SEED", "REQUESTS_SEED", "USAGE_SEED"];
 
 /// How a test program ended.
 #[derive(Debug, Default)]
@@ -61,22 +62,34 @@ fn log(name: &str) -> anyhow::Result<PathBuf> {
 /// When the program cannot be started, or its output cannot be written.
 pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow::Result<Outcome> {
     let log = log(name)?;
-    let mut file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+    let mut file =
+        File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let stderr = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
     // An error's message says what happened; its backtrace only hides the message.
-    command.env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+    command
+        .env("RUST_LIB_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr);
     let start = Instant::now();
-    let mut child = command.spawn().with_context(|| format!("{name}: cannot start {:?}", command.get_program()))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("{name}: cannot start {:?}", command.get_program()))?;
     let stdout = child.stdout.take().with_context(|| format!("{name}: no output"))?;
     let (lines, received) = mpsc::channel();
     std::thread::spawn(move || {
-        BufReader::new(stdout).lines().map_while(Result::ok).take_while(|line| lines.send(line.clone()).is_ok()).count()
+        BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .take_while(|line| lines.send(line.clone()).is_ok())
+            .count()
     });
     let mut reader = Reader::default();
     let silent = loop {
         match received.recv_timeout(SILENCE) {
             Ok(line) => {
-                writeln!(file, "{line}").with_context(|| format!("cannot write {}", log.display()))?;
+                writeln!(file, "{line}")
+                    .with_context(|| format!("cannot write {}", log.display()))?;
                 reader.read(&line, start.elapsed());
             }
             Err(RecvTimeoutError::Disconnected) => break false,
@@ -90,12 +103,15 @@ pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow
     let ended = match (silent, status.success()) {
         (true, _) => format!("printed nothing for {} s and was killed", SILENCE.as_secs()),
         (false, false) => format!("ended with {status}"),
-        (false, true) if has_harness && !reader.has_result => "ended before its tests did".to_owned(),
+        (false, true) if has_harness && !reader.has_result => {
+            "ended before its tests did".to_owned()
+        }
         (false, true) => String::new(),
     };
     // One that was killed could not keep them itself.
     let kept = if ended.is_empty() { Vec::new() } else { keep_logs_of(child.id()) };
-    let logs: Vec<String> = kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();
+    let logs: Vec<String> =
+        kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();
     Ok(reader.end(name, &ended, &logs))
 }
 
@@ -113,12 +129,16 @@ struct Reader {
 
 impl Reader {
     fn read(&mut self, line: &str, at: Duration) {
-        if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
+        if let Some((name, result)) =
+            line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
+        {
             self.outcome.ends.push((name.to_owned(), at.as_secs_f64()));
             if result.starts_with("FAILED") {
                 self.failed.push((name.to_owned(), Vec::new()));
             }
-        } else if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+        } else if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
             self.section = self.failed.iter().position(|(failed, _)| failed == name);
         } else if line == "failures:" || line.starts_with("test result: ") {
             self.section = None;
@@ -135,7 +155,12 @@ impl Reader {
             let message = format!("it {ended}");
             let logs = program_logs.to_vec();
             self.outcome.counts.failed += 1;
-            self.outcome.failures.push(Failure { what: name.to_owned(), message, logs, ..Failure::default() });
+            self.outcome.failures.push(Failure {
+                what: name.to_owned(),
+                message,
+                logs,
+                ..Failure::default()
+            });
         }
         if !self.has_result {
             self.outcome.counts.failed += self.failed.len() as u64;
@@ -143,7 +168,12 @@ impl Reader {
         for (test, printed) in self.failed {
             let mut logs = logs(&printed);
             logs.extend(program_logs.iter().cloned());
-            self.outcome.failures.push(Failure { what: test, message: message(&printed), logs, ..Failure::default() });
+            self.outcome.failures.push(Failure {
+                what: test,
+                message: message(&printed),
+                logs,
+                ..Failure::default()
+            });
         }
         self.outcome
     }
@@ -157,7 +187,9 @@ pub(crate) fn passed(text: &str) -> u64 {
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; any other line counts nothing.
 fn result(line: &str) -> Counts {
     let mut counts = Counts::default();
-    let Some((_, numbers)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
+    let Some((_, numbers)) =
+        line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
+    else {
         return counts;
     };
     for part in numbers.split("; ") {
@@ -175,7 +207,9 @@ fn result(line: &str) -> Counts {
 
 /// The first panic's message, without its backtrace.
 fn message(printed: &[String]) -> String {
-    let from = printed.iter().position(|line| line.starts_with("thread '") && line.contains(" panicked at "));
+    let from = printed
+        .iter()
+        .position(|line| line.starts_with("thread '") && line.contains(" panicked at "));
     let ends = ["note: ", "stack backtrace:", "logs kept in "];
     let lines = printed.iter().skip(from.unwrap_or(0));
     let lines: Vec<&str> = lines
@@ -188,8 +222,11 @@ fn message(printed: &[String]) -> String {
 
 /// The directories that the harness of the cluster tests names.
 fn logs(printed: &[String]) -> Vec<String> {
-    let mut logs: Vec<String> =
-        printed.iter().filter_map(|line| line.strip_prefix("logs kept in ")).map(str::to_owned).collect();
+    let mut logs: Vec<String> = printed
+        .iter()
+        .filter_map(|line| line.strip_prefix("logs kept in "))
+        .map(str::to_owned)
+        .collect();
     logs.dedup();
     logs
 }
@@ -252,14 +289,18 @@ mod tests {
     fn program_that_dies_after_a_failed_test_reports_both() {
         let outcome = read("test moves::away ... FAILED", "ended with signal: 9 (SIGKILL)");
         assert_eq!(outcome.counts.failed, 2);
-        let failed: Vec<&str> = outcome.failures.iter().map(|failure| failure.what.as_str()).collect();
+        let failed: Vec<&str> =
+            outcome.failures.iter().map(|failure| failure.what.as_str()).collect();
         assert_eq!(failed, ["cluster", "moves::away"]);
     }
 
     #[test]
     fn shell_script_is_read_as_a_test_program() {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "echo 'test a::b ... ok'; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'"]);
+        shell.args([
+            "-c",
+            "echo 'test a::b ... ok'; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'",
+        ]);
         let outcome = run("xtask libtest self test", shell, true).unwrap();
         assert_eq!(outcome.counts, Counts { passed: 1, failed: 0, skipped: 0 });
         assert_eq!(outcome.ends[0].0, "a::b");
@@ -269,7 +310,8 @@ mod tests {
     #[test]
     fn program_that_ends_early_fails_unless_it_has_no_harness() {
         for (has_harness, failed) in [(true, 1), (false, 0)] {
-            let outcome = run("xtask libtest early end", Command::new("true"), has_harness).unwrap();
+            let outcome =
+                run("xtask libtest early end", Command::new("true"), has_harness).unwrap();
             assert_eq!(outcome.counts.failed, failed);
         }
     }

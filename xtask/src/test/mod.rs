@@ -80,20 +80,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let report = Report::begin(parts::missing(), args.filter.is_none());
     announce(args, selection.as_ref());
-    let cluster = selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
+    let cluster =
+        selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
     let plan = Plan { args, selection, cluster, workspace, has_go: parts::has_go() };
     for (tier, what) in plan.selected().filter(|_| !plan.has_go) {
         report.skip(tier, what, NO_GO);
     }
     let runs_nodes = plan.has_go && plan.selects_nodes() && nodes::can_run(&report);
     thread::scope(|scope| {
-        let parts = scope.spawn(|| plan.wants_program(runs_nodes).then(|| parts::build(&report, runs_nodes)));
+        let parts = scope
+            .spawn(|| plan.wants_program(runs_nodes).then(|| parts::build(&report, runs_nodes)));
         if args.wants(Tier::Lint) {
             lint::run(&report);
         }
         let tests = plan.unit_programs(&report);
         // Cargo compiles the cluster tests while the unit tests run.
-        let cluster = scope.spawn(|| plan.wants_program(runs_nodes).then(|| cluster_program(&report)).flatten());
+        let cluster = scope
+            .spawn(|| plan.wants_program(runs_nodes).then(|| cluster_program(&report)).flatten());
         plan.unit_tests(&report, &tests);
         if args.wants(Tier::Fresh) && fresh::has_any(&tests) {
             fresh::run(&report, &tests, &plan.workspace, args.fresh, plan.selection.is_none());
@@ -102,23 +105,41 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let built = parts.join().ok().flatten().unwrap_or(false);
         if let (Some(program), true) = (cluster, built) {
             if plan.selects_cluster() {
-                cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
+                cluster::run(
+                    &report,
+                    &program,
+                    args.filter.as_deref(),
+                    &plan.cluster,
+                    args.at_once(),
+                );
             }
             if runs_nodes {
                 nodes::run(&report, &program, args.filter.as_deref());
             }
         } else if plan.wants_program(runs_nodes) && !report.has_failed() {
-            let message = "their program or what they start was not built, and nothing says why".to_owned();
-            report.fail(Tier::Cluster, Failure { what: "cluster tests".to_owned(), message, ..Failure::default() });
+            let message =
+                "their program or what they start was not built, and nothing says why".to_owned();
+            report.fail(
+                Tier::Cluster,
+                Failure { what: "cluster tests".to_owned(), message, ..Failure::default() },
+            );
         }
     });
-    if let Some(filter) = args.filter.as_ref().filter(|_| report.tests() == 0 && !report.has_failed()) {
+    if let Some(filter) =
+        args.filter.as_ref().filter(|_| report.tests() == 0 && !report.has_failed())
+    {
         let message = format!("no test has {filter} in its name");
-        report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
+        report.fail(
+            Tier::Unit,
+            Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() },
+        );
     }
     if report.is_empty() {
         let message = "what was selected has nothing to run".to_owned();
-        report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
+        report.fail(
+            Tier::Unit,
+            Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() },
+        );
     }
     plan.name_what_is_left_out(&report);
     report.end()
@@ -127,14 +148,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Says what is about to run.
 fn announce(args: &Args, selection: Option<&Selection>) {
     let tiers = [Tier::Lint, Tier::Unit, Tier::Fresh, Tier::Cluster, Tier::Nodes];
-    let tiers: Vec<&str> = tiers.into_iter().filter(|tier| args.wants(*tier)).map(Tier::name).collect();
+    let tiers: Vec<&str> =
+        tiers.into_iter().filter(|tier| args.wants(*tier)).map(Tier::name).collect();
     println!("tiers: {}", tiers.join(", "));
     if let Some(Selection { packages, cluster }) = selection {
-        println!("packages: {}", if packages.is_empty() { "none".to_owned() } else { packages.join(", ") });
+        println!(
+            "packages: {}",
+            if packages.is_empty() { "none".to_owned() } else { packages.join(", ") }
+        );
         match cluster {
             ClusterTests::None => println!("cluster tests: none"),
             ClusterTests::Files(files) => {
-                println!("cluster tests: {}", files.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+                println!(
+                    "cluster tests: {}",
+                    files.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+                );
             }
             ClusterTests::All => println!("cluster tests: all"),
         }
@@ -166,7 +194,8 @@ impl Plan<'_> {
 
     /// The tiers that run the program of the cluster tests.
     fn selected(&self) -> impl Iterator<Item = (Tier, &'static str)> {
-        let cluster = self.selects_cluster().then_some((Tier::Cluster, "tests on real control planes"));
+        let cluster =
+            self.selects_cluster().then_some((Tier::Cluster, "tests on real control planes"));
         let nodes = self.selects_nodes().then_some((Tier::Nodes, nodes::TITLE));
         cluster.into_iter().chain(nodes)
     }
@@ -198,7 +227,8 @@ impl Plan<'_> {
         let title = "build the unit tests";
         run::announce(title, "about 4 minutes");
         let mut programs = report.part(Tier::Build, title, build::unit).unwrap_or_default();
-        programs.retain(|program| packages.is_none_or(|packages| packages.contains(&program.package)));
+        programs
+            .retain(|program| packages.is_none_or(|packages| packages.contains(&program.package)));
         programs
     }
 
@@ -245,7 +275,10 @@ impl Plan<'_> {
         for failure in outcome.failures {
             report.fail(
                 Tier::Unit,
-                Failure { again: format!("cargo test --workspace --doc -- {:?}", failure.what), ..failure },
+                Failure {
+                    again: format!("cargo test --workspace --doc -- {:?}", failure.what),
+                    ..failure
+                },
             );
         }
     }

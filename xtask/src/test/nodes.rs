@@ -16,7 +16,10 @@ pub(super) const TITLE: &str = "tests on real nodes";
 
 /// Why containers do not run here.
 pub(crate) fn why_not() -> Option<String> {
-    Containers::find().and_then(|containers| containers.check()).err().map(|reason| format!("{reason:#}"))
+    Containers::find()
+        .and_then(|containers| containers.check())
+        .err()
+        .map(|reason| format!("{reason:#}"))
 }
 
 /// Whether containers run here. If not, the tests are recorded as skipped, with the reason.
@@ -30,7 +33,8 @@ pub(super) fn can_run(report: &Report) -> bool {
 
 /// Runs the tests whose names contain the filter.
 pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>) {
-    let listed = report.part(Tier::Nodes, "list the tests on real nodes", || cluster::list(program, filter));
+    let listed =
+        report.part(Tier::Nodes, "list the tests on real nodes", || cluster::list(program, filter));
     let Some(file) = listed.into_iter().flatten().find(|file| file.name == FILE) else { return };
     // switchyard_e2e::nodes looks for this variable.
     let mut command = Command::new("unshare");

@@ -25,24 +25,35 @@ struct Package {
 impl Workspace {
     /// Asks cargo.
     pub(super) fn read() -> anyhow::Result<Self> {
-        let metadata = run::output(run::cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
+        let metadata = run::output(run::cargo(&[
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ]))?;
         Self::parse(&serde_json::from_str(&metadata).context("cargo metadata is no JSON")?)
     }
 
     fn parse(metadata: &Value) -> anyhow::Result<Self> {
         let all = metadata["packages"].as_array().context("cargo metadata has no packages")?;
-        let name = |value: &Value| value["name"].as_str().map(str::to_owned).context("a package without a name");
+        let name = |value: &Value| {
+            value["name"].as_str().map(str::to_owned).context("a package without a name")
+        };
         let names: BTreeSet<String> = all.iter().map(name).collect::<anyhow::Result<_>>()?;
         let mut packages = BTreeMap::new();
         for package in all {
-            let manifest = package["manifest_path"].as_str().context("a package without a manifest")?;
+            let manifest =
+                package["manifest_path"].as_str().context("a package without a manifest")?;
             let directory = Path::new(manifest).parent().unwrap_or(Path::new("")).to_owned();
-            let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let dependencies =
+                package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
             let uses = dependencies.iter().filter_map(|it| it["name"].as_str()).map(str::to_owned);
             let uses = uses.filter(|used| names.contains(used)).collect();
             packages.insert(name(package)?, Package { directory, uses });
         }
-        let root = metadata["workspace_root"].as_str().context("cargo metadata has no root")?.into();
+        let root =
+            metadata["workspace_root"].as_str().context("cargo metadata has no root")?.into();
         Ok(Self { root, packages })
     }
 
@@ -58,8 +69,11 @@ impl Workspace {
     /// The package to which a file belongs, named relative to the root. The innermost wins: `e2e/parts` lies in `e2e`.
     pub(super) fn owner(&self, file: &Path) -> Option<&str> {
         let file = self.root.join(file);
-        let owners = self.packages.iter().filter(|(_, package)| file.starts_with(&package.directory));
-        owners.max_by_key(|(_, package)| package.directory.components().count()).map(|(name, _)| name.as_str())
+        let owners =
+            self.packages.iter().filter(|(_, package)| file.starts_with(&package.directory));
+        owners
+            .max_by_key(|(_, package)| package.directory.components().count())
+            .map(|(name, _)| name.as_str())
     }
 
     /// These packages, and all that depend on them, directly or not.
@@ -69,7 +83,9 @@ impl Workspace {
             let more: Vec<String> = self
                 .packages
                 .iter()
-                .filter(|(name, package)| !found.contains(*name) && !package.uses.is_disjoint(&found))
+                .filter(|(name, package)| {
+                    !found.contains(*name) && !package.uses.is_disjoint(&found)
+                })
                 .map(|(name, _)| name.clone())
                 .collect();
             if more.is_empty() {
@@ -103,7 +119,8 @@ pub(super) mod tests {
             package("parts", "e2e/parts", &[]),
             package("switchyard-e2e", "e2e", &["parts", "cli"]),
         ];
-        Workspace::parse(&json!({"workspace_root": root.to_str().unwrap(), "packages": packages})).unwrap()
+        Workspace::parse(&json!({"workspace_root": root.to_str().unwrap(), "packages": packages}))
+            .unwrap()
     }
 
     #[test]
@@ -122,8 +139,12 @@ pub(super) mod tests {
 
     #[test]
     fn dependents_are_found_through_others() {
-        let dependents = |of: &str| sample(Path::new("/w")).dependents(BTreeSet::from([of.to_owned()]));
-        assert_eq!(dependents("api"), ["api", "cli", "hub", "switchyard-e2e"].map(str::to_owned).into());
+        let dependents =
+            |of: &str| sample(Path::new("/w")).dependents(BTreeSet::from([of.to_owned()]));
+        assert_eq!(
+            dependents("api"),
+            ["api", "cli", "hub", "switchyard-e2e"].map(str::to_owned).into()
+        );
         assert_eq!(dependents("parts"), ["parts", "switchyard-e2e"].map(str::to_owned).into());
     }
 }

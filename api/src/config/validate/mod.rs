@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
-    Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION, gates, later,
+    Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION,
+    gates, later,
 };
 use crate::{
     field::{FieldError, Path, nearest},
@@ -55,19 +56,35 @@ fn leader_election(config: &Configuration, errors: &mut Vec<FieldError>) {
     let election = &config.leader_election;
     let path = Path::new("leaderElection");
     if !matches!(election.resource_lock.as_str(), "" | "leases") {
-        errors.push(FieldError::not_supported(&path.child("resourceLock"), &election.resource_lock, &["leases"]));
+        errors.push(FieldError::not_supported(
+            &path.child("resourceLock"),
+            &election.resource_lock,
+            &["leases"],
+        ));
     }
     if election.retry_period <= GoDuration::ZERO {
         let value = election.retry_period.to_string();
-        errors.push(FieldError::invalid(&path.child("retryPeriod"), value, "must be greater than 0"));
+        errors.push(FieldError::invalid(
+            &path.child("retryPeriod"),
+            value,
+            "must be greater than 0",
+        ));
     }
     if election.renew_deadline <= election.retry_period {
         let value = election.renew_deadline.to_string();
-        errors.push(FieldError::invalid(&path.child("renewDeadline"), value, "must be greater than retryPeriod"));
+        errors.push(FieldError::invalid(
+            &path.child("renewDeadline"),
+            value,
+            "must be greater than retryPeriod",
+        ));
     }
     if election.lease_duration <= election.renew_deadline {
         let value = election.lease_duration.to_string();
-        errors.push(FieldError::invalid(&path.child("leaseDuration"), value, "must be greater than renewDeadline"));
+        errors.push(FieldError::invalid(
+            &path.child("leaseDuration"),
+            value,
+            "must be greater than renewDeadline",
+        ));
     }
 }
 
@@ -77,7 +94,11 @@ fn pods_ready(config: &Configuration, errors: &mut Vec<FieldError>) {
     not_negative(wait.timeout, &path.child("timeout"), errors);
     not_negative(wait.recovery_timeout.unwrap_or_default(), &path.child("recoveryTimeout"), errors);
     let (strategy, path) = (&wait.requeuing_strategy, path.child("requeuingStrategy"));
-    count_not_negative(strategy.backoff_limit_count.unwrap_or(0), &path.child("backoffLimitCount"), errors);
+    count_not_negative(
+        strategy.backoff_limit_count.unwrap_or(0),
+        &path.child("backoffLimitCount"),
+        errors,
+    );
     count_not_negative(strategy.backoff_base_seconds, &path.child("backoffBaseSeconds"), errors);
     count_not_negative(strategy.backoff_max_seconds, &path.child("backoffMaxSeconds"), errors);
 }
@@ -100,7 +121,8 @@ fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
         } else if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path, name));
         } else if name == SPARK_APPLICATION && !config.enabled("SparkApplicationIntegration") {
-            let detail = "is an alpha integration; enable the feature gate SparkApplicationIntegration";
+            let detail =
+                "is an alpha integration; enable the feature gate SparkApplicationIntegration";
             errors.push(FieldError::invalid(&path, name, detail));
         }
     }
@@ -108,8 +130,13 @@ fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
     for (index, name) in config.integrations.external_frameworks.iter().enumerate() {
         let path = path.child("externalFrameworks").index(index);
         if !is_kind_argument(name) {
-            errors.push(FieldError::invalid(&path, name, "must be format, 'Kind.version.group.com'"));
-        } else if framework_of(name).is_some_and(|it| config.integrations.frameworks.iter().any(|on| on == it))
+            errors.push(FieldError::invalid(
+                &path,
+                name,
+                "must be format, 'Kind.version.group.com'",
+            ));
+        } else if framework_of(name)
+            .is_some_and(|it| config.integrations.frameworks.iter().any(|on| on == it))
             || !seen.insert(name)
         {
             errors.push(FieldError::duplicate(&path, name));
@@ -117,7 +144,11 @@ fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
     }
     for (index, key) in config.integrations.label_keys_to_copy.iter().enumerate() {
         if let Some(detail) = label_key_error(key) {
-            errors.push(FieldError::invalid(&path.child("labelKeysToCopy").index(index), key, detail));
+            errors.push(FieldError::invalid(
+                &path.child("labelKeysToCopy").index(index),
+                key,
+                detail,
+            ));
         }
     }
 }
@@ -149,12 +180,19 @@ fn sharing(config: &Configuration, errors: &mut Vec<FieldError>) {
         not_negative(sharing.usage_half_life_time, &path.child("usageHalfLifeTime"), errors);
         if sharing.usage_sampling_interval <= GoDuration::ZERO {
             let value = sharing.usage_sampling_interval.to_string();
-            errors.push(FieldError::invalid(&path.child("usageSamplingInterval"), value, "must be greater than 0"));
+            errors.push(FieldError::invalid(
+                &path.child("usageSamplingInterval"),
+                value,
+                "must be greater than 0",
+            ));
         }
         for (resource, weight) in &sharing.resource_weights {
             if *weight < 0.0 {
                 let path = path.child("resourceWeights").key(resource);
-                errors.push(FieldError::new(&path, format!("Invalid value: {weight}: {NOT_NEGATIVE}")));
+                errors.push(FieldError::new(
+                    &path,
+                    format!("Invalid value: {weight}: {NOT_NEGATIVE}"),
+                ));
             }
         }
     }
@@ -170,8 +208,9 @@ fn namespaces(config: &Configuration, errors: &mut Vec<FieldError>) {
     }
     for namespace in [Some(KUBE_SYSTEM), config.namespace.as_deref()].into_iter().flatten() {
         if matches_namespace(selector, namespace) {
-            let detail =
-                format!("should not match the {namespace:?} namespace, exclude it with {NAMESPACE_NAME} NotIn");
+            let detail = format!(
+                "should not match the {namespace:?} namespace, exclude it with {NAMESPACE_NAME} NotIn"
+            );
             errors.push(FieldError::new(&path, detail));
         }
     }
@@ -226,12 +265,18 @@ fn feature_gates(config: &Configuration, errors: &mut Vec<FieldError>) {
         match gates::default(name) {
             None if later::is_switch(name) => {}
             None => {
-                let hint =
-                    nearest(name, gates::names().chain(later::gates())).map(|near| format!(", did you mean {near}?"));
-                errors.push(FieldError::new(&path, format!("unknown feature gate{}", hint.unwrap_or_default())));
+                let hint = nearest(name, gates::names().chain(later::gates()))
+                    .map(|near| format!(", did you mean {near}?"));
+                errors.push(FieldError::new(
+                    &path,
+                    format!("unknown feature gate{}", hint.unwrap_or_default()),
+                ));
             }
             Some(default) if gates::is_locked(name) && default != *value => {
-                errors.push(FieldError::new(&path, format!("cannot be set to {value}, it is locked to {default}")));
+                errors.push(FieldError::new(
+                    &path,
+                    format!("cannot be set to {value}, it is locked to {default}"),
+                ));
             }
             Some(_) => {}
         }

@@ -44,7 +44,11 @@ pub(super) fn multi_kueue(config: &Configuration, errors: &mut Vec<FieldError>) 
         }
         if incremental.step_size < 1 {
             let detail = "must be greater than or equal to 1";
-            errors.push(FieldError::invalid(&path.child("stepSize"), incremental.step_size, detail));
+            errors.push(FieldError::invalid(
+                &path.child("stepSize"),
+                incremental.step_size,
+                detail,
+            ));
         }
     }
     cluster_profile(config, &path.child("clusterProfile"), errors);
@@ -55,7 +59,8 @@ const WITHOUT_ADAPTER: [&str; 2] = ["deployment", "sparkoperator.k8s.io/sparkapp
 
 /// Whether Kueue's manager sends jobs of a built-in kind: those that are enabled, but for some.
 fn is_sent(config: &Configuration, framework: &str) -> bool {
-    config.integrations.frameworks.iter().any(|it| it == framework) && !WITHOUT_ADAPTER.contains(&framework)
+    config.integrations.frameworks.iter().any(|it| it == framework)
+        && !WITHOUT_ADAPTER.contains(&framework)
 }
 
 fn cluster_profile(config: &Configuration, path: &Path, errors: &mut Vec<FieldError>) {
@@ -64,8 +69,10 @@ fn cluster_profile(config: &Configuration, path: &Path, errors: &mut Vec<FieldEr
         let detail = "must not be specified when accessProviders is specified";
         errors.push(FieldError::forbidden(&path.child("credentialsProviders"), detail));
     }
-    let lists =
-        [("accessProviders", &profile.access_providers), ("credentialsProviders", &profile.credentials_providers)];
+    let lists = [
+        ("accessProviders", &profile.access_providers),
+        ("credentialsProviders", &profile.credentials_providers),
+    ];
     for (name, providers) in lists {
         for (index, provider) in providers.iter().enumerate() {
             let path = path.child(name).index(index);
@@ -89,7 +96,11 @@ fn cluster_profile(config: &Configuration, path: &Path, errors: &mut Vec<FieldEr
             let mode = &provider.exec_config.interactive_mode;
             let modes = ["Never", "IfAvailable", "Always"];
             if !mode.is_empty() && !modes.contains(&mode.as_str()) {
-                errors.push(FieldError::not_supported(&exec.child("interactiveMode"), mode, &modes));
+                errors.push(FieldError::not_supported(
+                    &exec.child("interactiveMode"),
+                    mode,
+                    &modes,
+                ));
             }
         }
     }

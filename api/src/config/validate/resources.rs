@@ -82,7 +82,8 @@ fn device_classes(config: &Configuration, path: &Path, errors: &mut Vec<FieldErr
 
 /// The resource that counts a Workload's pods, whatever they ask for.
 const PODS: &str = "pods";
-const RESERVED: &str = "counts the pods themselves; choose another name, here and in the quota of ClusterQueues";
+const RESERVED: &str =
+    "counts the pods themselves; choose another name, here and in the quota of ClusterQueues";
 
 /// A charge that is not the number of devices would be wrong without its source, so it is refused.
 fn device_source(source: &DeviceClassSource, path: &Path, errors: &mut Vec<FieldError>) {
@@ -93,5 +94,4 @@ fn device_source(source: &DeviceClassSource, path: &Path, errors: &mut Vec<Field
     });
 }
 
-const NO_SOURCES: &str =
-    "quota cannot be charged by what devices have or consume; without sources each device is charged as one";
+const NO_SOURCES: &str = "quota cannot be charged by what devices have or consume; without sources each device is charged as one";

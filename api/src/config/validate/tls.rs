@@ -21,8 +21,13 @@ pub const SUITES: [&str; 9] = [
 ];
 
 /// The numbers of the curves that are spoken, with Go's names.
-pub const CURVES: [(i32, &str); 5] =
-    [(23, "CurveP256"), (24, "CurveP384"), (29, "X25519"), (4587, "SecP256r1MLKEM768"), (4588, "X25519MLKEM768")];
+pub const CURVES: [(i32, &str); 5] = [
+    (23, "CurveP256"),
+    (24, "CurveP384"),
+    (29, "X25519"),
+    (4587, "SecP256r1MLKEM768"),
+    (4588, "X25519MLKEM768"),
+];
 
 /// What Kueue speaks besides: it is not unknown, but there is none of it here.
 const CURVES_OF_KUEUE: [(i32, &str); 2] = [(25, "CurveP521"), (4589, "SecP384r1MLKEM1024")];
@@ -32,7 +37,11 @@ pub(super) fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
     let path = Path::new("tls");
     let versions = ["VersionTLS12", "VersionTLS13"];
     if !tls.min_version.is_empty() && !versions.contains(&tls.min_version.as_str()) {
-        errors.push(FieldError::not_supported(&path.child("minVersion"), &tls.min_version, &versions));
+        errors.push(FieldError::not_supported(
+            &path.child("minVersion"),
+            &tls.min_version,
+            &versions,
+        ));
     }
     if tls.min_version == "VersionTLS13" && !tls.cipher_suites.is_empty() {
         let detail = "may not be specified when `minVersion` is 'VersionTLS13'";
@@ -40,13 +49,19 @@ pub(super) fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
     }
     for (index, name) in tls.cipher_suites.iter().enumerate() {
         if !SUITES.iter().any(|suite| is_suite(suite, name)) {
-            errors.push(FieldError::not_supported(&path.child("cipherSuites").index(index), name, &SUITES));
+            errors.push(FieldError::not_supported(
+                &path.child("cipherSuites").index(index),
+                name,
+                &SUITES,
+            ));
         }
     }
     let mut seen = BTreeSet::new();
     for (index, number) in tls.curve_preferences.iter().enumerate() {
         let path = path.child("curvePreferences").index(index);
-        let name = |list: &[(i32, &'static str)]| list.iter().find(|(known, _)| known == number).map(|(_, name)| *name);
+        let name = |list: &[(i32, &'static str)]| {
+            list.iter().find(|(known, _)| known == number).map(|(_, name)| *name)
+        };
         if !seen.insert(number) {
             errors.push(FieldError::duplicate(&path, number));
         } else if name(&CURVES).is_none() {
@@ -63,5 +78,6 @@ pub(super) fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
 /// Whether a suite is meant by a name: Go has some by a shorter one, too.
 #[must_use]
 pub fn is_suite(suite: &str, name: &str) -> bool {
-    suite == name || suite.ends_with("POLY1305_SHA256") && suite.strip_suffix("_SHA256") == Some(name)
+    suite == name
+        || suite.ends_with("POLY1305_SHA256") && suite.strip_suffix("_SHA256") == Some(name)
 }

@@ -34,7 +34,8 @@ struct Place {
 
 /// How the pods of a declared pod set are numbered. A count that is no number is left out, as in Kueue.
 fn declared_ranks(pod_set: &Value) -> PodRanks {
-    let says = |key: &str| pod_set.get("annotations").and_then(|it| it.get(key)).and_then(Value::as_str);
+    let says =
+        |key: &str| pod_set.get("annotations").and_then(|it| it.get(key)).and_then(Value::as_str);
     PodRanks {
         pod_index_label: says(POD_INDEX_LABEL).map(str::to_owned),
         sub_group_index_label: says(SUB_GROUP_INDEX_LABEL).map(str::to_owned),
@@ -61,7 +62,11 @@ fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<Place>, Jo
                 format!("{path:?} is no path like template.spec.template or template.spec.jobs[0].template"),
             )
         })?;
-        Ok(Place { pointer, count: count_at(pod_set, "/replicas", 1), ranks: declared_ranks(pod_set) })
+        Ok(Place {
+            pointer,
+            count: count_at(pod_set, "/replicas", 1),
+            ranks: declared_ranks(pod_set),
+        })
     };
     declared.iter().enumerate().map(place).collect()
 }
@@ -91,13 +96,21 @@ fn pointer_of(path: &str) -> Option<String> {
 
 /// Places of the pod templates in kinds that are known.
 fn known_places(object: &Value) -> Vec<Place> {
-    let numbered = |pointer: &str, count: i64, ranks| vec![Place { pointer: pointer.to_owned(), count, ranks }];
+    let numbered = |pointer: &str, count: i64, ranks| {
+        vec![Place { pointer: pointer.to_owned(), count, ranks }]
+    };
     let one = |pointer: &str, count: i64| numbered(pointer, count, PodRanks::default());
-    let present = |places: Vec<Place>| places.into_iter().filter(|it| object.pointer(&it.pointer).is_some()).collect();
+    let present = |places: Vec<Place>| {
+        places.into_iter().filter(|it| object.pointer(&it.pointer).is_some()).collect()
+    };
     let places = match (str_at(object, "/apiVersion"), str_at(object, "/kind")) {
         ("v1", "Pod") => one("", 1),
-        ("apps/v1", "Deployment" | "StatefulSet") => one("/spec/template", count_at(object, "/spec/replicas", 1)),
-        ("batch/v1", "Job") => numbered("/spec/template", pods_of_job(object), PodRanks::by(JOB_COMPLETION_INDEX)),
+        ("apps/v1", "Deployment" | "StatefulSet") => {
+            one("/spec/template", count_at(object, "/spec/replicas", 1))
+        }
+        ("batch/v1", "Job") => {
+            numbered("/spec/template", pods_of_job(object), PodRanks::by(JOB_COMPLETION_INDEX))
+        }
         ("jobset.x-k8s.io/v1alpha2", "JobSet") => {
             let group = |(at, group): (usize, &Value)| Place {
                 pointer: format!("/spec/replicatedJobs/{at}/template/spec/template"),
@@ -111,7 +124,11 @@ fn known_places(object: &Value) -> Vec<Place> {
             let replicas = |type_: &str| {
                 let at = format!("/spec/pytorchReplicaSpecs/{type_}");
                 let count = count_at(object, &format!("{at}/replicas"), 1);
-                Place { pointer: format!("{at}/template"), count, ranks: PodRanks::by(REPLICA_INDEX) }
+                Place {
+                    pointer: format!("{at}/template"),
+                    count,
+                    ranks: PodRanks::by(REPLICA_INDEX),
+                }
             };
             ["Master", "Worker"].map(replicas).into()
         }
@@ -206,7 +223,10 @@ impl PlainKind for AppWrapper {
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {
         self.unmerge(job, slots, &[]);
         for (slot, info) in slots.iter().zip(infos) {
-            let Some(component) = component_of(slot).and_then(|index| component_mut(job, index)) else { continue };
+            let Some(component) = component_of(slot).and_then(|index| component_mut(job, index))
+            else {
+                continue;
+            };
             let list = component.entry("podSetInfos").or_insert_with(|| json!([]));
             if let Some(list) = list.as_array_mut() {
                 list.push(info_value(info));
@@ -218,7 +238,8 @@ impl PlainKind for AppWrapper {
     fn unmerge(&self, job: &mut Value, _slots: &[Slot], _pod_sets: &[PodSet]) -> bool {
         let mut changed = false;
         for index in 0..list_at(job, COMPONENTS).len() {
-            changed |= component_mut(job, index).is_some_and(|component| component.remove("podSetInfos").is_some());
+            changed |= component_mut(job, index)
+                .is_some_and(|component| component.remove("podSetInfos").is_some());
         }
         changed
     }
@@ -228,11 +249,14 @@ impl PlainKind for AppWrapper {
     }
 
     fn finished(&self, job: &Value) -> Option<Finished> {
-        let end = |success: bool, message: &str| Some(Finished { success, message: message.to_owned() });
+        let end =
+            |success: bool, message: &str| Some(Finished { success, message: message.to_owned() });
         match str_at(job, "/status/phase") {
             "Succeeded" => end(true, "AppWrapper finished successfully"),
             // Until then it still takes its quota.
-            "Failed" if true_condition(job, &["ResourcesDeployed"]).is_none() => end(false, "AppWrapper failed"),
+            "Failed" if true_condition(job, &["ResourcesDeployed"]).is_none() => {
+                end(false, "AppWrapper failed")
+            }
             _ => None,
         }
     }

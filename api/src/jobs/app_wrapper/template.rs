@@ -37,7 +37,8 @@ pub(super) fn for_quota(template: &Value) -> Value {
     let from = template.get("spec").unwrap_or(&Value::Null);
     let mut spec = taken(from, &OF_POD, &DEFAULTS_OF_POD);
     for field in ["initContainers", "containers"] {
-        let mut containers: Vec<Value> = list_at(from, &format!("/{field}")).iter().map(container).collect();
+        let mut containers: Vec<Value> =
+            list_at(from, &format!("/{field}")).iter().map(container).collect();
         if field == "initContainers" {
             keep_sidecars(&mut containers, list_at(from, "/initContainers"));
         }
@@ -67,8 +68,11 @@ pub(super) fn for_quota(template: &Value) -> Value {
 
 fn container(from: &Value) -> Value {
     let mut container = taken(from, &OF_CONTAINER, &DEFAULTS_OF_CONTAINER);
-    let pull = from.get("imagePullPolicy").and_then(Value::as_str).filter(|policy| !policy.is_empty());
-    let pull = pull.unwrap_or_else(|| pull_policy(from.get("image").and_then(Value::as_str).unwrap_or_default()));
+    let pull =
+        from.get("imagePullPolicy").and_then(Value::as_str).filter(|policy| !policy.is_empty());
+    let pull = pull.unwrap_or_else(|| {
+        pull_policy(from.get("image").and_then(Value::as_str).unwrap_or_default())
+    });
     container.insert("imagePullPolicy".to_owned(), pull.into());
     container.insert("resources".to_owned(), resources(from));
     container.into()
@@ -76,8 +80,11 @@ fn container(from: &Value) -> Value {
 
 /// Requests, limits and claims of a container or of the pod as a whole.
 fn resources(holder: &Value) -> Value {
-    let of = |field: &str| Some((field.to_owned(), amounts(holder.pointer(&format!("/resources/{field}")))?));
-    let mut resources: Map<String, Value> = ["requests", "limits"].into_iter().filter_map(of).collect();
+    let of = |field: &str| {
+        Some((field.to_owned(), amounts(holder.pointer(&format!("/resources/{field}")))?))
+    };
+    let mut resources: Map<String, Value> =
+        ["requests", "limits"].into_iter().filter_map(of).collect();
     if let Some(claims) = holder.pointer("/resources/claims").filter(|claims| claims.is_array()) {
         resources.insert("claims".to_owned(), claims.clone());
     }
@@ -87,7 +94,8 @@ fn resources(holder: &Value) -> Value {
 /// Marks init containers that go on running. Kueue counts them as if they ended.
 fn keep_sidecars(containers: &mut [Value], from: &[Value]) {
     for (container, from) in containers.iter_mut().zip(from) {
-        if let (Some(fields), Some(policy)) = (container.as_object_mut(), from.get("restartPolicy")) {
+        if let (Some(fields), Some(policy)) = (container.as_object_mut(), from.get("restartPolicy"))
+        {
             fields.insert("restartPolicy".to_owned(), policy.clone());
         }
     }
@@ -114,7 +122,10 @@ fn is_set(from: &Value, field: &str) -> bool {
 fn amounts(from: Option<&Value>) -> Option<Value> {
     let mut amounts = from?.as_object()?.clone();
     for amount in amounts.values_mut() {
-        let nanos = amount.as_str().and_then(|text| quantity::parse(text).ok()).map_or(0, quantity::Exact::nanos);
+        let nanos = amount
+            .as_str()
+            .and_then(|text| quantity::parse(text).ok())
+            .map_or(0, quantity::Exact::nanos);
         if nanos % NANOS_OF_A_MILLI != 0 {
             *amount = Value::from(format!("{}m", nanos.div_euclid(NANOS_OF_A_MILLI) + 1));
         }
@@ -126,7 +137,8 @@ const NANOS_OF_A_MILLI: i128 = 1_000_000;
 
 /// What the API server fills in: an image without tag and digest is the latest.
 fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let (name, digest) =
+        image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last = name.rsplit('/').next().unwrap_or_default();
     let is_latest = match last.split_once(':') {
         Some((_, tag)) => tag == "latest",

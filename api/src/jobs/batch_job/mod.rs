@@ -11,7 +11,10 @@ use super::plain::set;
 use super::remote::remote_object;
 use super::template::clean_template;
 use super::topology::{JOB_COMPLETION_INDEX, PodRanks, TopologySource};
-use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, number, restore_template};
+use super::{
+    Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, number,
+    restore_template,
+};
 use crate::field::{FieldError, Path};
 use crate::names;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
@@ -19,8 +22,12 @@ use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 /// Labels that the Job controller puts on the pod template. All but the first
 /// are taken off what a workload or a remote copy holds: the first is the name of
 /// the job, which is the same everywhere.
-const CONTROLLER_LABELS: [&str; 4] =
-    ["batch.kubernetes.io/job-name", "job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
+const CONTROLLER_LABELS: [&str; 4] = [
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "controller-uid",
+    "batch.kubernetes.io/controller-uid",
+];
 
 const INDEXED: &str = "Indexed";
 
@@ -46,7 +53,8 @@ fn pods_count(job: &Value) -> i32 {
 
 /// Pods that have succeeded or are ready.
 fn done_or_ready(job: &Value) -> i32 {
-    let uncounted = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
+    let uncounted =
+        job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
     let uncounted = uncounted.map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
     let counter = |name: &str| i32_at(job, name).unwrap_or(0);
     counter("/status/succeeded").saturating_add(counter("/status/ready")).saturating_add(uncounted)
@@ -57,7 +65,8 @@ fn min_pods_count(job: &Value) -> Option<i32> {
 }
 
 fn completions_follow_parallelism(job: &Value) -> bool {
-    annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM).is_some_and(|text| number::switch(text) == Ok(true))
+    annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM)
+        .is_some_and(|text| number::switch(text) == Ok(true))
 }
 
 fn spec_suspended(job: &Value) -> bool {
@@ -105,11 +114,18 @@ fn without_start_time(job: &Value) -> Value {
 
 impl JobKind for BatchJob {
     fn id(&self) -> KindId {
-        KindId { group: "batch", version: "v1", kind: "Job", plural: "jobs", framework: "batch/job" }
+        KindId {
+            group: "batch",
+            version: "v1",
+            kind: "Job",
+            plural: "jobs",
+            framework: "batch/job",
+        }
     }
 
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
-        let template = job.pointer("/spec/template").filter(|t| t.get("spec").is_some_and(Value::is_object));
+        let template =
+            job.pointer("/spec/template").filter(|t| t.get("spec").is_some_and(Value::is_object));
         let template = template.ok_or_else(|| JobError::Malformed {
             field: "spec.template.spec".into(),
             problem: "is missing; a Job needs a pod template".into(),
@@ -138,7 +154,9 @@ impl JobKind for BatchJob {
 
     fn is_active(&self, job: &Value) -> bool {
         // The Job controller does not count pods that are being deleted as active, and they still run.
-        ["/status/active", "/status/terminating"].iter().any(|count| i32_at(job, count).unwrap_or(0) != 0)
+        ["/status/active", "/status/terminating"]
+            .iter()
+            .any(|count| i32_at(job, count).unwrap_or(0) != 0)
     }
 
     fn counts_while_deleted(&self) -> bool {
@@ -233,8 +251,9 @@ impl JobKind for BatchJob {
     }
 
     fn finished(&self, job: &Value) -> Option<Finished> {
-        let condition = mirror::conditions(job)
-            .find(|c| matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True")?;
+        let condition = mirror::conditions(job).find(|c| {
+            matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True"
+        })?;
         Some(Finished {
             success: str_at(condition, "/type") == "Complete",
             message: str_at(condition, "/message").to_owned(),
@@ -255,7 +274,11 @@ impl JobKind for BatchJob {
         let parallelism = pods_count(job);
         let completions = completions(job).unwrap_or(parallelism);
         let terminal = if is_indexed(job) {
-            count_terminal(str_at(job, "/status/completedIndexes"), str_at(job, "/status/failedIndexes"), completions)
+            count_terminal(
+                str_at(job, "/status/completedIndexes"),
+                str_at(job, "/status/failedIndexes"),
+                completions,
+            )
         } else {
             i32_at(job, "/status/succeeded").unwrap_or(0)
         };

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    BatchJob, completions, completions_follow_parallelism, is_indexed, parallelism, pods_count, spec_suspended,
+    BatchJob, completions, completions_follow_parallelism, is_indexed, parallelism, pods_count,
+    spec_suspended,
 };
 use crate::field::{FieldError, Path};
 use crate::jobs::meta::{annotation, annotation_path};
@@ -47,26 +48,42 @@ fn min_parallelism(job: &Value) -> Vec<FieldError> {
     let Some(text) = annotation(job, names::JOB_MIN_PARALLELISM) else { return Vec::new() };
     let path = &annotation_path(names::JOB_MIN_PARALLELISM);
     match number::whole(text) {
-        Err(problem) => vec![FieldError::invalid(path, text, format!("{problem}: should be a whole number"))],
+        Err(problem) => {
+            vec![FieldError::invalid(path, text, format!("{problem}: should be a whole number"))]
+        }
         Ok(count) if count <= 0 || count >= pods_count(job) => {
-            vec![FieldError::invalid(path, count, format!("should be between 0 and {}", pods_count(job) - 1))]
+            vec![FieldError::invalid(
+                path,
+                count,
+                format!("should be between 0 and {}", pods_count(job) - 1),
+            )]
         }
         Ok(_) => Vec::new(),
     }
 }
 
 fn sync_completions(job: &Value) -> Vec<FieldError> {
-    let Some(text) = annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
+    let Some(text) = annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM) else {
+        return Vec::new();
+    };
     let path = &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
     let mut errors = Vec::new();
     match number::switch(text) {
         Err(problem) => {
-            errors.push(FieldError::invalid(path, text, format!("{problem}: should be true or false")));
+            errors.push(FieldError::invalid(
+                path,
+                text,
+                format!("{problem}: should be true or false"),
+            ));
         }
         Ok(false) => {}
         Ok(true) => {
             if !is_indexed(job) {
-                errors.push(FieldError::invalid(path, text, "should not be enabled for NonIndexed jobs"));
+                errors.push(FieldError::invalid(
+                    path,
+                    text,
+                    "should not be enabled for NonIndexed jobs",
+                ));
             }
             let completions = completions(job);
             if completions.unwrap_or(1) != parallelism(job) {

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::one::{created, group_name, is_held, is_runnable_or_succeeded, is_terminated, is_unretriable, phase, role};
+use super::one::{
+    created, group_name, is_held, is_runnable_or_succeeded, is_terminated, is_unretriable, phase,
+    role,
+};
 use crate::jobs::meta::{annotation, is_deleting, label, name, prebuilt_workload_name};
 use crate::jobs::{Finished, JobError, number};
 use crate::names;
@@ -66,8 +69,10 @@ pub(super) fn counts(group: &Value, pod: &Value) -> bool {
 /// What is wrong with the annotation.
 pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
     let key = names::POD_GROUP_TOTAL_COUNT;
-    let text = annotation(pod, key).ok_or_else(|| format!("failed to extract '{key}' annotation"))?;
-    let count: i32 = number::whole(text).map_err(|problem| format!("{problem}: should be a whole number"))?;
+    let text =
+        annotation(pod, key).ok_or_else(|| format!("failed to extract '{key}' annotation"))?;
+    let count: i32 =
+        number::whole(text).map_err(|problem| format!("{problem}: should be a whole number"))?;
     if count < 1 {
         return Err(format!(
             "incorrect annotation value '{key}={text}': group total count should be greater than zero"
@@ -78,7 +83,8 @@ pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
 
 /// The pods that are to run where the group runs, not more than it has: one that has failed only if none came in its place.
 pub(super) fn to_run(group: &Value) -> Vec<&Value> {
-    let total = total_count(group).map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+    let total =
+        total_count(group).map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
     let there = members(group).iter().filter(|pod| !is_deleting(pod));
     let (good, failed): (Vec<&Value>, Vec<&Value>) = there.partition(|pod| counts(group, pod));
     let lacking = total.saturating_sub(good.len());
@@ -86,7 +92,10 @@ pub(super) fn to_run(group: &Value) -> Vec<&Value> {
 }
 
 /// The pod sets: one a role, by name. A group that is queued with its first pod has that one's role alone.
-pub(super) fn pod_sets(group: &Value, one: impl Fn(&Value) -> PodSet) -> Result<Vec<PodSet>, JobError> {
+pub(super) fn pod_sets(
+    group: &Value,
+    one: impl Fn(&Value) -> PodSet,
+) -> Result<Vec<PodSet>, JobError> {
     let mut active = members(group).iter().filter(|pod| counts(group, pod));
     if is_fast(group) {
         let malformed = |problem| JobError::Malformed { field: count_field(), problem };
@@ -119,7 +128,10 @@ pub(super) fn finished(group: &Value) -> Option<Finished> {
     let succeeded = pods.iter().filter(|pod| phase(pod) == "Succeeded").count();
     let all = usize::try_from(total) == Ok(succeeded);
     let given_up = pods.iter().any(is_unretriable) && pods.iter().all(is_terminated);
-    (all || given_up).then(|| Finished { success: true, message: format!("Pods succeeded: {succeeded}/{total}.") })
+    (all || given_up).then(|| Finished {
+        success: true,
+        message: format!("Pods succeeded: {succeeded}/{total}."),
+    })
 }
 
 /// The succeeded pods of each role.
@@ -153,9 +165,13 @@ pub(crate) fn labels(group: &Value, keys: &[String]) -> Result<BTreeMap<String, 
 ///
 /// # Errors
 /// When two pods have different values.
-pub(crate) fn annotations(group: &Value, keys: &[String]) -> Result<BTreeMap<String, String>, String> {
-    agreed(group, keys, annotation)
-        .map_err(|key| format!("constructing workload: pods have different annotation values of {key}"))
+pub(crate) fn annotations(
+    group: &Value,
+    keys: &[String],
+) -> Result<BTreeMap<String, String>, String> {
+    agreed(group, keys, annotation).map_err(|key| {
+        format!("constructing workload: pods have different annotation values of {key}")
+    })
 }
 
 /// What the pods that have a value have; or a key of which two have different ones.
@@ -182,7 +198,12 @@ pub fn fits(group: &Value, workload: &Workload, finished: bool) -> bool {
     for pod in members(group).iter().filter(|pod| counts(group, pod)) {
         *roles.entry(role(pod)).or_default() += 1;
     }
-    has_room_for(group, roles.iter().map(|(role, count)| (role.as_str(), *count)), workload, finished)
+    has_room_for(
+        group,
+        roles.iter().map(|(role, count)| (role.as_str(), *count)),
+        workload,
+        finished,
+    )
 }
 
 /// As [`fits`] by the pod sets that the group asks for.
@@ -205,6 +226,8 @@ fn has_room_for<'a>(
     let mut theirs = workload.spec.pod_sets.iter();
     workload.metadata.name.as_deref() == Some(named)
         && roles.all(|(role, count)| {
-            theirs.find(|theirs| theirs.name == role).is_some_and(|theirs| finished || theirs.count >= count)
+            theirs
+                .find(|theirs| theirs.name == role)
+                .is_some_and(|theirs| finished || theirs.count >= count)
         })
 }

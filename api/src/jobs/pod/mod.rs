@@ -158,7 +158,9 @@ impl JobKind for Pod {
 
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
         if !group::is_group(job) {
-            let [info] = infos else { return Err(JobError::PodSetCount { want: 1, got: infos.len() }) };
+            let [info] = infos else {
+                return Err(JobError::PodSetCount { want: 1, got: infos.len() });
+            };
             return one::start(job, info);
         }
         for pod in group::members_mut(job).iter_mut().filter(|pod| one::is_gated(pod)) {
@@ -202,11 +204,13 @@ impl JobKind for Pod {
         }
         // One that has succeeded was ready, unless it is to serve; one that has failed counts if another came in its place.
         let serves = group::is_serving(job);
-        let is_ready = |pod: &&Value| one::is_ready(pod) || !serves && one::phase(pod) == "Succeeded";
+        let is_ready =
+            |pod: &&Value| one::is_ready(pod) || !serves && one::phase(pod) == "Succeeded";
         let pods = group::members(job);
         let ready = pods.iter().filter(is_ready).count();
         pods.iter().any(one::is_ready)
-            && group::total_count(job).is_ok_and(|total| usize::try_from(total).is_ok_and(|total| ready >= total))
+            && group::total_count(job)
+                .is_ok_and(|total| usize::try_from(total).is_ok_and(|total| ready >= total))
     }
 
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
@@ -240,7 +244,9 @@ impl JobKind for Pod {
         if !group::is_group(job) {
             return copy_of_one(job, remote);
         }
-        list(&group::to_run(job).into_iter().map(|pod| copy_of_one(pod, remote)).collect::<Vec<_>>())
+        list(
+            &group::to_run(job).into_iter().map(|pod| copy_of_one(pod, remote)).collect::<Vec<_>>(),
+        )
     }
 
     /// The remote status as it is; but while the copy has no node, the pod here goes on saying that it is gated: nobody
@@ -252,8 +258,10 @@ impl JobKind for Pod {
         }
         let has_node = scheduled(remote).is_some_and(|it| str_at(it, "/status") == "True");
         if let Some(kept) = scheduled(local).filter(|_| one::is_gated(local) && !has_node) {
-            let mut shown: Vec<Value> =
-                conditions(remote).filter(|it| str_at(it, "/type") != "PodScheduled").cloned().collect();
+            let mut shown: Vec<Value> = conditions(remote)
+                .filter(|it| str_at(it, "/type") != "PodScheduled")
+                .cloned()
+                .collect();
             shown.push(kept.clone());
             wanted.insert("conditions".to_owned(), Value::Array(shown));
         }
@@ -263,7 +271,8 @@ impl JobKind for Pod {
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
         let before = status(local);
         let gated = scheduled(local).is_some_and(|it| str_at(it, "/reason") == "SchedulingGated");
-        if one::is_terminated(local) || before.is_empty() || one::phase(local) == "Pending" && gated {
+        if one::is_terminated(local) || before.is_empty() || one::phase(local) == "Pending" && gated
+        {
             return None;
         }
         let waiting = json!({

@@ -4,7 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::shape::shape_hash;
-use crate::jobs::meta::{annotation, is_deleting, label, object_mut, set_annotation, set_label, str_at, time_at};
+use crate::jobs::meta::{
+    annotation, is_deleting, label, object_mut, set_annotation, set_label, str_at, time_at,
+};
 use crate::jobs::mirror::is_true;
 use crate::jobs::serving::is_sent;
 use crate::jobs::{JobError, PodSetInfo};
@@ -78,9 +80,11 @@ pub(super) fn active_until(pod: &Value) -> Option<Timestamp> {
 
 /// When it was last active: its failure or its deletion, whichever came first.
 pub(super) fn last_active(pod: &Value, now: Timestamp) -> Timestamp {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let conditions =
+        pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let containers = conditions.into_iter().find(|it| str_at(it, "/type") == "ContainersReady");
-    let failed = containers.filter(|it| str_at(it, "/status") == "False" && str_at(it, "/reason") == "PodFailed");
+    let failed = containers
+        .filter(|it| str_at(it, "/status") == "False" && str_at(it, "/reason") == "PodFailed");
     let failed = failed.and_then(|it| time_at(it, "/lastTransitionTime")).unwrap_or(now);
     failed.min(time_at(pod, "/metadata/deletionTimestamp").unwrap_or(now))
 }
@@ -94,7 +98,11 @@ pub(super) fn is_held(pod: &Value) -> bool {
 }
 
 fn finalizers(pod: &Value) -> impl Iterator<Item = &str> {
-    pod.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    pod.pointer("/metadata/finalizers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 /// Takes our finalizer off; whether it was there.
@@ -144,7 +152,8 @@ pub(super) fn start(pod: &mut Value, info: &PodSetInfo) -> Result<(), JobError> 
     }
     // A pod that is there takes no new gates: it bears those that it needs from the beginning.
     PodSetInfo { scheduling_gates: Vec::new(), ..info.clone() }.merge_into(pod)?;
-    let keeps_topology = info.scheduling_gates.iter().any(|gate| gate.name == names::TOPOLOGY_SCHEDULING_GATE);
+    let keeps_topology =
+        info.scheduling_gates.iter().any(|gate| gate.name == names::TOPOLOGY_SCHEDULING_GATE);
     if let Some(gates) = pod.pointer_mut("/spec/schedulingGates").and_then(Value::as_array_mut) {
         gates.retain(|gate| match str_at(gate, "/name") {
             names::ADMISSION_SCHEDULING_GATE => false,

@@ -36,8 +36,10 @@ pub fn shape_hash(pod: &Value) -> String {
 fn shape(spec: &Value) -> String {
     let field = |name: &str| text(spec.get(name));
     // What the pod as a whole asks for, only where it does.
-    let resources = spec.get("resources").filter(|it| !it.is_null()).map(|it| text(it.get("requests")));
-    let resources = resources.map_or_else(String::new, |requests| format!("\"resources\":{requests},"));
+    let resources =
+        spec.get("resources").filter(|it| !it.is_null()).map(|it| text(it.get("requests")));
+    let resources =
+        resources.map_or_else(String::new, |requests| format!("\"resources\":{requests},"));
     format!(
         "{{\"affinity\":{},\"containers\":{},\"initContainers\":{},\"nodeSelector\":{},\"overhead\":{},\"priority\":{},\
          \"resourceClaims\":{},{resources}\"runtimeClassName\":{},\"tolerations\":{},\"topologySpreadConstraints\":{}}}",
@@ -76,7 +78,8 @@ pub(in crate::jobs) fn changed_shape(old: &Value, new: &Value, path: &Path) -> V
     let of_pod = path.child("resources").child("requests");
     errors.extend(kept("requests", requests(old).as_ref(), requests(new).as_ref(), &of_pod));
     for field in ["initContainers", "containers"] {
-        let list = |of: &Value| of.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+        let list =
+            |of: &Value| of.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
         let (old, new, path) = (list(old), list(new), path.child(field));
         if old.len() != new.len() {
             let detail = "field is immutable: their number cannot change";
@@ -99,7 +102,8 @@ fn kept(field: &str, old: Option<&Value>, new: Option<&Value>, path: &Path) -> O
     let field = if field == "overhead" { "requests" } else { field };
     let under = |value: Option<&Value>| json!({ field: value });
     let changed = !same_value(&under(old), &under(new));
-    changed.then(|| FieldError::invalid(path, new.cloned().unwrap_or_default(), "field is immutable"))
+    changed
+        .then(|| FieldError::invalid(path, new.cloned().unwrap_or_default(), "field is immutable"))
 }
 
 fn text(value: Option<&Value>) -> String {
@@ -153,7 +157,12 @@ mod tests {
         let plain = json!({"spec": {"containers": [{"name": "c"}]}});
         let whole = json!({"spec": {"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "1"}}}});
         assert_ne!(shape_hash(&plain), shape_hash(&whole));
-        let other = json!({"spec": {"containers": [{"name": "d", "image": "other"}], "volumes": []}});
-        assert_eq!(shape_hash(&plain), shape_hash(&other), "names, images and volumes do not matter");
+        let other =
+            json!({"spec": {"containers": [{"name": "d", "image": "other"}], "volumes": []}});
+        assert_eq!(
+            shape_hash(&plain),
+            shape_hash(&other),
+            "names, images and volumes do not matter"
+        );
     }
 }

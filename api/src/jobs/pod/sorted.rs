@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::group::{annotations, compose, counts, is_fast, is_serving, labels, members, total_count};
+use super::group::{
+    annotations, compose, counts, is_fast, is_serving, labels, members, total_count,
+};
 use super::one::{created, group_name, is_gated, is_held, is_terminated, last_active, phase, role};
 use crate::jobs::meta::{is_deleting, label, name, queue_name};
 use crate::jobs::{BuildOptions, MAX_POD_SETS};
@@ -54,7 +56,8 @@ pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, Strin
 /// What is wrong with the metadata of the pods.
 fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
     if let Some(index) = label(group, names::POD_GROUP_POD_INDEX) {
-        let below = index.parse::<u32>().ok().is_some_and(|index| i64::from(index) < i64::from(total));
+        let below =
+            index.parse::<u32>().ok().is_some_and(|index| i64::from(index) < i64::from(total));
         if !below {
             return Err(format!(
                 "incorrect label value {index:?} of {} for Pod \"{}\": value should be a whole number less than {total}",
@@ -73,9 +76,14 @@ fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
         if queue_name(pod) != queue {
             return Err(format!("{} queue names: {queue}!={}", pair(), queue_name(pod)));
         }
-        let count = total_count(pod).map_err(|problem| format!("pod '{}': {problem}", name(pod)))?;
+        let count =
+            total_count(pod).map_err(|problem| format!("pod '{}': {problem}", name(pod)))?;
         if count != total {
-            return Err(format!("{} '{}' values: {total}!={count}", pair(), names::POD_GROUP_TOTAL_COUNT));
+            return Err(format!(
+                "{} '{}' values: {total}!={count}",
+                pair(),
+                names::POD_GROUP_TOTAL_COUNT
+            ));
         }
     }
     Ok(())
@@ -85,18 +93,25 @@ fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
 #[must_use]
 pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
     let mut kept = Vec::new();
-    let mut sorted =
-        Sorted { group: Value::Null, excess: Vec::new(), replaced: Vec::new(), waiting: Vec::new(), absent: 0 };
+    let mut sorted = Sorted {
+        group: Value::Null,
+        excess: Vec::new(),
+        replaced: Vec::new(),
+        waiting: Vec::new(),
+        absent: 0,
+    };
     for pod_set in &workload.spec.pod_sets {
         let of_role = members(group).iter().filter(|pod| role(pod) == pod_set.name).cloned();
-        let (active, mut gone): (Vec<Value>, Vec<Value>) = of_role.partition(|pod| counts(group, pod));
+        let (active, mut gone): (Vec<Value>, Vec<Value>) =
+            of_role.partition(|pod| counts(group, pod));
         let active_count = i32::try_from(active.len()).unwrap_or(i32::MAX);
         sorted.absent += match is_fast(group) {
             true => i32::from(pod_set.count > 0 && active.is_empty()),
             false => (pod_set.count - active_count).max(0),
         };
         // A failed pod is held as long as nobody has come in its place.
-        let wanted = usize::try_from(pod_set.count.saturating_sub(active_count)).unwrap_or_default();
+        let wanted =
+            usize::try_from(pod_set.count.saturating_sub(active_count)).unwrap_or_default();
         let (within, mut beyond) = split(active, pod_set.count);
         let mut ending = within.iter().filter(|pod| is_deleting(pod)).count();
         sorted.waiting.extend(beyond.extract_if(.., |pod| {
@@ -107,7 +122,10 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
         gone.sort_by(|a, b| by_last_activity(a, b, now));
         let replaced = gone.split_off(wanted.min(gone.len()));
         // A controller can replace a serving pod only once its name is free. Its end is known, so it is released.
-        let nameless = gone.iter().filter(|pod| is_serving(group) && is_terminated(pod) && is_deleting(pod)).cloned();
+        let nameless = gone
+            .iter()
+            .filter(|pod| is_serving(group) && is_terminated(pod) && is_deleting(pod))
+            .cloned();
         sorted.replaced.extend(nameless.chain(replaced).filter(is_held));
         kept.extend(within);
         kept.extend(gone);
@@ -122,7 +140,10 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
 /// The first `count` of the pods, and those beyond: held ones are kept first, then those that run, then the oldest.
 fn split(mut pods: Vec<Value>, count: i32) -> (Vec<Value>, Vec<Value>) {
     pods.sort_by(|a, b| {
-        is_held(b).cmp(&is_held(a)).then(is_gated(a).cmp(&is_gated(b))).then_with(|| created(a).cmp(&created(b)))
+        is_held(b)
+            .cmp(&is_held(a))
+            .then(is_gated(a).cmp(&is_gated(b)))
+            .then_with(|| created(a).cmp(&created(b)))
     });
     let count = usize::try_from(count).unwrap_or_default().min(pods.len());
     let beyond = pods.split_off(count);

@@ -12,13 +12,20 @@ use crate::validate::{SUBDOMAIN_MESSAGE, is_subdomain};
 pub(super) fn pod(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if label(pod, names::MANAGED).is_some_and(|value| value != "true") {
-        errors.push(FieldError::forbidden(&label_path(names::MANAGED), "managed label value can only be 'true'"));
+        errors.push(FieldError::forbidden(
+            &label_path(names::MANAGED),
+            "managed label value can only be 'true'",
+        ));
     }
     errors.extend(group(pod));
     let (name, prebuilt) = (group_name(pod).unwrap_or_default(), prebuilt_workload_name(pod));
     if !name.is_empty() && !prebuilt.is_empty() && prebuilt != name {
         let path = path_of(pod, names::PREBUILT_WORKLOAD_NAME);
-        errors.push(FieldError::invalid(&path, prebuilt, "prebuilt workload and pod group should be equal"));
+        errors.push(FieldError::invalid(
+            &path,
+            prebuilt,
+            "prebuilt workload and pod group should be equal",
+        ));
     }
     errors
 }
@@ -57,18 +64,29 @@ pub(super) fn pod_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = pod(new);
     if group_name(new).is_some() && is_unretriable(old) && !is_unretriable(new) {
         let path = annotation_path(names::RETRIABLE_IN_GROUP);
-        errors.push(FieldError::forbidden(&path, "unretriable pod group can't be converted to retriable"));
+        errors.push(FieldError::forbidden(
+            &path,
+            "unretriable pod group can't be converted to retriable",
+        ));
     }
     let role = |pod: &Value| annotation(pod, names::ROLE_HASH).map(str::to_owned);
     if group_name(old).is_some() && role(old).is_some() && role(new) != role(old) {
         let path = annotation_path(names::ROLE_HASH);
-        errors.push(FieldError::invalid(&path, role(new).unwrap_or_default(), "field is immutable"));
+        errors.push(FieldError::invalid(
+            &path,
+            role(new).unwrap_or_default(),
+            "field is immutable",
+        ));
     }
     if let Some(before) = group_name(old)
         && group_name(new) != Some(before)
     {
         let after = group_name(new).unwrap_or_default();
-        errors.push(FieldError::invalid(&path_of(new, names::POD_GROUP_NAME), after, "field is immutable"));
+        errors.push(FieldError::invalid(
+            &path_of(new, names::POD_GROUP_NAME),
+            after,
+            "field is immutable",
+        ));
     }
     errors
 }

@@ -19,7 +19,11 @@ pub(super) static KINDS: [KindId; 1] = [CLUSTER_ID];
 pub(super) fn named(job: &Value, at: &str) -> Option<Dependency> {
     let name = str_at(job, at);
     let is_told = elastic::is_marked(job) && !name.is_empty();
-    is_told.then(|| Dependency { kind: CLUSTER_ID, namespace: namespace(job).to_owned(), name: name.to_owned() })
+    is_told.then(|| Dependency {
+        kind: CLUSTER_ID,
+        namespace: namespace(job).to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// Attaches of a RayCluster what tells its size.
@@ -41,7 +45,9 @@ pub(super) fn take_counts(job: &Value, slots: &mut [Slot]) {
     let groups = list_at(job, &format!("{AT}/spec/workerGroupSpecs"));
     for slot in slots.iter_mut().skip(1) {
         let counted = groups.iter().find(|group| str_at(group, "/groupName") == slot.name);
-        if let Some(group) = counted.filter(|group| !group.get("replicas").is_none_or(Value::is_null)) {
+        if let Some(group) =
+            counted.filter(|group| !group.get("replicas").is_none_or(Value::is_null))
+        {
             slot.count = workers(group);
         }
     }

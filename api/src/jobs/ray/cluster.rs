@@ -7,8 +7,8 @@ use super::super::meta::str_at;
 use super::super::plain::{Keys, PlainKind, Slot, true_condition};
 use super::super::{Dependency, Finished, JobError, JobKind, KindId, elastic};
 use super::{
-    CLUSTER_ID, KUBERAY, account_for_additions, autoscaling, child, cluster_slots, cluster_templates, id,
-    is_fault_tolerant, resize_groups, size_groups_as, validate_cluster,
+    CLUSTER_ID, KUBERAY, account_for_additions, autoscaling, child, cluster_slots,
+    cluster_templates, id, is_fault_tolerant, resize_groups, size_groups_as, validate_cluster,
 };
 use crate::field::{FieldError, Path};
 use crate::names;
@@ -134,9 +134,11 @@ impl PlainKind for RayPods {
     /// theirs.
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let runs = |job: &Value| {
-            !JobKind::is_suspended(self, job) && self.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
+            !JobKind::is_suspended(self, job)
+                && self.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
         };
-        let in_place = str_at(new, "/spec/upgradeStrategy/type") == "None" || elastic::is_marked(new);
+        let in_place =
+            str_at(new, "/spec/upgradeStrategy/type") == "None" || elastic::is_marked(new);
         if self.child_at.is_none()
             || in_place
             || !runs(old)

@@ -8,8 +8,8 @@ use super::super::plain::{PlainKind, Slot};
 use super::super::topology::PodRanks;
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
-    KUBERAY, account_for_additions, add_container, autoscaling, child, cluster_slots, cluster_templates, id,
-    validate_cluster,
+    KUBERAY, account_for_additions, add_container, autoscaling, child, cluster_slots,
+    cluster_templates, id, validate_cluster,
 };
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
@@ -39,7 +39,9 @@ fn submitter_resources() -> Value {
 }
 
 fn uses_existing_cluster(job: &Value) -> bool {
-    job.pointer("/spec/clusterSelector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty())
+    job.pointer("/spec/clusterSelector")
+        .and_then(Value::as_object)
+        .is_some_and(|selector| !selector.is_empty())
 }
 
 fn has_cluster(job: &Value) -> bool {
@@ -85,7 +87,13 @@ impl PlainKind for RayJob {
         if submits_by_job(job) {
             let template = SUBMITTER.to_owned();
             let ranks = PodRanks::default();
-            slots.push(Slot { name: "submitter".to_owned(), replicas: template.clone(), template, count: 1, ranks });
+            slots.push(Slot {
+                name: "submitter".to_owned(),
+                replicas: template.clone(),
+                template,
+                count: 1,
+                ranks,
+            });
         }
         Ok(slots)
     }
@@ -95,7 +103,9 @@ impl PlainKind for RayJob {
         if !submits_by_job(job) || job.pointer(SUBMITTER).is_some_and(Value::is_object) {
             return;
         }
-        let image = str_at(job, "/spec/rayClusterSpec/headGroupSpec/template/spec/containers/0/image").to_owned();
+        let image =
+            str_at(job, "/spec/rayClusterSpec/headGroupSpec/template/spec/containers/0/image")
+                .to_owned();
         let template = json!({"spec": {
             "containers": [{"name": SUBMITTER_CONTAINER, "image": image, "resources": submitter_resources()}],
             "restartPolicy": "Never",
@@ -110,7 +120,10 @@ impl PlainKind for RayJob {
         if submits_by_sidecar(job)
             && let Some(head) = pod_sets.first_mut()
         {
-            add_container(head, json!({"name": SUBMITTER_CONTAINER, "resources": submitter_resources()}));
+            add_container(
+                head,
+                json!({"name": SUBMITTER_CONTAINER, "resources": submitter_resources()}),
+            );
         }
     }
 
@@ -129,9 +142,11 @@ impl PlainKind for RayJob {
     }
 
     fn finished(&self, job: &Value) -> Option<Finished> {
-        matches!(str_at(job, "/status/jobDeploymentStatus"), "Complete" | "Failed").then(|| Finished {
-            success: str_at(job, "/status/jobStatus") == "SUCCEEDED",
-            message: str_at(job, "/status/message").to_owned(),
+        matches!(str_at(job, "/status/jobDeploymentStatus"), "Complete" | "Failed").then(|| {
+            Finished {
+                success: str_at(job, "/status/jobStatus") == "SUCCEEDED",
+                message: str_at(job, "/status/message").to_owned(),
+            }
         })
     }
 

@@ -85,7 +85,8 @@ fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
     let at = format!("{at}/workerGroupSpecs");
     let others = list_at(other, &at);
     for group in job.pointer_mut(&at).and_then(Value::as_array_mut).into_iter().flatten() {
-        let same = others.iter().find(|other| str_at(other, "/groupName") == str_at(group, "/groupName"));
+        let same =
+            others.iter().find(|other| str_at(other, "/groupName") == str_at(group, "/groupName"));
         let Some(same) = same else { continue };
         for field in ["replicas", "numOfHosts"] {
             // What is not said is one, and an API server may have written that out.
@@ -104,7 +105,9 @@ fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
 fn cluster_templates(job: &Value, at: &str) -> Vec<String> {
     let groups = 0..list_at(job, &format!("{at}/workerGroupSpecs")).len();
     let head = format!("{at}/headGroupSpec/template");
-    std::iter::once(head).chain(groups.map(|index| format!("{at}/workerGroupSpecs/{index}/template"))).collect()
+    std::iter::once(head)
+        .chain(groups.map(|index| format!("{at}/workerGroupSpecs/{index}/template")))
+        .collect()
 }
 
 /// The field by which Ray's autoscaler changes the groups of workers, where it does.
@@ -121,20 +124,27 @@ fn account_for_additions(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
         request_at_least(head.template.value_mut(), &[("cpu", "200m"), ("memory", "256Mi")]);
     }
     if autoscales(job, at) {
-        let own = job.pointer(&format!("{at}/autoscalerOptions/resources")).filter(|value| value.is_object());
+        let own = job
+            .pointer(&format!("{at}/autoscalerOptions/resources"))
+            .filter(|value| value.is_object());
         let usual = json!({"cpu": "500m", "memory": "512Mi"});
         let resources = own.cloned().unwrap_or_else(|| json!({"requests": usual, "limits": usual}));
         add_container(head, json!({"name": "autoscaler", "resources": resources}));
     }
     if let Some(collector) = collector(job, at) {
         let of_cluster = 1 + list_at(job, &format!("{at}/workerGroupSpecs")).len();
-        pod_sets.iter_mut().take(of_cluster).for_each(|pod_set| add_container(pod_set, collector.clone()));
+        pod_sets
+            .iter_mut()
+            .take(of_cluster)
+            .for_each(|pod_set| add_container(pod_set, collector.clone()));
     }
 }
 
 /// The sidecar that KubeRay 1.7 puts into every pod of a cluster for its history server.
 fn collector(job: &Value, at: &str) -> Option<Value> {
-    let options = job.pointer(&format!("{at}/historyServerOptions/collectorOptions")).filter(|it| it.is_object())?;
+    let options = job
+        .pointer(&format!("{at}/historyServerOptions/collectorOptions"))
+        .filter(|it| it.is_object())?;
     let own = options.get("resources").filter(|value| value.is_object());
     let usual = json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}});
     let resources = own.cloned().unwrap_or(usual);
@@ -143,8 +153,12 @@ fn collector(job: &Value, at: &str) -> Option<Value> {
 
 /// Whether an external store keeps the cluster's state beyond its head: KubeRay clears it up by a Job, at its deletion.
 fn is_fault_tolerant(job: &Value, at: &str) -> bool {
-    let annotated = annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    annotated || job.pointer(&format!("{at}/gcsFaultToleranceOptions")).is_some_and(|value| !value.is_null())
+    let annotated =
+        annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    annotated
+        || job
+            .pointer(&format!("{at}/gcsFaultToleranceOptions"))
+            .is_some_and(|value| !value.is_null())
 }
 
 fn autoscales(job: &Value, at: &str) -> bool {
@@ -152,7 +166,9 @@ fn autoscales(job: &Value, at: &str) -> bool {
 }
 
 fn add_container(pod_set: &mut PodSet, container: Value) {
-    if let Some(Value::Array(containers)) = pod_set.template.value_mut().pointer_mut("/spec/containers") {
+    if let Some(Value::Array(containers)) =
+        pod_set.template.value_mut().pointer_mut("/spec/containers")
+    {
         containers.push(container);
     }
 }
@@ -162,7 +178,8 @@ fn request_at_least(template: &mut Value, wanted: &[(&str, &str)]) {
     let Some(container) = template.pointer_mut("/spec/containers/0") else { return };
     let Some(requests) = object_mut(container, &["resources", "requests"]) else { return };
     for (resource, amount) in wanted {
-        if amount_of(requests, resource) < quantity::parse(amount).map_or(0, quantity::Exact::nanos) {
+        if amount_of(requests, resource) < quantity::parse(amount).map_or(0, quantity::Exact::nanos)
+        {
             requests.insert((*resource).to_owned(), Value::from(*amount));
         }
     }
@@ -179,8 +196,9 @@ fn validate_cluster(job: &Value, at: &str, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // KubeRay adds to the head's first container.
     if list_at(job, &format!("{at}/headGroupSpec/template/spec/containers")).is_empty() {
-        let path =
-            ["headGroupSpec", "template", "spec", "containers"].into_iter().fold(path.clone(), |it, key| it.child(key));
+        let path = ["headGroupSpec", "template", "spec", "containers"]
+            .into_iter()
+            .fold(path.clone(), |it, key| it.child(key));
         errors.push(FieldError::required(&path, "the head needs a container"));
     }
     let groups = list_at(job, &format!("{at}/workerGroupSpecs"));
@@ -188,7 +206,9 @@ fn validate_cluster(job: &Value, at: &str, path: &Path) -> Vec<FieldError> {
     if groups.len() + 1 > MAX_POD_SETS {
         errors.push(FieldError::too_many(&groups_path, groups.len() + 1, MAX_POD_SETS));
     }
-    for (index, _) in groups.iter().enumerate().filter(|(_, group)| str_at(group, "/groupName") == HEAD) {
+    for (index, _) in
+        groups.iter().enumerate().filter(|(_, group)| str_at(group, "/groupName") == HEAD)
+    {
         let path = groups_path.index(index).child("groupName");
         errors.push(FieldError::forbidden(&path, "\"head\" is reserved for the head group"));
     }

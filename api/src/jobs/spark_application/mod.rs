@@ -45,8 +45,13 @@ fn own_info(job: &Value, spec: &Value) -> PodSetInfo {
     PodSetInfo {
         labels: string_map(spec, "/labels"),
         annotations: string_map(spec, "/annotations"),
-        node_selector: string_map(&json!({"selector": template::node_selector(job, spec)}), "/selector"),
-        tolerations: list("/tolerations").and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default(),
+        node_selector: string_map(
+            &json!({"selector": template::node_selector(job, spec)}),
+            "/selector",
+        ),
+        tolerations: list("/tolerations")
+            .and_then(|it| serde_json::from_value(it).ok())
+            .unwrap_or_default(),
         scheduling_gates: list("/template/spec/schedulingGates")
             .and_then(|it| serde_json::from_value(it).ok())
             .unwrap_or_default(),
@@ -66,8 +71,9 @@ fn write_info(job: &mut Value, role: &Role, info: &PodSetInfo) {
     }
     let gated = spec.get("template").and_then(|it| it.pointer("/spec/schedulingGates")).is_some();
     if gated || !info.scheduling_gates.is_empty() {
-        let template =
-            spec.entry("template").or_insert_with(|| json!({"spec": {"containers": [{"name": role.container}]}}));
+        let template = spec
+            .entry("template")
+            .or_insert_with(|| json!({"spec": {"containers": [{"name": role.container}]}}));
         if let Some(pod) = object_mut(template, &["spec"]) {
             set_or_remove(pod, "schedulingGates", json!(info.scheduling_gates));
         }
@@ -75,7 +81,8 @@ fn write_info(job: &mut Value, role: &Role, info: &PodSetInfo) {
 }
 
 fn set_or_remove(map: &mut Map<String, Value>, field: &str, value: Value) {
-    let empty = value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+    let empty =
+        value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
     if empty {
         map.remove(field);
     } else {
@@ -107,7 +114,11 @@ impl PlainKind for SparkApplication {
             name: role.name.to_owned(),
             template: format!("/spec/{}", role.name),
             replicas: format!("/spec/{}/instances", role.name),
-            count: if role.name == "driver" { 1 } else { count_at(job, "/spec/executor/instances", 0) },
+            count: if role.name == "driver" {
+                1
+            } else {
+                count_at(job, "/spec/executor/instances", 0)
+            },
             ranks: PodRanks::default(),
         };
         Ok(ROLES.iter().map(slot).collect())
@@ -165,7 +176,8 @@ impl PlainKind for SparkApplication {
 
     fn finished(&self, job: &Value) -> Option<Finished> {
         // The operator submits it once more, and says so when it gives up.
-        let submitted_again = matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
+        let submitted_again =
+            matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
         let ended = match state(job) {
             "COMPLETED" | "FAILED" => true,
             "SUBMISSION_FAILED" => !submitted_again,
@@ -187,7 +199,8 @@ impl PlainKind for SparkApplication {
         let executors = job.pointer("/status/executorState").and_then(Value::as_object);
         let runs = |state: &&Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETED"));
         let running = executors.map_or(0, |all| all.values().filter(runs).count());
-        let wanted = usize::try_from(count_at(job, "/spec/executor/instances", 0)).unwrap_or_default();
+        let wanted =
+            usize::try_from(count_at(job, "/spec/executor/instances", 0)).unwrap_or_default();
         state(job) == "RUNNING" && running >= wanted
     }
 
@@ -198,7 +211,8 @@ impl PlainKind for SparkApplication {
             let detail = "only Cluster mode is supported for a kueue managed job";
             errors.push(FieldError::invalid(&spec.child("mode"), mode, detail));
         }
-        if job.pointer("/spec/dynamicAllocation/enabled").and_then(Value::as_bool).unwrap_or(false) {
+        if job.pointer("/spec/dynamicAllocation/enabled").and_then(Value::as_bool).unwrap_or(false)
+        {
             errors.push(FieldError::invalid(
                 &spec.child("dynamicAllocation").child("enabled"),
                 Value::from(true),

@@ -48,13 +48,16 @@ impl<'a> Settings<'a> {
     }
 
     fn cpu(&self) -> Result<Value, JobError> {
-        let asked = self.field("coreRequest").or_else(|| self.setting("spark.kubernetes.{}.request.cores"));
+        let asked =
+            self.field("coreRequest").or_else(|| self.setting("spark.kubernetes.{}.request.cores"));
         if let Some((text, at)) = asked {
             return amount(text, &at);
         }
         match self.spec.get("cores").and_then(Value::as_i64) {
             Some(cores) => Ok(Value::from(cores.to_string())),
-            None => self.setting("spark.{}.cores").map_or_else(|| Ok("1".into()), |(text, at)| amount(text, &at)),
+            None => self
+                .setting("spark.{}.cores")
+                .map_or_else(|| Ok("1".into()), |(text, at)| amount(text, &at)),
         }
     }
 
@@ -62,14 +65,17 @@ impl<'a> Settings<'a> {
     fn memory(&self) -> Result<u64, JobError> {
         let given = self.field("memory").or_else(|| self.setting("spark.{}.memory"));
         let memory = given.map_or(Ok(MEMORY), |(text, at)| mebibytes(text, &at))?;
-        let overhead = self.field("memoryOverhead").or_else(|| self.setting("spark.{}.memoryOverhead"));
+        let overhead =
+            self.field("memoryOverhead").or_else(|| self.setting("spark.{}.memoryOverhead"));
         let overhead = match overhead {
             Some((text, at)) => mebibytes(text, &at)?,
             None => self.default_overhead(memory)?,
         };
         let mut sum = memory.saturating_add(overhead);
         if self.role.name == "executor" {
-            let off_heap = self.setting("spark.memory.offHeap.enabled").is_some_and(|(text, _)| text == "true");
+            let off_heap = self
+                .setting("spark.memory.offHeap.enabled")
+                .is_some_and(|(text, _)| text == "true");
             let off_heap = self.setting("spark.memory.offHeap.size").filter(|_| off_heap);
             // Its unit is the byte where none is given.
             let off_heap = off_heap.map(|(text, at)| mebibytes(&with_unit(text, "b"), &at));
@@ -94,8 +100,14 @@ impl<'a> Settings<'a> {
             None if self.is_jvm() => JVM_FACTOR,
             None => OTHER_FACTOR,
             Some((text, at)) => {
-                let factor = text.trim().parse::<f64>().ok().filter(|factor| factor.is_finite() && *factor >= 0.0);
-                factor.ok_or_else(|| malformed(&at, format!("is {text:?}: a number from 0 on is needed")))?
+                let factor = text
+                    .trim()
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|factor| factor.is_finite() && *factor >= 0.0);
+                factor.ok_or_else(|| {
+                    malformed(&at, format!("is {text:?}: a number from 0 on is needed"))
+                })?
             }
         };
         let least = self.setting("spark.{}.minMemoryOverhead");
@@ -107,15 +119,22 @@ impl<'a> Settings<'a> {
 }
 
 /// The resources of the role's container. `own` are those that a pod template gives it: Spark's replace them, one by one.
-pub(super) fn of_role(job: &Value, role: &Role, spec: &Value, own: &Value) -> Result<Value, JobError> {
+pub(super) fn of_role(
+    job: &Value,
+    role: &Role,
+    spec: &Value,
+    own: &Value,
+) -> Result<Value, JobError> {
     let settings = Settings { job, role, spec };
-    let given = |field: &str| own.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
+    let given =
+        |field: &str| own.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
     let (mut requests, mut limits) = (given("requests"), given("limits"));
     let memory = Value::from(format!("{}Mi", settings.memory()?));
     requests.insert("cpu".to_owned(), settings.cpu()?);
     requests.insert("memory".to_owned(), memory.clone());
     limits.insert("memory".to_owned(), memory);
-    let cpu = settings.field("coreLimit").or_else(|| settings.setting("spark.kubernetes.{}.limit.cores"));
+    let cpu =
+        settings.field("coreLimit").or_else(|| settings.setting("spark.kubernetes.{}.limit.cores"));
     if let Some((text, at)) = cpu {
         limits.insert("cpu".to_owned(), amount(text, &at)?);
     }
@@ -142,12 +161,21 @@ fn amount(text: &str, at: &str) -> Result<Value, JobError> {
 
 /// With a unit, where there is none.
 fn with_unit(text: &str, unit: &str) -> String {
-    if text.ends_with(|last: char| last.is_ascii_digit()) { format!("{text}{unit}") } else { text.to_owned() }
+    if text.ends_with(|last: char| last.is_ascii_digit()) {
+        format!("{text}{unit}")
+    } else {
+        text.to_owned()
+    }
 }
 
 /// Java's `512m` is 512 MiB, and so is `512`. Kubernetes' `512Mi` is not understood by Spark.
 fn mebibytes(text: &str, at: &str) -> Result<u64, JobError> {
-    let wrong = || malformed(at, format!("is {text:?}: Spark takes whole numbers with one of the units k, m, g, t, p"));
+    let wrong = || {
+        malformed(
+            at,
+            format!("is {text:?}: Spark takes whole numbers with one of the units k, m, g, t, p"),
+        )
+    };
     let lower = text.trim().to_lowercase();
     let digits = lower.find(|it: char| !it.is_ascii_digit()).unwrap_or(lower.len());
     let (number, unit) = lower.split_at(digits);
@@ -185,10 +213,12 @@ mod tests {
     fn requests(role: usize, spec: &Value) -> String {
         let job = json!({ "spec": spec });
         let role = &ROLES[role];
-        let fields = job.pointer(&format!("/spec/{}", role.name)).cloned().unwrap_or_else(|| json!({}));
+        let fields =
+            job.pointer(&format!("/spec/{}", role.name)).cloned().unwrap_or_else(|| json!({}));
         match of_role(&job, role, &fields, &Value::Null) {
             Ok(resources) => {
-                let text = |name: &str| resources["requests"][name].as_str().unwrap_or("-").to_owned();
+                let text =
+                    |name: &str| resources["requests"][name].as_str().unwrap_or("-").to_owned();
                 format!("{} {}", text("cpu"), text("memory"))
             }
             Err(error) => error.to_string(),
@@ -231,7 +261,11 @@ mod tests {
         json!({"driver": {"memory": "512Mi"}}),
         r#"spec.driver.memory: is "512Mi": Spark takes whole numbers with one of the units k, m, g, t, p"#
     )]
-    fn pods_ask_for_what_spark_asks_for(#[case] role: usize, #[case] spec: Value, #[case] want: &str) {
+    fn pods_ask_for_what_spark_asks_for(
+        #[case] role: usize,
+        #[case] spec: Value,
+        #[case] want: &str,
+    ) {
         assert_eq!(requests(role, &spec), want);
     }
 }

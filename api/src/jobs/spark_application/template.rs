@@ -13,13 +13,15 @@ use crate::jobs::template::quantities_as_text;
 const LOCAL_DIR: &str = "spark-local-dir-";
 
 /// Fields of a given pod template that say what its pod asks for, beside its containers.
-const ASKED_BY_TEMPLATE: [&str; 4] = ["resources", "runtimeClassName", "overhead", "resourceClaims"];
+const ASKED_BY_TEMPLATE: [&str; 4] =
+    ["resources", "runtimeClassName", "overhead", "resourceClaims"];
 
 /// The resources of Spark's own container in a given template, and the other containers. Spark takes the one of its name, or
 /// else the first.
 fn spark_container(given: &Value, role: &Role) -> (Value, Vec<Value>) {
     let mut containers = list_at(given, "/containers").to_vec();
-    let named = containers.iter().position(|container| str_at(container, "/name") == role.container);
+    let named =
+        containers.iter().position(|container| str_at(container, "/name") == role.container);
     if containers.is_empty() {
         return (Value::Null, containers);
     }
@@ -31,7 +33,9 @@ fn spark_container(given: &Value, role: &Role) -> (Value, Vec<Value>) {
 pub(super) fn of_role(job: &Value, role: &Role) -> Result<Value, JobError> {
     let at = format!("/spec/{}", role.name);
     let spec = job.pointer(&at).filter(|spec| spec.is_object());
-    let spec = spec.ok_or_else(|| malformed(&at, "is missing; a SparkApplication needs a driver and an executor"))?;
+    let spec = spec.ok_or_else(|| {
+        malformed(&at, "is missing; a SparkApplication needs a driver and an executor")
+    })?;
     let given = spec.pointer("/template/spec").unwrap_or(&Value::Null);
     let (own, others) = spark_container(given, role);
     let mut container = json!({"name": role.container});
@@ -41,7 +45,8 @@ pub(super) fn of_role(job: &Value, role: &Role) -> Result<Value, JobError> {
     let mut containers = vec![container];
     containers.extend(others);
     containers.extend(list_at(spec, "/sidecars").iter().cloned());
-    let starting = [given, spec].into_iter().flat_map(|from| list_at(from, "/initContainers")).cloned();
+    let starting =
+        [given, spec].into_iter().flat_map(|from| list_at(from, "/initContainers")).cloned();
     let mut pod = json!({ "containers": containers });
     put(&mut pod, "initContainers", starting.collect());
     put(&mut pod, "volumes", Value::Array(volumes));
@@ -81,7 +86,8 @@ pub(super) fn put(object: &mut Value, field: &str, value: Value) {
 
 /// That of the whole application, which excludes one of the role.
 pub(super) fn node_selector(job: &Value, spec: &Value) -> Value {
-    let of = |object: &Value, pointer: &str| object.pointer(pointer).filter(|it| !it.is_null()).cloned();
+    let of =
+        |object: &Value, pointer: &str| object.pointer(pointer).filter(|it| !it.is_null()).cloned();
     of(job, "/spec/nodeSelector").or_else(|| of(spec, "/nodeSelector")).unwrap_or_default()
 }
 
@@ -90,7 +96,8 @@ fn volumes(job: &Value, spec: &Value) -> (Vec<Value>, Vec<Value>) {
     let (mut volumes, mut mounts): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
     for mount in list_at(spec, "/volumeMounts") {
         let name = str_at(mount, "/name");
-        let known = list_at(job, "/spec/volumes").iter().find(|volume| str_at(volume, "/name") == name);
+        let known =
+            list_at(job, "/spec/volumes").iter().find(|volume| str_at(volume, "/name") == name);
         let Some(volume) = known.filter(|_| !name.starts_with(LOCAL_DIR)) else { continue };
         if !volumes.contains(volume) {
             volumes.push(volume.clone());

@@ -28,8 +28,11 @@ fn known_kinds_need_no_declaration(#[case] component: Value, #[case] want: &str)
 }
 
 fn declared(pod_sets: Value) -> (&'static dyn JobKind, Value) {
-    let own =
-        wrapped("example.com/v1", "Own", json!({"groups": [{"template": template("a")}, {"template": template("b")}]}));
+    let own = wrapped(
+        "example.com/v1",
+        "Own",
+        json!({"groups": [{"template": template("a")}, {"template": template("b")}]}),
+    );
     wrapper(json!([changed(&own, json!({ "podSets": pod_sets }))]))
 }
 
@@ -62,7 +65,8 @@ fn admission_is_written_beside_the_templates() {
     );
     let (kind, before) = wrapper(json!([job, wrapped("v1", "Service", json!({})), ray]));
     let started = running(kind, &before);
-    let infos = |at: usize| started["spec"]["components"][at]["podSetInfos"].as_array().map_or(0, Vec::len);
+    let infos =
+        |at: usize| started["spec"]["components"][at]["podSetInfos"].as_array().map_or(0, Vec::len);
     assert_eq!((infos(0), infos(1), infos(2)), (1, 0, 2));
     let first = &started["spec"]["components"][0];
     assert_eq!(first["podSetInfos"][0]["nodeSelector"], json!({"accelerator": "a100"}));
@@ -83,5 +87,8 @@ fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Opti
     let (kind, job) = wrapper(json!([wrapped("v1", "Pod", template("c")["spec"].clone())]));
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
-    assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+    assert_eq!(
+        kind.finished(&job),
+        end.map(|(success, message)| Finished { success, message: message.into() })
+    );
 }

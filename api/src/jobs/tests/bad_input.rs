@@ -18,7 +18,13 @@ const KUBEFLOW: [(&str, &str); 6] = [
 fn ray(kind: &str, at: &str, cluster: Value) -> (&'static dyn JobKind, Value) {
     let spec = if at.is_empty() { cluster } else { json!({at: cluster}) };
     let (kind, job) = object("ray.io", kind, spec);
-    (kind, changed(&job, json!({"spec": {"shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode"}})))
+    (
+        kind,
+        changed(
+            &job,
+            json!({"spec": {"shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode"}}),
+        ),
+    )
 }
 
 /// A cluster with groups of workers of these numbers.
@@ -29,7 +35,8 @@ fn cluster(groups: &[i32]) -> Value {
 }
 
 fn train_job(replicated: Value) -> (&'static dyn JobKind, Value) {
-    let (kind, mut job) = object("trainer.kubeflow.org", "TrainJob", json!({"runtimeRef": {"name": "torch"}}));
+    let (kind, mut job) =
+        object("trainer.kubeflow.org", "TrainJob", json!({"runtimeRef": {"name": "torch"}}));
     kind.attach(&mut job, &json!({"spec": {"template": {"spec": {"replicatedJobs": replicated}}}}));
     (kind, job)
 }
@@ -68,13 +75,23 @@ fn a_kind_without_a_pod_template_says_where_one_is_needed() {
         ),
         (object("apps", "Deployment", json!({})), "kind: each pod of a Deployment is a job of its own".to_owned()),
     ];
-    for (kind, at) in [("RayCluster", ""), ("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")] {
+    for (kind, at) in
+        [("RayCluster", ""), ("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")]
+    {
         let field = format!("spec.{at}.headGroupSpec.template.spec").replace("..", ".");
-        table.push((ray(kind, at, json!({})), format!("{field}: is missing; {kind} needs a pod template here")));
+        table.push((
+            ray(kind, at, json!({})),
+            format!("{field}: is missing; {kind} needs a pod template here"),
+        ));
     }
     for (kind, specs) in KUBEFLOW {
-        let want = format!("spec.{specs}.Worker.template.spec: is missing; {kind} needs a pod template here");
-        table.push((object("kubeflow.org", kind, json!({specs: {"Worker": {"replicas": 1}}})), want));
+        let want = format!(
+            "spec.{specs}.Worker.template.spec: is missing; {kind} needs a pod template here"
+        );
+        table.push((
+            object("kubeflow.org", kind, json!({specs: {"Worker": {"replicas": 1}}})),
+            want,
+        ));
     }
     for ((kind, job), want) in table {
         assert_eq!(shape(kind, &job), want, "{}", kind.id().kind);
@@ -84,7 +101,8 @@ fn a_kind_without_a_pod_template_says_where_one_is_needed() {
 
 #[test]
 fn a_number_of_pods_below_zero_is_refused_where_it_stands() {
-    let group = json!({"name": "a", "replicas": -1, "template": {"spec": {"template": template("c")}}});
+    let group =
+        json!({"name": "a", "replicas": -1, "template": {"spec": {"template": template("c")}}});
     let mut table = vec![
         (
             object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [group]})),
@@ -116,7 +134,9 @@ fn a_number_of_pods_below_zero_is_refused_where_it_stands() {
             "spec.leaderWorkerTemplate.size: must be between 1 and 2147483647".to_owned(),
         ),
     ];
-    for (kind, at) in [("RayCluster", ""), ("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")] {
+    for (kind, at) in
+        [("RayCluster", ""), ("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")]
+    {
         let field = format!("spec.{at}.workerGroupSpecs[0].replicas").replace("..", ".");
         table.push((ray(kind, at, cluster(&[-1])), format!("{field}: gives -1 pods; {NO_COUNT}")));
     }
@@ -134,15 +154,23 @@ fn a_number_of_pods_below_zero_is_refused_where_it_stands() {
 fn more_pod_sets_than_a_workload_may_have_are_refused_or_all_counted_so_that_it_is() {
     let group = |at: usize| json!({"name": format!("g{at}"), "template": {"spec": {"template": template("c")}}});
     let groups: Vec<Value> = (0..19).map(group).collect();
-    for (kind, job) in
-        [object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": groups})), train_job(json!(groups))]
-    {
-        assert_eq!(kind.pod_sets(&job).unwrap().len(), 19, "{}: the API server refuses its Workload", kind.id().kind);
+    for (kind, job) in [
+        object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": groups})),
+        train_job(json!(groups)),
+    ] {
+        assert_eq!(
+            kind.pod_sets(&job).unwrap().len(),
+            19,
+            "{}: the API server refuses its Workload",
+            kind.id().kind
+        );
     }
     let said = |kind: &dyn JobKind, job: &Value| {
         validate_create(kind, job).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
-    for (kind, at) in [("RayCluster", ""), ("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")] {
+    for (kind, at) in
+        [("RayCluster", ""), ("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")]
+    {
         let field = format!("spec.{at}.workerGroupSpecs").replace("..", ".");
         let (kind, job) = ray(kind, at, cluster(&[1; 18]));
         assert_eq!(said(kind, &job), format!("{field}: Too many: 19: must have at most 18 items"));

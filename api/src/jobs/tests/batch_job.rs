@@ -72,7 +72,11 @@ fn a_started_job_has_what_its_flavors_ask_for() {
 #[case::fewer_pods_under_partial_admission(job().pods(5, 10).min_parallelism("2"), 3, json!([3, 10]))]
 #[case::completions_follow_when_asked(job().pods(5, 5).indexed().min_parallelism("2").annotation("kueue.x-k8s.io/job-completions-equal-parallelism", "true"), 3, json!([3, 3]))]
 #[case::without_the_annotation_parallelism_stays(job().pods(5, 10), 3, json!([5, 10]))]
-fn counts_of_a_started_job_and_back(#[case] test: TestJob, #[case] admitted: i32, #[case] want: Value) {
+fn counts_of_a_started_job_and_back(
+    #[case] test: TestJob,
+    #[case] admitted: i32,
+    #[case] want: Value,
+) {
     let workload = reserved(test.workload(), admitted, true);
     let before = test.build();
     let mut job = before.clone();
@@ -95,8 +99,15 @@ fn a_job_keeps_its_own_selectors_and_tolerations() {
     let before = test.build();
     let mut job = before.clone();
     BatchJob.run(&mut job, &infos_of(&workload)).unwrap();
-    assert_eq!(job["spec"]["template"]["spec"]["nodeSelector"], json!({"accelerator": "a100", "zone": "a"}));
-    assert_eq!(job["spec"]["template"]["spec"]["tolerations"].as_array().unwrap().len(), 1, "the same toleration once");
+    assert_eq!(
+        job["spec"]["template"]["spec"]["nodeSelector"],
+        json!({"accelerator": "a100", "zone": "a"})
+    );
+    assert_eq!(
+        job["spec"]["template"]["spec"]["tolerations"].as_array().unwrap().len(),
+        1,
+        "the same toleration once"
+    );
     BatchJob.restore(&mut job, &workload.spec.pod_sets);
     BatchJob.suspend(&mut job);
     assert_eq!(job, before);
@@ -104,7 +115,8 @@ fn a_job_keeps_its_own_selectors_and_tolerations() {
 
 #[test]
 fn a_contradiction_cannot_be_started() {
-    let test = job().with(json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}));
+    let test = job()
+        .with(json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}));
     let infos = infos_of(&reserved(test.workload(), 1, true));
     let error = BatchJob.run(&mut test.build(), &infos).unwrap_err();
     assert!(error.is_permanent());
@@ -122,7 +134,10 @@ fn stop_steps(mut job: Value, pod_sets: Option<&[PodSet]>) -> (Vec<&'static str>
             Stop::Terminate(_) => panic!("its pods are its controller's"),
             Stop::Wait => {
                 steps.push("wait");
-                job = TestJob(job).status(json!({"active": null})).condition("Suspended", "True").build();
+                job = TestJob(job)
+                    .status(json!({"active": null}))
+                    .condition("Suspended", "True")
+                    .build();
             }
             Stop::UpdateStatus(wanted) => {
                 steps.push("status");
@@ -149,7 +164,8 @@ fn a_running_job_is_stopped_in_the_steps_that_the_api_server_allows() {
     let original = test.build();
     let mut running = original.clone();
     BatchJob.run(&mut running, &infos_of(&workload)).unwrap();
-    let running = TestJob(running).status(json!({"active": 1, "startTime": "2026-11-21T10:00:00Z"})).build();
+    let running =
+        TestJob(running).status(json!({"active": 1, "startTime": "2026-11-21T10:00:00Z"})).build();
     let (steps, stopped) = stop_steps(running, Some(&workload.spec.pod_sets));
     assert_eq!(steps, ["suspend", "wait", "status", "restore"]);
     assert_eq!(stopped["spec"], original["spec"]);
@@ -292,8 +308,10 @@ fn a_workload_name_too_long_for_a_label_goes_into_an_annotation() {
 
 #[test]
 fn a_selector_that_the_user_wrote_is_copied_with_its_labels() {
-    let own = json!({"spec": {"manualSelector": true, "selector": {"matchLabels": {"app": "train"}}}});
-    let copy = BatchJob.remote_copy(&job().with(own).build(), RemoteMeta { workload: "w", origin: "hub" });
+    let own =
+        json!({"spec": {"manualSelector": true, "selector": {"matchLabels": {"app": "train"}}}});
+    let copy =
+        BatchJob.remote_copy(&job().with(own).build(), RemoteMeta { workload: "w", origin: "hub" });
     assert_eq!(copy["spec"]["selector"]["matchLabels"]["app"], "train");
     assert_eq!(copy["spec"]["manualSelector"], true);
 }

@@ -21,7 +21,8 @@ impl PriorityLookup for Classes {
 fn priority(job: TestJob) -> Result<(Option<String>, i32), String> {
     let job = job.build();
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
-    let priority = resolve_priority(&BatchJob, &job, &pod_sets, &Classes).map_err(|error| error.to_string())?;
+    let priority = resolve_priority(&BatchJob, &job, &pod_sets, &Classes)
+        .map_err(|error| error.to_string())?;
     Ok((priority.class.map(|class| class.name), priority.value))
 }
 
@@ -49,7 +50,8 @@ fn a_workload_says_what_its_job_says() {
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
     let priority = Priority::of_workload_class("high", 100);
     let (labels, annotations) = (["team".to_owned()], ["cost".to_owned()]);
-    let options = BuildOptions { label_keys_to_copy: &labels, annotation_keys_to_copy: &annotations };
+    let options =
+        BuildOptions { label_keys_to_copy: &labels, annotation_keys_to_copy: &annotations };
     let workload = build_workload(&BatchJob, &job, pod_sets, &priority, options);
     insta::assert_json_snapshot!(serde_json::to_value(workload).unwrap(), @r#"
     {
@@ -126,7 +128,8 @@ fn a_workload_says_what_its_job_says() {
 fn of_a_variable_that_occurs_twice_the_last_counts() {
     let env = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]);
     let containers = json!([{"name": "c", "env": env}]);
-    let job = job().with(json!({"spec": {"template": {"spec": {"containers": containers}}}})).build();
+    let job =
+        job().with(json!({"spec": {"template": {"spec": {"containers": containers}}}})).build();
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
     let env = &pod_sets[0].template.value()["spec"]["containers"][0]["env"];
     assert_eq!(*env, json!([{"name": "A", "value": "3"}, {"name": "B", "value": "2"}]));

@@ -36,7 +36,11 @@ pub(super) fn leader_worker_set() -> (&'static dyn JobKind, Value) {
 
 pub(super) fn workers_alone() -> (&'static dyn JobKind, Value) {
     let template = json!({"size": 3, "workerTemplate": template("worker")});
-    written("leaderworkerset.x-k8s.io", "LeaderWorkerSet", json!({ "leaderWorkerTemplate": template }))
+    written(
+        "leaderworkerset.x-k8s.io",
+        "LeaderWorkerSet",
+        json!({ "leaderWorkerTemplate": template }),
+    )
 }
 
 /// What the webhook changes.
@@ -52,7 +56,10 @@ fn marks((kind, object): (&dyn JobKind, Value)) -> Value {
 #[test]
 fn the_templates_say_whose_pods_they_make() {
     let (kind, object) = deployment();
-    let urgent = changed(&object, json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}));
+    let urgent = changed(
+        &object,
+        json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}),
+    );
     insta::assert_snapshot!(marks((kind, urgent)), @r#"{"spec":{"template":{"metadata":{"annotations":{"kueue.x-k8s.io/pod-suspending-parent":"deployment"},"labels":{"kueue.x-k8s.io/managed":"true","kueue.x-k8s.io/priority-class":"high","kueue.x-k8s.io/queue-name":"lq"}}}}}"#);
     insta::assert_snapshot!(marks(stateful_set()), @r#"{"spec":{"template":{"metadata":{"annotations":{"kueue.x-k8s.io/pod-suspending-parent":"statefulset"}}}}}"#);
     insta::assert_snapshot!(marks(workers_alone()), @r#"{"spec":{"leaderWorkerTemplate":{"workerTemplate":{"metadata":{"annotations":{"kueue.x-k8s.io/pod-group-serving":"true","kueue.x-k8s.io/pod-suspending-parent":"leaderworkerset.x-k8s.io/leaderworkerset"},"labels":{"kueue.x-k8s.io/queue-name":"lq"}}}}}}"#);
@@ -67,9 +74,13 @@ fn what_serves_is_sent_whole_and_names_its_groups_by_the_uid_here() {
     for (kind, object) in [stateful_set(), leader_worker_set()] {
         assert!(kind.is_sent());
         let here = groups(&(kind, object.clone()), json!({}));
-        let copy = kind.remote_copy(&object, RemoteMeta { workload: &here[0], origin: "multikueue" });
+        let copy =
+            kind.remote_copy(&object, RemoteMeta { workload: &here[0], origin: "multikueue" });
         let copy = changed(&copy, json!({"metadata": {"uid": "uid-there"}}));
-        assert_eq!((&copy["spec"], groups(&(kind, copy.clone()), json!({}))), (&object["spec"], here));
+        assert_eq!(
+            (&copy["spec"], groups(&(kind, copy.clone()), json!({}))),
+            (&object["spec"], here)
+        );
     }
 }
 
@@ -86,9 +97,10 @@ fn of_several_groups_the_first_goes_ahead() {
 #[test]
 fn the_pods_of_what_serves_can_be_marked_and_known_again() {
     let marks = Marks { labels: &[("l", "1")], annotations: &[("a", "2")] };
-    for ((kind, mut object), templates) in
-        [(stateful_set(), vec!["/spec/template"]), (leader_worker_set(), vec!["leaderTemplate", "workerTemplate"])]
-    {
+    for ((kind, mut object), templates) in [
+        (stateful_set(), vec!["/spec/template"]),
+        (leader_worker_set(), vec!["leaderTemplate", "workerTemplate"]),
+    ] {
         kind.serving().unwrap().mark_pods(&mut object, &marks);
         for template in templates {
             let at = if template.starts_with('/') {
@@ -97,7 +109,11 @@ fn the_pods_of_what_serves_can_be_marked_and_known_again() {
                 format!("/spec/leaderWorkerTemplate/{template}")
             };
             let metadata = &object.pointer(&at).unwrap()["metadata"];
-            assert_eq!((&metadata["labels"]["l"], &metadata["annotations"]["a"]), (&json!("1"), &json!("2")), "{at}");
+            assert_eq!(
+                (&metadata["labels"]["l"], &metadata["annotations"]["a"]),
+                (&json!("1"), &json!("2")),
+                "{at}"
+            );
         }
     }
     let pod = |owner: &str, by: &str| {
@@ -107,7 +123,10 @@ fn the_pods_of_what_serves_can_be_marked_and_known_again() {
     };
     assert!(is_part(&pod("StatefulSet", "statefulset")));
     let of_replica = json!({"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}}});
-    assert!(is_part(&changed(&pod("StatefulSet", "leaderworkerset.x-k8s.io/leaderworkerset"), of_replica)));
+    assert!(is_part(&changed(
+        &pod("StatefulSet", "leaderworkerset.x-k8s.io/leaderworkerset"),
+        of_replica
+    )));
     assert!(!is_part(&pod("ReplicaSet", "deployment")));
 }
 
@@ -135,13 +154,20 @@ fn what_a_kind_is_told_by_its_pods() {
 #[case::workers_alone(workers_alone(), json!({}), "main x 3")]
 #[case::a_size_that_is_none(workers_alone(), json!({"spec": {"leaderWorkerTemplate": {"size": -1}}}), "spec.leaderWorkerTemplate.size: must be between 1 and 2147483647")]
 #[case::deployment(deployment(), json!({}), "kind: each pod of a Deployment is a job of its own")]
-fn pod_sets(#[case] object: (&'static dyn JobKind, Value), #[case] patch: Value, #[case] want: &str) {
+fn pod_sets(
+    #[case] object: (&'static dyn JobKind, Value),
+    #[case] patch: Value,
+    #[case] want: &str,
+) {
     assert_eq!(shape(object.0, &changed(&object.1, patch)), want);
 }
 
 fn groups((kind, object): &(&'static dyn JobKind, Value), patch: Value) -> Vec<String> {
     let groups = kind.serving().unwrap().groups(&changed(object, patch));
-    groups.iter().map(|it| format!("{}{}", it.name, if it.at_rest { " at rest" } else { "" })).collect()
+    groups
+        .iter()
+        .map(|it| format!("{}{}", it.name, if it.at_rest { " at rest" } else { "" }))
+        .collect()
 }
 
 #[test]
@@ -158,14 +184,20 @@ fn groups_are_named_as_kueue_names_their_workloads() {
     assert_eq!(groups(&set, json!({ "metadata": origin })), [of_hub]);
 
     let set = leader_worker_set();
-    let of = |index: u32| workload_name("LeaderWorkerSet", "leaderworkerset.x-k8s.io", &format!("a-{index}"), "uid-a");
+    let of = |index: u32| {
+        workload_name("LeaderWorkerSet", "leaderworkerset.x-k8s.io", &format!("a-{index}"), "uid-a")
+    };
     assert_eq!(groups(&set, json!({})), [of(0), of(1)]);
     assert_eq!(groups(&set, json!({"spec": {"replicas": 0}})), [""; 0]);
     let rolling = |surge: Value, updated: i32| {
         let rollout = json!({"rollingUpdateConfiguration": {"maxSurge": surge}});
         json!({"spec": {"rolloutStrategy": rollout}, "status": {"replicas": 3, "updatedReplicas": updated}})
     };
-    assert_eq!(groups(&set, rolling(json!(1), 1)), [of(0), of(1), of(2)], "one more while it rolls");
+    assert_eq!(
+        groups(&set, rolling(json!(1), 1)),
+        [of(0), of(1), of(2)],
+        "one more while it rolls"
+    );
     assert_eq!(groups(&set, rolling(json!("25%"), 1)), [of(0), of(1), of(2)]);
     assert_eq!(groups(&set, rolling(json!(1), 2)), [of(0), of(1)], "it has rolled");
     assert_eq!(groups(&set, rolling(json!(0), 1)), [of(0), of(1)], "scaling down");
@@ -173,8 +205,7 @@ fn groups_are_named_as_kueue_names_their_workloads() {
 
 /// A pod of StatefulSet `a` that waits.
 fn pod_of_set(metadata: Value) -> Value {
-    let owner =
-        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "uid-a", "controller": true});
+    let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "uid-a", "controller": true});
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "a-0", "namespace": "ns", "uid": "pod", "ownerReferences": [owner]},
@@ -186,7 +217,8 @@ fn pod_of_set(metadata: Value) -> Value {
 #[test]
 fn a_pod_is_told_its_group_once() {
     let (kind, set) = stateful_set();
-    let set = changed(&set, json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}));
+    let set =
+        changed(&set, json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}));
     let serving = kind.serving().unwrap();
     let by = json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}});
     let mut pod = pod_of_set(by);
@@ -198,11 +230,15 @@ fn a_pod_is_told_its_group_once() {
     insta::assert_snapshot!(merge_diff(&before, &pod).unwrap(), @r#"{"metadata":{"annotations":{"kueue.x-k8s.io/pod-group-fast-admission":"true","kueue.x-k8s.io/pod-group-pod-index-label":"apps.kubernetes.io/pod-index","kueue.x-k8s.io/pod-group-serving":"true","kueue.x-k8s.io/pod-group-total-count":"3","kueue.x-k8s.io/role-hash":"main"},"labels":{"kueue.x-k8s.io/managed":"true","kueue.x-k8s.io/pod-group-name":"statefulset-a-98ec4","kueue.x-k8s.io/prebuilt-workload-name":"statefulset-a-98ec4","kueue.x-k8s.io/priority-class":"high","kueue.x-k8s.io/queue-name":"lq"}}}"#);
     assert!(!serving.join(&set, &mut pod), "once");
 
-    let moved = changed(&set, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}));
+    let moved =
+        changed(&set, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}));
     assert!(serving.join(&moved, &mut pod) && meta::queue_name(&pod) == "other");
     pod["spec"]["schedulingGates"] = json!([]);
     assert!(!serving.join(&set, &mut pod), "a pod that runs keeps its queue");
-    assert!(!Pod.leads_queue(&Pod.compose(vec![pod])), "and its group's workload is moved by the StatefulSet alone");
+    assert!(
+        !Pod.leads_queue(&Pod.compose(vec![pod])),
+        "and its group's workload is moved by the StatefulSet alone"
+    );
 }
 
 #[rstest]
@@ -239,8 +275,7 @@ fn the_role_of_a_pod_in_its_group(
 #[test]
 fn a_leader_worker_set_is_found_from_what_its_controller_makes() {
     let serving = leader_worker_set().0.serving().unwrap();
-    let marks =
-        json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}});
+    let marks = json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}});
     let named = json!({"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}});
     let set = json!({"kind": "StatefulSet", "metadata": named, "spec": {"template": {"metadata": marks}}});
     assert_eq!(serving.maker_of(&set), Some("a"));
@@ -248,7 +283,11 @@ fn a_leader_worker_set_is_found_from_what_its_controller_makes() {
     assert!(kind.skips(&set), "its StatefulSets are none of StatefulSet's");
     let pod = changed(&json!({"metadata": marks}), json!({"metadata": named}));
     assert_eq!(serving.maker_of(&pod), Some("a"));
-    assert_eq!(serving.maker_of(&json!({"kind": "StatefulSet", "metadata": named})), None, "it is not queued");
+    assert_eq!(
+        serving.maker_of(&json!({"kind": "StatefulSet", "metadata": named})),
+        None,
+        "it is not queued"
+    );
 }
 
 #[rstest]
@@ -334,7 +373,14 @@ fn the_workload_of_a_group_is_made_for_its_maker() {
     let (kind, set) = leader_worker_set();
     let group = kind.serving().unwrap().groups(&set).remove(1);
     let pod_sets = job_pod_sets(kind, &set).unwrap();
-    let workload = build_group_workload(kind, &set, &group, pod_sets, &Priority::default(), BuildOptions::default());
+    let workload = build_group_workload(
+        kind,
+        &set,
+        &group,
+        pod_sets,
+        &Priority::default(),
+        BuildOptions::default(),
+    );
     let metadata = serde_json::to_value(&workload.metadata).unwrap();
     insta::assert_json_snapshot!(metadata, @r#"
     {

@@ -10,8 +10,9 @@ use crate::jobs::{
     batch_job::BatchJob,
     build_workload,
     elastic::{
-        Size, compare, gate_pods, in_order, is_elastic, is_elastic_elsewhere, is_slice, makes_pods_of, mark_first,
-        mark_slice, may_be_elastic, replaces, resized, resizing, slice_name, ungate_pods, validate,
+        Size, compare, gate_pods, in_order, is_elastic, is_elastic_elsewhere, is_slice,
+        makes_pods_of, mark_first, mark_slice, may_be_elastic, replaces, resized, resizing,
+        slice_name, ungate_pods, validate,
     },
     job_pod_sets, kind_for, pod_set_infos,
 };
@@ -73,19 +74,30 @@ fn which_jobs_may_change_their_size_where_a_hub_has_sent_them(
     json!({"parallelism": 5, "completions": 5}),
 )]
 #[case::it_is_not_elastic(json!({"metadata": {"annotations": null}, "spec": {"parallelism": 5}}), Value::Null)]
-fn a_job_that_is_there_gets_another_size_and_nothing_else(#[case] wanted: Value, #[case] patch: Value) {
-    let same = wanted.pointer("/metadata/annotations/kueue.x-k8s.io~1job-completions-equal-parallelism").is_some();
+fn a_job_that_is_there_gets_another_size_and_nothing_else(
+    #[case] wanted: Value,
+    #[case] patch: Value,
+) {
+    let same = wanted
+        .pointer("/metadata/annotations/kueue.x-k8s.io~1job-completions-equal-parallelism")
+        .is_some();
     let mut there = job(&json!({}));
     if same {
         let synced = json!({"kueue.x-k8s.io/job-completions-equal-parallelism": "true"});
-        apply_merge(&mut there, &json!({"metadata": {"annotations": synced}, "spec": {"completions": 3}}));
+        apply_merge(
+            &mut there,
+            &json!({"metadata": {"annotations": synced}, "spec": {"completions": 3}}),
+        );
     }
     let patch = (!patch.is_null()).then(|| json!({ "spec": patch }));
     assert_eq!(resizing(&BatchJob, &job(&wanted), &there), patch);
 }
 
 fn sizes(counts: &[(&str, i32)]) -> Vec<PodSet> {
-    counts.iter().map(|(name, count)| PodSet { name: (*name).into(), count: *count, ..PodSet::default() }).collect()
+    counts
+        .iter()
+        .map(|(name, count)| PodSet { name: (*name).into(), count: *count, ..PodSet::default() })
+        .collect()
 }
 
 #[rstest]
@@ -113,7 +125,8 @@ fn a_slice_has_the_templates_of_the_one_before_with_the_counts_of_the_job() {
 
 fn slice(job: &Value, replaced: Option<&Workload>) -> Workload {
     let pod_sets = job_pod_sets(&BatchJob, job).unwrap();
-    let mut workload = build_workload(&BatchJob, job, pod_sets, &Priority::default(), BuildOptions::default());
+    let mut workload =
+        build_workload(&BatchJob, job, pod_sets, &Priority::default(), BuildOptions::default());
     mark_slice(&BatchJob, job, &mut workload, replaced, &[]);
     workload
 }
@@ -130,14 +143,19 @@ fn a_slice_whose_name_is_taken_has_another_one() {
         known.push(Arc::new(next));
     }
     // printf 'Job\nbatch\ntrain\n1234\n2' | sha1sum
-    assert_eq!(known[0].metadata.name.as_deref(), Some("job-train-f0dbe"), "Kueue's name, as long as that is free");
+    assert_eq!(
+        known[0].metadata.name.as_deref(),
+        Some("job-train-f0dbe"),
+        "Kueue's name, as long as that is free"
+    );
 }
 
 #[test]
 fn a_workload_that_does_not_say_so_becomes_the_first_of_a_chain() {
     let job = job(&json!({}));
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
-    let mut workload = build_workload(&BatchJob, &job, pod_sets, &Priority::default(), BuildOptions::default());
+    let mut workload =
+        build_workload(&BatchJob, &job, pod_sets, &Priority::default(), BuildOptions::default());
     assert!(!is_slice(&workload));
     mark_first(&mut workload);
     assert!(is_slice(&workload));
@@ -166,7 +184,9 @@ fn slices_name_the_first_of_their_chain_and_the_one_that_they_replace() {
 
 #[test]
 fn the_gate_is_put_into_the_template_once_and_beside_others() {
-    let gates = |job: &Value| job.pointer("/spec/template/spec/schedulingGates").cloned().unwrap_or_default();
+    let gates = |job: &Value| {
+        job.pointer("/spec/template/spec/schedulingGates").cloned().unwrap_or_default()
+    };
     let ours = json!({"name": "kueue.x-k8s.io/elastic-job"});
     for (before, after) in [
         (json!(null), json!([ours])),
@@ -205,7 +225,9 @@ fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
     .unwrap();
     let infos = pod_set_infos(&workload, |_| None).unwrap();
     BatchJob.run(&mut job, &infos).unwrap();
-    let at = |job: &Value, pointer: &str| job.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let at = |job: &Value, pointer: &str| {
+        job.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
+    };
     let name = "/spec/template/metadata/annotations/kueue.x-k8s.io~1workload-slice-name";
     let label = "/spec/template/metadata/labels/switchyard.dev~1elastic-pod";
     assert_eq!(at(&job, name).as_deref(), Some("job-train-f0dbe"));
@@ -216,11 +238,17 @@ fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
     again.status.clone_from(&workload.status);
     let mut anew = job.clone();
     BatchJob.run(&mut anew, &pod_set_infos(&again, |_| None).unwrap()).unwrap();
-    assert!(makes_pods_of(&BatchJob, &anew, &another), "a start overwrites what an earlier one left");
+    assert!(
+        makes_pods_of(&BatchJob, &anew, &another),
+        "a start overwrites what an earlier one left"
+    );
     BatchJob.restore(&mut job, &workload.spec.pod_sets);
     assert_eq!((at(&job, name), at(&job, label)), (None, None));
     assert!(!makes_pods_of(&BatchJob, &job, &workload));
-    assert!(job.pointer("/spec/template/spec/schedulingGates/0").is_some(), "the gate is the job's own");
+    assert!(
+        job.pointer("/spec/template/spec/schedulingGates/0").is_some(),
+        "the gate is the job's own"
+    );
 }
 
 #[rstest]
@@ -260,21 +288,31 @@ fn workloads_of_one_second_are_in_the_order_in_which_they_replace_one_another() 
     let of = |name: &str, made: &str, replaces: Option<&str>| {
         let mut annotations = json!({});
         if let Some(before) = replaces {
-            annotations["kueue.x-k8s.io/workload-slice-replacement-for"] = format!("ns/{before}").into();
+            annotations["kueue.x-k8s.io/workload-slice-replacement-for"] =
+                format!("ns/{before}").into();
         }
         let metadata = json!({
             "name": name, "namespace": "ns", "uid": name, "creationTimestamp": made, "annotations": annotations,
         });
-        Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap())
+        Arc::new(
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap(),
+        )
     };
     let names = |all: Vec<Arc<Workload>>| {
-        in_order(all).iter().map(|it| it.metadata.name.clone().unwrap()).collect::<Vec<_>>().join(" ")
+        in_order(all)
+            .iter()
+            .map(|it| it.metadata.name.clone().unwrap())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let (now, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
     let chain = || vec![of("a", now, Some("b")), of("b", now, Some("c")), of("c", now, None)];
     assert_eq!(names(chain()), "c b a");
     assert_eq!(names(chain().into_iter().rev().collect()), "c b a");
-    assert_eq!(names(vec![of("a", now, None), of("c", later, None), of("b", later, Some("a"))]), "a c b");
+    assert_eq!(
+        names(vec![of("a", now, None), of("c", later, None), of("b", later, Some("a"))]),
+        "a c b"
+    );
     let ring = vec![of("b", now, Some("a")), of("a", now, Some("b"))];
     assert_eq!(names(ring), "a b", "somebody has made it up");
 }

@@ -22,7 +22,10 @@ fn what_is_there_gets_another_number_of_replicas_and_nothing_else() {
 #[case::another_with_something_else(
     json!({"serveConfigV2": "b", "rayClusterConfig": {"suspend": true}}), Some(json!({"spec": {"serveConfigV2": "b"}}))
 )]
-fn a_ray_service_gets_the_serve_configuration_of_the_hub(#[case] wanted: Value, #[case] expected: Option<Value>) {
+fn a_ray_service_gets_the_serve_configuration_of_the_hub(
+    #[case] wanted: Value,
+    #[case] expected: Option<Value>,
+) {
     let patch = |kind: &str| {
         let kind = kind_for("ray.io", kind).unwrap();
         following(kind, &json!({"spec": wanted}), &json!({"spec": {"serveConfigV2": "a"}}))

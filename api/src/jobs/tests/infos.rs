@@ -19,7 +19,12 @@ fn infos(workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
 #[test]
 fn flavors_checks_and_labels_come_together() {
     let mut workload = reserved(job().workload(), 2, true);
-    workload.metadata.labels.as_mut().unwrap().insert(crate::names::MULTIKUEUE_ORIGIN.into(), "hub".into());
+    workload
+        .metadata
+        .labels
+        .as_mut()
+        .unwrap()
+        .insert(crate::names::MULTIKUEUE_ORIGIN.into(), "hub".into());
     let update = json!({"name": "main", "labels": {"l": "1"}, "annotations": {"a": "1"}, "nodeSelector": {"n": "1"}, "tolerations": [{"key": "t"}]});
     workload.status.as_mut().unwrap().admission_checks = vec![check("prov", update)];
     let infos = infos(&workload).unwrap();
@@ -66,15 +71,22 @@ fn a_missing_flavor_is_worth_a_retry() {
 #[test]
 fn a_cluster_queue_whose_name_is_no_label_gives_none() {
     let mut workload = reserved(job().workload(), 1, true);
-    workload.status.as_mut().unwrap().admission.as_mut().unwrap().cluster_queue = "team.example".into();
+    workload.status.as_mut().unwrap().admission.as_mut().unwrap().cluster_queue =
+        "team.example".into();
     assert!(!infos(&workload).unwrap()[0].labels.contains_key(crate::names::CLUSTER_QUEUE_NAME));
 }
 
 #[test]
 fn dns_labels() {
-    for (name, want) in
-        [("a", true), ("a-1", true), ("", false), ("A", false), ("-a", false), ("a-", false), ("a.b", false)]
-    {
+    for (name, want) in [
+        ("a", true),
+        ("a-1", true),
+        ("", false),
+        ("A", false),
+        ("-a", false),
+        ("a-", false),
+        ("a.b", false),
+    ] {
         assert_eq!(is_dns_label(name), want, "{name}");
     }
     assert!(is_dns_label(&"a".repeat(63)) && !is_dns_label(&"a".repeat(64)));

@@ -50,7 +50,8 @@ fn active_and_ready(#[case] leader: Value, #[case] worker: Value, #[case] want: 
 #[case::more_than_there_are(json!({"succeeded": 7}), json!({}), "")]
 fn reclaimable(#[case] leader: Value, #[case] worker: Value, #[case] want: &str) {
     let (kind, job) = with_status(leader, worker);
-    let pods: Vec<String> = kind.reclaimable(&job).iter().map(|it| format!("{} x {}", it.name, it.count)).collect();
+    let pods: Vec<String> =
+        kind.reclaimable(&job).iter().map(|it| format!("{} x {}", it.name, it.count)).collect();
     assert_eq!(pods.join(", "), want);
 }
 
@@ -63,7 +64,10 @@ fn reclaimable(#[case] leader: Value, #[case] worker: Value, #[case] want: &str)
 fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
     let (kind, job) = job_set();
     let job = changed(&job, json!({"status": {"conditions": conditions}}));
-    assert_eq!(kind.finished(&job), want.map(|(success, message)| Finished { success, message: message.into() }));
+    assert_eq!(
+        kind.finished(&job),
+        want.map(|(success, message)| Finished { success, message: message.into() })
+    );
 }
 
 #[test]

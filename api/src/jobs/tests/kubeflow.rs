@@ -17,15 +17,26 @@ fn replicas(count: i32) -> Value {
 #[case::jax("JAXJob", "jaxReplicaSpecs", &["Worker"], "worker x 1")]
 #[case::mpi("MPIJob", "mpiReplicaSpecs", &["Worker", "Launcher"], "launcher x 1, worker x 1")]
 #[case::a_type_that_is_not_known_is_left_out("JAXJob", "jaxReplicaSpecs", &["Worker", "Master"], "worker x 1")]
-fn pod_sets_in_the_order_of_types(#[case] kind: &str, #[case] field: &str, #[case] types: &[&str], #[case] want: &str) {
-    let specs: serde_json::Map<String, Value> =
-        types.iter().map(|type_| ((*type_).to_owned(), json!({"template": template("c")}))).collect();
+fn pod_sets_in_the_order_of_types(
+    #[case] kind: &str,
+    #[case] field: &str,
+    #[case] types: &[&str],
+    #[case] want: &str,
+) {
+    let specs: serde_json::Map<String, Value> = types
+        .iter()
+        .map(|type_| ((*type_).to_owned(), json!({"template": template("c")})))
+        .collect();
     let (kind, job) = object("kubeflow.org", kind, json!({ field: specs }));
     assert_eq!(shape(kind, &job), want);
 }
 
 fn pytorch() -> (&'static dyn JobKind, Value) {
-    object("kubeflow.org", "PyTorchJob", json!({"pytorchReplicaSpecs": {"Master": replicas(1), "Worker": replicas(4)}}))
+    object(
+        "kubeflow.org",
+        "PyTorchJob",
+        json!({"pytorchReplicaSpecs": {"Master": replicas(1), "Worker": replicas(4)}}),
+    )
 }
 
 /// One of each, of one pod that works.
@@ -83,6 +94,9 @@ fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
 fn the_scheduling_policys_class_goes_first() {
     let (kind, job) = pytorch();
     assert_eq!(kind.priority_class(&job), None);
-    let job = changed(&job, json!({"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "high"}}}}));
+    let job = changed(
+        &job,
+        json!({"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "high"}}}}),
+    );
     assert_eq!(kind.priority_class(&job).as_deref(), Some("high"));
 }

@@ -9,18 +9,28 @@ fn local() -> TestJob {
 }
 
 fn remote(status: Value) -> TestJob {
-    job().running().status(json!({"startTime": START})).status(status).condition("Suspended", "False")
+    job()
+        .running()
+        .status(json!({"startTime": START}))
+        .status(status)
+        .condition("Suspended", "False")
 }
 
 /// Applies the mirrored status and checks the rules of the API server that could refuse it.
 fn mirrored(local: TestJob, remote: TestJob) -> Option<Value> {
     let (local, remote) = (local.build(), remote.build());
     let status = merged_status(&local, &remote)?;
-    let new = TestJob(local.clone()).with(json!({"status": null})).with(json!({ "status": status })).build();
+    let new = TestJob(local.clone())
+        .with(json!({"status": null}))
+        .with(json!({ "status": status }))
+        .build();
     let is = |job: &Value, type_: &str| super::super::mirror::is_true(job, type_);
     let count = |job: &Value, field: &str| job["status"][field].as_i64().unwrap_or(0);
     let finished = is(&new, "Complete") || is(&new, "Failed");
-    assert!(count(&new, "failed") >= count(&local, "failed") && count(&new, "succeeded") >= count(&local, "succeeded"));
+    assert!(
+        count(&new, "failed") >= count(&local, "failed")
+            && count(&new, "succeeded") >= count(&local, "succeeded")
+    );
     assert!(count(&new, "ready") <= count(&new, "active"));
     assert!(!is(&new, "Complete") || is(&new, "SuccessCriteriaMet"));
     assert!(!is(&new, "Failed") || is(&new, "FailureTarget"));
@@ -35,7 +45,8 @@ fn mirrored(local: TestJob, remote: TestJob) -> Option<Value> {
 
 #[test]
 fn a_running_copy_shows_as_running() {
-    let status = json!({"active": 2, "ready": 1, "uncountedTerminatedPods": {"succeeded": ["remote-pod"]}});
+    let status =
+        json!({"active": 2, "ready": 1, "uncountedTerminatedPods": {"succeeded": ["remote-pod"]}});
     let got = mirrored(local(), remote(status)).unwrap();
     assert_eq!(
         (got["active"].clone(), got["ready"].clone(), got["startTime"].clone()),
@@ -69,7 +80,8 @@ fn conditions_that_cannot_be_taken_back_wait_for_the_end() {
     let failing = remote(json!({"active": 1})).condition("FailureTarget", "True");
     let got = mirrored(local(), failing).unwrap();
     assert_eq!(got["conditions"].as_array().unwrap().len(), 1, "only Suspended=False");
-    let failed = remote(json!({"failed": 1})).condition("FailureTarget", "True").condition("Failed", "True");
+    let failed =
+        remote(json!({"failed": 1})).condition("FailureTarget", "True").condition("Failed", "True");
     let got = mirrored(local(), failed).unwrap();
     assert_eq!(got["conditions"].as_array().unwrap().len(), 3);
 }
@@ -82,8 +94,10 @@ fn ready_is_never_more_than_active() {
 
 #[test]
 fn the_end_at_an_older_worker_is_completed() {
-    let done = remote(json!({"succeeded": 1, "active": 1, "ready": 1, "terminating": 1, "startTime": null}))
-        .condition("Complete", "True");
+    let done = remote(
+        json!({"succeeded": 1, "active": 1, "ready": 1, "terminating": 1, "startTime": null}),
+    )
+    .condition("Complete", "True");
     let got = mirrored(local(), done).unwrap();
     assert_eq!(got["completionTime"], json!("2026-11-21T10:05:00Z"));
     let failed = remote(json!({"failed": 1, "completionTime": START})).condition("Failed", "True");

@@ -97,7 +97,10 @@ impl TestJob {
     }
 
     pub(super) fn condition(mut self, type_: &str, status: &str) -> Self {
-        let list = meta::object_mut(&mut self.0, &["status"]).unwrap().entry("conditions").or_insert(json!([]));
+        let list = meta::object_mut(&mut self.0, &["status"])
+            .unwrap()
+            .entry("conditions")
+            .or_insert(json!([]));
         list.as_array_mut().unwrap().push(json!({
             "type": type_, "status": status, "reason": "R", "message": format!("{type_} message"),
             "lastTransitionTime": "2026-11-21T10:05:00Z", "lastProbeTime": "2026-11-21T10:05:00Z",
@@ -120,9 +123,17 @@ impl TestJob {
 pub(super) fn reserved(mut workload: Workload, count: i32, admitted: bool) -> Workload {
     let status = workload.status.get_or_insert_default();
     let now = jiff::Timestamp::UNIX_EPOCH;
-    conditions::set(&mut status.conditions, conditions::new(conditions::QUOTA_RESERVED, true, "R", "", None), now);
+    conditions::set(
+        &mut status.conditions,
+        conditions::new(conditions::QUOTA_RESERVED, true, "R", "", None),
+        now,
+    );
     if admitted {
-        conditions::set(&mut status.conditions, conditions::new(conditions::ADMITTED, true, "A", "", None), now);
+        conditions::set(
+            &mut status.conditions,
+            conditions::new(conditions::ADMITTED, true, "A", "", None),
+            now,
+        );
     }
     let admission = json!({
         "clusterQueue": "cq",
@@ -174,7 +185,10 @@ fn only_the_kinds_that_are_named_are_enabled() {
         enabled_kinds(&names).iter().map(|kind| kind.id().kind).collect()
     };
     assert_eq!(named(&["batch/job"]), ["Job"]);
-    assert_eq!(named(&["ray.io/rayjob", "pod", "jobset.x-k8s.io/jobset"]), ["JobSet", "RayJob", "Pod"]);
+    assert_eq!(
+        named(&["ray.io/rayjob", "pod", "jobset.x-k8s.io/jobset"]),
+        ["JobSet", "RayJob", "Pod"]
+    );
 }
 
 #[test]
@@ -194,9 +208,11 @@ fn the_shipped_roles_name_every_kind() {
             let mut lines = role.lines().skip_while(|line| !line.contains(&group));
             assert!(lines.any(names), "{} of {}", id.plural, id.group);
         }
-        let (hub, status) = (include_str!("../../../../deploy/rbac/hub.yaml"), format!("{}/status", id.plural));
+        let (hub, status) =
+            (include_str!("../../../../deploy/rbac/hub.yaml"), format!("{}/status", id.plural));
         // The controllers of those that are queued by their pods write their status, also on the hub.
-        let shown = kind.held() == Held::ByPods || hub.contains(&status) || roles[0].contains(&status);
+        let shown =
+            kind.held() == Held::ByPods || hub.contains(&status) || roles[0].contains(&status);
         assert!(shown, "{status}");
     }
 }
@@ -210,7 +226,10 @@ fn people_have_a_role_for_every_kind_that_is_not_kubernetes_own_but_jobs() {
             (id.plural.to_owned(), "get, list, watch"),
             (format!("{}/status", id.plural), "get"),
         ] {
-            let rule = format!("- {{apiGroups: [{}], resources: [{resource}], verbs: [{verbs}]}}\n", id.group);
+            let rule = format!(
+                "- {{apiGroups: [{}], resources: [{resource}], verbs: [{verbs}]}}\n",
+                id.group
+            );
             assert!(roles.contains(&rule), "{rule}");
         }
     }

@@ -43,7 +43,11 @@ pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
                 {"name": "worker", "replicas": 2, "template": {"spec": {"parallelism": 3, "template": template("w")}}},
             ]}),
         ),
-        object("kubeflow.org", "TFJob", json!({"tfReplicaSpecs": {"PS": replicas(2), "Worker": replicas(3)}})),
+        object(
+            "kubeflow.org",
+            "TFJob",
+            json!({"tfReplicaSpecs": {"PS": replicas(2), "Worker": replicas(3)}}),
+        ),
         object(
             "kubeflow.org",
             "PyTorchJob",
@@ -56,7 +60,11 @@ pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
             json!({"xgbReplicaSpecs": {"Master": replicas(1), "Worker": replicas(3)}}),
         ),
         object("kubeflow.org", "JAXJob", json!({"jaxReplicaSpecs": {"Worker": replicas(3)}})),
-        object("kubeflow.org", "MPIJob", json!({"mpiReplicaSpecs": {"Worker": replicas(3), "Launcher": replicas(1)}})),
+        object(
+            "kubeflow.org",
+            "MPIJob",
+            json!({"mpiReplicaSpecs": {"Worker": replicas(3), "Launcher": replicas(1)}}),
+        ),
         object("ray.io", "RayCluster", cluster.clone()),
         object(
             "ray.io",
@@ -97,9 +105,12 @@ fn every_kind_but_job_has_a_sample() {
 /// The workload of a job with quota, flavor `gpu` for all pod sets.
 pub(super) fn admitted(kind: &dyn JobKind, job: &Value) -> Workload {
     let pod_sets = job_pod_sets(kind, job).unwrap();
-    let assignments: Vec<Value> =
-        pod_sets.iter().map(|it| json!({"name": it.name, "flavors": {"cpu": "gpu"}, "count": it.count})).collect();
-    let workload = build_workload(kind, job, pod_sets, &Priority::default(), BuildOptions::default());
+    let assignments: Vec<Value> = pod_sets
+        .iter()
+        .map(|it| json!({"name": it.name, "flavors": {"cpu": "gpu"}, "count": it.count}))
+        .collect();
+    let workload =
+        build_workload(kind, job, pod_sets, &Priority::default(), BuildOptions::default());
     let mut workload = reserved(workload, 1, true);
     let admission = json!({"clusterQueue": "cq", "podSetAssignments": assignments});
     workload.status.as_mut().unwrap().admission = serde_json::from_value(admission).unwrap();
@@ -117,7 +128,11 @@ pub(super) fn running(kind: &dyn JobKind, job: &Value) -> Value {
 /// Pod sets as `name x count`.
 pub(super) fn shape(kind: &dyn JobKind, job: &Value) -> String {
     match kind.pod_sets(job) {
-        Ok(pod_sets) => pod_sets.iter().map(|it| format!("{} x {}", it.name, it.count)).collect::<Vec<_>>().join(", "),
+        Ok(pod_sets) => pod_sets
+            .iter()
+            .map(|it| format!("{} x {}", it.name, it.count))
+            .collect::<Vec<_>>()
+            .join(", "),
         Err(error) => error.to_string(),
     }
 }
@@ -131,8 +146,10 @@ pub(super) fn changed(job: &Value, patch: Value) -> Value {
 
 #[test]
 fn every_kind_gives_its_pod_sets_in_kueues_order() {
-    let shapes: Vec<String> =
-        samples().iter().map(|(kind, job)| format!("{}: {}", kind.id().kind, shape(*kind, job))).collect();
+    let shapes: Vec<String> = samples()
+        .iter()
+        .map(|(kind, job)| format!("{}: {}", kind.id().kind, shape(*kind, job)))
+        .collect();
     insta::assert_snapshot!(shapes.join("\n"), @"
     JobSet: leader x 1, worker x 6
     TFJob: ps x 2, worker x 3
@@ -174,20 +191,30 @@ fn started_jobs_have_what_admission_gave_and_stopped_ones_are_as_written() {
         assert!(text.contains("a100") && text.contains("kueue.x-k8s.io/podset"), "{name}: {text}");
         let infos = infos_of(&workload);
         let pod_sets = job_pod_sets(kind, &started).unwrap();
-        assert!(is_equivalent(&started, &pod_sets, false, &workload, Some(&infos)), "{name}: matches while it runs");
+        assert!(
+            is_equivalent(&started, &pod_sets, false, &workload, Some(&infos)),
+            "{name}: matches while it runs"
+        );
 
-        let Stop::Update { job: mut stopped, now: true } = kind.stop(&started, Some(&workload.spec.pod_sets)) else {
+        let Stop::Update { job: mut stopped, now: true } =
+            kind.stop(&started, Some(&workload.spec.pod_sets))
+        else {
             panic!("{name} must be stopped at once");
         };
         assert!(kind.is_suspended(&stopped));
         // Some are restored by a step of its own.
-        while let Stop::Update { job: further, now: false } = kind.stop(&stopped, Some(&workload.spec.pod_sets)) {
+        while let Stop::Update { job: further, now: false } =
+            kind.stop(&stopped, Some(&workload.spec.pod_sets))
+        {
             stopped = further;
         }
         // The API server drops what is null.
         assert_eq!(without_nulls(*stopped.clone()), without_nulls(job.clone()), "{name}");
         assert_eq!(kind.stop(&stopped, Some(&workload.spec.pod_sets)), Stop::Done, "{name}");
-        assert!(!kind.restore(&mut stopped.clone(), &workload.spec.pod_sets), "{name}: nothing left to restore");
+        assert!(
+            !kind.restore(&mut stopped.clone(), &workload.spec.pod_sets),
+            "{name}: nothing left to restore"
+        );
         assert_eq!(kind.before_run(&stopped), None);
     }
 }
@@ -198,7 +225,9 @@ fn without_nulls(mut value: Value) -> Value {
             map.retain(|_, value| !value.is_null());
             map.values_mut().for_each(|value| *value = without_nulls(value.take()));
         }
-        Value::Array(items) => items.iter_mut().for_each(|value| *value = without_nulls(value.take())),
+        Value::Array(items) => {
+            items.iter_mut().for_each(|value| *value = without_nulls(value.take()))
+        }
         _ => {}
     }
     value
@@ -210,7 +239,10 @@ fn a_workload_of_another_shape_is_not_started_and_restores_nothing() {
         let name = kind.id().kind;
         let mut untouched = job.clone();
         let error = kind.run(&mut untouched, &vec![PodSetInfo::default(); 9]).unwrap_err();
-        assert!(matches!(error, JobError::PodSetCount { got: 9, .. }) && error.is_permanent(), "{name}: {error}");
+        assert!(
+            matches!(error, JobError::PodSetCount { got: 9, .. }) && error.is_permanent(),
+            "{name}: {error}"
+        );
         let mut started = running(kind, &job);
         assert!(!kind.restore(&mut started, &vec![PodSet::default(); 9]), "{name}");
     }
@@ -236,7 +268,10 @@ fn managed_by_is_set_for_jobs_that_nobody_else_runs() {
         let name = kind.id().kind;
         if !kind.names_manager() {
             kind.set_managed_by(&mut job, Some(crate::names::MULTIKUEUE_CONTROLLER));
-            assert!(kind.managed_by(&job).is_none() && !kind.can_default_managed_by(&job), "{name} has no such field");
+            assert!(
+                kind.managed_by(&job).is_none() && !kind.can_default_managed_by(&job),
+                "{name} has no such field"
+            );
             continue;
         }
         assert!(kind.can_default_managed_by(&job), "{name}");
@@ -256,7 +291,11 @@ fn managed_by_is_set_for_jobs_that_nobody_else_runs() {
 #[case("ray.io", "RayJob", "ray.io/kuberay-operator")]
 #[case("workload.codeflare.dev", "AppWrapper", "workload.codeflare.dev/appwrapper-controller")]
 #[case("trainer.kubeflow.org", "TrainJob", "trainer.kubeflow.org/trainjob-controller")]
-fn a_job_that_names_its_own_controller_may_be_dispatched(#[case] group: &str, #[case] kind: &str, #[case] own: &str) {
+fn a_job_that_names_its_own_controller_may_be_dispatched(
+    #[case] group: &str,
+    #[case] kind: &str,
+    #[case] own: &str,
+) {
     let (kind, mut job) = object(group, kind, json!({}));
     kind.set_managed_by(&mut job, Some(own));
     assert!(kind.can_default_managed_by(&job));
@@ -297,14 +336,23 @@ fn the_remote_copy_has_nothing_of_this_cluster() {
             assert_eq!(copy.get("switchyard.dev/jobSet"), None);
             copy["switchyard.dev/jobSet"] = attached.clone();
         }
-        assert_eq!(shape(kind, &copy), shape(kind, &job), "{name}: so that it is equivalent to its workload");
+        assert_eq!(
+            shape(kind, &copy),
+            shape(kind, &job),
+            "{name}: so that it is equivalent to its workload"
+        );
     }
 }
 
 #[rstest]
 #[case::of_a_job_set("jobset.x-k8s.io", "JobSet", json!({"ttlSecondsAfterFinished": 5}), "/spec/ttlSecondsAfterFinished")]
 #[case::of_kubeflow("kubeflow.org", "TFJob", json!({"runPolicy": {"ttlSecondsAfterFinished": 5}}), "/spec/runPolicy/ttlSecondsAfterFinished")]
-fn a_copy_does_not_delete_itself(#[case] group: &str, #[case] kind: &str, #[case] spec: Value, #[case] ttl: &str) {
+fn a_copy_does_not_delete_itself(
+    #[case] group: &str,
+    #[case] kind: &str,
+    #[case] spec: Value,
+    #[case] ttl: &str,
+) {
     let (kind, job) = object(group, kind, spec);
     assert!(job.pointer(ttl).is_some());
     let copy = kind.remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
@@ -317,12 +365,21 @@ fn the_remote_status_is_shown_as_it_is_until_the_end() {
     for (kind, job) in samples() {
         let name = kind.id().kind;
         assert_eq!(kind.mirror_status(&job, &json!({})), None, "{name}: nothing to show");
-        let status = json!({"conditions": [{"type": "Running", "status": "True"}], "some": {"counter": 1}});
-        assert_eq!(kind.mirror_status(&job, &remote(status.clone())), Some(status.clone()), "{name}");
+        let status =
+            json!({"conditions": [{"type": "Running", "status": "True"}], "some": {"counter": 1}});
+        assert_eq!(
+            kind.mirror_status(&job, &remote(status.clone())),
+            Some(status.clone()),
+            "{name}"
+        );
         let shown = changed(&job, json!({ "status": status }));
         assert_eq!(kind.mirror_status(&shown, &remote(status)), None, "{name}: shown already");
         let other = json!({"some": {"counter": 2}});
-        assert_eq!(kind.mirror_status(&shown, &remote(other.clone())), Some(other), "{name}: what is gone goes");
+        assert_eq!(
+            kind.mirror_status(&shown, &remote(other.clone())),
+            Some(other),
+            "{name}: what is gone goes"
+        );
     }
 }
 
@@ -375,12 +432,18 @@ fn what_has_ended_stays_so() {
 #[case::ray_negative("ray.io", "RayCluster", json!({"headGroupSpec": {"template": template("h")}, "workerGroupSpecs": [{"groupName": "g", "replicas": -1, "template": template("w")}]}),
     "spec.workerGroupSpecs[0].replicas: gives -1 pods; must be between 0 and 2147483647")]
 #[case::nothing_wrapped("workload.codeflare.dev", "AppWrapper", json!({"components": []}), "spec: has no pod template; AppWrapper needs at least one")]
-fn what_is_malformed_says_where(#[case] group: &str, #[case] kind: &str, #[case] spec: Value, #[case] want: &str) {
+fn what_is_malformed_says_where(
+    #[case] group: &str,
+    #[case] kind: &str,
+    #[case] spec: Value,
+    #[case] want: &str,
+) {
     let (kind, job) = object(group, kind, spec);
     assert_eq!(shape(kind, &job), want);
     assert!(kind.pod_sets(&job).unwrap_err().is_permanent());
     // Nothing else falls over such an object.
-    let _ = (kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job), kind.reclaimable(&job));
+    let _ =
+        (kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job), kind.reclaimable(&job));
     let _ = (kind.validate(&job), kind.priority_class(&job), kind.stop(&job, Some(&[])));
 }
 
@@ -388,7 +451,9 @@ fn what_is_malformed_says_where(#[case] group: &str, #[case] kind: &str, #[case]
 fn the_queue_can_be_changed_while_suspended_and_not_while_running() {
     for (kind, job) in samples() {
         let name = kind.id().kind;
-        let moved = |job: &Value| changed(job, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}));
+        let moved = |job: &Value| {
+            changed(job, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}))
+        };
         let said = |old: &Value, new: &Value| {
             let errors = validate_update(kind, old, new, Around::default());
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")

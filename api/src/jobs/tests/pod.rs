@@ -60,7 +60,11 @@ fn annotated(group: &mut [Value], key: &str) {
 #[case::one_that_was_replaced(&["Failed", "Pending", "Pending"], "b c")]
 #[case::one_too_many(&["Pending", "Pending", "Pending"], "a b")]
 fn of_a_group_so_many_pods_are_sent_as_it_has(#[case] phases: &[&str], #[case] want: &str) {
-    let members = ["a", "b", "c"].iter().zip(phases).map(|(name, of)| member(name, "2", "r", phase(of))).collect();
+    let members = ["a", "b", "c"]
+        .iter()
+        .zip(phases)
+        .map(|(name, of)| member(name, "2", "r", phase(of)))
+        .collect();
     let copy = Pod.remote_copy(&Pod.compose(members), RemoteMeta { workload: "g", origin: "hub" });
     let sent: Vec<String> = crate::jobs::sent_objects(copy)
         .iter()
@@ -95,11 +99,15 @@ fn a_pod_is_marked_held_and_gated() {
 #[test]
 fn role_of_a_pod_is_reckoned_and_never_taken_from_its_owner() {
     let forged = json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": "same"}}});
-    let large = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]}});
+    let large =
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]}});
     let gated = |patch: &Value| {
         let mut pod = changed(&changed(&written("a"), forged.clone()), patch.clone());
         Pod.suspend(&mut pod);
-        pod["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"].as_str().unwrap_or_default().to_owned()
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     };
     let (small, large) = (gated(&json!({})), gated(&large));
     assert_eq!(small, "4576969b");
@@ -124,7 +132,11 @@ fn pod_sets_are_ordered_by_shape_not_by_written_role() {
             Pod.suspend(&mut pod);
             pod
         };
-        let sets = job_pod_sets(&Pod, &Pod.compose(vec![member("a", "1", small), member("b", "8", large)])).unwrap();
+        let sets = job_pod_sets(
+            &Pod,
+            &Pod.compose(vec![member("a", "1", small), member("b", "8", large)]),
+        )
+        .unwrap();
         sets.iter().map(|set| serde_json::to_string(&set.template).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(order("a", "z"), order("z", "a"));
@@ -133,9 +145,16 @@ fn pod_sets_are_ordered_by_shape_not_by_written_role() {
 #[test]
 fn role_of_a_pod_of_a_group_stays() {
     let old = member("a", "2", "r", phase("Pending"));
-    let new = changed(&old, json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": "other"}}}));
-    let said: Vec<String> = Pod.validate_update(&old, &new).iter().map(ToString::to_string).collect();
-    assert_eq!(said, [r#"metadata.annotations[kueue.x-k8s.io/role-hash]: Invalid value: "other": field is immutable"#]);
+    let new =
+        changed(&old, json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": "other"}}}));
+    let said: Vec<String> =
+        Pod.validate_update(&old, &new).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            r#"metadata.annotations[kueue.x-k8s.io/role-hash]: Invalid value: "other": field is immutable"#
+        ]
+    );
 }
 
 #[test]
@@ -156,7 +175,10 @@ fn a_pod_starts_once_with_what_admission_gave() {
     assert_eq!(again, started);
     assert_eq!(Pod.stop(&started, None), Stop::Terminate(vec![started.clone()]));
     assert_eq!(
-        Pod.stop(&changed(&started, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})), None),
+        Pod.stop(
+            &changed(&started, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+            None
+        ),
         Stop::Done
     );
     assert_eq!(Pod.stop(&pod, None), Stop::Done, "it does not run");
@@ -167,7 +189,11 @@ fn a_pod_starts_once_with_what_admission_gave() {
 #[case::one_role(["x", "x", "x"], ["Pending", "Pending", "Pending"], "x x 3")]
 #[case::two_roles_by_name(["y", "x", "y"], ["Pending", "Pending", "Pending"], "x x 1, y x 2")]
 #[case::failed_ones_do_not_count(["x", "y", "x"], ["Pending", "Failed", "Succeeded"], "x x 2")]
-fn a_group_has_a_pod_set_for_each_role(#[case] roles: [&str; 3], #[case] phases: [&str; 3], #[case] want: &str) {
+fn a_group_has_a_pod_set_for_each_role(
+    #[case] roles: [&str; 3],
+    #[case] phases: [&str; 3],
+    #[case] want: &str,
+) {
     let pods = ["a", "b", "c"].iter().zip(roles.iter().zip(phases));
     let pods = pods.map(|(name, (role, state))| member(name, "3", role, phase(state))).collect();
     assert_eq!(shape(&Pod, &Pod.compose(pods)), want);
@@ -176,7 +202,10 @@ fn a_group_has_a_pod_set_for_each_role(#[case] roles: [&str; 3], #[case] phases:
 #[test]
 fn a_group_with_fast_admission_is_queued_with_its_first_pod() {
     let mut pods = vec![member("a", "4", "x", phase("Pending"))];
-    assert!(sort_new(&Pod.compose(pods.clone()), BuildOptions::default()).is_err(), "others are awaited");
+    assert!(
+        sort_new(&Pod.compose(pods.clone()), BuildOptions::default()).is_err(),
+        "others are awaited"
+    );
     annotated(&mut pods, "kueue.x-k8s.io/pod-group-fast-admission");
     let group = Pod.compose(pods);
     assert_eq!(shape(&Pod, &sort_new(&group, BuildOptions::default()).unwrap().group), "x x 4");
@@ -185,7 +214,10 @@ fn a_group_with_fast_admission_is_queued_with_its_first_pod() {
 #[test]
 fn the_workload_of_a_group_has_the_annotations_that_its_pods_agree_on() {
     let annotated = |name: &str, cost: &str| {
-        changed(&member(name, "2", "x", phase("Pending")), json!({"metadata": {"annotations": {"cost": cost}}}))
+        changed(
+            &member(name, "2", "x", phase("Pending")),
+            json!({"metadata": {"annotations": {"cost": cost}}}),
+        )
     };
     let keys = ["cost".to_owned()];
     let copied = BuildOptions { annotation_keys_to_copy: &keys, ..BuildOptions::default() };
@@ -221,7 +253,9 @@ fn the_pods_of_a_group_are_ready_when(#[case] ready: &[&str], #[case] want: bool
             ended @ ("Succeeded" | "Failed") => {
                 json!({"phase": ended, "conditions": [{"type": "Ready", "status": "False"}]})
             }
-            ready => json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}),
+            ready => {
+                json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]})
+            }
         };
         member(&format!("p{at}"), "2", "x", status)
     };
@@ -235,11 +269,15 @@ fn the_pods_of_a_group_are_ready_when(#[case] ready: &[&str], #[case] want: bool
 #[test]
 fn of_one_role_too_many_pods_are_let_go_and_missing_ones_counted() {
     let made_for = Pod.compose(
-        ["a", "b", "c"].map(|name| member(name, "3", if name == "c" { "y" } else { "x" }, phase("Pending"))).into(),
+        ["a", "b", "c"]
+            .map(|name| member(name, "3", if name == "c" { "y" } else { "x" }, phase("Pending")))
+            .into(),
     );
     let workload = admitted(&Pod, &made_for);
     let now = Timestamp::UNIX_EPOCH;
-    let names = |pods: &[Value]| pods.iter().map(|pod| meta::name(pod).to_owned()).collect::<Vec<_>>().join(",");
+    let names = |pods: &[Value]| {
+        pods.iter().map(|pod| meta::name(pod).to_owned()).collect::<Vec<_>>().join(",")
+    };
     let later = json!({"metadata": {"creationTimestamp": "2026-01-02T00:00:00Z"}});
     let third = changed(&member("z", "3", "x", phase("Pending")), later);
     let failed = member("c", "3", "y", phase("Failed"));
@@ -250,8 +288,15 @@ fn of_one_role_too_many_pods_are_let_go_and_missing_ones_counted() {
         failed,
     ]);
     let sorted = sort(&group, &workload, now);
-    assert_eq!((names(&sorted.excess), names(&sorted.replaced), sorted.absent), ("z".into(), String::new(), 1));
-    assert_eq!(names(Pod.members(&sorted.group)), "a,b,c", "the failed one is held until it is replaced");
+    assert_eq!(
+        (names(&sorted.excess), names(&sorted.replaced), sorted.absent),
+        ("z".into(), String::new(), 1)
+    );
+    assert_eq!(
+        names(Pod.members(&sorted.group)),
+        "a,b,c",
+        "the failed one is held until it is replaced"
+    );
 }
 
 #[rstest]
@@ -287,8 +332,10 @@ fn a_pod_keeps_its_group_and_that_it_is_not_retried() {
             "annotations": {"kueue.x-k8s.io/retriable-in-group": "true"},
         }}),
     );
-    let said: Vec<String> =
-        validate_update(&Pod, &old, &new, Around::default()).iter().map(ToString::to_string).collect();
+    let said: Vec<String> = validate_update(&Pod, &old, &new, Around::default())
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let want = [
         "metadata.annotations[kueue.x-k8s.io/retriable-in-group]: Forbidden: unretriable pod group can't be converted to retriable",
         "metadata.labels[kueue.x-k8s.io/pod-group-name]: Invalid value: \"other\": field is immutable",
@@ -315,17 +362,23 @@ fn the_remote_copy_is_gated_and_leaves_to_the_cluster_what_it_computes() {
 fn a_pod_shows_the_status_of_its_copy_and_that_it_is_gated_until_the_copy_has_a_node() {
     let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
     let local = changed(&pod("a"), json!({"status": {"phase": "Pending", "conditions": [gated]}}));
-    let unschedulable = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
-    let waiting = json!({"status": {"phase": "Pending", "message": "m", "conditions": [unschedulable]}});
+    let unschedulable =
+        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    let waiting =
+        json!({"status": {"phase": "Pending", "message": "m", "conditions": [unschedulable]}});
     let shown = Pod.mirror_status(&local, &waiting).unwrap();
     assert_eq!(shown, json!({"phase": "Pending", "message": "m", "conditions": [gated]}));
-    let runs = json!({"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]});
+    let runs =
+        json!({"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]});
     assert_eq!(Pod.mirror_status(&local, &json!({ "status": runs })), Some(runs.clone()));
 
     let now = Timestamp::UNIX_EPOCH;
     assert_eq!(Pod.reset_status(&local, now), None, "it shows nothing of a copy");
     let reset = Pod.reset_status(&changed(&local, json!({ "status": runs })), now).unwrap();
-    assert_eq!((&reset["phase"], &reset["conditions"][0]["reason"]), (&json!("Pending"), &json!("SchedulingGated")));
+    assert_eq!(
+        (&reset["phase"], &reset["conditions"][0]["reason"]),
+        (&json!("Pending"), &json!("SchedulingGated"))
+    );
     let ended = changed(&local, json!({"status": {"phase": "Succeeded"}}));
     assert_eq!((Pod.mirror_status(&ended, &waiting), Pod.reset_status(&ended, now)), (None, None));
 }

@@ -6,8 +6,9 @@ use super::plain::{changed, object, running, shape, template};
 use super::*;
 
 fn cluster(groups: &[(&str, Value)]) -> Value {
-    let group =
-        |(name, more): &(&str, Value)| changed(&json!({"groupName": name, "template": template("w")}), more.clone());
+    let group = |(name, more): &(&str, Value)| {
+        changed(&json!({"groupName": name, "template": template("w")}), more.clone())
+    };
     json!({
         "headGroupSpec": {"template": template("head")},
         "workerGroupSpecs": groups.iter().map(group).collect::<Vec<_>>(),
@@ -60,20 +61,30 @@ fn what_kuberay_adds_to_the_head_is_counted() {
 
     let (kind, job) = ray_cluster(&[]);
     let scaled = changed(&job, json!({"spec": {"enableInTreeAutoscaling": true}}));
-    assert_eq!(head_containers(kind, &scaled)[1]["resources"]["limits"], json!({"cpu": "500m", "memory": "512Mi"}));
+    assert_eq!(
+        head_containers(kind, &scaled)[1]["resources"]["limits"],
+        json!({"cpu": "500m", "memory": "512Mi"})
+    );
     let own = json!({"spec": {"enableInTreeAutoscaling": true, "autoscalerOptions": {"resources": {"requests": {"cpu": "2"}}}}});
-    assert_eq!(head_containers(kind, &changed(&job, own))[1]["resources"], json!({"requests": {"cpu": "2"}}));
+    assert_eq!(
+        head_containers(kind, &changed(&job, own))[1]["resources"],
+        json!({"requests": {"cpu": "2"}})
+    );
 }
 
 #[rstest]
 #[case::as_usual(json!({}), json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}}))]
 #[case::of_its_own(json!({"resources": {"requests": {"cpu": "2"}}}), json!({"requests": {"cpu": "2"}}))]
 fn history_server_collector_is_counted_in_every_pod(#[case] options: Value, #[case] want: Value) {
-    let (kind, job) = ray_job(json!({"rayClusterSpec": {"historyServerOptions": {"collectorOptions": options}}}));
+    let (kind, job) =
+        ray_job(json!({"rayClusterSpec": {"historyServerOptions": {"collectorOptions": options}}}));
     let pod_sets = kind.pod_sets(&job).unwrap();
     let collector = |at: usize| pod_sets[at].template.value()["spec"]["containers"].get(1).cloned();
     for of_cluster in [0, 1] {
-        assert_eq!(collector(of_cluster), Some(json!({"name": "ray-history-collector", "resources": want})));
+        assert_eq!(
+            collector(of_cluster),
+            Some(json!({"name": "ray-history-collector", "resources": want}))
+        );
     }
     assert_eq!(collector(2), None, "the submitter is no pod of the cluster");
 }
@@ -89,8 +100,11 @@ fn a_head_without_containers_is_refused() {
         assert_eq!(validate_create(kind, &job), []);
         let mut empty = job.clone();
         apply_merge(empty.pointer_mut(at).unwrap(), &none);
-        let said: Vec<String> = validate_create(kind, &empty).iter().map(ToString::to_string).collect();
-        let want = format!("{path}.headGroupSpec.template.spec.containers: Required value: the head needs a container");
+        let said: Vec<String> =
+            validate_create(kind, &empty).iter().map(ToString::to_string).collect();
+        let want = format!(
+            "{path}.headGroupSpec.template.spec.containers: Required value: the head needs a container"
+        );
         assert_eq!(said, [want]);
     }
 }
@@ -125,11 +139,18 @@ fn the_submitter_is_written_out_when_the_job_starts() {
 #[case::failed(json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": "oops"}), (true, false), Some((false, "oops")))]
 #[case::complete_though_the_job_failed(json!({"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"}), (true, false), Some((false, "")))]
 #[case::not_valid(json!({"jobDeploymentStatus": "ValidationFailed"}), (true, false), None)]
-fn a_ray_jobs_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Option<(bool, &str)>) {
+fn a_ray_jobs_life(
+    #[case] status: Value,
+    #[case] life: (bool, bool),
+    #[case] end: Option<(bool, &str)>,
+) {
     let (kind, job) = ray_job(json!({}));
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
-    assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+    assert_eq!(
+        kind.finished(&job),
+        end.map(|(success, message)| Finished { success, message: message.into() })
+    );
     assert_eq!(kind.on_hold(&job), job["status"]["jobDeploymentStatus"] == "ValidationFailed");
 }
 
@@ -141,21 +162,29 @@ fn a_ray_jobs_life(#[case] status: Value, #[case] life: (bool, bool), #[case] en
 fn a_cluster_is_active_and_ready_and_never_finished(#[case] status: Value, #[case] ready: bool) {
     let (kind, job) = ray_cluster(&[]);
     let job = changed(&job, json!({ "status": status }));
-    assert_eq!((kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job)), (ready, ready, None));
+    assert_eq!(
+        (kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job)),
+        (ready, ready, None)
+    );
 }
 
 #[test]
 fn a_service_is_suspended_by_its_clusters_spec_and_never_finished() {
     let (kind, job) = ray_service();
     assert_eq!(job["spec"]["rayClusterConfig"]["suspend"], true);
-    let ready = changed(&job, json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
-    assert_eq!((kind.is_active(&job), kind.is_active(&ready), kind.pods_ready(&ready)), (false, true, true));
+    let ready =
+        changed(&job, json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    assert_eq!(
+        (kind.is_active(&job), kind.is_active(&ready), kind.pods_ready(&ready)),
+        (false, true, true)
+    );
     assert_eq!(kind.finished(&ready), None);
 }
 
 #[test]
 fn a_job_for_a_cluster_that_is_there_is_left_alone() {
-    let (kind, job) = object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
+    let (kind, job) =
+        object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     assert!(kind.skips(&job) && kind.validate(&job).is_empty());
     let (kind, job) = ray_job(json!({}));
     assert!(!kind.skips(&job));
@@ -175,7 +204,10 @@ fn a_service_that_runs_gets_no_second_cluster_by_an_upgrade(
     #[case] refused: bool,
 ) {
     let (kind, service) = ray_service();
-    let old = changed(&changed(&service, json!({"spec": {"rayClusterConfig": {"suspend": false}}})), of_both);
+    let old = changed(
+        &changed(&service, json!({"spec": {"rayClusterConfig": {"suspend": false}}})),
+        of_both,
+    );
     let new = changed(&old, json!({"spec": {"rayClusterConfig": change}}));
     let errors = kind.validate_update(&old, &new);
     assert_eq!(!errors.is_empty(), refused, "{errors:?}");
@@ -210,8 +242,9 @@ fn refusals(#[case] kind: &str, #[case] spec: Value, #[case] want: &str) {
     if let Some(Value::Object(cluster)) = job.pointer_mut(at) {
         cluster.insert("headGroupSpec".to_owned(), json!({"template": template("head")}));
     }
-    let said =
-        |errors: Vec<crate::field::FieldError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let said = |errors: Vec<crate::field::FieldError>| {
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
     assert_eq!(said(kind.validate(&job)), want);
     assert_eq!(said(kind.validate_update(&job, &job)), want, "also when it is changed");
 }
@@ -224,7 +257,10 @@ fn the_end_of_a_kind_without_conditions_is_told_by_its_status() {
     };
     assert_eq!(end("ray.io", "RayJob", json!({"endTime": at})).as_deref(), Some(at));
     assert_eq!(end("ray.io", "RayJob", json!({})), None);
-    assert_eq!(end("sparkoperator.k8s.io", "SparkApplication", json!({"terminationTime": at})).as_deref(), Some(at));
+    assert_eq!(
+        end("sparkoperator.k8s.io", "SparkApplication", json!({"terminationTime": at})).as_deref(),
+        Some(at)
+    );
     let conditions = json!({"conditions": [
         {"type": "Complete", "lastTransitionTime": at},
         {"type": "SuccessCriteriaMet", "lastTransitionTime": "2026-01-02T03:04:04Z"},

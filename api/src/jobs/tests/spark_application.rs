@@ -101,13 +101,15 @@ fn a_template_of_a_driver_adds_what_it_asks_for() {
     }});
     assert_eq!(driver(role), want);
     // Admission gates its pods by a template of its own, which asks for nothing.
-    let gated = json!({"template": {"spec": {"containers": [{"name": "spark-kubernetes-driver"}]}}});
+    let gated =
+        json!({"template": {"spec": {"containers": [{"name": "spark-kubernetes-driver"}]}}});
     assert_eq!(driver(gated), driver(json!({})));
 }
 
 #[test]
 fn admission_goes_into_driver_and_executor_and_comes_out_again() {
-    let (kind, job) = application(json!({"nodeSelector": {"zone": "a"}, "driver": {"labels": {"app": "x"}}}));
+    let (kind, job) =
+        application(json!({"nodeSelector": {"zone": "a"}, "driver": {"labels": {"app": "x"}}}));
     let workload = admitted(kind, &job);
     let mut started = running(kind, &job);
     let spec = &started["spec"];
@@ -136,7 +138,10 @@ fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Opti
     let (kind, job) = application(json!({}));
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
-    assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+    assert_eq!(
+        kind.finished(&job),
+        end.map(|(success, message)| Finished { success, message: message.into() })
+    );
 }
 
 #[rstest]
@@ -145,15 +150,18 @@ fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Opti
 #[case::always("Always", false)]
 fn failed_submission_ends_it_only_without_restart_policy(#[case] policy: &str, #[case] ends: bool) {
     let (kind, job) = application(json!({"restartPolicy": {"type": policy}}));
-    let job = changed(&job, json!({"status": {"applicationState": {"state": "SUBMISSION_FAILED"}}}));
+    let job =
+        changed(&job, json!({"status": {"applicationState": {"state": "SUBMISSION_FAILED"}}}));
     assert_eq!(kind.finished(&job).is_some(), ends);
 }
 
 #[test]
 fn what_the_crd_requires_of_a_status_stays_when_it_is_reset() {
     let (kind, job) = application(json!({}));
-    let job =
-        changed(&job, json!({"status": {"driverInfo": {"podName": "p"}, "applicationState": {"state": "RUNNING"}}}));
+    let job = changed(
+        &job,
+        json!({"status": {"driverInfo": {"podName": "p"}, "applicationState": {"state": "RUNNING"}}}),
+    );
     let reset = kind.reset_status(&job, Timestamp::UNIX_EPOCH);
     assert_eq!(reset, Some(json!({"driverInfo": {"podName": "p"}})));
 }

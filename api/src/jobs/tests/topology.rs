@@ -70,9 +70,16 @@ fn request_without_ranks_is_none_unless_something_is_asked() {
         ..TopologySource::default()
     };
     assert_eq!(source(json!({})).request(ON), Ok(None));
-    assert_eq!(source(json!({names::POD_SET_SLICE_SIZE: "2"})).request(ON), Ok(None), "half a slice");
+    assert_eq!(
+        source(json!({names::POD_SET_SLICE_SIZE: "2"})).request(ON),
+        Ok(None),
+        "half a slice"
+    );
     let layers = json!({names::POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS: "[]"});
-    assert_eq!(source(layers).request(ONE_LAYER), Ok(Some(crate::v1beta2::PodSetTopologyRequest::default())));
+    assert_eq!(
+        source(layers).request(ONE_LAYER),
+        Ok(Some(crate::v1beta2::PodSetTopologyRequest::default()))
+    );
 }
 
 /// Where each pod set's annotations are, and how its pods are numbered.
@@ -82,7 +89,9 @@ fn ranks(kind: &dyn JobKind, job: &Value) -> String {
         let source = kind.topology_source(job, index, pod_set);
         let ranks = source.ranks;
         let label = |label: &Option<String>| label.clone().unwrap_or_else(|| "-".to_owned());
-        let group = ranks.sub_group_count.map(|count| format!(" in {count} {}", label(&ranks.sub_group_index_label)));
+        let group = ranks
+            .sub_group_count
+            .map(|count| format!(" in {count} {}", label(&ranks.sub_group_index_label)));
         format!("{} {}{}", source.path, label(&ranks.pod_index_label), group.unwrap_or_default())
     };
     pod_sets.iter().enumerate().map(one).collect::<Vec<_>>().join("\n")
@@ -98,8 +107,10 @@ fn each_kind_says_where_it_asks_and_how_its_pods_are_numbered() {
         workers_alone(),
         (&Pod, pod("a")),
     ]);
-    let lines: Vec<String> =
-        kinds.iter().map(|(kind, job)| format!("{}\n{}", kind.id().kind, ranks(*kind, job))).collect();
+    let lines: Vec<String> = kinds
+        .iter()
+        .map(|(kind, job)| format!("{}\n{}", kind.id().kind, ranks(*kind, job)))
+        .collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
     JobSet
     spec.replicatedJobs[0].template.spec.template.metadata batch.kubernetes.io/job-completion-index in 1 jobset.sigs.k8s.io/job-index
@@ -163,8 +174,11 @@ fn wrapped_pods_are_numbered_by_kind_or_declaration() {
     }]);
     let of = |api: &str, kind: &str, spec: Value, declared: Value| {
         let component = json!({"template": {"apiVersion": api, "kind": kind, "spec": spec}, "podSets": declared});
-        let (kind, job) =
-            super::plain::object("workload.codeflare.dev", "AppWrapper", json!({"components": [component]}));
+        let (kind, job) = super::plain::object(
+            "workload.codeflare.dev",
+            "AppWrapper",
+            json!({"components": [component]}),
+        );
         ranks(kind, &job).split_once(' ').unwrap().1.to_owned()
     };
     let pods = || super::plain::template("c");
@@ -172,13 +186,17 @@ fn wrapped_pods_are_numbered_by_kind_or_declaration() {
         of("batch/v1", "Job", json!({"template": pods()}), json!([])),
         "batch.kubernetes.io/job-completion-index"
     );
-    let set = json!({"replicatedJobs": [{"replicas": 2, "template": {"spec": {"template": pods()}}}]});
+    let set =
+        json!({"replicatedJobs": [{"replicas": 2, "template": {"spec": {"template": pods()}}}]});
     assert_eq!(
         of("jobset.x-k8s.io/v1alpha2", "JobSet", set, json!([])),
         "batch.kubernetes.io/job-completion-index in 2 jobset.sigs.k8s.io/job-index"
     );
     let torch = json!({"pytorchReplicaSpecs": {"Worker": {"template": pods()}}});
-    assert_eq!(of("kubeflow.org/v1", "PyTorchJob", torch, json!([])), "training.kubeflow.org/replica-index");
+    assert_eq!(
+        of("kubeflow.org/v1", "PyTorchJob", torch, json!([])),
+        "training.kubeflow.org/replica-index"
+    );
     assert_eq!(of("apps/v1", "Deployment", json!({"template": pods()}), json!([])), "-");
     assert_eq!(
         of("example.com/v1", "Own", json!({"template": pods()}), declared),
@@ -200,18 +218,31 @@ fn stateful_set_asks_by_the_annotations_of_its_template() {
 #[test]
 fn pods_of_a_group_ask_by_role() {
     let level = |name: &str, role: &str, level: &str| {
-        let annotations = json!({"metadata": {"annotations": {names::POD_SET_PREFERRED_TOPOLOGY: level}}});
+        let annotations =
+            json!({"metadata": {"annotations": {names::POD_SET_PREFERRED_TOPOLOGY: level}}});
         changed(&member(name, "3", role, json!({})), annotations)
     };
-    let group = Pod.compose(vec![level("a", "r1", "rack"), level("b", "r2", "host"), level("c", "r1", "rack")]);
+    let group = Pod.compose(vec![
+        level("a", "r1", "rack"),
+        level("b", "r2", "host"),
+        level("c", "r1", "rack"),
+    ]);
     let pod_sets = pod_sets_with_topology(&Pod, &group, ON).unwrap();
     let asked = |set: &PodSet| {
         let request = set.topology_request.clone().unwrap_or_default();
-        format!("{} x {}: {} by {}", set.name, set.count, request.preferred.unwrap(), request.pod_index_label.unwrap())
+        format!(
+            "{} x {}: {} by {}",
+            set.name,
+            set.count,
+            request.preferred.unwrap(),
+            request.pod_index_label.unwrap()
+        )
     };
     let asked: Vec<String> = pod_sets.iter().map(asked).collect();
-    let want =
-        ["r1 x 2: rack by kueue.x-k8s.io/pod-group-pod-index", "r2 x 1: host by kueue.x-k8s.io/pod-group-pod-index"];
+    let want = [
+        "r1 x 2: rack by kueue.x-k8s.io/pod-group-pod-index",
+        "r2 x 1: host by kueue.x-k8s.io/pod-group-pod-index",
+    ];
     assert_eq!(asked, want);
 }
 
@@ -244,7 +275,8 @@ fn workers_beside_a_leader_are_numbered_from_one() {
     assert_eq!(of(workers_alone()), None);
     let (kind, grouped) = leader_worker_set();
     let group = json!({"metadata": {"annotations": {names::POD_SET_GROUP_NAME: "g"}}});
-    let grouped = changed(&grouped, json!({"spec": {"leaderWorkerTemplate": {"workerTemplate": group}}}));
+    let grouped =
+        changed(&grouped, json!({"spec": {"leaderWorkerTemplate": {"workerTemplate": group}}}));
     assert_eq!(of((kind, grouped)), None);
 }
 
@@ -262,7 +294,11 @@ fn index_of_a_pod(#[case] metadata: Value, #[case] want: Option<&str>) {
 fn pod_that_waits_for_admission_waits_for_its_place_too() {
     let gates = |pod: &Value| {
         let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
-        gates.iter().map(|gate| gate["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        gates
+            .iter()
+            .map(|gate| gate["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let mut waiting = pod("a");
     Pod.apply_topology_defaults(&mut waiting);
@@ -271,8 +307,11 @@ fn pod_that_waits_for_admission_waits_for_its_place_too() {
     let mut started = waiting.clone();
     Pod.run(&mut started, &[PodSetInfo::default()]).unwrap();
     assert_eq!(gates(&started), "", "no topology was assigned");
-    let gate = k8s_openapi::api::core::v1::PodSchedulingGate { name: names::TOPOLOGY_SCHEDULING_GATE.into() };
-    Pod.run(&mut waiting, &[PodSetInfo { scheduling_gates: vec![gate], ..PodSetInfo::default() }]).unwrap();
+    let gate = k8s_openapi::api::core::v1::PodSchedulingGate {
+        name: names::TOPOLOGY_SCHEDULING_GATE.into(),
+    };
+    Pod.run(&mut waiting, &[PodSetInfo { scheduling_gates: vec![gate], ..PodSetInfo::default() }])
+        .unwrap();
     assert_eq!(gates(&waiting), "kueue.x-k8s.io/topology", "its place is to be chosen");
     let mut free = changed(&pod("a"), json!({"spec": {"schedulingGates": null}}));
     Pod.apply_topology_defaults(&mut free);

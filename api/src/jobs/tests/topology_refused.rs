@@ -21,7 +21,10 @@ fn prefixed(annotations: &Value) -> Value {
 /// A Job of four pods whose template has these annotations of Kueue's.
 pub(super) fn annotated(annotations: Value) -> Value {
     let annotations = prefixed(&annotations);
-    job().pods(4, 4).with(json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})).build()
+    job()
+        .pods(4, 4)
+        .with(json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}))
+        .build()
 }
 
 /// The errors, with the path of the annotations as `@`.
@@ -86,7 +89,10 @@ fn layers(text: &str) -> Value {
     json!({"podset-slice-required-topology": "rack", "podset-slice-size": "5"}),
     r#"@[K/podset-slice-size]: Invalid value: "5": must not be greater than pod set count 4"#
 )]
-#[case::layers_of_slices(layers(r#"[{"topology":"block","size":4},{"topology":"rack","size":2}]"#), "")]
+#[case::layers_of_slices(
+    layers(r#"[{"topology":"block","size":4},{"topology":"rack","size":2}]"#),
+    ""
+)]
 #[case::a_layer_of_more(
     layers(r#"[{"topology":"block","size":8}]"#),
     "@[K/podset-slice-required-topology-constraints]: Invalid value: 8: must not be greater than pod set count 4"
@@ -131,7 +137,12 @@ fn annotations_of_a_template(#[case] annotations: Value, #[case] want: &str) {
 fn gates_decide_what_is_checked() {
     let bad = json!({"podset-slice-required-topology-constraints": "x", "podset-unconstrained-topology": "yes"});
     let of = |aware, multi_layer| {
-        refused(&BatchJob, &annotated(bad.clone()), TopologyGates { aware, multi_layer }, "spec.template.metadata")
+        refused(
+            &BatchJob,
+            &annotated(bad.clone()),
+            TopologyGates { aware, multi_layer },
+            "spec.template.metadata",
+        )
     };
     assert_eq!(of(false, true), "");
     assert_eq!(
@@ -156,7 +167,8 @@ fn gates_decide_what_is_checked() {
 #[case::capacity_alone("podset-unconstrained-topology", "true", "")]
 fn elastic_job(#[case] key: &str, #[case] value: &str, #[case] want: &str) {
     let plain = annotated(json!({ key: value }));
-    let elastic = changed(&plain, json!({"metadata": {"annotations": {names::ELASTIC_JOB: "true"}}}));
+    let elastic =
+        changed(&plain, json!({"metadata": {"annotations": {names::ELASTIC_JOB: "true"}}}));
     assert_eq!(refused(&BatchJob, &elastic, ON, "spec.template.metadata"), want);
     assert!(validate(&BatchJob, &elastic, ON, false).is_empty(), "where no job is elastic");
     assert_eq!(refused(&BatchJob, &plain, ON, "spec.template.metadata"), "");
@@ -165,7 +177,8 @@ fn elastic_job(#[case] key: &str, #[case] value: &str, #[case] want: &str) {
 /// A JobSet with a replicated job of each of these numbers of Jobs and annotations of Kueue's.
 fn job_set(parts: &[(i32, Value)]) -> (&'static dyn JobKind, Value) {
     let part = |(index, (replicas, annotations)): (usize, &(i32, Value))| {
-        let template = changed(&template("c"), json!({"metadata": {"annotations": prefixed(annotations)}}));
+        let template =
+            changed(&template("c"), json!({"metadata": {"annotations": prefixed(annotations)}}));
         json!({"name": format!("j{index}"), "replicas": replicas, "template": {"spec": {"template": template}}})
     };
     let jobs: Vec<Value> = parts.iter().enumerate().map(part).collect();
@@ -207,9 +220,14 @@ fn groups_of_pod_sets(#[case] parts: &[(i32, Value)], #[case] want: &str) {
 
 #[test]
 fn three_pod_sets_are_no_group() {
-    let (kind, job) = job_set(&[(1, required("rack")), (1, required("rack")), (1, required("rack"))]);
+    let (kind, job) =
+        job_set(&[(1, required("rack")), (1, required("rack")), (1, required("rack"))]);
     let text = refused(kind, &job, ON, "-");
-    assert_eq!(text.matches("can only define groups of exactly 2 pod sets, got: 3 pod set(s)").count(), 3, "{text}");
+    assert_eq!(
+        text.matches("can only define groups of exactly 2 pod sets, got: 3 pod set(s)").count(),
+        3,
+        "{text}"
+    );
 }
 
 fn slice_of(size: &str) -> Value {
@@ -231,10 +249,12 @@ fn the_pods_of_all_jobs_of_a_replicated_job_bound_its_slices() {
 fn slices_of_a_served_group_are_bounded_by_its_replicas() {
     let of = |(kind, object): (&dyn JobKind, Value), replicas: i32| {
         let template = json!({"metadata": {"annotations": slice_of("4")}});
-        let object = changed(&object, json!({"spec": {"replicas": replicas, "template": template}}));
+        let object =
+            changed(&object, json!({"spec": {"replicas": replicas, "template": template}}));
         refused(kind, &object, ON, "spec.template.metadata")
     };
-    let too_large = r#"@[K/podset-slice-size]: Invalid value: "4": must not be greater than pod set count 3"#;
+    let too_large =
+        r#"@[K/podset-slice-size]: Invalid value: "4": must not be greater than pod set count 3"#;
     assert_eq!(of(stateful_set(), 3), too_large);
     assert_eq!((of(stateful_set(), 0), of(deployment(), 3)), (String::new(), String::new()));
     let bad = changed(
@@ -254,7 +274,8 @@ fn a_pod_is_checked_by_its_own_annotations() {
 #[test]
 fn a_train_job_is_told_where_its_annotations_come_from() {
     let (kind, mut job) = train_job();
-    let annotations = "/switchyard.dev~1jobSet/replicatedJobs/1/template/spec/template/metadata/annotations";
+    let annotations =
+        "/switchyard.dev~1jobSet/replicatedJobs/1/template/spec/template/metadata/annotations";
     let metadata = job.pointer_mut(annotations.rsplit_once('/').unwrap().0).unwrap();
     metadata["annotations"] = slice_of("x");
     assert_eq!(

@@ -14,8 +14,10 @@ fn replicated(name: &str, step: &str, spec: Value) -> Value {
 
 /// A runtime that fetches data and trains on one node.
 fn runtime(policy: Value) -> Value {
-    let jobs =
-        [replicated("dataset-initializer", "dataset-initializer", json!({})), replicated("node", "trainer", json!({}))];
+    let jobs = [
+        replicated("dataset-initializer", "dataset-initializer", json!({})),
+        replicated("node", "trainer", json!({})),
+    ];
     json!({"metadata": {"name": "torch"}, "spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}}})
 }
 
@@ -51,13 +53,21 @@ fn nodes(#[case] policy: Value, #[case] spec: Value, #[case] want: &str) {
 #[case::the_launcher_is_a_node(true, "launcher x 1, node x 3")]
 #[case::the_launcher_is_none(false, "launcher x 1, node x 4")]
 fn nodes_of_mpi(#[case] run_launcher_as_node: bool, #[case] want: &str) {
-    let jobs = [replicated("launcher", "trainer", json!({})), replicated("node", "", json!({"parallelism": 1}))];
+    let jobs = [
+        replicated("launcher", "trainer", json!({})),
+        replicated("node", "", json!({"parallelism": 1})),
+    ];
     let policy = json!({"numNodes": 1, "mpi": {"runLauncherAsNode": run_launcher_as_node}});
-    let runtime = json!({"spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}}});
-    let (kind, job) = of(&runtime, json!({"trainer": {"numNodes": 4, "resourcesPerNode": {"requests": {"cpu": "7"}}}}));
+    let runtime =
+        json!({"spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}}});
+    let (kind, job) = of(
+        &runtime,
+        json!({"trainer": {"numNodes": 4, "resourcesPerNode": {"requests": {"cpu": "7"}}}}),
+    );
     assert_eq!(shape(kind, &job), want);
     let pod_sets = kind.pod_sets(&job).unwrap();
-    let node = &pod_sets[1].template.value()["spec"]["containers"][0]["resources"]["requests"]["cpu"];
+    let node =
+        &pod_sets[1].template.value()["spec"]["containers"][0]["resources"]["requests"]["cpu"];
     assert_eq!(*node == "7", run_launcher_as_node);
 }
 
@@ -85,9 +95,14 @@ fn the_job_says_what_the_container_that_trains_runs_and_needs() {
 #[case::the_same(json!({}), json!({"requests": {"cpu": "2"}}), json!({"requests": {"cpu": "2"}}))]
 #[case::a_limit_in_place_of_a_request(json!({}), json!({"limits": {"cpu": "4"}}), json!({"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}))]
 #[case::a_limit_of_the_runtime(json!({"limits": {"gpu": "1"}}), json!({"requests": {"cpu": "2"}}), json!({"requests": {"cpu": "2"}, "limits": {"gpu": "1"}}))]
-fn resources_of_a_node_are_those_of_job_and_runtime(#[case] runtimes: Value, #[case] own: Value, #[case] want: Value) {
+fn resources_of_a_node_are_those_of_job_and_runtime(
+    #[case] runtimes: Value,
+    #[case] own: Value,
+    #[case] want: Value,
+) {
     let mut runtime = runtime(json!({}));
-    let container = "/spec/template/spec/replicatedJobs/1/template/spec/template/spec/containers/0/resources";
+    let container =
+        "/spec/template/spec/replicatedJobs/1/template/spec/template/spec/containers/0/resources";
     apply_merge(runtime.pointer_mut(container).unwrap(), &runtimes);
     let (kind, job) = of(&runtime, json!({"trainer": {"resourcesPerNode": own}}));
     let pod_sets = kind.pod_sets(&job).unwrap();
@@ -103,8 +118,10 @@ fn a_replicated_job_that_a_patch_adds_is_counted(#[case] spec: Value, #[case] wa
     let patch = json!({"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [extra]}}}});
     let (kind, job) = of(&runtime(json!({})), json!({"runtimePatches": [patch]}));
     assert_eq!(shape(kind, &job), want);
-    let ready = |jobs: Value| kind.pods_ready(&changed(&job, json!({"status": {"jobsStatus": jobs}})));
-    let runtimes = [json!({"name": "dataset-initializer", "ready": 1}), json!({"name": "node", "ready": 1})];
+    let ready =
+        |jobs: Value| kind.pods_ready(&changed(&job, json!({"status": {"jobsStatus": jobs}})));
+    let runtimes =
+        [json!({"name": "dataset-initializer", "ready": 1}), json!({"name": "node", "ready": 1})];
     assert!(ready(json!(runtimes)), "an earlier Trainer has no other");
     let counted = want.contains("extra");
     let [first, second] = runtimes;
@@ -116,7 +133,10 @@ fn the_job_says_where_its_initializers_fetch_from() {
     let own = |name: &str, env: Value| {
         let container = json!({"name": name, "image": "i", "env": env});
         let of_job = replicated(name, name, json!({}));
-        changed(&of_job, json!({"template": {"spec": {"template": {"spec": {"containers": [container]}}}}}))
+        changed(
+            &of_job,
+            json!({"template": {"spec": {"template": {"spec": {"containers": [container]}}}}}),
+        )
     };
     let uri = json!([{"name": "STORAGE_URI", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]);
     let jobs = [own("dataset-initializer", uri), own("model-initializer", json!(null))];
@@ -143,17 +163,20 @@ fn the_job_says_where_its_initializers_fetch_from() {
 
 #[test]
 fn patches_of_others_count_as_the_jobs_own() {
-    let template =
-        json!({"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "k"}]}}}});
-    let jobs = [json!({"name": "node", "template": template}), json!({"name": "unknown", "template": template})];
-    let patch =
-        json!({"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}});
+    let template = json!({"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "k"}]}}}});
+    let jobs = [
+        json!({"name": "node", "template": template}),
+        json!({"name": "unknown", "template": template}),
+    ];
+    let patch = json!({"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}});
     let (kind, job) = of(&runtime(json!({})), json!({"runtimePatches": [patch]}));
     let pod_sets = kind.pod_sets(&job).unwrap();
     assert_eq!(pod_sets[1].template.value()["spec"]["nodeSelector"], json!({"zone": "a"}));
     assert_eq!(pod_sets[0].template.value()["spec"].get("nodeSelector"), None);
     let started = running(kind, &job);
-    let ours = started.pointer("/spec/runtimePatches/1/trainingRuntimeSpec/template/spec/replicatedJobs/1").unwrap();
+    let ours = started
+        .pointer("/spec/runtimePatches/1/trainingRuntimeSpec/template/spec/replicatedJobs/1")
+        .unwrap();
     let keys: Vec<&Value> = ours
         .pointer("/template/spec/template/spec/tolerations")
         .unwrap()
@@ -174,7 +197,10 @@ fn what_runs_still_matches_when_its_runtime_is_read_again() {
     let mut started = running(kind, &job);
     kind.attach(&mut started, &runtime);
     let pod_sets = job_pod_sets(kind, &started).unwrap();
-    assert_eq!(pod_sets[1].template.value()["spec"]["nodeSelector"], json!({"accelerator": "a100"}));
+    assert_eq!(
+        pod_sets[1].template.value()["spec"]["nodeSelector"],
+        json!({"accelerator": "a100"})
+    );
     assert!(is_equivalent(&started, &pod_sets, false, &workload, Some(&infos_of(&workload))));
 }
 
@@ -183,9 +209,14 @@ fn it_is_restored_only_when_nothing_runs_any_more() {
     let (kind, job) = train_job();
     let started = running(kind, &job);
     let Stop::Update { job: suspended, now: true } = kind.stop(&started, None) else { panic!() };
-    let status = |active: i32| json!({"status": {"jobsStatus": [{"name": "node", "active": active}]}});
+    let status =
+        |active: i32| json!({"status": {"jobsStatus": [{"name": "node", "active": active}]}});
     assert_eq!(kind.stop(&changed(&suspended, status(1)), None), Stop::Wait);
-    let Stop::Update { job: restored, now: false } = kind.stop(&changed(&suspended, status(0)), None) else { panic!() };
+    let Stop::Update { job: restored, now: false } =
+        kind.stop(&changed(&suspended, status(0)), None)
+    else {
+        panic!()
+    };
     assert_eq!(restored["spec"], job["spec"]);
     assert_eq!(kind.stop(&restored, None), Stop::Done);
 }
@@ -199,7 +230,8 @@ fn status(#[case] jobs: Value, #[case] active_and_ready: (bool, bool), #[case] r
     let (kind, job) = train_job();
     let job = changed(&job, json!({"status": {"jobsStatus": jobs}}));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), active_and_ready);
-    let pods: Vec<String> = kind.reclaimable(&job).iter().map(|it| format!("{} x {}", it.name, it.count)).collect();
+    let pods: Vec<String> =
+        kind.reclaimable(&job).iter().map(|it| format!("{} x {}", it.name, it.count)).collect();
     assert_eq!(pods.join(", "), reclaimable);
 }
 
@@ -209,7 +241,10 @@ fn status(#[case] jobs: Value, #[case] active_and_ready: (bool, bool), #[case] r
 #[case::suspended("Suspended", None)]
 fn finished(#[case] type_: &str, #[case] want: Option<bool>) {
     let (kind, job) = train_job();
-    let job = changed(&job, json!({"status": {"conditions": [{"type": type_, "status": "True", "message": "m"}]}}));
+    let job = changed(
+        &job,
+        json!({"status": {"conditions": [{"type": type_, "status": "True", "message": "m"}]}}),
+    );
     assert_eq!(kind.finished(&job).map(|it| it.success), want);
 }
 
@@ -225,7 +260,8 @@ fn the_copy_goes_without_our_patch() {
 #[case::of_the_namespace(json!({"kind": "TrainingRuntime", "name": "a"}), "TrainingRuntime ns/a")]
 #[case::by_default(json!({"name": "a"}), "ClusterTrainingRuntime /a")]
 fn the_runtime_that_it_depends_on(#[case] reference: Value, #[case] want: &str) {
-    let (kind, job) = object("trainer.kubeflow.org", "TrainJob", json!({ "runtimeRef": reference }));
+    let (kind, job) =
+        object("trainer.kubeflow.org", "TrainJob", json!({ "runtimeRef": reference }));
     let needed = kind.depends_on(&job).unwrap();
     assert_eq!(format!("{} {}/{}", needed.kind.kind, needed.namespace, needed.name), want);
     assert!(kind.dependencies().contains(&needed.kind));
@@ -236,6 +272,11 @@ fn the_runtime_that_it_depends_on(#[case] reference: Value, #[case] want: &str) 
 #[case::of_an_empty_runtime(of(&json!({"spec": {}}), json!({})), "spec: has no pod template; TrainJob needs at least one")]
 fn it_has_no_pods(#[case] (kind, job): (&'static dyn JobKind, Value), #[case] want: &str) {
     assert_eq!(shape(kind, &job), want);
-    let _ = (kind.is_active(&job), kind.reclaimable(&job), kind.stop(&job, None), kind.restore(&mut job.clone(), &[]));
+    let _ = (
+        kind.is_active(&job),
+        kind.reclaimable(&job),
+        kind.stop(&job, None),
+        kind.restore(&mut job.clone(), &[]),
+    );
     assert!(!kind.pods_ready(&job));
 }

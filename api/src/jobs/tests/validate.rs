@@ -51,14 +51,21 @@ fn new_jobs(#[case] job: TestJob, #[case] want: &str) {
 #[case::fewer_pods_of_a_partially_admitted_job(job().pods(3, 3).min_parallelism("1").running(), job().pods(2, 3).min_parallelism("1").running(), "spec.parallelism: Forbidden: cannot change when partial admission is enabled and the job is not suspended")]
 #[case::the_switch_while_running(job().indexed().running(), job().indexed().running().annotation(SYNC, "true"), "metadata.annotations[kueue.x-k8s.io/job-completions-equal-parallelism]: Forbidden: field is immutable while the job is not suspended")]
 fn updates(#[case] old: TestJob, #[case] new: TestJob, #[case] want: &str) {
-    assert_eq!(text(validate_update(&BatchJob, &old.build(), &new.build(), Around::default())), want);
+    assert_eq!(
+        text(validate_update(&BatchJob, &old.build(), &new.build(), Around::default())),
+        want
+    );
 }
 
 #[test]
 fn where_there_is_a_default_queue_the_label_cannot_go() {
     let without = job().with(serde_json::json!({"metadata": {"labels": {QUEUE: null}}})).build();
-    let errors =
-        validate_update(&BatchJob, &job().build(), &without, Around { default_queue: true, ..Around::default() });
+    let errors = validate_update(
+        &BatchJob,
+        &job().build(),
+        &without,
+        Around { default_queue: true, ..Around::default() },
+    );
     insta::assert_snapshot!(text(errors), @r#"metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: "": queue-name must not be empty in namespace with default queue"#);
 }
 
@@ -74,9 +81,13 @@ fn an_elastic_job_goes_by_another_prebuilt_workload_as_it_grows(
 ) {
     let of = |job: TestJob, name: &str| job.label(PREBUILT, name).build();
     let new = of(job().running().annotation(ELASTIC, "true"), "b");
-    let errors = validate_update(&BatchJob, &of(old, "a"), &new, Around { elastic, ..Around::default() });
+    let errors =
+        validate_update(&BatchJob, &of(old, "a"), &new, Around { elastic, ..Around::default() });
     assert_eq!(errors.is_empty(), may, "{errors:?}");
     let bad = of(job().running().annotation(ELASTIC, "true"), "w_1");
     let around = Around { elastic, ..Around::default() };
-    assert!(!validate_update(&BatchJob, &of(job().running(), "a"), &bad, around).is_empty(), "its name is looked at");
+    assert!(
+        !validate_update(&BatchJob, &of(job().running(), "a"), &bad, around).is_empty(),
+        "its name is looked at"
+    );
 }

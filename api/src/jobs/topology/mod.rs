@@ -42,7 +42,10 @@ impl TopologyGates {
     /// Those of a configuration.
     #[must_use]
     pub fn of(config: &Configuration) -> Self {
-        Self { aware: config.enabled("TopologyAwareScheduling"), multi_layer: config.enabled("TASMultiLayerTopology") }
+        Self {
+            aware: config.enabled("TopologyAwareScheduling"),
+            multi_layer: config.enabled("TASMultiLayerTopology"),
+        }
     }
 }
 
@@ -107,7 +110,8 @@ impl TopologySource {
     /// # Errors
     /// [`JobError::TopologyRequest`] when an annotation cannot be read.
     pub fn request(&self, gates: TopologyGates) -> Result<Option<PodSetTopologyRequest>, JobError> {
-        request(&self.annotations, &self.ranks, gates).map_err(|problem| JobError::TopologyRequest { problem })
+        request(&self.annotations, &self.ranks, gates)
+            .map_err(|problem| JobError::TopologyRequest { problem })
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -154,8 +158,9 @@ fn request(
 }
 
 fn read_layers(text: &str) -> Result<Vec<PodsetSliceRequiredTopologyConstraint>, String> {
-    let layers = layers(text)
-        .map_err(|error| format!("failed to parse multi-layer topology constraints annotation: {error}"))?;
+    let layers = layers(text).map_err(|error| {
+        format!("failed to parse multi-layer topology constraints annotation: {error}")
+    })?;
     match layers.len() {
         1..=MAX_LAYERS => Ok(layers),
         count => Err(format!("{LAYER_COUNT}: got {count}")),

@@ -23,7 +23,12 @@ pub(super) struct Part {
 /// What is wrong with what the pod sets of a job ask for. `elastic`: jobs may change their size while they run
 /// (`ElasticJobsViaWorkloadSlices`).
 #[must_use]
-pub fn validate(kind: &dyn JobKind, job: &Value, gates: TopologyGates, elastic: bool) -> Vec<FieldError> {
+pub fn validate(
+    kind: &dyn JobKind,
+    job: &Value,
+    gates: TopologyGates,
+    elastic: bool,
+) -> Vec<FieldError> {
     if !gates.aware || kind.skips(job) {
         return Vec::new();
     }
@@ -117,7 +122,8 @@ fn group_name(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>
         errors.push(FieldError::forbidden(&path, &with(key)));
     }
     if source.get(PREFERRED).is_none() && source.get(REQUIRED).is_none() {
-        let detail = format!("may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified");
+        let detail =
+            format!("may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified");
         errors.push(FieldError::forbidden(&path, &detail));
     }
 }
@@ -138,13 +144,18 @@ fn slice(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(text) = size {
         match number::int32(text) {
             Err(_) => errors.push(FieldError::invalid(&path, text, "must be a numeric value")),
-            Ok(..1) => errors.push(FieldError::invalid(&path, text, "must be greater than or equal to 1")),
+            Ok(..1) => {
+                errors.push(FieldError::invalid(&path, text, "must be greater than or equal to 1"))
+            }
             Ok(_) => {}
         }
     }
     match (level, size) {
         (Some(_), None) => {
-            errors.push(FieldError::required(&path, &format!("must be set when '{SLICE_REQUIRED}' is specified")));
+            errors.push(FieldError::required(
+                &path,
+                &format!("must be set when '{SLICE_REQUIRED}' is specified"),
+            ));
         }
         (None, Some(_)) => {
             let detail = format!("may not be set when '{SLICE_REQUIRED}' is not specified");
@@ -155,11 +166,17 @@ fn slice(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
 }
 
 /// Whether the levels go from coarse to fine is told when a workload is placed: only then its Topology is known.
-fn layered(source: &TopologySource, path: &Path, gates: TopologyGates, errors: &mut Vec<FieldError>) {
+fn layered(
+    source: &TopologySource,
+    path: &Path,
+    gates: TopologyGates,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(text) = source.get(LAYERS) else { return };
     let at = path.key(LAYERS);
     if !gates.multi_layer {
-        let detail = "the TASMultiLayerTopology feature gate must be enabled to use this annotation";
+        let detail =
+            "the TASMultiLayerTopology feature gate must be enabled to use this annotation";
         errors.push(FieldError::forbidden(&at, detail));
         return;
     }
@@ -171,7 +188,11 @@ fn layered(source: &TopologySource, path: &Path, gates: TopologyGates, errors: &
     }
     match layers(text) {
         Err(error) => {
-            errors.push(FieldError::invalid(&at, text, format!("must be a valid JSON array: {error}")));
+            errors.push(FieldError::invalid(
+                &at,
+                text,
+                format!("must be a valid JSON array: {error}"),
+            ));
         }
         Ok(layers) if !(1..=MAX_LAYERS).contains(&layers.len()) => {
             errors.push(FieldError::invalid(&at, text, LAYER_COUNT));
@@ -180,12 +201,20 @@ fn layered(source: &TopologySource, path: &Path, gates: TopologyGates, errors: &
     }
 }
 
-fn each_layer(layers: &[PodsetSliceRequiredTopologyConstraint], path: &Path, errors: &mut Vec<FieldError>) {
+fn each_layer(
+    layers: &[PodsetSliceRequiredTopologyConstraint],
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     for (index, layer) in layers.iter().enumerate() {
         let path = path.index(index);
         errors.extend(label(&path.child("topology"), &layer.topology));
         if layer.size < 1 {
-            errors.push(FieldError::invalid(&path.child("size"), layer.size, "must be greater than or equal to 1"));
+            errors.push(FieldError::invalid(
+                &path.child("size"),
+                layer.size,
+                "must be greater than or equal to 1",
+            ));
         }
     }
     for (index, layer) in layers.iter().enumerate() {
@@ -198,7 +227,11 @@ fn each_layer(layers: &[PodsetSliceRequiredTopologyConstraint], path: &Path, err
     for (index, (outer, inner)) in layers.iter().zip(layers.iter().skip(1)).enumerate() {
         if inner.size > 0 && outer.size % inner.size != 0 {
             let detail = format!("must evenly divide the parent layer size {}", outer.size);
-            errors.push(FieldError::invalid(&path.index(index + 1).child("size"), inner.size, detail));
+            errors.push(FieldError::invalid(
+                &path.index(index + 1).child("size"),
+                inner.size,
+                detail,
+            ));
         }
     }
 }
@@ -206,7 +239,8 @@ fn each_layer(layers: &[PodsetSliceRequiredTopologyConstraint], path: &Path, err
 /// A slice has no more pods than the pod set.
 fn too_large(source: &TopologySource, path: &Path, count: i32) -> Vec<FieldError> {
     let detail = format!("must not be greater than pod set count {count}");
-    let size = source.get(SLICE_SIZE).filter(|text| number::int32(text).is_ok_and(|size| size > count));
+    let size =
+        source.get(SLICE_SIZE).filter(|text| number::int32(text).is_ok_and(|size| size > count));
     let size = size.map(|text| FieldError::invalid(&path.key(SLICE_SIZE), text, &detail));
     let outer = source.get(LAYERS).and_then(|text| Some(layers(text).ok()?.first()?.size));
     let outer = outer.filter(|size| *size > count);
@@ -216,8 +250,9 @@ fn too_large(source: &TopologySource, path: &Path, count: i32) -> Vec<FieldError
 
 /// The pods of an elastic Job go where there is room as it grows.
 fn of_elastic(source: &TopologySource) -> Option<FieldError> {
-    let (key, asks) =
-        [(REQUIRED, "required"), (PREFERRED, "preferred")].into_iter().find(|(key, _)| source.get(key).is_some())?;
+    let (key, asks) = [(REQUIRED, "required"), (PREFERRED, "preferred")]
+        .into_iter()
+        .find(|(key, _)| source.get(key).is_some())?;
     let detail = format!("{asks} topology is not supported with elastic jobs");
     Some(FieldError::forbidden(&source.path.child("annotations").key(key), &detail))
 }
@@ -236,7 +271,8 @@ pub(super) fn groups(parts: &[Part]) -> Vec<FieldError> {
         [a, b] => pair(name, a, b),
         members => {
             let count = members.len();
-            let detail = format!("can only define groups of exactly 2 pod sets, got: {count} pod set(s)");
+            let detail =
+                format!("can only define groups of exactly 2 pod sets, got: {count} pod set(s)");
             members.iter().map(|part| FieldError::invalid(&name_of(part), name, &detail)).collect()
         }
     };
@@ -261,13 +297,16 @@ fn pair(name: &str, a: &Part, b: &Part) -> Vec<FieldError> {
     // A required level makes a preferred one irrelevant.
     let wants = |part: &Part| {
         let required = part.source.get(REQUIRED).map(str::to_owned);
-        let preferred = part.source.get(PREFERRED).filter(|_| required.is_none()).map(str::to_owned);
+        let preferred =
+            part.source.get(PREFERRED).filter(|_| required.is_none()).map(str::to_owned);
         (required, preferred)
     };
     if wants(a) != wants(b) {
         let [of_a, of_b] = [a, b].map(|part| part.source.path.child("annotations"));
         let detail = |other: &Path| {
-            format!("must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other}' in group '{name}'")
+            format!(
+                "must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other}' in group '{name}'"
+            )
         };
         errors.push(FieldError::invalid_without_value(&of_a, &detail(&of_b)));
         errors.push(FieldError::invalid_without_value(&of_b, &detail(&of_a)));

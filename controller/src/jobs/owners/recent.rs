@@ -57,14 +57,17 @@ impl Recent {
     /// Keeps an answer, and no more of the oldest than there is room for.
     pub(super) fn keep(&self, namespace: &str, owner: &Controller, found: Found, now: Instant) {
         let mut state = self.state();
-        while state.order.len() >= KEPT || state.order.front().is_some_and(|(at, _)| !holds(*at, now)) {
+        while state.order.len() >= KEPT
+            || state.order.front().is_some_and(|(at, _)| !holds(*at, now))
+        {
             let Some((at, uid)) = state.order.pop_front() else { break };
             if state.answers.get(&uid).is_some_and(|answer| answer.at == at) {
                 state.answers.remove(&uid);
             }
         }
         state.order.push_back((now, owner.uid.clone()));
-        let answer = Answer { at: now, namespace: namespace.to_owned(), owner: owner.clone(), found };
+        let answer =
+            Answer { at: now, namespace: namespace.to_owned(), owner: owner.clone(), found };
         state.answers.insert(owner.uid.clone(), answer);
     }
 
@@ -136,6 +139,9 @@ mod tests {
     fn that_a_kind_may_not_be_read_is_news_once_until_it_may() {
         let recent = Recent::default();
         let news = |forbidden| recent.is_forbidden_now(&owner("u"), forbidden);
-        assert_eq!([news(true), news(true), news(false), news(false), news(true)], [true, false, false, false, true]);
+        assert_eq!(
+            [news(true), news(true), news(false), news(false), news(true)],
+            [true, false, false, false, true]
+        );
     }
 }

@@ -33,7 +33,11 @@ fn a_missing_flavor_is_waited_for() {
 
 #[test]
 fn a_job_that_contradicts_its_flavor_fails_to_start() {
-    let own = || job().with(json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}));
+    let own = || {
+        job().with(
+            json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}),
+        )
+    };
     let workload = own().workload().admitted();
     insta::assert_snapshot!(world(own()).workload(workload).told(), @r#"
     workload status {"conditions":["Finished=True/FailedToStart: invalid admission check PodSetUpdate: conflict for nodeSelector: conflict for key=accelerator, value1=h100, value2=a100"]}
@@ -92,8 +96,7 @@ fn a_finished_job_is_left_as_it_is() {
 #[test]
 fn a_job_that_asks_for_more_than_it_is_charged_is_not_started() {
     let told = World { exceeded: Some("cpu"), ..world(job()) }.workload(admitted()).told();
-    let want =
-        "Evicted=True/RequestsChanged: The pods of pod set main ask for more cpu by now than quota was reserved for";
+    let want = "Evicted=True/RequestsChanged: The pods of pod set main ask for more cpu by now than quota was reserved for";
     assert!(told.contains(want) && !told.contains(r#""suspend":false"#), "{told}");
     let started = job().started(&admitted().0).running();
     let told = World { exceeded: Some("cpu"), ..world(started) }.workload(admitted()).told();
@@ -102,14 +105,16 @@ fn a_job_that_asks_for_more_than_it_is_charged_is_not_started() {
 
 #[test]
 fn slots_that_are_not_needed_are_given_back() {
-    let partly =
-        |succeeded: i32| job().started(&admitted().0).running().with(json!({"status": {"succeeded": succeeded}}));
+    let partly = |succeeded: i32| {
+        job().started(&admitted().0).running().with(json!({"status": {"succeeded": succeeded}}))
+    };
     insta::assert_snapshot!(world(partly(2)).workload(admitted()).told(), @r#"workload status {"reclaimablePods":[{"count":2,"name":"main"}]}"#);
     let off = World { reclaims: false, ..world(partly(2)) }.workload(admitted()).told();
     assert!(!off.contains("reclaimable"), "the gate is off: {off}");
     let known = || {
         admitted().status(|edit| {
-            edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "main", "count": 2}])).unwrap()
+            edit.status.reclaimable_pods =
+                serde_json::from_value(json!([{"name": "main", "count": 2}])).unwrap()
         })
     };
     let again = world(partly(1)).workload(known()).told();
@@ -121,14 +126,21 @@ fn readiness_is_said_when_the_job_has_run_for_a_while() {
     let running = || job().started(&admitted().0).running();
     // Admitted, and seen ready, a minute ago.
     insta::assert_snapshot!(world(running()).workload(admitted()).told(), @r#"workload status {"conditions":["PodsReady=True/Started: All pods reached readiness and the workload is running"]}"#);
-    assert_eq!(World { waits: false, ..world(running()) }.workload(admitted()).told(), "", "nobody waits for it");
+    assert_eq!(
+        World { waits: false, ..world(running()) }.workload(admitted()).told(),
+        "",
+        "nobody waits for it"
+    );
     let since = |admitted_for: i64, ready_for: u64| {
         let workload = admitted().edit(|workload| {
             for condition in &mut workload.status.as_mut().unwrap().conditions {
-                condition.last_transition_time = Time(now() - jiff::SignedDuration::from_secs(admitted_for));
+                condition.last_transition_time =
+                    Time(now() - jiff::SignedDuration::from_secs(admitted_for));
             }
         });
-        World { ready_for: Duration::from_secs(ready_for), ..world(running()) }.workload(workload).told()
+        World { ready_for: Duration::from_secs(ready_for), ..world(running()) }
+            .workload(workload)
+            .told()
     };
     assert_eq!(since(0, 0), "again after 30s");
     assert_eq!(since(90, 10), "again after 20s");
@@ -140,7 +152,9 @@ fn readiness_is_said_when_the_job_has_run_for_a_while() {
     };
     assert_eq!(awaited(10).told(), "again after 20s", "it was said to wait for its start");
     let told = awaited(40).decide();
-    let [Action::UpdateWorkloadStatus { status, .. }] = told.actions.as_slice() else { panic!("{:?}", told.actions) };
+    let [Action::UpdateWorkloadStatus { status, .. }] = told.actions.as_slice() else {
+        panic!("{:?}", told.actions)
+    };
     let ready = conditions::find(&status.conditions, conditions::PODS_READY).unwrap();
     assert_eq!(
         ready.last_transition_time,
@@ -190,9 +204,12 @@ fn a_job_that_is_deleted_in_the_foreground_does_not_wait_for_the_workload_that_g
 fn a_job_that_is_being_deleted_is_charged_until_its_pods_have_ended() {
     let deleting = |status: Value| {
         let job = job().running().with(json!({"status": {"active": null}}));
-        job.with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}, "status": status}))
+        job.with(
+            json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}, "status": status}),
+        )
     };
-    let told = |status: Value, workload: TestWorkload| world(deleting(status)).workload(workload).told();
+    let told =
+        |status: Value, workload: TestWorkload| world(deleting(status)).workload(workload).told();
     for status in [json!({"active": 1}), json!({"terminating": 1})] {
         assert_eq!(told(status.clone(), admitted()), "", "{status}");
         assert_eq!(told(status.clone(), admitted().deleting()), "", "{status}");
@@ -205,7 +222,8 @@ fn a_job_that_is_being_deleted_is_charged_until_its_pods_have_ended() {
 
 #[test]
 fn the_workload_of_a_job_that_is_gone_is_finished_and_let_go() {
-    let gone = |workload: TestWorkload| World { job: None, ..world(job()) }.workload(workload).told();
+    let gone =
+        |workload: TestWorkload| World { job: None, ..world(job()) }.workload(workload).told();
     insta::assert_snapshot!(gone(admitted()), @r#"workload status {"conditions":["Finished=True/OwnerNotFound: The workload's owner no longer exists"]}"#);
     assert_eq!(gone(admitted().finished()), r#"workload {"metadata":{"finalizers":[]}}"#);
     assert_eq!(gone(admitted().deleting()), "", "the life cycle of workloads lets it go");
@@ -242,12 +260,18 @@ fn while_an_owner_cannot_be_read_a_job_goes_on_with_its_workload_and_gets_none()
         assert_ne!(told, "", "{sentence}");
         assert_eq!(unread(world), told, "{sentence}");
     }
-    assert_eq!(unread(world(job().with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}})))), "");
+    assert_eq!(
+        unread(world(
+            job().with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}))
+        )),
+        ""
+    );
 }
 
 #[test]
 fn who_owns_a_job_is_asked_where_it_matters() {
-    let owner = json!({"apiVersion": "v1", "kind": "K", "name": "k", "uid": "u", "controller": true});
+    let owner =
+        json!({"apiVersion": "v1", "kind": "K", "name": "k", "uid": "u", "controller": true});
     let owned = || job().with(json!({"metadata": {"ownerReferences": [owner]}}));
     let goes = json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}});
     for (sentence, job, queued, asks) in [
@@ -266,7 +290,8 @@ fn who_owns_a_job_is_asked_where_it_matters() {
 #[test]
 fn what_a_job_owns_runs_while_one_of_its_workloads_is_admitted_and_not_finished() {
     let lets_run = |workloads: Vec<TestWorkload>| {
-        let workloads: Vec<Arc<Workload>> = workloads.into_iter().map(|workload| Arc::new(workload.0)).collect();
+        let workloads: Vec<Arc<Workload>> =
+            workloads.into_iter().map(|workload| Arc::new(workload.0)).collect();
         crate::jobs::ancestor::lets_run(&BatchJob, &job().0, &workloads)
     };
     assert!(!lets_run(vec![]));

@@ -58,17 +58,27 @@ fn of_fewer_pods_only_those_are_given_back_that_it_has_quota_for() {
 fn a_later_attempt_gives_nothing_back_early() {
     let done = json!({"spec": {"suspend": false}, "status": {"active": 1, "succeeded": 4}});
     let told = |attempt: i64| {
-        let sent = admitted_elsewhere().status(|edit| edit.status.dispatch.get_or_insert_default().attempt = attempt);
+        let sent = admitted_elsewhere()
+            .status(|edit| edit.status.dispatch.get_or_insert_default().attempt = attempt);
         hub(dispatched().with(done.clone())).workload(sent).told()
     };
     assert!(told(1).contains("reclaimablePods"), "{}", told(1));
-    assert!(!told(2).contains("reclaimablePods"), "what had succeeded runs again there: {}", told(2));
+    assert!(
+        !told(2).contains("reclaimablePods"),
+        "what had succeeded runs again there: {}",
+        told(2)
+    );
 }
 
 #[test]
 fn evicted_it_is_shown_as_suspended_again() {
     let running = dispatched().with(json!({"spec": {"suspend": false}}));
-    assert!(hub(running).workload(admitted_elsewhere().evicted()).told().contains(r#"{"spec":{"suspend":true}}"#));
+    assert!(
+        hub(running)
+            .workload(admitted_elsewhere().evicted())
+            .told()
+            .contains(r#"{"spec":{"suspend":true}}"#)
+    );
 }
 
 #[test]
@@ -120,14 +130,21 @@ fn the_mirror_finishes_the_workload_first() {
         ]}}))
     };
     assert_eq!(hub(done(2)).workload(admitted_elsewhere()).told(), "again after 8s");
-    assert!(hub(done(10)).workload(admitted_elsewhere()).told().contains("Finished=True/Succeeded"));
+    assert!(
+        hub(done(10)).workload(admitted_elsewhere()).told().contains("Finished=True/Succeeded")
+    );
 }
 
 #[test]
 fn quota_of_an_evicted_job_goes_back_when_its_copy_has_stopped() {
     let shown = |active: i32| dispatched().with(json!({"status": {"active": active}}));
     assert_eq!(hub(shown(1)).workload(admitted_elsewhere().evicted()).told(), "");
-    assert!(hub(shown(0)).workload(admitted_elsewhere().evicted()).told().contains("QuotaReserved=False"));
+    assert!(
+        hub(shown(0))
+            .workload(admitted_elsewhere().evicted())
+            .told()
+            .contains("QuotaReserved=False")
+    );
 }
 
 /// Shown as running, since its copy is.
@@ -152,8 +169,15 @@ fn of_another_size_it_is_taken_back_from_its_cluster_and_queued_anew() {
     let told = hub(stopping()).workload(sent()).told();
     assert!(told.contains("Deleted not matching Workload"), "its copy runs until then: {told}");
     assert_eq!(hub(stopping()).workload(sent().deleting()).told(), "", "its copy is being stopped");
-    let stopped = || resized().with(json!({"spec": {"suspend": true}, "status": {"active": null, "startTime": null}}));
-    assert_eq!(hub(stopped()).workload(sent().deleting()).told(), "", "something is left of its copy");
+    let stopped = || {
+        resized()
+            .with(json!({"spec": {"suspend": true}, "status": {"active": null, "startTime": null}}))
+    };
+    assert_eq!(
+        hub(stopped()).workload(sent().deleting()).told(),
+        "",
+        "something is left of its copy"
+    );
     let released = sent().deleting().status(|edit| _ = edit.unreserve("Pending", "deleted"));
     assert!(hub(stopped()).workload(released).told().contains("finalizers"), "nothing is left");
 }
@@ -166,7 +190,10 @@ fn a_job_that_is_gone_is_charged_until_its_cluster_has_nothing_of_it() {
     let kept = gone(sent(), true);
     assert!(kept.contains("delete") && kept.ends_with("again after 10s"), "{kept}");
     assert_eq!(gone(sent().deleting(), true), "again after 10s", "its copy is being stopped");
-    assert!(gone(sent(), false).contains("OwnerNotFound"), "nobody knows when its cluster comes back");
+    assert!(
+        gone(sent(), false).contains("OwnerNotFound"),
+        "nobody knows when its cluster comes back"
+    );
     let released = || sent().status(|edit| _ = edit.unreserve("Pending", "deleted"));
     assert!(gone(released(), true).contains("OwnerNotFound"));
     let evicted = |cluster: Option<&str>| {
@@ -176,7 +203,10 @@ fn a_job_that_is_gone_is_charged_until_its_cluster_has_nothing_of_it() {
             edit.status.dispatch.get_or_insert_default().cluster_name = cluster.map(str::to_owned);
         })
     };
-    assert!(gone(evicted(Some("worker1")), true).ends_with("again after 10s"), "an eviction does not end its pods");
+    assert!(
+        gone(evicted(Some("worker1")), true).ends_with("again after 10s"),
+        "an eviction does not end its pods"
+    );
     assert!(gone(evicted(Some("worker1")), false).contains("OwnerNotFound"));
     assert!(gone(evicted(None), true).contains("OwnerNotFound"), "nobody knows where it was");
     let here = || job().workload().admitted();

@@ -16,7 +16,8 @@ fn object(group: &str, kind: &str, spec: Value) -> (&'static dyn JobKind, TestJo
     });
     kind.suspend(&mut job);
     let pod_sets = job_pod_sets(kind, &job).unwrap_or_default();
-    let workload = build_workload(kind, &job, pod_sets, &Priority::default(), BuildOptions::default());
+    let workload =
+        build_workload(kind, &job, pod_sets, &Priority::default(), BuildOptions::default());
     (kind, TestJob(job), TestWorkload(workload))
 }
 
@@ -30,10 +31,12 @@ fn job_set() -> (&'static dyn JobKind, TestJob, TestWorkload) {
 fn a_job_set_gets_a_workload_with_all_its_groups() {
     let (kind, job, _) = job_set();
     let decision = World { kind, ..world(job) }.decide();
-    let [Action::CreateWorkload(workload), Action::Event { .. }] = decision.actions.as_slice() else {
+    let [Action::CreateWorkload(workload), Action::Event { .. }] = decision.actions.as_slice()
+    else {
         panic!("{:?}", decision.actions)
     };
-    let names: Vec<&str> = workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
+    let names: Vec<&str> =
+        workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
 }
 
@@ -46,7 +49,9 @@ fn an_admitted_job_set_starts_with_its_flavors_in_one_write() {
     };
     assert_eq!((&job["spec"]["suspend"], *reason), (&json!(false), "Started"));
     for group in 0..2 {
-        let template = format!("/spec/replicatedJobs/{group}/template/spec/template/spec/nodeSelector/accelerator");
+        let template = format!(
+            "/spec/replicatedJobs/{group}/template/spec/template/spec/nodeSelector/accelerator"
+        );
         assert_eq!(job.pointer(&template), Some(&json!("a100")));
     }
 }
@@ -56,9 +61,11 @@ fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
     let (kind, job, workload) = job_set();
     let statuses = |active: i32| json!({"status": {"replicatedJobsStatus": [{"name": "a", "active": active}]}});
     let evicted = || TestWorkload(workload.0.clone()).admitted().evicted();
-    let stopping = World { kind, ..world(TestJob(job.0.clone()).with(statuses(1))) }.workload(evicted());
+    let stopping =
+        World { kind, ..world(TestJob(job.0.clone()).with(statuses(1))) }.workload(evicted());
     assert_eq!(stopping.told(), "");
-    let ending = World { kind, below_active: true, ..world(TestJob(job.0.clone()).with(statuses(0))) };
+    let ending =
+        World { kind, below_active: true, ..world(TestJob(job.0.clone()).with(statuses(0))) };
     assert_eq!(ending.workload(evicted()).told(), "", "pods of its Jobs are being deleted");
     let stopped = World { kind, ..world(job.with(statuses(0))) }.workload(evicted());
     assert!(stopped.told().contains("QuotaReserved"), "{}", stopped.told());
@@ -66,13 +73,16 @@ fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
 
 #[test]
 fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
-    let template = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let template =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let group = json!({"name": "a", "replicas": 3, "template": template});
-    let (kind, job, workload) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [group]}));
+    let (kind, job, workload) =
+        object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [group]}));
     // Two of its three Jobs had succeeded.
     let admitted_for = |count: i32| {
         let workload = TestWorkload(workload.0.clone()).admitted().status(|edit| {
-            edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "a", "count": 2}])).unwrap();
+            edit.status.reclaimable_pods =
+                serde_json::from_value(json!([{"name": "a", "count": 2}])).unwrap();
             edit.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(count);
         });
         let flavor = gpu();
@@ -88,23 +98,33 @@ fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
     };
     assert_eq!(told(3), r#"workload status {"reclaimablePods":null}"#);
     let stopped = told(1);
-    assert!(stopped.contains("No matching Workload"), "one pod was admitted, and three run: {stopped}");
+    assert!(
+        stopped.contains("No matching Workload"),
+        "one pod was admitted, and three run: {stopped}"
+    );
 
     let (world, workload) = admitted_for(1);
     let prebuilt = World { prebuilt: Prebuilt::Found(Arc::new(workload.0)), ..world }.told();
-    assert!(prebuilt.contains("Evicted=True/RequestsChanged"), "a prebuilt one is queued anew: {prebuilt}");
+    assert!(
+        prebuilt.contains("Evicted=True/RequestsChanged"),
+        "a prebuilt one is queued anew: {prebuilt}"
+    );
 }
 
 #[test]
 fn a_job_set_without_a_template_is_said_so_and_left_alone() {
     let (kind, job, _) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": []}));
     let told = World { kind, ..world(job) }.told();
-    assert_eq!(told, "Warning ErrWorkloadCompose: spec: has no pod template; JobSet needs at least one");
+    assert_eq!(
+        told,
+        "Warning ErrWorkloadCompose: spec: has no pod template; JobSet needs at least one"
+    );
 }
 
 #[test]
 fn a_ray_job_on_a_cluster_that_is_there_is_left_alone() {
-    let (kind, job, _) = object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
+    let (kind, job, _) =
+        object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     assert_eq!(World { kind, ..world(job) }.told(), "");
 }
 
@@ -131,16 +151,24 @@ fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
         })
     };
     assert_eq!(world(on_hold()).told(), "", "it stays on hold");
-    let mended = TestJob(invalid.0.clone()).with(json!({"status": {"jobDeploymentStatus": "Initializing"}}));
-    let mended_with = |workload| World { kind, ..super::world(TestJob(mended.0.clone())) }.workload(workload);
+    let mended =
+        TestJob(invalid.0.clone()).with(json!({"status": {"jobDeploymentStatus": "Initializing"}}));
+    let mended_with =
+        |workload| World { kind, ..super::world(TestJob(mended.0.clone())) }.workload(workload);
     let told = mended_with(on_hold()).told();
     let want = "QuotaReserved=False/PendingEvaluation: Workload no longer on hold; waiting for quota reservation";
     assert!(told.contains(want) && !told.contains("job {"), "{told}");
     let queued = on_hold().status(|edit| {
-        edit.unreserve("PendingEvaluation", "Workload no longer on hold; waiting for quota reservation");
+        edit.unreserve(
+            "PendingEvaluation",
+            "Workload no longer on hold; waiting for quota reservation",
+        );
     });
     let told = mended_with(queued).told();
-    assert!(told.contains(r#""suspend":true}}"#) && told.contains("Not admitted by cluster queue"), "{told}");
+    assert!(
+        told.contains(r#""suspend":true}}"#) && told.contains("Not admitted by cluster queue"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -155,20 +183,34 @@ fn a_ray_job_that_is_not_valid_on_its_cluster_is_taken_back_by_its_hub() {
         "labels": {"switchyard.dev/hub-id": "hub"}, "annotations": marks, "ownerReferences": null,
     });
     let copy = || {
-        let mut copy = serde_json::to_value(&TestWorkload(workload.0.clone()).admitted().0).unwrap();
+        let mut copy =
+            serde_json::to_value(&TestWorkload(workload.0.clone()).admitted().0).unwrap();
         apply_merge(&mut copy, &json!({ "metadata": metadata }));
-        let named =
-            json!({"kueue.x-k8s.io/job-owner-gvk": "ray.io/v1, Kind=RayJob", "kueue.x-k8s.io/job-owner-name": "train"});
+        let named = json!({"kueue.x-k8s.io/job-owner-gvk": "ray.io/v1, Kind=RayJob", "kueue.x-k8s.io/job-owner-name": "train"});
         apply_merge(&mut copy, &json!({"metadata": {"annotations": named}}));
         serde_json::from_value::<Workload>(copy).unwrap()
     };
     let prebuilt = json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "w"}}});
-    let sent = TestJob(job.0.clone()).with(json!({ "metadata": metadata })).with(prebuilt).with(invalid.clone());
-    let there = World { kind, prebuilt: Prebuilt::Found(Arc::new(copy())), role: Role::Worker, ..world(sent) };
-    assert!(there.told().contains("OnHold: Job is on hold: backoffLimit must be positive"), "{}", there.told());
+    let sent = TestJob(job.0.clone())
+        .with(json!({ "metadata": metadata }))
+        .with(prebuilt)
+        .with(invalid.clone());
+    let there = World {
+        kind,
+        prebuilt: Prebuilt::Found(Arc::new(copy())),
+        role: Role::Worker,
+        ..world(sent)
+    };
+    assert!(
+        there.told().contains("OnHold: Job is on hold: backoffLimit must be positive"),
+        "{}",
+        there.told()
+    );
 
     // The hub shows what its copy says, evicts it, and stops showing it as running.
-    let shown = TestJob(job.0).with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}})).with(invalid);
+    let shown = TestJob(job.0)
+        .with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
+        .with(invalid);
     let sent = TestWorkload(workload.0.clone()).admitted().evicted().status(|edit| {
         edit.status.dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
     });
@@ -180,9 +222,10 @@ fn a_ray_job_that_is_not_valid_on_its_cluster_is_taken_back_by_its_hub() {
 fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let cluster = json!({"headGroupSpec": {"template": template}, "gcsFaultToleranceOptions": {"redisAddress": "r"}});
-    for (group, kind, spec) in
-        [("ray.io", "RayService", json!({"rayClusterConfig": cluster})), ("ray.io", "RayCluster", cluster)]
-    {
+    for (group, kind, spec) in [
+        ("ray.io", "RayService", json!({"rayClusterConfig": cluster})),
+        ("ray.io", "RayCluster", cluster),
+    ] {
         let (kind, job, workload) = object(group, kind, spec);
         let going = |finalizers: Value, changes: Value| {
             let gone = json!({"metadata": {"deletionTimestamp": "2026-11-21T09:59:00Z", "finalizers": finalizers}});
@@ -191,7 +234,9 @@ fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
         };
         let held = || json!(["ray.io/gcs-ft-redis-cleanup-finalizer", "foregroundDeletion"]);
         assert_eq!(going(held(), json!({})).told(), "");
-        let ends = |world: World| assert!(world.told().contains("Finished=True/OwnerNotFound"), "{}", world.told());
+        let ends = |world: World| {
+            assert!(world.told().contains("Finished=True/OwnerNotFound"), "{}", world.told())
+        };
         ends(World { defers_end: false, ..going(held(), json!({})) });
         // It waits for its workload, among others.
         ends(going(json!(["foregroundDeletion"]), json!({})));
@@ -202,7 +247,10 @@ fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
         let local = World { role: Role::Hub, ..going(held(), json!({})) };
         assert_eq!(local.told(), "");
         let plain = json!({"gcsFaultToleranceOptions": null});
-        ends(going(held(), json!({"spec": {"gcsFaultToleranceOptions": null, "rayClusterConfig": plain}})));
+        ends(going(
+            held(),
+            json!({"spec": {"gcsFaultToleranceOptions": null, "rayClusterConfig": plain}}),
+        ));
     }
 }
 
@@ -239,21 +287,35 @@ fn a_train_job_is_stopped_by_two_writes() {
     let template = json!({"spec": {"containers": [{"name": "node", "image": "i"}]}});
     let labels = json!({"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"});
     let node = json!({"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": template}}});
-    kind.attach(&mut job.0, &json!({"spec": {"mlPolicy": {}, "template": {"spec": {"replicatedJobs": [node]}}}}));
+    kind.attach(
+        &mut job.0,
+        &json!({"spec": {"mlPolicy": {}, "template": {"spec": {"replicatedJobs": [node]}}}}),
+    );
     let pod_sets = job_pod_sets(kind, &job.0).unwrap();
-    let workload = build_workload(kind, &job.0, pod_sets, &Priority::default(), BuildOptions::default());
-    let (admitted, evicted) = (TestWorkload(workload.clone()).admitted(), TestWorkload(workload).admitted().evicted());
+    let workload =
+        build_workload(kind, &job.0, pod_sets, &Priority::default(), BuildOptions::default());
+    let (admitted, evicted) =
+        (TestWorkload(workload.clone()).admitted(), TestWorkload(workload).admitted().evicted());
 
     let starting = World { kind, ..world(TestJob(job.0.clone())) }.workload(admitted);
-    let [Action::UpdateJob(started), Action::Event { reason: "Started", .. }] = &starting.decide().actions[..] else {
+    let [Action::UpdateJob(started), Action::Event { reason: "Started", .. }] =
+        &starting.decide().actions[..]
+    else {
         panic!("{}", starting.told())
     };
-    let stopping = World { kind, ..world(TestJob(*started.clone())) }.workload(TestWorkload(evicted.0.clone()));
-    let [Action::UpdateJob(suspended), Action::Event { reason: "Stopped", .. }] = &stopping.decide().actions[..] else {
+    let stopping = World { kind, ..world(TestJob(*started.clone())) }
+        .workload(TestWorkload(evicted.0.clone()));
+    let [Action::UpdateJob(suspended), Action::Event { reason: "Stopped", .. }] =
+        &stopping.decide().actions[..]
+    else {
         panic!("{}", stopping.told())
     };
-    assert!(suspended.pointer("/spec/runtimePatches/0").is_some(), "its patch may not be changed yet");
-    let restoring = World { kind, ..world(TestJob(*suspended.clone())) }.workload(TestWorkload(evicted.0.clone()));
+    assert!(
+        suspended.pointer("/spec/runtimePatches/0").is_some(),
+        "its patch may not be changed yet"
+    );
+    let restoring = World { kind, ..world(TestJob(*suspended.clone())) }
+        .workload(TestWorkload(evicted.0.clone()));
     assert_eq!(restoring.told(), "job {\"spec\":{\"runtimePatches\":null}}");
     let restored = World { kind, ..world(job) }.workload(evicted);
     assert!(restored.told().contains("QuotaReserved=False"), "{}", restored.told());

@@ -24,7 +24,8 @@ fn settle(world: &mut World) -> usize {
 fn perform(world: &mut World, action: Action) {
     let replace = |world: &mut World, new: Workload| {
         let at = world.workloads.iter().position(|w| w.metadata.name == new.metadata.name).unwrap();
-        let gone = new.metadata.deletion_timestamp.is_some() && new.metadata.finalizers.iter().flatten().count() == 0;
+        let gone = new.metadata.deletion_timestamp.is_some()
+            && new.metadata.finalizers.iter().flatten().count() == 0;
         if gone {
             world.workloads.remove(at);
         } else {
@@ -32,7 +33,9 @@ fn perform(world: &mut World, action: Action) {
         }
     };
     match action {
-        Action::UpdateJob(wanted) | Action::UpdateJobStatus(wanted) => world.job = Some(TestJob(*wanted)),
+        Action::UpdateJob(wanted) | Action::UpdateJobStatus(wanted) => {
+            world.job = Some(TestJob(*wanted))
+        }
         Action::CreateWorkload(workload) => world.workloads.push(Arc::new(*workload)),
         Action::UpdateWorkload { new, .. } => replace(world, *new),
         Action::UpdateWorkloadStatus { old, status } => {
@@ -41,7 +44,9 @@ fn perform(world: &mut World, action: Action) {
             replace(world, new);
         }
         Action::DeleteJob | Action::Terminate { .. } => world.job = None,
-        Action::DeleteWorkload(workload) => world.workloads.retain(|w| w.metadata.name != workload.metadata.name),
+        Action::DeleteWorkload(workload) => {
+            world.workloads.retain(|w| w.metadata.name != workload.metadata.name)
+        }
         Action::Event { .. } | Action::TellMembers { .. } | Action::TellWorkload { .. } => {}
     }
 }
@@ -79,7 +84,10 @@ fn queued_admitted_evicted_admitted_and_done() {
 
     change(&mut world, TestWorkload::admitted);
     assert_eq!(settle(&mut world), 1, "the start again");
-    job_status(&mut world, json!({"conditions": [{"type": "Complete", "status": "True", "message": "ok"}]}));
+    job_status(
+        &mut world,
+        json!({"conditions": [{"type": "Complete", "status": "True", "message": "ok"}]}),
+    );
     assert_eq!(settle(&mut world), 1, "the end");
     assert_eq!(settle(&mut world), 0);
 }
@@ -88,16 +96,23 @@ fn queued_admitted_evicted_admitted_and_done() {
 fn a_job_that_was_missed_by_the_webhook_ends_up_queued() {
     let mut world = world(job().running());
     settle(&mut world);
-    job_status(&mut world, json!({"active": null, "conditions": [{"type": "Suspended", "status": "True"}]}));
+    job_status(
+        &mut world,
+        json!({"active": null, "conditions": [{"type": "Suspended", "status": "True"}]}),
+    );
     settle(&mut world);
     assert_eq!(world.workloads.len(), 1);
     let job = &world.job.as_ref().unwrap().0;
-    assert_eq!((job["spec"]["suspend"].clone(), job["status"].get("startTime")), (json!(true), None));
+    assert_eq!(
+        (job["spec"]["suspend"].clone(), job["status"].get("startTime")),
+        (json!(true), None)
+    );
 }
 
 #[test]
 fn a_changed_job_with_quota_ends_up_with_a_new_workload() {
-    let mut world = world(job().with(json!({"spec": {"parallelism": 2}}))).workload(job().workload().reserved());
+    let mut world = world(job().with(json!({"spec": {"parallelism": 2}})))
+        .workload(job().workload().reserved());
     assert_eq!(settle(&mut world), 2);
     assert_eq!(world.workloads[0].spec.pod_sets[0].count, 2);
     assert_eq!(world.workloads[0].status, None);
@@ -117,7 +132,8 @@ fn a_job_that_was_deactivated_for_what_it_did_is_deleted_in_the_end() {
             edit.set(conditions::EVICTED, true, reason, "The workload is deactivated");
         });
         let workload = workload.edit(|workload| workload.spec.active = Some(false));
-        World { keep_deactivated: Some(Duration::from_secs(seconds)), ..world(job()) }.workload(workload)
+        World { keep_deactivated: Some(Duration::from_secs(seconds)), ..world(job()) }
+            .workload(workload)
     };
     let due_to = "DeactivatedDueToRequeuingLimitExceeded";
     insta::assert_snapshot!(deactivated(due_to, 30).told(), @r"
@@ -127,7 +143,11 @@ fn a_job_that_was_deactivated_for_what_it_did_is_deleted_in_the_end() {
     // It was evicted a minute ago.
     assert_eq!(deactivated(due_to, 90).told(), "again after 30s");
     assert_eq!(deactivated("Deactivated", 30).told(), "", "by its user");
-    assert_eq!(World { keep_deactivated: None, ..deactivated(due_to, 0) }.told(), "", "nobody asked for it");
+    assert_eq!(
+        World { keep_deactivated: None, ..deactivated(due_to, 0) }.told(),
+        "",
+        "nobody asked for it"
+    );
     let mut reactivated = deactivated(due_to, 30);
     change(&mut reactivated, |workload| workload.edit(|workload| workload.spec.active = None));
     assert_eq!(reactivated.told(), "", "it waits again");
@@ -137,5 +157,9 @@ fn a_job_that_was_deactivated_for_what_it_did_is_deleted_in_the_end() {
             edit.set(conditions::EVICTED, true, due_to, "The workload is deactivated");
         })
     });
-    assert_eq!(settle(&mut holds), 4, "its quota, the job, and then the end of its workload, which is let go");
+    assert_eq!(
+        settle(&mut holds),
+        4,
+        "its quota, the job, and then the end of its workload, which is let go"
+    );
 }

@@ -37,7 +37,17 @@ fn made(group: &str, kind: &str, spec: Value) -> Made {
     });
     let (workloads, pods, role) = (Vec::new(), Vec::new(), Role::Single);
     let (ancestor, gates) = (Ancestor::None, Gates::default());
-    Made { kind, maker: TestJob(maker), workloads, pods, managed: true, ancestor, outdated: false, role, gates }
+    Made {
+        kind,
+        maker: TestJob(maker),
+        workloads,
+        pods,
+        managed: true,
+        ancestor,
+        outdated: false,
+        role,
+        gates,
+    }
 }
 
 fn template() -> Value {
@@ -73,7 +83,14 @@ impl Made {
         let pod_sets = job_pod_sets(self.kind, object).unwrap();
         let group = self.serving().groups(object).remove(at);
         let options = BuildOptions::default();
-        let mut workload = build_group_workload(self.kind, object, &group, pod_sets, &Priority::default(), options);
+        let mut workload = build_group_workload(
+            self.kind,
+            object,
+            &group,
+            pod_sets,
+            &Priority::default(),
+            options,
+        );
         workload.metadata.resource_version = Some("3".into());
         TestWorkload(workload)
     }
@@ -85,8 +102,7 @@ impl Made {
 
     /// A pod as its webhook lets it be created.
     fn pod(mut self, patch: Value) -> Self {
-        let owner =
-            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "uid-a", "controller": true});
+        let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "uid-a", "controller": true});
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -125,18 +141,28 @@ impl Made {
             gates: self.gates,
         };
         let case = Case { kind: self.kind, job: &self.maker.0, facts: &facts, now: now() };
-        decide(&Scene { case, serving: self.serving(), pods: &self.pods, is_outdated: &|_| self.outdated })
+        decide(&Scene {
+            case,
+            serving: self.serving(),
+            pods: &self.pods,
+            is_outdated: &|_| self.outdated,
+        })
     }
 
     fn told(&self) -> String {
         let Plan { workloads, pods, replaced: _ } = self.decide();
         let world = World { kind: self.kind, ..world(TestJob(self.maker.0.clone())) };
-        let mut lines: Vec<String> = workloads.actions.iter().map(|action| world.line(action)).collect();
+        let mut lines: Vec<String> =
+            workloads.actions.iter().map(|action| world.line(action)).collect();
         if let Next::Retry(reason) = workloads.next {
             lines.push(format!("retry: {reason}"));
         }
         for pod in pods {
-            let before = self.pods.iter().find(|it| it["metadata"]["name"] == pod["metadata"]["name"]).unwrap();
+            let before = self
+                .pods
+                .iter()
+                .find(|it| it["metadata"]["name"] == pod["metadata"]["name"])
+                .unwrap();
             lines.push(format!(
                 "pod {} {}",
                 pod["metadata"]["name"].as_str().unwrap(),
@@ -168,7 +194,8 @@ fn queued_workload_of_a_stateful_set_follows_its_topology() {
     };
     let workload = || stateful_set().workload(0);
     let told = asking().has(workload()).told();
-    let want = r#""topologyRequest":{"podIndexLabel":"apps.kubernetes.io/pod-index","required":"rack"}"#;
+    let want =
+        r#""topologyRequest":{"podIndexLabel":"apps.kubernetes.io/pod-index","required":"rack"}"#;
     assert!(told.starts_with("workload ") && told.contains(want), "{told}");
     assert_eq!(asking().has(workload().reserved()).told(), "", "one that holds quota");
 }
@@ -214,7 +241,8 @@ fn scaled_to_zero_its_workload_is_put_on_hold_and_comes_back_with_other_pods() {
 }
 
 #[test]
-fn one_that_a_cluster_has_is_evicted_first_when_scaled_to_zero_and_is_on_hold_once_nothing_is_left_there() {
+fn one_that_a_cluster_has_is_evicted_first_when_scaled_to_zero_and_is_on_hold_once_nothing_is_left_there()
+ {
     let sent = || {
         stateful_set().workload(0).admitted().status(|edit| {
             edit.status.cluster_name = Some("west".into());
@@ -225,7 +253,11 @@ fn one_that_a_cluster_has_is_evicted_first_when_scaled_to_zero_and_is_on_hold_on
         Made { role: Role::Hub, ..stateful_set().scaled(replicas).has(workload) }.told()
     };
     let told = hub(0, sent());
-    assert!(told.contains("Evicted=True/OnHold: StatefulSet scaled to zero") && told.contains("clusterName"), "{told}");
+    assert!(
+        told.contains("Evicted=True/OnHold: StatefulSet scaled to zero")
+            && told.contains("clusterName"),
+        "{told}"
+    );
     let eviction = || Eviction { reason: "OnHold", cause: String::new(), message: "rests".into() };
     let evicted = || sent().status(|edit| drop(edit.evict(eviction())));
     assert_eq!(hub(0, evicted()), "", "its cluster is to say first that nothing is left");
@@ -254,7 +286,8 @@ fn the_workload_follows(#[case] workload: TestWorkload, #[case] patch: Value, #[
 
 #[test]
 fn a_workload_that_came_without_an_owner_is_taken_over() {
-    let alone = stateful_set().workload(0).edit(|workload| workload.metadata.owner_references = None);
+    let alone =
+        stateful_set().workload(0).edit(|workload| workload.metadata.owner_references = None);
     insta::assert_snapshot!(stateful_set().has(alone).told(), @r#"workload {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"a","uid":"uid-a"}]}}"#);
     let other = job().workload().named("statefulset-a-98ec4");
     let told = stateful_set().has(other).told();
@@ -265,11 +298,15 @@ fn a_workload_that_came_without_an_owner_is_taken_over() {
 fn replicas_of_a_leader_worker_set_come_and_go() {
     let three = leader_worker_set(3);
     let (first, last) = (three.workload(0), three.workload(2));
-    let created: Vec<String> = three.told().lines().filter(|it| it.starts_with("create ")).map(str::to_owned).collect();
+    let created: Vec<String> =
+        three.told().lines().filter(|it| it.starts_with("create ")).map(str::to_owned).collect();
     assert_eq!(created.len(), 3, "{created:?}");
     let last_name = last.0.metadata.name.clone().unwrap();
     let told = leader_worker_set(2).has(first).has(last.admitted()).told();
-    assert!(told.lines().filter(|it| it.starts_with("create ")).eq([created[1].as_str()]), "{told}");
+    assert!(
+        told.lines().filter(|it| it.starts_with("create ")).eq([created[1].as_str()]),
+        "{told}"
+    );
     assert!(told.contains(&format!("delete {last_name}\n")), "{told}");
 
     let many = leader_worker_set(1000).decide().workloads.actions;
@@ -295,15 +332,23 @@ fn the_replicas_of_one_that_a_hub_has_sent_get_their_workloads_from_there_one_af
     let groups = leader_worker_set(2).serving().groups(&sent().maker.0);
     assert!(lines.len() == 2, "each is told its group, and nothing is made: {told}");
     for (line, group) in lines.iter().zip(groups) {
-        assert!(line.contains(&format!("\"kueue.x-k8s.io/prebuilt-workload-name\":\"{}\"", group.name)), "{told}");
+        assert!(
+            line.contains(&format!("\"kueue.x-k8s.io/prebuilt-workload-name\":\"{}\"", group.name)),
+            "{told}"
+        );
     }
 }
 
 #[test]
 fn a_set_without_a_template_is_told_so() {
     let told = stateful_set().with(json!({"spec": {"template": null}})).told();
-    assert_eq!(told, "Warning ErrWorkloadCompose: spec.template.spec: is missing; a pod template is needed here");
-    let told = stateful_set().with(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "none"}}})).told();
+    assert_eq!(
+        told,
+        "Warning ErrWorkloadCompose: spec.template.spec: is missing; a pod template is needed here"
+    );
+    let told = stateful_set()
+        .with(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "none"}}}))
+        .told();
     assert!(told.contains("WorkloadPriorityClass \"none\" not found"), "{told}");
 }
 
@@ -312,7 +357,10 @@ fn pods_are_told_their_group_and_let_go_at_their_end() {
     let set = stateful_set();
     let workload = set.workload(0);
     let told = set.has(workload).pod(json!({})).told();
-    assert!(told.starts_with("pod a-0 {\"metadata\":{\"annotations\":{\"kueue.x-k8s.io/pod-group-fast"), "{told}");
+    assert!(
+        told.starts_with("pod a-0 {\"metadata\":{\"annotations\":{\"kueue.x-k8s.io/pod-group-fast"),
+        "{told}"
+    );
     assert!(!told.contains("schedulingGates"), "{told}");
     let told = stateful_set().pod(json!({})).told();
     assert!(!told.contains("pod a-0"), "not before its Workload is there: {told}");
@@ -343,7 +391,11 @@ fn a_waiting_pod_that_a_rolling_update_leaves_is_made_anew() {
         let mut set = stateful_set().has(workload).pod(pod);
         set.outdated = true;
         let plan = set.decide();
-        assert!(!set.told().contains("schedulingGates"), "it would run without quota: {}", set.told());
+        assert!(
+            !set.told().contains("schedulingGates"),
+            "it would run without quota: {}",
+            set.told()
+        );
         plan.replaced.len()
     };
     let set = stateful_set();
@@ -363,7 +415,8 @@ fn what_goes_to_zero_is_charged_until_its_pods_are_gone() {
         apply_merge(&mut pod, &json!({"spec": {"schedulingGates": []}, "status": status}));
         pod
     };
-    let told = |pod: Value| stateful_set().scaled(0).has(set.workload(0).admitted()).pod(pod).told();
+    let told =
+        |pod: Value| stateful_set().scaled(0).has(set.workload(0).admitted()).pod(pod).told();
     assert_eq!(told(pod(json!({"phase": "Running"}))), "");
     let mut ending = pod(json!({"phase": "Running"}));
     apply_merge(&mut ending, &json!({"metadata": {"deletionTimestamp": "2026-11-21T09:59:59Z"}}));
@@ -382,7 +435,9 @@ fn a_replica_that_goes_is_charged_until_its_pods_are_gone() {
         json!({"metadata": {"labels": labels}, "spec": {"schedulingGates": []}, "status": {"phase": phase}})
     };
     let told = |phase: &str| {
-        let one = leader_worker_set(1).has(leader_worker_set(1).workload(0)).has(two.workload(1).admitted());
+        let one = leader_worker_set(1)
+            .has(leader_worker_set(1).workload(0))
+            .has(two.workload(1).admitted());
         one.pod(pod(phase)).told()
     };
     assert!(!told("Running").contains("delete "), "{}", told("Running"));

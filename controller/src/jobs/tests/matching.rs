@@ -67,7 +67,8 @@ fn a_changed_job_changes_its_queued_workload() {
 
 #[test]
 fn a_changed_job_with_a_reservation_gets_another_workload() {
-    let world = world(job().with(json!({"spec": {"parallelism": 2}}))).workload(job().workload().reserved());
+    let world = world(job().with(json!({"spec": {"parallelism": 2}})))
+        .workload(job().workload().reserved());
     insta::assert_snapshot!(world.told(), @r"
     delete job-train-1b29a
     Normal DeletedWorkload: Deleted not matching Workload: ns/job-train-1b29a
@@ -87,7 +88,8 @@ fn a_running_job_that_was_changed_is_stopped_with_the_templates_of_its_workload(
 
 #[test]
 fn of_two_matching_workloads_one_is_deleted() {
-    let world = world(job()).workload(job().workload().named("a")).workload(job().workload().named("b"));
+    let world =
+        world(job()).workload(job().workload().named("a")).workload(job().workload().named("b"));
     insta::assert_snapshot!(world.told(), @r"
     delete b
     Normal DeletedWorkload: Deleted not matching Workload: ns/b
@@ -117,19 +119,30 @@ fn a_changed_priority_class_changes_the_workload() {
 #[rstest]
 #[case::taken_away(None, false)]
 #[case::unknown(Some("none"), true)]
-fn a_class_that_cannot_change_keeps_no_job_from_ending(#[case] class: Option<&str>, #[case] told: bool) {
-    let labelled =
-        |class: Option<&str>| job().with(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": class}}}));
+fn a_class_that_cannot_change_keeps_no_job_from_ending(
+    #[case] class: Option<&str>,
+    #[case] told: bool,
+) {
+    let labelled = |class: Option<&str>| {
+        job().with(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": class}}}))
+    };
     let admitted = || {
         labelled(Some("high")).workload().admitted().edit(|workload| {
-            let class = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"});
+            let class =
+                json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"});
             workload.spec.priority_class_ref = Some(serde_json::from_value(class).unwrap());
             workload.spec.priority = Some(100);
         })
     };
     let started = |workload: &TestWorkload| labelled(class).started(&workload.0);
-    let running = World { waits: false, ..world(started(&admitted()).running()) }.workload(admitted());
-    assert_eq!(running.told().contains("WorkloadPriorityClassNotFound"), told, "{}", running.told());
+    let running =
+        World { waits: false, ..world(started(&admitted()).running()) }.workload(admitted());
+    assert_eq!(
+        running.told().contains("WorkloadPriorityClassNotFound"),
+        told,
+        "{}",
+        running.told()
+    );
     let ended = world(started(&admitted()).condition("Complete")).workload(admitted());
     assert!(ended.told().contains("Finished=True/Succeeded"), "{}", ended.told());
     let evicted = world(started(&admitted()).running()).workload(admitted().evicted());
@@ -143,11 +156,16 @@ fn rules_about_clusters_come_and_go_on_the_workload() {
         job().with(json!({"metadata": {"annotations": rules}}))
     };
     let told = world(job()).workload(bound().workload()).told();
-    assert!(told.contains(r#""switchyard.dev/clusters":null"#) && told.contains(r#"selector":null"#), "{told}");
+    assert!(
+        told.contains(r#""switchyard.dev/clusters":null"#) && told.contains(r#"selector":null"#),
+        "{told}"
+    );
     let told = world(bound()).workload(job().workload()).told();
     assert!(told.contains(r#""switchyard.dev/clusters":"west""#), "{told}");
     assert!(
-        told.contains("Updated workload switchyard.dev/clusters, switchyard.dev/excluded-cluster-selector"),
+        told.contains(
+            "Updated workload switchyard.dev/clusters, switchyard.dev/excluded-cluster-selector"
+        ),
         "{told}"
     );
     assert_eq!(world(bound()).workload(bound().workload()).told(), "");
@@ -155,8 +173,9 @@ fn rules_about_clusters_come_and_go_on_the_workload() {
 
 #[test]
 fn gates_of_the_job_come_and_go_on_its_workload() {
-    let gated =
-        || job().with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/x"}}}));
+    let gated = || {
+        job().with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/x"}}}))
+    };
     insta::assert_snapshot!(world(job()).workload(gated().workload()).told(), @r#"
     workload {"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":null}}}
     Normal UpdatedWorkload: Updated workload AdmissionGatedBy to ""
@@ -200,19 +219,23 @@ fn a_prebuilt_workload_is_adopted() {
 /// What an agent made together.
 fn copies(workload: TestWorkload, job: TestJob) -> World {
     let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1"});
-    let job = job.with(json!({"metadata": {"labels": {"switchyard.dev/hub-id": "hub"}, "annotations": marks}}));
+    let job = job.with(
+        json!({"metadata": {"labels": {"switchyard.dev/hub-id": "hub"}, "annotations": marks}}),
+    );
     let workload = workload.edit(|workload| {
         workload.metadata.owner_references = None;
         workload.metadata.finalizers = None;
         let labels = [("switchyard.dev/hub-id", "hub")];
-        workload.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        workload.metadata.labels =
+            Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
         let annotations = [
             ("switchyard.dev/workload-uid", "u"),
             ("switchyard.dev/attempt", "1"),
             ("kueue.x-k8s.io/job-owner-gvk", "batch/v1, Kind=Job"),
             ("kueue.x-k8s.io/job-owner-name", "train"),
         ];
-        workload.metadata.annotations = Some(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        workload.metadata.annotations =
+            Some(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
     });
     prebuilt(Prebuilt::Found(Arc::new(workload.0)), job)
 }
@@ -222,7 +245,8 @@ fn what_an_agent_made_together_needs_no_write_until_it_is_collected() {
     let admitted = || job().workload().admitted();
     let started = || job().started(&admitted().0);
     assert_eq!(copies(admitted(), started()).told(), "", "as it was created");
-    let running = World { ready_for: Duration::from_secs(1), ..copies(admitted(), started().running()) };
+    let running =
+        World { ready_for: Duration::from_secs(1), ..copies(admitted(), started().running()) };
     assert_eq!(running.told(), "again after 29s", "then its pods have been ready for a while");
     let ended = |at: &str| {
         started().running().with(json!({"status": {"active": 0, "ready": 0, "conditions": [
@@ -247,7 +271,8 @@ fn an_agents_job_that_was_suspended_all_the_same_is_started() {
 #[test]
 fn a_copy_of_an_agents_copy_does_not_run_on_its_admission() {
     let admitted = job().workload().admitted();
-    let second = job().started(&admitted.0).with(json!({"metadata": {"name": "second", "uid": "second"}}));
+    let second =
+        job().started(&admitted.0).with(json!({"metadata": {"name": "second", "uid": "second"}}));
     insta::assert_snapshot!(copies(admitted, second).told(), @r#"
     job {"spec":{"suspend":true}}
     Normal Stopped: missing workload

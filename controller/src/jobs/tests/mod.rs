@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use switchyard_api::{
     conditions,
     jobs::{
-        BuildOptions, Held, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob, build_workload,
-        job_pod_sets, merge_diff, pod_set_infos,
+        BuildOptions, Held, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob,
+        build_workload, job_pod_sets, merge_diff, pod_set_infos,
     },
     v1beta2::{ResourceFlavor, Workload},
 };
@@ -71,7 +71,8 @@ impl TestJob {
     }
 
     pub(super) fn running(self) -> Self {
-        self.unsuspended().with(json!({"status": {"active": 3, "ready": 3, "startTime": "2026-11-21T09:59:00Z"}}))
+        self.unsuspended()
+            .with(json!({"status": {"active": 3, "ready": 3, "startTime": "2026-11-21T09:59:00Z"}}))
     }
 
     pub(super) fn condition(self, type_: &str) -> Self {
@@ -91,7 +92,13 @@ impl TestJob {
     /// The workload that belongs to it.
     pub(super) fn workload(&self) -> TestWorkload {
         let pod_sets = job_pod_sets(&BatchJob, &self.0).unwrap();
-        let mut workload = build_workload(&BatchJob, &self.0, pod_sets, &Priority::default(), BuildOptions::default());
+        let mut workload = build_workload(
+            &BatchJob,
+            &self.0,
+            pod_sets,
+            &Priority::default(),
+            BuildOptions::default(),
+        );
         workload.metadata.uid = Some("workload-uid".into());
         workload.metadata.resource_version = Some("3".into());
         TestWorkload(workload)
@@ -107,7 +114,8 @@ impl TestWorkload {
     }
 
     pub(super) fn status(mut self, edit: impl FnOnce(&mut Edit)) -> Self {
-        let mut changed = Edit::new(&self.0, Reasons::Fine, now() - jiff::SignedDuration::from_secs(60));
+        let mut changed =
+            Edit::new(&self.0, Reasons::Fine, now() - jiff::SignedDuration::from_secs(60));
         edit(&mut changed);
         self.0.status = Some(changed.status);
         self
@@ -121,7 +129,9 @@ impl TestWorkload {
             .iter()
             .map(|p| json!({"name": p.name, "count": p.count, "flavors": {"cpu": "gpu"}}))
             .collect();
-        let admission = serde_json::from_value(json!({"clusterQueue": "cq", "podSetAssignments": pod_sets})).unwrap();
+        let admission =
+            serde_json::from_value(json!({"clusterQueue": "cq", "podSetAssignments": pod_sets}))
+                .unwrap();
         self.status(|edit| edit.reserve(admission))
     }
 
@@ -252,7 +262,9 @@ impl World {
             awaited: &|_| self.awaited,
             exceeded: &|workload| {
                 let asks = |cpu| {
-                    serde_json::to_string(&workload.spec.pod_sets).unwrap().contains(&format!("\"cpu\":\"{cpu}\""))
+                    serde_json::to_string(&workload.spec.pod_sets)
+                        .unwrap()
+                        .contains(&format!("\"cpu\":\"{cpu}\""))
                 };
                 let too_much = self.too_much.filter(|cpu| asks(*cpu)).map(|_| "cpu");
                 self.exceeded.or(too_much).map(|it| (it.to_owned(), "main".to_owned()))
@@ -274,7 +286,8 @@ impl World {
     /// The actions, a line each, and what comes next.
     pub(super) fn told(&self) -> String {
         let decision = self.decide();
-        let mut lines: Vec<String> = decision.actions.iter().map(|action| self.line(action)).collect();
+        let mut lines: Vec<String> =
+            decision.actions.iter().map(|action| self.line(action)).collect();
         match decision.next {
             Next::OnChange => {}
             Next::After(delay) => lines.push(format!("again after {delay:?}")),
@@ -288,8 +301,12 @@ impl World {
         match action {
             Action::UpdateJob(wanted) if self.kind.held() == Held::Gated => self.pods(&job, wanted),
             Action::UpdateJob(wanted) => format!("job {}", merge_diff(&job, wanted).unwrap()),
-            Action::UpdateJobStatus(wanted) => format!("job status {}", merge_diff(&job, wanted).unwrap()["status"]),
-            Action::CreateWorkload(workload) => format!("create {}", workload.metadata.name.as_deref().unwrap()),
+            Action::UpdateJobStatus(wanted) => {
+                format!("job status {}", merge_diff(&job, wanted).unwrap()["status"])
+            }
+            Action::CreateWorkload(workload) => {
+                format!("create {}", workload.metadata.name.as_deref().unwrap())
+            }
             Action::UpdateWorkload { old, new } => {
                 let json = |workload: &Workload| serde_json::to_value(workload).unwrap();
                 format!("workload {}", merge_diff(&json(old), &json(new)).unwrap())
@@ -302,10 +319,13 @@ impl World {
                 }
                 format!("workload status {change}")
             }
-            Action::DeleteWorkload(workload) => format!("delete {}", workload.metadata.name.as_deref().unwrap()),
+            Action::DeleteWorkload(workload) => {
+                format!("delete {}", workload.metadata.name.as_deref().unwrap())
+            }
             Action::DeleteJob => "delete the job".to_owned(),
             Action::Terminate { members, why } => {
-                let names: Vec<&str> = members.iter().map(switchyard_api::jobs::meta::name).collect();
+                let names: Vec<&str> =
+                    members.iter().map(switchyard_api::jobs::meta::name).collect();
                 let why = why.as_ref().map(|(reason, message)| format!(" for {reason}: {message}"));
                 format!("end {}{}", names.join(", "), why.unwrap_or_default())
             }
@@ -313,7 +333,8 @@ impl World {
                 format!("{} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }
             Action::TellMembers { members, reason, note } => {
-                let names: Vec<&str> = members.iter().map(switchyard_api::jobs::meta::name).collect();
+                let names: Vec<&str> =
+                    members.iter().map(switchyard_api::jobs::meta::name).collect();
                 format!("tell {}: {reason}: {note}", names.join(", "))
             }
             Action::TellWorkload { workload, reason, note } => {
@@ -328,8 +349,15 @@ impl World {
     fn pods(&self, job: &Value, wanted: &Value) -> String {
         let (now, wanted) = (self.kind.members(job), self.kind.members(wanted));
         let one = |wanted: &Value| {
-            let now = now.iter().find(|now| now["metadata"]["name"] == wanted["metadata"]["name"]).unwrap();
-            Some(format!("pod {} {}", wanted["metadata"]["name"].as_str()?, merge_diff(now, wanted)?))
+            let now = now
+                .iter()
+                .find(|now| now["metadata"]["name"] == wanted["metadata"]["name"])
+                .unwrap();
+            Some(format!(
+                "pod {} {}",
+                wanted["metadata"]["name"].as_str()?,
+                merge_diff(now, wanted)?
+            ))
         };
         wanted.iter().filter_map(one).collect::<Vec<_>>().join("\n")
     }
@@ -340,8 +368,17 @@ fn short(before: &Value, after: &Value) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let before = list(before);
     let changed = list(after).into_iter().filter(|condition| !before.contains(condition));
-    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let text =
+        |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     changed
-        .map(|c| format!("{}={}/{}: {}", text(&c, "type"), text(&c, "status"), text(&c, "reason"), text(&c, "message")))
+        .map(|c| {
+            format!(
+                "{}={}/{}: {}",
+                text(&c, "type"),
+                text(&c, "status"),
+                text(&c, "reason"),
+                text(&c, "message")
+            )
+        })
         .collect()
 }

@@ -43,7 +43,11 @@ impl TestPod {
     }
 
     fn phase(self, phase: &str) -> Self {
-        let gates = if phase == "Pending" { json!([{"name": "kueue.x-k8s.io/admission"}]) } else { json!([]) };
+        let gates = if phase == "Pending" {
+            json!([{"name": "kueue.x-k8s.io/admission"}])
+        } else {
+            json!([])
+        };
         self.with(json!({"spec": {"schedulingGates": gates, "nodeName": "n"}, "status": {"phase": phase}}))
     }
 
@@ -66,7 +70,8 @@ impl TestPod {
 
 fn workload(job: &Value) -> TestWorkload {
     let pod_sets = job_pod_sets(&Pod, job).unwrap();
-    let mut workload = build_workload(&Pod, job, pod_sets, &Priority::default(), BuildOptions::default());
+    let mut workload =
+        build_workload(&Pod, job, pod_sets, &Priority::default(), BuildOptions::default());
     workload.metadata.uid = Some("workload-uid".into());
     workload.metadata.resource_version = Some("3".into());
     TestWorkload(workload)
@@ -91,9 +96,14 @@ impl World {
 #[test]
 fn a_pod_gets_a_workload_starts_with_its_flavors_and_is_let_go_at_its_end() {
     let created = pod("a").alone().decide();
-    let [Action::CreateWorkload(workload), _] = created.actions.as_slice() else { panic!("{created:?}") };
+    let [Action::CreateWorkload(workload), _] = created.actions.as_slice() else {
+        panic!("{created:?}")
+    };
     assert!(workload.metadata.name.as_deref().unwrap().starts_with("pod-a-"));
-    assert_eq!((workload.spec.pod_sets[0].name.as_str(), workload.spec.pod_sets[0].count), ("main", 1));
+    assert_eq!(
+        (workload.spec.pod_sets[0].name.as_str(), workload.spec.pod_sets[0].count),
+        ("main", 1)
+    );
     let waiting = pod("a").alone().workload(pod("a").workload());
     assert_eq!(waiting.told(), "");
 
@@ -136,12 +146,19 @@ fn a_running_pod_without_a_workload_is_ended() {
 )]
 #[case::once_it_has_ended(pod("a").phase("Failed").deleting(), false, true)]
 #[case::that_never_ran(pod("a").deleting(), false, true)]
-fn a_pod_that_is_deleted_is_charged_until_its_end(#[case] pod: TestPod, #[case] fast: bool, #[case] free: bool) {
+fn a_pod_that_is_deleted_is_charged_until_its_end(
+    #[case] pod: TestPod,
+    #[case] fast: bool,
+    #[case] free: bool,
+) {
     let admitted = TestPod(pod.0.clone()).workload().admitted();
     let world = World { releases_fast: fast, ..pod.alone() }.workload(admitted);
     let told = world.told();
     if free {
-        assert!(told.contains("Finished=True/OwnerNotFound") && told.contains("\"finalizers\":[]"), "{told}");
+        assert!(
+            told.contains("Finished=True/OwnerNotFound") && told.contains("\"finalizers\":[]"),
+            "{told}"
+        );
     } else {
         assert_eq!(told, "again after 29s");
     }
@@ -150,15 +167,29 @@ fn a_pod_that_is_deleted_is_charged_until_its_end(#[case] pod: TestPod, #[case] 
 #[test]
 fn a_group_waits_until_it_has_all_its_pods_and_becomes_one_workload() {
     let few = group([pod("a").of_group("3").role("x"), pod("b").of_group("3").role("y")]);
-    assert_eq!(world_of(&few).told(), "Warning ErrWorkloadCompose: 'g' group has fewer runnable pods than expected");
-    let all = group(["a", "b", "c"].map(|name| pod(name).of_group("3").role(if name == "b" { "y" } else { "x" })));
+    assert_eq!(
+        world_of(&few).told(),
+        "Warning ErrWorkloadCompose: 'g' group has fewer runnable pods than expected"
+    );
+    let all = group(
+        ["a", "b", "c"]
+            .map(|name| pod(name).of_group("3").role(if name == "b" { "y" } else { "x" })),
+    );
     let decision = world_of(&all).decide();
-    let [Action::CreateWorkload(workload), _] = decision.actions.as_slice() else { panic!("{decision:?}") };
-    let sets: Vec<_> = workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+    let [Action::CreateWorkload(workload), _] = decision.actions.as_slice() else {
+        panic!("{decision:?}")
+    };
+    let sets: Vec<_> =
+        workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
     assert_eq!((workload.metadata.name.as_deref(), sets), (Some("g"), vec![("x", 2), ("y", 1)]));
     assert_eq!(workload.metadata.owner_references.as_ref().unwrap().len(), 3);
-    assert_eq!(workload.metadata.annotations.as_ref().unwrap()["kueue.x-k8s.io/is-group-workload"], "true");
-    assert!(workload.metadata.owner_references.iter().flatten().all(|owner| owner.controller.is_none()));
+    assert_eq!(
+        workload.metadata.annotations.as_ref().unwrap()["kueue.x-k8s.io/is-group-workload"],
+        "true"
+    );
+    assert!(
+        workload.metadata.owner_references.iter().flatten().all(|owner| owner.controller.is_none())
+    );
 }
 
 #[rstest]
@@ -201,7 +232,8 @@ fn an_admitted_group_starts_whole() {
 #[case::for_more("8", true)]
 fn a_group_does_not_start_when_one_of_its_pods_asks(#[case] cpu: &str, #[case] refused: bool) {
     let [a, b] = pair();
-    let asks = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}});
+    let asks =
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}});
     let pods = group([a, b.with(asks)]);
     let admitted = workload(&group(pair())).admitted();
     let told = World { too_much: Some("8"), ..world_of(&pods).named(admitted) }.told();
@@ -245,7 +277,11 @@ fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs()
     assert!(told.ends_with("tell a, b: Stopped: Preempted to accommodate another"), "{told}");
 
     let ending = group(pair().map(|pod| pod.phase("Running").deleting()));
-    assert_eq!(world_of(&ending).named(evicted()).told(), "again after 29s", "its grace is not over");
+    assert_eq!(
+        world_of(&ending).named(evicted()).told(),
+        "again after 29s",
+        "its grace is not over"
+    );
     let at_once = World { releases_fast: true, ..world_of(&ending).named(evicted()) }.told();
     assert!(at_once.contains("QuotaReserved=False"), "{at_once}");
     let gone = group(pair().map(|pod| pod.phase("Failed").deleting()));
@@ -254,7 +290,9 @@ fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs()
 }
 
 fn serving() -> [TestPod; 2] {
-    pair().map(|pod| pod.with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/pod-group-serving": "true"}}})))
+    pair().map(|pod| {
+        pod.with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/pod-group-serving": "true"}}}))
+    })
 }
 
 fn serving_named(name: &str) -> TestPod {
@@ -272,12 +310,16 @@ fn evicted_serving_pods_that_ended_are_released(#[case] phase: &str) {
 
     let ended = serving().map(|pod| pod.phase(phase).deleting());
     let told = world_of(&group(ended)).named(evicted()).told();
-    let let_go = "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
+    let let_go =
+        "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
     assert_eq!(told, let_go, "what makes them anew may need their names");
 
     let working = pair().map(|pod| pod.phase("Failed").deleting());
     let told = world_of(&group(working)).named(workload(&group(pair())).admitted()).told();
-    assert!(!told.contains("finalizers"), "the end of a pod that works is awaited by its group: {told}");
+    assert!(
+        !told.contains("finalizers"),
+        "the end of a pod that works is awaited by its group: {told}"
+    );
 }
 
 #[test]
@@ -286,21 +328,31 @@ fn replacement_pod_waits_until_the_first_has_ended() {
     let admitted = || workload(&group(serving())).admitted();
     let ending = group([a.phase("Running"), b.phase("Running").deleting(), serving_named("c")]);
     let told = world_of(&ending).named(admitted()).told();
-    assert_eq!(told.lines().last(), Some("tell g: OwnerReferencesAdded: Added 1 owner reference(s)"), "{told}");
+    assert_eq!(
+        told.lines().last(),
+        Some("tell g: OwnerReferencesAdded: Added 1 owner reference(s)"),
+        "{told}"
+    );
     assert!(told.contains("uid-c") && !told.contains("pod c") && !told.contains("end c"), "{told}");
 
     let [a, b] = serving();
     let ended = group([a.phase("Running"), b.phase("Succeeded").deleting(), serving_named("c")]);
     let mut owned = admitted();
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "c", "uid": "uid-c"});
-    owned.0.metadata.owner_references.get_or_insert_default().push(serde_json::from_value(owner).unwrap());
+    owned
+        .0
+        .metadata
+        .owner_references
+        .get_or_insert_default()
+        .push(serde_json::from_value(owner).unwrap());
     assert_eq!(world_of(&ended).named(owned).told(), r#"pod b {"metadata":{"finalizers":[]}}"#);
 }
 
 #[test]
 fn a_group_whose_pods_are_all_being_deleted_gets_no_workload() {
     let going = group(pair().map(|pod| pod.phase("Pending").deleting()));
-    let let_go = "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
+    let let_go =
+        "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
     assert_eq!(world_of(&going).told(), let_go);
     let [a, b] = pair();
     let others = group([a.phase("Pending").deleting(), b, pod("c").of_group("2").role("x")]);
@@ -313,14 +365,19 @@ fn a_group_whose_pods_are_all_being_deleted_gets_no_workload() {
 #[case::one_is_to_come(["Succeeded", "Running"], json!(null), None)]
 #[case::one_failed_and_may_be_replaced(["Succeeded", "Failed"], json!(null), None)]
 #[case::one_failed_for_good(["Succeeded", "Failed"], json!("false"), Some("Succeeded: Pods succeeded: 1/2."))]
-fn a_group_has_ended_when(#[case] phases: [&str; 2], #[case] retriable: Value, #[case] want: Option<&str>) {
+fn a_group_has_ended_when(
+    #[case] phases: [&str; 2],
+    #[case] retriable: Value,
+    #[case] want: Option<&str>,
+) {
     let admitted = workload(&group(pair())).admitted().status(|edit| {
         if phases.contains(&"Failed") {
             edit.set(conditions::WAITING_FOR_REPLACEMENT_PODS, true, "PodsFailed", "said before");
         }
     });
     let mut phases = phases.into_iter();
-    let patch = json!({"metadata": {"annotations": {"kueue.x-k8s.io/retriable-in-group": retriable}}});
+    let patch =
+        json!({"metadata": {"annotations": {"kueue.x-k8s.io/retriable-in-group": retriable}}});
     let group = group(pair().map(|pod| pod.phase(phases.next().unwrap()).with(patch.clone())));
     let told = world_of(&group).named(admitted).told();
     match want {
@@ -351,12 +408,18 @@ fn a_hub_starts_no_group_that_it_sends_whoever_makes_its_pods() {
     let group = group(pair());
     let told = |maker: Option<(&str, &str)>| {
         let mut workload = workload(&group).admitted();
-        let maker = maker.map(|(version, kind)| json!({"apiVersion": version, "kind": kind, "name": "a", "uid": "u"}));
+        let maker = maker.map(
+            |(version, kind)| json!({"apiVersion": version, "kind": kind, "name": "a", "uid": "u"}),
+        );
         let maker = maker.map(|maker| serde_json::from_value(maker).unwrap());
         workload.0.metadata.owner_references.get_or_insert_default().extend(maker);
         World { role: Role::Hub, check: Some("mk"), ..world_of(&group) }.named(workload).told()
     };
-    for maker in [None, Some(("apps/v1", "StatefulSet")), Some(("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"))] {
+    for maker in [
+        None,
+        Some(("apps/v1", "StatefulSet")),
+        Some(("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")),
+    ] {
         assert_eq!(told(maker), "", "{maker:?}");
     }
 }
@@ -396,14 +459,20 @@ fn pods_of_a_hubs_group_that_are_deleted_are_let_go_for_whoever_waits_for_that()
     let [first, second] = pair().map(|pod| pod.with(named.clone()).phase("Running").deleting());
     let missing = World { prebuilt: Prebuilt::Missing, ..world_of(&group([first, second])) };
     let told = missing.told();
-    assert!(told.contains("pod a") && told.contains("pod b") && told.contains("finalizers"), "{told}");
+    assert!(
+        told.contains("pod a") && told.contains("pod b") && told.contains("finalizers"),
+        "{told}"
+    );
 }
 
 #[rstest]
 #[case::of_its_pods(None, true)]
 #[case::before_they_come(Some(Vec::new()), false)]
 #[case::of_what_makes_them(Some(vec![json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "u"})]), false)]
-fn the_workload_of_a_group_without_pods_ends_if_it_is(#[case] owners: Option<Vec<Value>>, #[case] ends: bool) {
+fn the_workload_of_a_group_without_pods_ends_if_it_is(
+    #[case] owners: Option<Vec<Value>>,
+    #[case] ends: bool,
+) {
     let mut of_group = workload(&group(pair())).admitted();
     if let Some(owners) = owners {
         of_group.0.metadata.owner_references = Some(serde_json::from_value(json!(owners)).unwrap());
@@ -427,7 +496,8 @@ fn a_workload_whose_set_has_no_pods_gives_its_quota_back_when(
     of_set.0.status.get_or_insert_default().dispatch =
         sent.then(|| DispatchStatus { attempt: 1, ..DispatchStatus::default() });
     let of_set = if evicted { of_set.evicted() } else { of_set };
-    let told = World { kind: &Pod, role: Role::Hub, job: None, ..world(job()) }.workload(of_set).told();
+    let told =
+        World { kind: &Pod, role: Role::Hub, job: None, ..world(job()) }.workload(of_set).told();
     assert!(told.contains(want) && (told.is_empty() == want.is_empty()), "{told}");
 }
 
@@ -442,7 +512,10 @@ fn the_workload_of_a_group_in_another_queue(#[case] annotations: Value, #[case] 
     let labels = json!({"kueue.x-k8s.io/queue-name": "other"});
     let moved = json!({"metadata": {"labels": labels, "annotations": annotations}});
     let waiting = workload(&group(pair()));
-    assert_eq!(world_of(&group(pair().map(|pod| pod.with(moved.clone())))).named(waiting).told(), want);
+    assert_eq!(
+        world_of(&group(pair().map(|pod| pod.with(moved.clone())))).named(waiting).told(),
+        want
+    );
 }
 
 #[rstest]
@@ -452,7 +525,10 @@ fn the_workload_of_a_group_in_another_queue(#[case] annotations: Value, #[case] 
 )]
 #[case::runs(pod("a").phase("Running"), "")]
 #[case::has_ended(pod("a").phase("Failed"), "delete pod-a-5b54b\nNormal DeletedWorkload: Deleted not matching Workload: ns/pod-a-5b54b")]
-fn a_workload_of_its_own_goes_once_a_pod_that_joined_a_group(#[case] member: TestPod, #[case] want: &str) {
+fn a_workload_of_its_own_goes_once_a_pod_that_joined_a_group(
+    #[case] member: TestPod,
+    #[case] want: &str,
+) {
     let of_its_own = Arc::new(pod("a").workload().admitted().0);
     let member = member.of_group("2").0;
     let told = |workload: Arc<Workload>| {
@@ -461,8 +537,13 @@ fn a_workload_of_its_own_goes_once_a_pod_that_joined_a_group(#[case] member: Tes
         decision.actions.iter().map(|action| world.line(action)).collect::<Vec<_>>().join("\n")
     };
     assert_eq!(told(of_its_own), want);
-    assert_eq!(told(Arc::new(pod("a").workload().admitted().finished().0)), "", "what has ended stays");
+    assert_eq!(
+        told(Arc::new(pod("a").workload().admitted().finished().0)),
+        "",
+        "what has ended stays"
+    );
     let mut sent = pod("a").workload().admitted();
-    sent.0.status.get_or_insert_default().dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+    sent.0.status.get_or_insert_default().dispatch =
+        Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
     assert_eq!(told(Arc::new(sent.0)), "", "it may run on another cluster");
 }

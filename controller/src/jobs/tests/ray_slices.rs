@@ -17,7 +17,8 @@ fn kind(name: &str) -> &'static dyn JobKind {
 /// A cluster with groups `a` and `b` of so many workers, elastic, gated by the webhook.
 fn cluster(a: i32, b: i32) -> TestJob {
     let container = json!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
-    let template = json!({"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container]}});
+    let template =
+        json!({"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container]}});
     let group = |name: &str, replicas: i32| json!({"groupName": name, "replicas": replicas, "template": template});
     let mut job = json!({
         "apiVersion": "ray.io/v1", "kind": "RayCluster",
@@ -37,7 +38,8 @@ fn cluster(a: i32, b: i32) -> TestJob {
 fn slice(second: i64, job: &TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
     let kind = kind("RayCluster");
     let pod_sets = job_pod_sets(kind, &job.0).unwrap();
-    let mut workload = build_workload(kind, &job.0, pod_sets, &Priority::default(), BuildOptions::default());
+    let mut workload =
+        build_workload(kind, &job.0, pod_sets, &Priority::default(), BuildOptions::default());
     mark_slice(kind, &job.0, &mut workload, replaced.map(|it| &it.0), &[]);
     workload.metadata.name = Some(format!("slice-{second}"));
     workload.metadata.uid = Some(format!("uid-{second}"));
@@ -48,7 +50,12 @@ fn slice(second: i64, job: &TestJob, replaced: Option<&TestWorkload>) -> TestWor
 /// Holds quota for two workers of each group.
 fn first() -> TestWorkload {
     let ready = |edit: &mut Edit| {
-        edit.set(conditions::PODS_READY, true, "Started", "All pods reached readiness and the workload is running");
+        edit.set(
+            conditions::PODS_READY,
+            true,
+            "Started",
+            "All pods reached readiness and the workload is running",
+        );
     };
     slice(1, &cluster(2, 2), None).admitted().status(ready)
 }
@@ -56,7 +63,9 @@ fn first() -> TestWorkload {
 /// The cluster as it runs with that, of another size since.
 fn runs(a: i32, b: i32) -> TestJob {
     let (mut job, gpu, workload) = (cluster(a, b), gpu(), first());
-    kind("RayCluster").run(&mut job.0, &pod_set_infos(&workload.0, |_| Some(&gpu)).unwrap()).unwrap();
+    kind("RayCluster")
+        .run(&mut job.0, &pod_set_infos(&workload.0, |_| Some(&gpu)).unwrap())
+        .unwrap();
     job.with(json!({"status": {"state": "ready"}}))
 }
 
@@ -67,7 +76,8 @@ fn of(job: TestJob) -> World {
 /// The counts of what is made or changed, and whether the job stops.
 fn outcome(world: &World) -> String {
     let counts = |workload: &Workload| {
-        let counts: Vec<String> = workload.spec.pod_sets.iter().map(|it| format!("{} {}", it.name, it.count)).collect();
+        let counts: Vec<String> =
+            workload.spec.pod_sets.iter().map(|it| format!("{} {}", it.name, it.count)).collect();
         counts.join(", ")
     };
     let told = |action: &Action| match action {
@@ -75,7 +85,9 @@ fn outcome(world: &World) -> String {
         Action::UpdateWorkload { old, new } => {
             Some(format!("{}: {}", old.metadata.name.as_deref().unwrap(), counts(new)))
         }
-        Action::UpdateWorkloadStatus { old, .. } => Some(format!("{} changes", old.metadata.name.as_deref().unwrap())),
+        Action::UpdateWorkloadStatus { old, .. } => {
+            Some(format!("{} changes", old.metadata.name.as_deref().unwrap()))
+        }
         Action::UpdateJob(job) => Some(format!("suspend {}", job["spec"]["suspend"])),
         _ => None,
     };
@@ -91,7 +103,11 @@ fn outcome(world: &World) -> String {
 #[case::what_it_grew_to_waits(runs(1, 3), vec![slice(2, &cluster(1, 3), Some(&first()))], "")]
 #[case::it_grows_further_by_the_other(runs(3, 3), vec![slice(2, &cluster(1, 3), Some(&first()))], "slice-2: head 1, a 3, b 3")]
 #[case::it_gives_up_growing(runs(1, 2), vec![slice(2, &cluster(1, 3), Some(&first()))], "slice-2 changes")]
-fn it_runs_on_while_its_groups_change(#[case] job: TestJob, #[case] more: Vec<TestWorkload>, #[case] want: &str) {
+fn it_runs_on_while_its_groups_change(
+    #[case] job: TestJob,
+    #[case] more: Vec<TestWorkload>,
+    #[case] want: &str,
+) {
     let world = more.into_iter().fold(of(job).workload(first()), World::workload);
     assert_eq!(outcome(&world), want);
 }
@@ -109,7 +125,9 @@ fn another_group_makes_it_another_job() {
 fn evicted_it_stops_with_the_templates_of_its_user_in_its_new_size() {
     let world = of(runs(1, 5)).workload(first().evicted());
     assert_eq!(outcome(&world), "suspend true");
-    let [Action::UpdateJob(stopped), _] = &world.decide().actions[..] else { panic!("{}", world.told()) };
+    let [Action::UpdateJob(stopped), _] = &world.decide().actions[..] else {
+        panic!("{}", world.told())
+    };
     assert_eq!(stopped["spec"], cluster(1, 5).0["spec"]);
 }
 

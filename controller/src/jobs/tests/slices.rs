@@ -57,13 +57,20 @@ fn unmarked(workload: TestWorkload) -> TestWorkload {
 
 /// So many of its pods are not needed any more.
 fn reclaimed(workload: TestWorkload, count: i32) -> TestWorkload {
-    workload.status(|edit| edit.status.reclaimable_pods = vec![ReclaimablePod { name: "main".into(), count }])
+    workload.status(|edit| {
+        edit.status.reclaimable_pods = vec![ReclaimablePod { name: "main".into(), count }]
+    })
 }
 
 /// Its pods have been seen ready.
 fn ready(workload: TestWorkload) -> TestWorkload {
     workload.status(|edit| {
-        edit.set(conditions::PODS_READY, true, "Started", "All pods reached readiness and the workload is running");
+        edit.set(
+            conditions::PODS_READY,
+            true,
+            "Started",
+            "All pods reached readiness and the workload is running",
+        );
     })
 }
 
@@ -85,7 +92,9 @@ fn grows() -> TestJob {
 #[test]
 fn its_first_workload_says_that_it_is_elastic_and_has_a_name_of_its_generation() {
     let world = world(elastic());
-    let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else { panic!("one is created") };
+    let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else {
+        panic!("one is created")
+    };
     let name = workload.metadata.name.clone().unwrap();
     assert_ne!(name, job().workload().0.metadata.name.unwrap());
     insta::assert_json_snapshot!(workload.metadata.annotations, @r#"
@@ -107,12 +116,21 @@ fn without_the_gate_it_is_a_job_as_any_other() {
 #[test]
 fn what_it_grows_to_is_as_its_user_wrote_it_and_replaces_what_it_had() {
     let world = world(runs().of_size(5, 3)).workload(first());
-    let [Action::CreateWorkload(workload), Action::Event { note, .. }] = &world.decide().actions[..] else {
+    let [Action::CreateWorkload(workload), Action::Event { note, .. }] =
+        &world.decide().actions[..]
+    else {
         panic!("{}", world.told())
     };
-    assert_eq!(*note, format!("Created Workload: ns/{}", workload.metadata.name.as_deref().unwrap()));
+    assert_eq!(
+        *note,
+        format!("Created Workload: ns/{}", workload.metadata.name.as_deref().unwrap())
+    );
     assert_eq!(workload.spec.pod_sets[0].count, 5);
-    assert_eq!(workload.spec.pod_sets[0].template, first().0.spec.pod_sets[0].template, "without the flavor's labels");
+    assert_eq!(
+        workload.spec.pod_sets[0].template,
+        first().0.spec.pod_sets[0].template,
+        "without the flavor's labels"
+    );
     let annotations = workload.metadata.annotations.clone().unwrap();
     assert_eq!(annotations["kueue.x-k8s.io/workload-slice-replacement-for"], "ns/slice-1");
     assert_eq!(annotations["kueue.x-k8s.io/workload-slice-name"], "job-train-863e4");
@@ -157,7 +175,9 @@ fn its_workloads_follow_its_size_and_it_runs_on(
 fn whoever_gave_it_the_quota_of_another_says_so_first() {
     let just_reserved = second().admitted().edit(|workload| {
         let conditions = &mut workload.status.as_mut().unwrap().conditions;
-        conditions.iter_mut().for_each(|it| it.last_transition_time = Time(now() - jiff::SignedDuration::from_secs(1)));
+        conditions.iter_mut().for_each(|it| {
+            it.last_transition_time = Time(now() - jiff::SignedDuration::from_secs(1))
+        });
     });
     let told = world(runs().of_size(5, 3)).workload(first()).workload(just_reserved).told();
     assert_eq!(told, "again after 2s");
@@ -175,7 +195,10 @@ fn a_growing_job_that_is_evicted_stops_and_waits_as_a_whole() {
     // What it grew to would be nothing to stop the job by.
     assert_eq!(world(grown()).workload(first().evicted()).workload(second()).told(), DROPPED);
     let evicted = world(grown()).workload(first().evicted()).told();
-    assert!(evicted.contains(r#""suspend":true"#) && evicted.contains("Normal Stopped: Preempted"), "{evicted}");
+    assert!(
+        evicted.contains(r#""suspend":true"#) && evicted.contains("Normal Stopped: Preempted"),
+        "{evicted}"
+    );
     // Its workload is not deleted for its size while it gives its quota up.
     let stopped = world(elastic().of_size(5, 3)).workload(first().evicted()).told();
     assert!(stopped.contains("QuotaReserved=False"), "{stopped}");
@@ -186,7 +209,10 @@ fn a_growing_job_that_is_evicted_stops_and_waits_as_a_whole() {
 #[test]
 fn it_stops_when_the_workload_with_its_quota_is_deleted() {
     let deleted = world(runs()).workload(first().deleting()).told();
-    assert!(deleted.contains(r#""suspend":true"#) && deleted.contains("Workload is deleted"), "{deleted}");
+    assert!(
+        deleted.contains(r#""suspend":true"#) && deleted.contains("Workload is deleted"),
+        "{deleted}"
+    );
 }
 
 #[test]
@@ -216,7 +242,10 @@ fn one_that_lost_all_its_workloads_gets_the_templates_of_the_last_one_back() {
     };
     let both = |job| world(job).workload(over(first())).workload(over(second())).told();
     let stops = both(runs().of_size(5, 3));
-    assert!(stops.contains("Missing Workload; restoring pod templates according to the last one"), "{stops}");
+    assert!(
+        stops.contains("Missing Workload; restoring pod templates according to the last one"),
+        "{stops}"
+    );
     let restored = both(stopping(runs().of_size(5, 3)));
     assert!(restored.contains(r#""template":{"metadata":{"annotations":null"#), "{restored}");
     assert!(restored.contains(r#""nodeSelector":null"#), "{restored}");
@@ -232,7 +261,10 @@ fn a_workload_that_does_not_say_that_its_job_is_elastic_comes_to_say_so() {
     // It was started without what its pods are let go by.
     let plain = unmarked(first());
     let stops = world(elastic().started(&plain.0).running()).workload(plain).told();
-    assert!(stops.contains(r#""suspend":true"#) && stops.contains("its pods would wait for ever"), "{stops}");
+    assert!(
+        stops.contains(r#""suspend":true"#) && stops.contains("its pods would wait for ever"),
+        "{stops}"
+    );
     let stopped = world(elastic()).workload(unmarked(first())).told();
     assert!(stopped.starts_with("workload {"), "it is started anew only then: {stopped}");
 }
@@ -262,7 +294,10 @@ fn a_job_that_was_stopped_does_not_run_on_with_what_it_grew_to() {
     assert_eq!(world(runs().of_size(5, 3)).workload(waits_for_checks()).told(), "");
     let unsuspended = elastic().of_size(5, 3).running();
     let told = world(unsuspended).workload(waits_for_checks()).told();
-    assert!(told.contains(r#""suspend":true"#) && told.contains("Not admitted by cluster queue"), "{told}");
+    assert!(
+        told.contains(r#""suspend":true"#) && told.contains("Not admitted by cluster queue"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -270,7 +305,9 @@ fn a_slice_that_somebody_ended_is_made_again_under_another_name() {
     let make = |ended: Option<TestWorkload>| {
         let world = world(runs().of_size(5, 3)).workload(ready(first()));
         let world = ended.into_iter().fold(world, World::workload);
-        let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else { panic!("{}", world.told()) };
+        let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else {
+            panic!("{}", world.told())
+        };
         workload.clone()
     };
     let one = make(None);
@@ -326,7 +363,11 @@ fn when_it_ends_its_workload_does() {
     let failed = first().status(|edit| {
         edit.finish("FailedToStart", "");
     });
-    assert_eq!(world(elastic()).workload(failed).told(), "", "one that could not start is not tried again");
+    assert_eq!(
+        world(elastic()).workload(failed).told(),
+        "",
+        "one that could not start is not tried again"
+    );
 }
 
 #[test]
@@ -369,8 +410,9 @@ fn reclaimable_pods_are_the_workloads(
     let job = job.with(json!({"status": {"succeeded": succeeded}}));
     let mut world = workloads.into_iter().fold(world(job), World::workload);
     let told = world.told();
-    let reclaims =
-        want.map(|count| format!(r#"workload status {{"reclaimablePods":[{{"count":{count},"name":"main"}}]}}"#));
+    let reclaims = want.map(|count| {
+        format!(r#"workload status {{"reclaimablePods":[{{"count":{count},"name":"main"}}]}}"#)
+    });
     assert_eq!(told, reclaims.unwrap_or_default());
     world.reclaims = false;
     assert!(!world.told().contains("reclaimable"), "the gate is off: {}", world.told());
@@ -382,7 +424,8 @@ fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
         first().edit(|workload| {
             workload.spec.pod_sets[0].count = 1;
             let pods = json!([{"name": "main", "count": 1}]);
-            workload.status.as_mut().unwrap().reclaimable_pods = serde_json::from_value(pods).unwrap();
+            workload.status.as_mut().unwrap().reclaimable_pods =
+                serde_json::from_value(pods).unwrap();
         })
     };
     let job = runs().of_size(1, 4).with(json!({"status": {"succeeded": 8}}));
@@ -415,8 +458,13 @@ fn the_pods_that_a_growing_job_lacks_are_not_said_to_have_failed() {
 #[rstest]
 #[case::all_of_its_workload_are_ready(2, 1, true)]
 #[case::one_of_them_is_not(2, 0, false)]
-fn the_pods_of_its_workload_are_ready_while_it_grows(#[case] ready: i32, #[case] succeeded: i32, #[case] want: bool) {
-    let job = || runs().of_size(5, 3).with(json!({"status": {"ready": ready, "succeeded": succeeded}}));
+fn the_pods_of_its_workload_are_ready_while_it_grows(
+    #[case] ready: i32,
+    #[case] succeeded: i32,
+    #[case] want: bool,
+) {
+    let job =
+        || runs().of_size(5, 3).with(json!({"status": {"ready": ready, "succeeded": succeeded}}));
     let told = world(job()).workload(first()).workload(second()).told();
     assert_eq!(told.contains("PodsReady=True"), want, "{told}");
     assert!(want || told.is_empty(), "{told}");

@@ -22,13 +22,19 @@ fn sent(workload: TestWorkload) -> TestWorkload {
 
 /// As the user wrote it, with so many pods, while it runs elsewhere.
 fn shown(pods: i32) -> TestJob {
-    elastic().unsuspended().of_size(pods, 3).with(json!({"spec": {"template": {"spec": {"schedulingGates": null}}}}))
+    elastic()
+        .unsuspended()
+        .of_size(pods, 3)
+        .with(json!({"spec": {"template": {"spec": {"schedulingGates": null}}}}))
 }
 
 #[test]
 fn a_job_that_runs_elsewhere_grows_by_a_workload_and_runs_on() {
     assert!(hub(shown(5), [sent(first())]).told().starts_with("create job-train-"));
-    assert_eq!(hub(shown(5), [sent(first()), slice(2, elastic().of_size(5, 3), Some(&first()))]).told(), "");
+    assert_eq!(
+        hub(shown(5), [sent(first()), slice(2, elastic().of_size(5, 3), Some(&first()))]).told(),
+        ""
+    );
 }
 
 #[test]
@@ -40,12 +46,17 @@ fn one_that_has_shrunk_keeps_its_workload() {
 #[test]
 fn what_has_quota_takes_over_only_with_the_copy() {
     let waits = || second().reserved();
-    assert_eq!(hub(shown(5), [sent(first()), waits()]).told(), "", "the first one's cluster has the job");
+    assert_eq!(
+        hub(shown(5), [sent(first()), waits()]).told(),
+        "",
+        "the first one's cluster has the job"
+    );
     let over = hub(shown(5), [sent(first()), sent(second().admitted())]).told();
     assert!(over.contains("Finished=True/WorkloadSliceReplaced"), "{over}");
     let evicted = hub(shown(5), [sent(first()), waits().evicted()]).told();
     assert!(
-        evicted.contains("\"Finished=True/WorkloadSliceReplaced: Replaced") || evicted.contains("OutOfSync"),
+        evicted.contains("\"Finished=True/WorkloadSliceReplaced: Replaced")
+            || evicted.contains("OutOfSync"),
         "{evicted}"
     );
     assert!(!evicted.contains("Stopped"), "{evicted}");
@@ -67,20 +78,28 @@ fn one_whose_cluster_was_not_told_that_it_is_elastic_is_sent_anew() {
 /// A RayCluster's templates may change as it runs; of a Job only a test changes them.
 #[test]
 fn one_whose_containers_have_changed_is_sent_anew_whatever_its_size() {
-    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}});
+    let image =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}});
     let other = |pods: i32| shown(pods).with(image.clone());
     for pods in [1, 3, 5] {
         let told = hub(other(pods), [sent(first())]).told();
         assert!(told.contains("No matching Workload"), "{pods}: {told}");
     }
     let growing = hub(other(5), [sent(first()), second().reserved()]).told();
-    assert!(growing.contains("Finished=True/OutOfSync"), "first what it was to grow to goes: {growing}");
+    assert!(
+        growing.contains("Finished=True/OutOfSync"),
+        "first what it was to grow to goes: {growing}"
+    );
     let evicted = hub(other(3), [sent(first()).evicted()]).told();
     assert!(!evicted.contains("No matching Workload"), "it gives its quota up first: {evicted}");
 }
 
 /// The copy on a worker, of a workload that is there as well.
-fn copy(job: TestJob, named: &TestWorkload, owned: impl IntoIterator<Item = TestWorkload>) -> World {
+fn copy(
+    job: TestJob,
+    named: &TestWorkload,
+    owned: impl IntoIterator<Item = TestWorkload>,
+) -> World {
     let labels = json!({
         "switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "multikueue",
         "kueue.x-k8s.io/prebuilt-workload-name": "slice-1",
@@ -103,7 +122,11 @@ fn made_by_hub(workload: TestWorkload) -> TestWorkload {
     ];
     workload.edit(|workload| {
         workload.metadata.owner_references = None;
-        workload.metadata.labels.get_or_insert_default().insert("switchyard.dev/hub-id".into(), "hub".into());
+        workload
+            .metadata
+            .labels
+            .get_or_insert_default()
+            .insert("switchyard.dev/hub-id".into(), "hub".into());
         let all = workload.metadata.annotations.get_or_insert_default();
         all.extend(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())));
         workload.spec.priority = Some(7);
@@ -122,10 +145,14 @@ fn a_copy_that_grows_owns_what_it_had_and_makes_a_copy_of_that() {
     let told = copy(runs().of_size(5, 3), &named, []).told();
     assert!(told.starts_with("workload ") && told.contains("ownerReferences"), "{told}");
 
-    let world = copy(runs().of_size(5, 3), &owned(made_by_hub(first())), [owned(made_by_hub(first()))]);
-    let [Action::CreateWorkload(made), ..] = &world.decide().actions[..] else { panic!("{}", world.told()) };
+    let world =
+        copy(runs().of_size(5, 3), &owned(made_by_hub(first())), [owned(made_by_hub(first()))]);
+    let [Action::CreateWorkload(made), ..] = &world.decide().actions[..] else {
+        panic!("{}", world.told())
+    };
     let annotations = made.metadata.annotations.as_ref().unwrap();
-    let marks = ["switchyard.dev/workload-uid", "switchyard.dev/attempt", "switchyard.dev/fence-after"];
+    let marks =
+        ["switchyard.dev/workload-uid", "switchyard.dev/attempt", "switchyard.dev/fence-after"];
     assert_eq!(marks.map(|key| annotations[key].as_str()), ["u", "1", "9000ms"]);
     assert_eq!(annotations["kueue.x-k8s.io/workload-slice-replacement-for"], "ns/slice-1");
     assert_eq!(made.metadata.labels.as_ref().unwrap()["switchyard.dev/hub-id"], "hub");

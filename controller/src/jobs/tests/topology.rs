@@ -35,7 +35,9 @@ fn new_workload_says_what_its_job_asks_for() {
     let request = |world: World| {
         let decision = world.decide();
         let made = decision.actions.iter().find_map(|action| match action {
-            Action::CreateWorkload(workload) => Some(workload.spec.pod_sets[0].topology_request.clone()),
+            Action::CreateWorkload(workload) => {
+                Some(workload.spec.pod_sets[0].topology_request.clone())
+            }
             _ => None,
         });
         made.unwrap()
@@ -59,7 +61,10 @@ fn queued_workload_follows_what_its_job_asks_for() {
     workload {"spec":{"podSets":[{"count":3,"name":"main","template":{"metadata":{"annotations":{"kueue.x-k8s.io/podset-required-topology":"rack"},"labels":{"app":"train"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}},"topologyRequest":{"podIndexLabel":"batch.kubernetes.io/job-completion-index","required":"rack"}}]}}
     Normal UpdatedWorkload: Updated not matching Workload for suspended job: ns/job-train-1b29a
     "#);
-    assert!(aware(job()).workload(job().workload()).told().starts_with("workload "), "one of an older version");
+    assert!(
+        aware(job()).workload(job().workload()).told().starts_with("workload "),
+        "one of an older version"
+    );
     assert_eq!(world(rack()).workload(asking(Some("block"))).told(), "", "without the gate");
 }
 
@@ -68,14 +73,20 @@ fn queued_workload_follows_what_its_job_asks_for() {
 #[case::another_level(asking(Some("block")))]
 fn workload_with_quota_keeps_what_it_was_admitted_with(#[case] workload: TestWorkload) {
     let workload = workload.admitted();
-    let started = job().started(&workload.0).running().with(asks(names::POD_SET_REQUIRED_TOPOLOGY, "rack"));
+    let started =
+        job().started(&workload.0).running().with(asks(names::POD_SET_REQUIRED_TOPOLOGY, "rack"));
     assert_eq!(aware(started).workload(workload).told(), "");
 }
 
 #[test]
 fn running_job_with_an_unreadable_annotation_goes_on_to_its_end() {
     let workload = || job().workload().admitted();
-    let started = || job().started(&workload().0).running().with(asks(names::POD_SET_UNCONSTRAINED_TOPOLOGY, "yes"));
+    let started = || {
+        job()
+            .started(&workload().0)
+            .running()
+            .with(asks(names::POD_SET_UNCONSTRAINED_TOPOLOGY, "yes"))
+    };
     assert_eq!(aware(started()).workload(workload()).told(), "");
     let ended = aware(started().condition("Complete")).workload(workload()).told();
     assert!(ended.contains("Finished=True/Succeeded"), "{ended}");
@@ -83,8 +94,13 @@ fn running_job_with_an_unreadable_annotation_goes_on_to_its_end() {
 
 #[test]
 fn workload_made_beforehand_asks_for_what_its_maker_said() {
-    let named = job().with(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "mine"}}}));
+    let named = job()
+        .with(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "mine"}}}));
     let workload = Arc::new(asking(Some("block")).named("mine").0);
-    let world = World { prebuilt: Prebuilt::Found(workload.clone()), workloads: vec![workload], ..aware(named) };
+    let world = World {
+        prebuilt: Prebuilt::Found(workload.clone()),
+        workloads: vec![workload],
+        ..aware(named)
+    };
     assert_eq!(world.told(), "");
 }

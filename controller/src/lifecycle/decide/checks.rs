@@ -31,11 +31,18 @@ pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
 /// The checks that apply: with quota those of the flavors it got, before that those of every flavor of the queue.
 fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
     let groups = queue.spec.resource_groups.iter();
-    let all: BTreeSet<&str> = groups.flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect();
+    let all: BTreeSet<&str> =
+        groups.flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect();
     let assigned: Option<BTreeSet<&str>> = workload::admission(status).map(|admission| {
-        admission.pod_set_assignments.iter().flat_map(|pod_set| pod_set.flavors.values()).map(String::as_str).collect()
+        admission
+            .pod_set_assignments
+            .iter()
+            .flat_map(|pod_set| pod_set.flavors.values())
+            .map(String::as_str)
+            .collect()
     });
-    let rules = queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    let rules =
+        queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
     rules
         .filter(|rule| {
             let on = |flavor: &str| {
@@ -65,7 +72,8 @@ pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: T
     plan.told.push(Told::Admitted {
         cluster_queue: cluster_queue.to_owned(),
         waited: since(now, workload::queued_since(subject)),
-        reserved_for: reserved.map_or(std::time::Duration::ZERO, |c| since(now, c.last_transition_time.0)),
+        reserved_for: reserved
+            .map_or(std::time::Duration::ZERO, |c| since(now, c.last_transition_time.0)),
     });
 }
 
@@ -84,7 +92,8 @@ pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
 
 /// Checks in a state, for messages.
 pub(super) fn in_state(status: &WorkloadStatus, state: CheckState) -> Vec<&AdmissionCheckState> {
-    let mut checks: Vec<_> = status.admission_checks.iter().filter(|check| check.state == state).collect();
+    let mut checks: Vec<_> =
+        status.admission_checks.iter().filter(|check| check.state == state).collect();
     checks.sort_by(|a, b| a.name.cmp(&b.name));
     checks
 }

@@ -19,7 +19,12 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
     if let Some(at) = edit.retry_time().filter(|at| *at > now) {
         edit.requeue_at(at, false);
     }
-    let requeue_at = edit.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref()).map(|at| at.0);
+    let requeue_at = edit
+        .status
+        .requeue_state
+        .as_ref()
+        .and_then(|state| state.requeue_at.as_ref())
+        .map(|at| at.0);
     if let Some(at) = requeue_at.filter(|at| *at > now) {
         plan.again(since(at, now));
         return;
@@ -39,7 +44,11 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
     let Some(refused) = refused else { return };
     match refused.reason.as_str() {
         reasons::evicted::PODS_READY_TIMEOUT | reasons::evicted::ADMISSION_CHECK => {
-            edit.requeued(true, reasons::requeued::BACKOFF_FINISHED, "The workload backoff was finished");
+            edit.requeued(
+                true,
+                reasons::requeued::BACKOFF_FINISHED,
+                "The workload backoff was finished",
+            );
         }
         // Kueue compares with the bare reason only; `DeactivatedDueTo...` would then never be queued again.
         reason if reason.starts_with(reasons::evicted::DEACTIVATED) => {
@@ -55,8 +64,12 @@ pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
     if requeued.status != conditions::FALSE {
         return;
     }
-    let local_runs = facts.local_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
-    let cluster_runs = facts.cluster_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
+    let local_runs =
+        facts.local_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
+    let cluster_runs = facts
+        .cluster_queue
+        .as_ref()
+        .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
     if requeued.reason == reasons::evicted::LOCAL_QUEUE_STOPPED && local_runs {
         let message = "The LocalQueue was restarted after being stopped";
         edit.requeued(true, reasons::requeued::LOCAL_QUEUE_RESTARTED, message);
@@ -71,12 +84,19 @@ pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
 const GATED: &str = "Admission is gated by: ";
 
 /// The annotation that holds a workload back.
-pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
+pub(super) fn gates(
+    plan: &mut Plan,
+    edit: &mut Edit,
+    subject: &Workload,
+    facts: &Facts,
+    rules: &Rules,
+) {
     if workload::has_reservation(subject) {
         return;
     }
     let known = workload::condition(subject, conditions::QUOTA_RESERVED).is_some_and(|condition| {
-        condition.reason == reasons::quota_reserved::ADMISSION_GATED && condition.message.starts_with(GATED)
+        condition.reason == reasons::quota_reserved::ADMISSION_GATED
+            && condition.message.starts_with(GATED)
     });
     match (closed_gates(subject, rules), known) {
         // What is wrong with its queue is told first.
@@ -117,11 +137,17 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules
     }
     let unsaid = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_none();
     // The engine's reasons stay until it looks again; ours end with what they were about.
-    let ours = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(|condition| {
-        condition.status == conditions::FALSE && is_blocker(&condition.reason, &condition.message)
-    });
+    let ours = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(
+        |condition| {
+            condition.status == conditions::FALSE
+                && is_blocker(&condition.reason, &condition.message)
+        },
+    );
     if (ours || unsaid && rules.explicit) && closed_gates(subject, rules).is_none() {
-        edit.unreserve(reasons::quota_reserved::PENDING_EVALUATION, reasons::quota_reserved::TO_BE_EVALUATED);
+        edit.unreserve(
+            reasons::quota_reserved::PENDING_EVALUATION,
+            reasons::quota_reserved::TO_BE_EVALUATED,
+        );
     }
 }
 
@@ -150,7 +176,8 @@ fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> 
     if facts.cluster_queue.is_none() {
         return Some((MISCONFIGURED, format!("ClusterQueue {cluster_queue} doesn't exist")));
     }
-    (!facts.cluster_queue_active).then(|| (SUSPENDED, format!("ClusterQueue {cluster_queue} is inactive")))
+    (!facts.cluster_queue_active)
+        .then(|| (SUSPENDED, format!("ClusterQueue {cluster_queue} is inactive")))
 }
 
 fn is_blocker(reason: &str, message: &str) -> bool {

@@ -22,7 +22,10 @@ impl LastShares {
     /// The shares of now, with those of queues that are gone.
     fn with(&self, mut now: BTreeMap<String, Share>) -> BTreeMap<String, Share> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<_> = std::mem::take(&mut *last).into_iter().filter(|(name, _)| !now.contains_key(name)).collect();
+        let gone: Vec<_> = std::mem::take(&mut *last)
+            .into_iter()
+            .filter(|(name, _)| !now.contains_key(name))
+            .collect();
         now.extend(gone.into_iter().take(KEPT));
         last.clone_from(&now);
         now
@@ -33,17 +36,25 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     if !gauges.resources || !gauges.fair {
         return;
     }
-    let share = |(name, figures): (String, std::sync::Arc<crate::engine_task::ClusterQueueFigures>)| {
-        let queue = gauges.stores.cluster_queues.get("", &name);
-        let cohort = queue.and_then(|queue| queue.spec.cohort_name.clone()).unwrap_or_default();
-        // As Kueue has it: what borrows and weighs nothing has no number.
-        let share = if figures.precise_share.is_finite() { figures.precise_share } else { f64::NAN };
-        (name, (cohort, share))
-    };
+    let share =
+        |(name, figures): (String, std::sync::Arc<crate::engine_task::ClusterQueueFigures>)| {
+            let queue = gauges.stores.cluster_queues.get("", &name);
+            let cohort = queue.and_then(|queue| queue.spec.cohort_name.clone()).unwrap_or_default();
+            // As Kueue has it: what borrows and weighs nothing has no number.
+            let share =
+                if figures.precise_share.is_finite() { figures.precise_share } else { f64::NAN };
+            (name, (cohort, share))
+        };
     let now = gauges.views.cluster_queues().into_iter().map(share).collect();
     for (name, (cohort, share)) in gauges.shares.with(now) {
-        let labels = vec![("cluster_queue", name), ("cohort", cohort), ("replica_role", role.to_owned())];
-        families.add("kueue_cluster_queue_weighted_share", "Share of what could be lent, by weight", labels, share);
+        let labels =
+            vec![("cluster_queue", name), ("cohort", cohort), ("replica_role", role.to_owned())];
+        families.add(
+            "kueue_cluster_queue_weighted_share",
+            "Share of what could be lent, by weight",
+            labels,
+            share,
+        );
     }
 }
 
@@ -66,7 +77,8 @@ mod tests {
     #[test]
     fn not_all_that_ever_were_are_kept() {
         let last = LastShares::default();
-        let many: BTreeMap<String, Share> = (0..2 * KEPT).map(|n| (n.to_string(), (String::new(), 0.0))).collect();
+        let many: BTreeMap<String, Share> =
+            (0..2 * KEPT).map(|n| (n.to_string(), (String::new(), 0.0))).collect();
         assert_eq!(last.with(many).len(), 2 * KEPT);
         assert_eq!(last.with(shares(&[("a", 1.0)])).len(), KEPT + 1);
     }

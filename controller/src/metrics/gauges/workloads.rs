@@ -21,8 +21,9 @@ enum Kind {
 pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     let stores = &gauges.stores;
     let mut counts: BTreeMap<(String, String, Kind), usize> = BTreeMap::new();
-    for subject in
-        stores.workloads.filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
+    for subject in stores
+        .workloads
+        .filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
     {
         // Of a workload with variants it alone is counted.
         if variants::parent_of(&subject).is_some() {
@@ -30,21 +31,30 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         }
         let Some(kind) = kind(&subject, gauges.unadmitted) else { continue };
         let namespace = subject.metadata.namespace.clone().unwrap_or_default();
-        *counts.entry((namespace, workload::queue_name(&subject).to_owned(), kind)).or_default() += 1;
+        *counts.entry((namespace, workload::queue_name(&subject).to_owned(), kind)).or_default() +=
+            1;
     }
     let mut by_cluster_queue: BTreeMap<(String, Kind), usize> = BTreeMap::new();
     for ((namespace, name, kind), count) in counts {
         let queue = stores.local_queues.get(&namespace, &name);
         // A workload without a queue is nobody's.
-        let Some(cluster_queue) = queue.and_then(|queue| queue.spec.cluster_queue.clone()) else { continue };
+        let Some(cluster_queue) = queue.and_then(|queue| queue.spec.cluster_queue.clone()) else {
+            continue;
+        };
         let shown = gauges.shows(&Key::new(&namespace, &name));
-        let mut labels = vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())];
+        let mut labels =
+            vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())];
         let (metric, help) = match &kind {
-            Kind::Finished => ("kueue_local_queue_finished_workloads", "Finished workloads that are kept"),
+            Kind::Finished => {
+                ("kueue_local_queue_finished_workloads", "Finished workloads that are kept")
+            }
             Kind::Unadmitted { reason, cause } => {
                 labels.push(("cluster_queue", cluster_queue.clone()));
                 labels.extend([("reason", reason.clone()), ("underlying_cause", cause.clone())]);
-                ("kueue_local_queue_unadmitted_workloads", "Workloads that are not admitted, by why")
+                (
+                    "kueue_local_queue_unadmitted_workloads",
+                    "Workloads that are not admitted, by why",
+                )
             }
         };
         if shown {
@@ -70,11 +80,15 @@ fn kind(subject: &Workload, unadmitted: bool) -> Option<Kind> {
     if workload::is_finished(subject) {
         return Some(Kind::Finished);
     }
-    if !unadmitted || workload::is_admitted(subject) || subject.metadata.deletion_timestamp.is_some() {
+    if !unadmitted
+        || workload::is_admitted(subject)
+        || subject.metadata.deletion_timestamp.is_some()
+    {
         return None;
     }
     let admitted = workload::condition(subject, conditions::ADMITTED);
-    let reason = admitted.map_or(reasons::admitted::NO_RESERVATION, |condition| condition.reason.as_str());
+    let reason =
+        admitted.map_or(reasons::admitted::NO_RESERVATION, |condition| condition.reason.as_str());
     let cause = match workload::condition(subject, conditions::QUOTA_RESERVED) {
         None => reasons::quota_reserved::PENDING_EVALUATION,
         Some(condition) if condition.status == conditions::TRUE => "",
@@ -109,6 +123,10 @@ mod tests {
     )]
     fn what_a_workload_counts_as(#[case] workload: Workload, #[case] expected: Option<Kind>) {
         assert_eq!(kind(&workload, true), expected);
-        assert_eq!(kind(&workload, false), expected.filter(|kind| *kind == Kind::Finished), "without the feature gate");
+        assert_eq!(
+            kind(&workload, false),
+            expected.filter(|kind| *kind == Kind::Finished),
+            "without the feature gate"
+        );
     }
 }

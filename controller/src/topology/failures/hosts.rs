@@ -58,7 +58,8 @@ pub(super) fn assigned(workload: &Workload) -> Names {
     let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
     let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
     let topologies = assignments.filter_map(|assignment| assignment.topology_assignment.as_ref());
-    let by_host = topologies.filter(|topology| topology.levels.last().is_some_and(|level| level == HOSTNAME));
+    let by_host =
+        topologies.filter(|topology| topology.levels.last().is_some_and(|level| level == HOSTNAME));
     by_host
         .flat_map(|topology| topology.domains())
         .filter_map(|mut domain| domain.values.pop())
@@ -69,7 +70,13 @@ pub(super) fn assigned(workload: &Workload) -> Names {
 /// The hosts that a placed pod is to go to, or is on.
 pub(super) fn of_pod(pod: &PodRecord) -> Names {
     let Some(placed) = pod.placed() else { return Names::new() };
-    placed.node_selector.get(HOSTNAME).into_iter().chain(&placed.node).map(|host| Arc::from(host.as_str())).collect()
+    placed
+        .node_selector
+        .get(HOSTNAME)
+        .into_iter()
+        .chain(&placed.node)
+        .map(|host| Arc::from(host.as_str()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -82,7 +82,8 @@ impl Judge<'_> {
     }
 
     fn makes_progress(&self, pod: &PodRecord) -> bool {
-        pod.placed().is_some_and(|placed| placed.node == self.node.metadata.name && !placed.ended) && !pod.is_deleted()
+        pod.placed().is_some_and(|placed| placed.node == self.node.metadata.name && !placed.ended)
+            && !pod.is_deleted()
     }
 
     fn cannot_start(&self, pod: &PodRecord) -> bool {
@@ -93,25 +94,35 @@ impl Judge<'_> {
     }
 
     /// The worst of what the node's taints mean for the pod sets that have pods there.
-    fn taints(&self, workload: &Workload, flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>) -> Taints {
-        let taints = nodes::taints(self.node).iter().filter(|taint| taint.effect != "PreferNoSchedule");
-        let taints: Vec<_> = taints.filter(|_| self.rules.taints).filter_map(selector::taint).collect();
+    fn taints(
+        &self,
+        workload: &Workload,
+        flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
+    ) -> Taints {
+        let taints =
+            nodes::taints(self.node).iter().filter(|taint| taint.effect != "PreferNoSchedule");
+        let taints: Vec<_> =
+            taints.filter(|_| self.rules.taints).filter_map(selector::taint).collect();
         if taints.is_empty() {
             return Taints::Tolerated;
         }
         let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-        let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
+        let assignments =
+            admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
         let here = assignments.filter(|assignment| self.has_pods(assignment));
         let names: Vec<&str> = here.map(|assignment| assignment.name.as_str()).collect();
         let all = tolerations(workload, flavor);
         let of_pod_sets = all.iter().filter(|(name, _)| names.contains(&name.as_str()));
-        let each = of_pod_sets.flat_map(|(_, tolerations)| taints.iter().map(|taint| meaning(tolerations, taint)));
+        let each = of_pod_sets
+            .flat_map(|(_, tolerations)| taints.iter().map(|taint| meaning(tolerations, taint)));
         each.max().unwrap_or(Taints::Tolerated)
     }
 
     fn has_pods(&self, assignment: &PodSetAssignment) -> bool {
         let topology = assignment.topology_assignment.iter();
-        topology.flat_map(|it| it.domains()).any(|domain| domain.values.last().is_some_and(|host| host == self.host))
+        topology
+            .flat_map(|it| it.domains())
+            .any(|domain| domain.values.last().is_some_and(|host| host == self.host))
     }
 }
 
@@ -130,10 +141,16 @@ fn tolerations(
     flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
 ) -> Vec<(String, Vec<Toleration>)> {
     let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-    let names = admission.into_iter().flat_map(|it| &it.pod_set_assignments).flat_map(|it| it.flavors.values());
+    let names = admission
+        .into_iter()
+        .flat_map(|it| &it.pod_set_assignments)
+        .flat_map(|it| it.flavors.values());
     let flavors: Vec<Arc<ResourceFlavor>> = names.filter_map(|name| flavor(name)).collect();
     let find = |name: &str| {
-        flavors.iter().find(|it| it.metadata.name.as_deref() == Some(name)).map(std::convert::AsRef::as_ref)
+        flavors
+            .iter()
+            .find(|it| it.metadata.name.as_deref() == Some(name))
+            .map(std::convert::AsRef::as_ref)
     };
     // Without its flavor, or with checks that contradict each other, a workload does not start.
     let infos = pod_set_infos(workload, find).unwrap_or_default();
@@ -179,7 +196,8 @@ mod tests {
     }
 
     fn node(ready: &str, taint: Option<&str>) -> Node {
-        let taints: Vec<Value> = taint.iter().map(|effect| json!({"key": "k", "effect": effect})).collect();
+        let taints: Vec<Value> =
+            taint.iter().map(|effect| json!({"key": "k", "effect": effect})).collect();
         serde_json::from_value(json!({
             "metadata": {"name": "n"}, "spec": {"taints": taints},
             "status": {"conditions": [{"type": "Ready", "status": ready}]},
@@ -189,8 +207,13 @@ mod tests {
 
     /// `runs`, `ends`, `ended`, `sent` (to the node, not bound) or `gated`.
     fn pod(state: &str) -> Arc<PodRecord> {
-        let node = if ["runs", "ends", "ended"].contains(&state) { json!("n") } else { Value::Null };
-        let gates = if state == "gated" { json!([{"name": names::TOPOLOGY_SCHEDULING_GATE}]) } else { json!([]) };
+        let node =
+            if ["runs", "ends", "ended"].contains(&state) { json!("n") } else { Value::Null };
+        let gates = if state == "gated" {
+            json!([{"name": names::TOPOLOGY_SCHEDULING_GATE}])
+        } else {
+            json!([])
+        };
         let deletion = if state == "ends" { json!("2026-01-01T00:00:00Z") } else { Value::Null };
         let selector = if state == "gated" { json!({}) } else { json!({HOSTNAME: "n"}) };
         let phase = match state {
@@ -212,7 +235,8 @@ mod tests {
     fn told(rules: Rules, node: &Node, workload: &Workload, pods: &str) -> String {
         let pods: Vec<_> = pods.split_whitespace().map(pod).collect();
         let verdict = Judge { rules, node, host: "n" }.look(workload, &pods, |_| None);
-        let ends = verdict.ends.iter().map(|pod| kube::Resource::meta(&**pod).name.clone().unwrap());
+        let ends =
+            verdict.ends.iter().map(|pod| kube::Resource::meta(&**pod).name.clone().unwrap());
         let ends = ends.collect::<Vec<_>>().join(" ");
         format!("{} {ends}", if verdict.failed { "failed" } else { "well" }).trim().to_owned()
     }

@@ -26,7 +26,8 @@ fn set(places: &'static str) -> Set {
 fn workload(sets: &[Set], failed: &[&str]) -> Workload {
     let slices = |set: &Set| -> (Vec<Value>, i64) {
         let places = set.places.split_whitespace().map(|place| place.split_once('=').unwrap());
-        let places: Vec<(&str, i64)> = places.map(|(host, count)| (host, count.parse().unwrap())).collect();
+        let places: Vec<(&str, i64)> =
+            places.map(|(host, count)| (host, count.parse().unwrap())).collect();
         let slice = |(host, count): &(&str, i64)| json!({"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": count}});
         (places.iter().map(slice).collect(), places.iter().map(|(_, count)| count).sum())
     };
@@ -46,7 +47,8 @@ fn workload(sets: &[Set], failed: &[&str]) -> Workload {
         workload.spec.pod_sets = serde_json::from_value(json!(pod_sets)).unwrap();
         let status = workload.status.as_mut().unwrap();
         status.admission =
-            serde_json::from_value(json!({"clusterQueue": "cq", "podSetAssignments": assignments})).unwrap();
+            serde_json::from_value(json!({"clusterQueue": "cq", "podSetAssignments": assignments}))
+                .unwrap();
         status.unhealthy_nodes = serde_json::from_value(json!(unhealthy)).unwrap();
     })
 }
@@ -64,9 +66,11 @@ fn pod(text: &str) -> Arc<PodRecord> {
             labels[key] = json!(value);
         }
     }
-    let gates = if host.is_some() { json!([]) } else { json!([{"name": names::TOPOLOGY_SCHEDULING_GATE}]) };
+    let gates =
+        if host.is_some() { json!([]) } else { json!([{"name": names::TOPOLOGY_SCHEDULING_GATE}]) };
     let selector = host.map_or(json!({}), |host| json!({HOSTNAME: host}));
-    let mut annotations = json!({names::POD_SET_UNCONSTRAINED_TOPOLOGY: "true", names::WORKLOAD: "w"});
+    let mut annotations =
+        json!({names::POD_SET_UNCONSTRAINED_TOPOLOGY: "true", names::WORKLOAD: "w"});
     if name.starts_with("second") {
         annotations[names::POD_INDEX_OFFSET] = json!("1");
     }
@@ -82,7 +86,8 @@ fn pod(text: &str) -> Arc<PodRecord> {
 fn told(workload: &Workload, pods: &str) -> String {
     let pods: Vec<_> = pods.split_whitespace().map(pod).collect();
     let going = going(workload, &pods);
-    let told = going.iter().map(|going| format!("{}@{}", name(going.pod), going.selector[HOSTNAME]));
+    let told =
+        going.iter().map(|going| format!("{}@{}", name(going.pod), going.selector[HOSTNAME]));
     told.collect::<Vec<_>>().join(" ")
 }
 
@@ -127,8 +132,12 @@ fn jobs_of_a_set_have_ranks_one_after_the_other(#[case] pods: &str, #[case] expe
 #[case::fewer_than_none(json!(-1))]
 #[case::nothing_is_said(Value::Null)]
 fn a_count_of_jobs_that_makes_no_sense_has_pods_take_turns(#[case] count: Value) {
-    let request = json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": count});
-    assert_eq!(told(&workload(&[Set { request, ..set("x=1 y=1") }], &[]), "a/1/0 b/0/0"), "a@x b@y");
+    let request =
+        json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": count});
+    assert_eq!(
+        told(&workload(&[Set { request, ..set("x=1 y=1") }], &[]), "a/1/0 b/0/0"),
+        "a@x b@y"
+    );
 }
 
 #[test]
@@ -142,7 +151,10 @@ fn workers_begin_after_their_leader() {
 
 #[test]
 fn numbers_begin_where_an_annotation_says() {
-    assert_eq!(told(&workload(&[set("x=1 y=1")], &[]), "second-a/2 second-b/1"), "second-a@y second-b@x");
+    assert_eq!(
+        told(&workload(&[set("x=1 y=1")], &[]), "second-a/2 second-b/1"),
+        "second-a@y second-b@x"
+    );
 }
 
 #[test]

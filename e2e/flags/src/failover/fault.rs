@@ -25,8 +25,15 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, the hub last: a hub that has just begun gives nothing up for a minute.
-    pub const ALL: [Self; 7] =
-        [Self::Cut, Self::Silence, Self::KillAgent, Self::Sleep, Self::KillApiServer, Self::KillEtcd, Self::KillHub];
+    pub const ALL: [Self; 7] = [
+        Self::Cut,
+        Self::Silence,
+        Self::KillAgent,
+        Self::Sleep,
+        Self::KillApiServer,
+        Self::KillEtcd,
+        Self::KillHub,
+    ];
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
@@ -48,7 +55,9 @@ impl Fault {
     pub fn lasts(self) -> Option<Duration> {
         match self {
             Self::Sleep | Self::KillHub => Some(Duration::from_secs(45)),
-            Self::Cut | Self::Silence | Self::KillAgent | Self::KillApiServer | Self::KillEtcd => None,
+            Self::Cut | Self::Silence | Self::KillAgent | Self::KillApiServer | Self::KillEtcd => {
+                None
+            }
         }
     }
 

@@ -132,9 +132,11 @@ impl World {
     fn remember(&mut self, cluster: usize) {
         let own = self.agent_now(cluster);
         let ledger = &self.clusters[cluster].agent.ledger;
-        let left = ledger.lease().map(|lease| lease.saturating_sub(own)).filter(|left| !left.is_zero());
         let left =
-            left.map(|left| u64::try_from(left.as_millis()).unwrap_or(0) * 1000 / self.plan.clusters[cluster].clock);
+            ledger.lease().map(|lease| lease.saturating_sub(own)).filter(|left| !left.is_zero());
+        let left = left.map(|left| {
+            u64::try_from(left.as_millis()).unwrap_or(0) * 1000 / self.plan.clusters[cluster].clock
+        });
         let (epoch, now) = (ledger.memory().epoch, self.now);
         let memory = &mut self.clusters[cluster].memory;
         *memory = (epoch.max(memory.0), left.map(|left| now + left).or(memory.1));
@@ -218,7 +220,8 @@ impl World {
         match agent.talk.heard(&mut agent.ledger, message, true, now) {
             Ok(actions) => {
                 if deposed && (!actions.is_empty() || agent.ledger.memory() != before) {
-                    let what = format!("cluster {cluster} did what a deposed leader said: {actions:?}");
+                    let what =
+                        format!("cluster {cluster} did what a deposed leader said: {actions:?}");
                     self.broken(Law::Deposed, what);
                 }
                 self.start(cluster, actions);
@@ -338,9 +341,10 @@ impl World {
             Say::Hello => agent_message::Kind::Hello(self.hello(cluster)),
             Say::Capacity => agent_message::Kind::Capacity(self.capacity(cluster)),
             // Its Lease, which it cannot renew, tells it.
-            Say::Message(agent_message::Kind::Ping(ping)) => {
-                agent_message::Kind::Ping(v1::Ping { unable: self.clusters[cluster].outage > 0, ..ping })
-            }
+            Say::Message(agent_message::Kind::Ping(ping)) => agent_message::Kind::Ping(v1::Ping {
+                unable: self.clusters[cluster].outage > 0,
+                ..ping
+            }),
             Say::Message(kind) => kind,
         };
         let session_id = self.clusters[cluster].agent.ledger.session_id().unwrap_or_default();
@@ -385,7 +389,10 @@ impl World {
 
     fn wakeup(&self, cluster: usize, now: Time) -> Option<Time> {
         let agent = &self.clusters[cluster].agent;
-        [agent.talk.wakeup(&agent.ledger, now), agent.ledger.next_wakeup()].into_iter().flatten().min()
+        [agent.talk.wakeup(&agent.ledger, now), agent.ledger.next_wakeup()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The next look, if nothing happens before. While a message waits for room, only deadlines count.
@@ -407,7 +414,9 @@ impl World {
     /// Messages as a broken agent would take them.
     fn mutate_down(&self, cluster: usize, mut message: HubMessage) -> HubMessage {
         let agent = &self.clusters[cluster].agent;
-        let Some(session) = agent.ledger.session_id().filter(|_| self.mutated(Mutation::IgnoreEpoch)) else {
+        let Some(session) =
+            agent.ledger.session_id().filter(|_| self.mutated(Mutation::IgnoreEpoch))
+        else {
             return message;
         };
         message.epoch = message.epoch.max(agent.epoch);
@@ -421,7 +430,8 @@ impl World {
             (desired.snapshot, desired.more) = (false, false);
             (desired.base_revision, desired.revision) = (revision, revision + 1);
             desired.assignments.retain(|assignment| !assignment.payload_hash.is_empty());
-            desired.payloads = desired.assignments.iter().map(|it| payload(&it.workload_uid)).collect();
+            desired.payloads =
+                desired.assignments.iter().map(|it| payload(&it.workload_uid)).collect();
         }
         message
     }

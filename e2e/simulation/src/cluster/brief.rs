@@ -36,7 +36,9 @@ pub(super) fn brief_down(message: &HubMessage) -> String {
             let snapshot = if desired.snapshot { " snapshot" } else { "" };
             format!("desired{snapshot} [{}]", each.join(", "))
         }
-        Some(Kind::Welcome(welcome)) => format!("Welcome to {} snapshot {}", welcome.session_id, welcome.snapshot),
+        Some(Kind::Welcome(welcome)) => {
+            format!("Welcome to {} snapshot {}", welcome.session_id, welcome.snapshot)
+        }
         other => format!("{other:?}"),
     };
     format!("epoch {} {what}", message.epoch)

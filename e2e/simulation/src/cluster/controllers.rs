@@ -40,10 +40,13 @@ impl World {
         let it = &self.clusters[cluster];
         (0..self.plan.workloads.len())
             .filter(|index| {
-                let reserved = match it.objects.get(&(Kind::Workload, *index)).map(|stored| &stored.object) {
-                    Some(Object::Workload(workload)) => workload.quota_reserved.as_ref().is_some_and(|it| it.is_true),
-                    _ => false,
-                };
+                let reserved =
+                    match it.objects.get(&(Kind::Workload, *index)).map(|stored| &stored.object) {
+                        Some(Object::Workload(workload)) => {
+                            workload.quota_reserved.as_ref().is_some_and(|it| it.is_true)
+                        }
+                        _ => false,
+                    };
                 reserved || it.has_pods(*index)
             })
             .map(|index| self.plan.workloads[index].need)
@@ -57,7 +60,9 @@ impl World {
             return;
         }
         // Those that were evicted for others do not take the room before them.
-        if used + need <= capacity && !(0..index).any(|other| self.waits_for_victims(cluster, other)) {
+        if used + need <= capacity
+            && !(0..index).any(|other| self.waits_for_victims(cluster, other))
+        {
             let Some(workload) = self.clusters[cluster].workload(index) else { return };
             (workload.quota_reserved, workload.admitted, workload.evicted) =
                 (yes("QuotaReserved"), yes("Admitted"), None);
@@ -91,7 +96,8 @@ impl World {
     fn waits_for_victims(&mut self, cluster: usize, index: usize) -> bool {
         let fits = self.plan.workloads[index].need <= self.clusters[cluster].capacity;
         let gate = self.clusters[cluster].workload(index).and_then(|it| it.gate);
-        fits && gate.is_some_and(|gate| gate.opened.is_some()) && self.waits_for_quota(cluster, index)
+        fits && gate.is_some_and(|gate| gate.opened.is_some())
+            && self.waits_for_quota(cluster, index)
     }
 
     /// Makes room by evicting those that come after it, once its gate is open; says so while it is closed. Who has no gate
@@ -102,13 +108,18 @@ impl World {
         let victims: Vec<usize> = (index + 1..self.plan.workloads.len())
             .filter(|other| {
                 self.clusters[cluster].workload(*other).is_some_and(|it| {
-                    it.admitted.as_ref().is_some_and(|it| it.is_true) && it.finished.is_none() && !it.meta.deleting
+                    it.admitted.as_ref().is_some_and(|it| it.is_true)
+                        && it.finished.is_none()
+                        && !it.meta.deleting
                 })
             })
             .collect();
         let freed: u64 = victims.iter().map(|other| self.plan.workloads[*other].need).sum();
         let enough = used.saturating_sub(freed) + self.plan.workloads[index].need <= capacity;
-        let Some(workload) = self.clusters[cluster].workload(index).filter(|_| enough && freed > 0) else { return };
+        let Some(workload) = self.clusters[cluster].workload(index).filter(|_| enough && freed > 0)
+        else {
+            return;
+        };
         let Some(gate) = &mut workload.gate else { return };
         if gate.opened.is_none() {
             if gate.blocked.is_none() {
@@ -129,14 +140,21 @@ impl World {
 
     /// Evictions, ends, and what follows its owner.
     fn reconcile_workload(&mut self, cluster: usize, index: usize) {
-        let Some(of) = self.clusters[cluster].workload(index).map(|workload| workload.meta.workload_uid.clone()) else {
+        let Some(of) = self.clusters[cluster]
+            .workload(index)
+            .map(|workload| workload.meta.workload_uid.clone())
+        else {
             return;
         };
         // A job names its Workload. One that was applied again has another uid, and so its Workload another name, but for
         // prebuilt ones, which are not simulated.
-        let job = self.clusters[cluster].job(index).filter(|job| job.meta.workload_uid == of).map(|job| job.clone());
+        let job = self.clusters[cluster]
+            .job(index)
+            .filter(|job| job.meta.workload_uid == of)
+            .map(|job| job.clone());
         let adopts = self.plan.clusters[cluster].adopts;
-        let ended = self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
+        let ended =
+            self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
         let collected_soon = !adopts && ended.is_some_and(|at| self.now < at + COPY_GRACE);
         let reason = if self.mutated(Mutation::HideWhy) { "Preempted" } else { "Deactivated" };
         let Some(workload) = self.clusters[cluster].workload(index) else { return };
@@ -174,10 +192,16 @@ impl World {
 
     /// Jobs run when they are admitted, and only then.
     fn reconcile_job(&mut self, cluster: usize, index: usize) {
-        let Some(of) = self.clusters[cluster].job(index).map(|job| job.meta.workload_uid.clone()) else { return };
+        let Some(of) = self.clusters[cluster].job(index).map(|job| job.meta.workload_uid.clone())
+        else {
+            return;
+        };
         let admitted = self.clusters[cluster].workload(index).is_some_and(|workload| {
             let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
-            workload.meta.workload_uid == of && workload.active && !workload.meta.deleting && admitted
+            workload.meta.workload_uid == of
+                && workload.active
+                && !workload.meta.deleting
+                && admitted
         });
         let Some(job) = self.clusters[cluster].job(index) else { return };
         if job.end.is_some() {
@@ -189,14 +213,17 @@ impl World {
             job.suspended = !admitted;
             self.touch(cluster, Kind::Job, index);
         }
-        let foreground = self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|it| it.foreground);
+        let foreground =
+            self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|it| it.foreground);
         // Its controller leaves alone what is being deleted; pods go before their job only if that waits for them.
         if deleting && !foreground {
             return;
         }
         let runs = admitted && !deleting;
         let slow = self.clusters[cluster].slow > 0;
-        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else { return };
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
+            return;
+        };
         if runs == active || std::mem::replace(&mut stored.turning, true) {
             return;
         }
@@ -213,7 +240,8 @@ impl World {
     }
 
     fn same_job(&mut self, cluster: usize, index: usize, object: &str) -> bool {
-        let same = self.clusters[cluster].job(index).is_some_and(|job| job.meta.target.uid == object);
+        let same =
+            self.clusters[cluster].job(index).is_some_and(|job| job.meta.target.uid == object);
         if same && let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
             stored.turning = false;
         }
@@ -236,13 +264,18 @@ impl World {
         let attempt = job.meta.attempt;
         let pods = Pods { workload, attempt };
         self.clusters[cluster].pods.insert(object.to_owned(), pods);
-        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) else { return };
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) else {
+            return;
+        };
         stored.run += 1;
         let run = stored.run;
         self.check_start(cluster, workload, attempt);
         self.touch(cluster, Kind::Job, workload);
         let object = object.to_owned();
-        self.after(self.plan.workloads[workload].runs, Event::JobEnds { cluster, workload, object, run });
+        self.after(
+            self.plan.workloads[workload].runs,
+            Event::JobEnds { cluster, workload, object, run },
+        );
     }
 
     pub(crate) fn pods_stop(&mut self, cluster: usize, workload: usize, object: &str) {
@@ -255,7 +288,10 @@ impl World {
             self.moved |= self.clusters[cluster].pods.remove(object).is_some();
             return self.look_soon(cluster);
         }
-        let foreground = self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|it| it.foreground);
+        let foreground = self.clusters[cluster]
+            .objects
+            .get(&(Kind::Job, workload))
+            .is_some_and(|it| it.foreground);
         let Some(job) = self.clusters[cluster].job(workload) else { return };
         let stops = if job.meta.deleting { foreground } else { job.suspended };
         if !job.active || !stops {
@@ -271,7 +307,10 @@ impl World {
             let object = object.to_owned();
             return self.after(1_000, Event::JobEnds { cluster, workload, object, run });
         }
-        let this = self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|stored| stored.run == run);
+        let this = self.clusters[cluster]
+            .objects
+            .get(&(Kind::Job, workload))
+            .is_some_and(|stored| stored.run == run);
         let success = self.plan.workloads[workload].success;
         let Some(job) = self.clusters[cluster].job(workload) else { return };
         if !this || job.meta.target.uid != object || !job.active || job.suspended {
@@ -279,7 +318,12 @@ impl World {
         }
         let deleting = job.meta.deleting;
         // What is deleted in the foreground is being stopped.
-        if deleting && self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|it| it.foreground) {
+        if deleting
+            && self.clusters[cluster]
+                .objects
+                .get(&(Kind::Job, workload))
+                .is_some_and(|it| it.foreground)
+        {
             return;
         }
         self.clusters[cluster].pods.remove(object);

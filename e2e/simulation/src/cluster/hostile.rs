@@ -37,7 +37,9 @@ impl World {
     /// He takes away what is left of them, whoever holds it.
     pub(crate) fn forged_go(&mut self, cluster: usize) {
         for index in FORGED..FORGED + FORGERIES {
-            let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else { continue };
+            let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
+                continue;
+            };
             if let Object::Job(job) = &mut stored.object {
                 job.active = false;
             }
@@ -54,23 +56,36 @@ impl World {
         }
         let delay = self.dice(1 + cluster).between(20, 500);
         self.after(delay, Event::Flood { cluster, until });
-        let open =
-            self.network.links.iter().find(|(_, link)| {
-                link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
-            });
+        let open = self.network.links.iter().find(|(_, link)| {
+            link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
+        });
         let Some((id, hub)) = open.map(|(id, link)| (*id, link.hub)) else { return };
-        let same = self.network.links.get(&id).is_some_and(|link| link.hub_boot == self.hubs[hub].boot);
-        if !same || !self.hubs[hub].up || self.hubs[hub].frozen.is_some() || self.network.is_cut(cluster, true) {
+        let same =
+            self.network.links.get(&id).is_some_and(|link| link.hub_boot == self.hubs[hub].boot);
+        if !same
+            || !self.hubs[hub].up
+            || self.hubs[hub].frozen.is_some()
+            || self.network.is_cut(cluster, true)
+        {
             return;
         }
         self.reached("fault: flood");
-        let again: Vec<AgentMessage> = self.network.old_up.get(&cluster).into_iter().flatten().cloned().collect();
-        let is_hello = |message: &AgentMessage| matches!(message.kind, Some(agent_message::Kind::Hello(_)) | None);
-        for message in again.into_iter().filter(|message| message.session_id != 0 && !is_hello(message)) {
+        let again: Vec<AgentMessage> =
+            self.network.old_up.get(&cluster).into_iter().flatten().cloned().collect();
+        let is_hello = |message: &AgentMessage| {
+            matches!(message.kind, Some(agent_message::Kind::Hello(_)) | None)
+        };
+        for message in
+            again.into_iter().filter(|message| message.session_id != 0 && !is_hello(message))
+        {
             self.hub_takes(id, hub, cluster, message);
         }
-        let Some(session_id) =
-            self.network.links.get(&id).and_then(|link| link.session.as_ref()).map(|session| session.id)
+        let Some(session_id) = self
+            .network
+            .links
+            .get(&id)
+            .and_then(|link| link.session.as_ref())
+            .map(|session| session.id)
         else {
             return;
         };

@@ -9,7 +9,8 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_agent::ledger::{
-    Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen, Target,
+    Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
+    Target,
 };
 
 use switchyard_hub::dispatch::{Loss, Uid};
@@ -165,7 +166,9 @@ impl Cluster {
 
     fn workload(&mut self, index: usize) -> Option<&mut RemoteWorkload> {
         match self.objects.get_mut(&(Kind::Workload, index)) {
-            Some(Stored { object: Object::Workload(workload), foreign: false, .. }) => Some(workload),
+            Some(Stored { object: Object::Workload(workload), foreign: false, .. }) => {
+                Some(workload)
+            }
             _ => None,
         }
     }
@@ -206,7 +209,15 @@ impl World {
     }
 
     /// Puts a new object into a cluster's store.
-    fn make(&mut self, cluster: usize, kind: Kind, index: usize, workload_uid: &str, attempt: u64, foreign: bool) {
+    fn make(
+        &mut self,
+        cluster: usize,
+        kind: Kind,
+        index: usize,
+        workload_uid: &str,
+        attempt: u64,
+        foreign: bool,
+    ) {
         let made = (crate::hub::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
         let it = &mut self.clusters[cluster];
         it.uids += 1;
@@ -257,8 +268,10 @@ impl World {
                 })
             }
         };
-        it.objects
-            .insert((kind, index), Stored { object, foreign, foreground: false, run: 0, turning: false, ended: None });
+        it.objects.insert(
+            (kind, index),
+            Stored { object, foreign, foreground: false, run: 0, turning: false, ended: None },
+        );
         self.touch(cluster, kind, index);
     }
 
@@ -320,7 +333,12 @@ impl World {
     }
 
     /// Somebody on the worker changes a Workload of ours.
-    pub(crate) fn change_workload(&mut self, cluster: usize, index: usize, change: impl FnOnce(&mut RemoteWorkload)) {
+    pub(crate) fn change_workload(
+        &mut self,
+        cluster: usize,
+        index: usize,
+        change: impl FnOnce(&mut RemoteWorkload),
+    ) {
         let Some(workload) = self.clusters[cluster].workload(index) else { return };
         let before = workload.clone();
         change(workload);
@@ -331,7 +349,9 @@ impl World {
 
     /// Somebody on the worker deletes a job of ours, after its pods or before them. Whether there was one to be deleted.
     pub(crate) fn delete_job(&mut self, cluster: usize, index: usize, foreground: bool) -> bool {
-        let Some(job) = self.clusters[cluster].job(index).filter(|job| !job.meta.deleting) else { return false };
+        let Some(job) = self.clusters[cluster].job(index).filter(|job| !job.meta.deleting) else {
+            return false;
+        };
         job.meta.deleting = true;
         if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
             stored.foreground = foreground;
@@ -366,7 +386,12 @@ impl World {
     /// That object goes.
     pub(crate) fn replaced_goes(&mut self, cluster: usize, index: usize) {
         let always = self.plan.clusters[cluster].occupied == Some(index);
-        if !always && self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|stored| stored.foreign) {
+        if !always
+            && self.clusters[cluster]
+                .objects
+                .get(&(Kind::Job, index))
+                .is_some_and(|stored| stored.foreign)
+        {
             self.clusters[cluster].objects.remove(&(Kind::Job, index));
             self.look_soon(cluster);
         }

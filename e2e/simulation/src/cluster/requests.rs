@@ -1,6 +1,8 @@
 //! The agent's requests at the worker's API server.
 
-use switchyard_agent::ledger::{Action, Gate, Kind, Object, Outcome, RemoteWorkload, Target, Trouble, Verb};
+use switchyard_agent::ledger::{
+    Action, Gate, Kind, Object, Outcome, RemoteWorkload, Target, Trouble, Verb,
+};
 
 use super::{Stored, meta_mut};
 use crate::event::Event;
@@ -38,7 +40,8 @@ impl World {
             return self.after(wait, Event::Done { cluster, boot, id, outcome });
         }
         if self.dice(1 + cluster).chance(noise.late) {
-            let (wait, more) = (self.dice(1 + cluster).between(1, 5_000), self.dice(1 + cluster).between(1, LATE));
+            let (wait, more) =
+                (self.dice(1 + cluster).between(1, 5_000), self.dice(1 + cluster).between(1, LATE));
             self.was_unable(cluster, self.now + wait + more);
             let outcome = Outcome::Failed("no answer".to_owned());
             self.after(wait, Event::Done { cluster, boot, id, outcome });
@@ -71,7 +74,13 @@ impl World {
 
     fn perform(&mut self, cluster: usize, action: &Action) -> Outcome {
         let kind = action.kind;
-        self.note(|| format!("c{cluster}: agent asks: {} {kind:?} of {}", action.verb.name(), action.workload_uid));
+        self.note(|| {
+            format!(
+                "c{cluster}: agent asks: {} {kind:?} of {}",
+                action.verb.name(),
+                action.workload_uid
+            )
+        });
         match &action.verb {
             Verb::Create { name, attempt, gated, .. } => {
                 let fresh = !self.clusters[cluster].objects.contains_key(&(kind, number(name)));
@@ -84,7 +93,10 @@ impl World {
                     _ => made,
                 }
             }
-            Verb::Find { name, .. } => match self.clusters[cluster].objects.get(&(kind, number(name))) {
+            Verb::Find { name, .. } => match self.clusters[cluster]
+                .objects
+                .get(&(kind, number(name)))
+            {
                 Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => {
                     Outcome::Object(Box::new(it.object.clone()))
                 }
@@ -94,7 +106,9 @@ impl World {
                 let foreground = *foreground && !self.mutated(Mutation::DeleteFirst);
                 self.delete(cluster, kind, target, foreground)
             }
-            Verb::Release { target, .. } => self.edit(cluster, kind, target, |object| meta_mut(object).held = None),
+            Verb::Release { target, .. } => {
+                self.edit(cluster, kind, target, |object| meta_mut(object).held = None)
+            }
             Verb::SetActive { target, active } => {
                 if !*active && self.clusters[cluster].has_pods(number(&target.name)) {
                     self.reached("a fence stops a job");
@@ -116,9 +130,11 @@ impl World {
                 }
             }),
             Verb::OpenGate { target, at } => {
-                let closed = self.clusters[cluster].workload(number(&target.name)).is_some_and(|it| {
-                    it.meta.target.uid == target.uid && it.gate.is_some_and(|gate| gate.opened.is_none())
-                });
+                let closed =
+                    self.clusters[cluster].workload(number(&target.name)).is_some_and(|it| {
+                        it.meta.target.uid == target.uid
+                            && it.gate.is_some_and(|gate| gate.opened.is_none())
+                    });
                 if closed {
                     self.check_opened(cluster, number(&target.name), *at);
                 }
@@ -132,18 +148,30 @@ impl World {
         }
     }
 
-    fn create(&mut self, cluster: usize, kind: Kind, index: usize, workload_uid: &str, attempt: u64) -> Outcome {
+    fn create(
+        &mut self,
+        cluster: usize,
+        kind: Kind,
+        index: usize,
+        workload_uid: &str,
+        attempt: u64,
+    ) -> Outcome {
         if let Some(there) = self.clusters[cluster].objects.get(&(kind, index)) {
             let meta = there.object.meta();
             return match (there.foreign, meta.workload_uid == workload_uid) {
-                (true, _) => Outcome::Refused(Trouble::refused("ObjectInTheWay", "somebody else's object")),
+                (true, _) => {
+                    Outcome::Refused(Trouble::refused("ObjectInTheWay", "somebody else's object"))
+                }
                 (false, true) => Outcome::Object(Box::new(there.object.clone())),
                 (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
             };
         }
         if self.clusters[cluster].turns_down > 0 {
             self.reached("fault: turns down");
-            return Outcome::Refused(Trouble::refused("Forbidden", "admission webhook denied the request"));
+            return Outcome::Refused(Trouble::refused(
+                "Forbidden",
+                "admission webhook denied the request",
+            ));
         }
         if kind == Kind::Job {
             self.check_made(cluster, index, attempt);
@@ -176,9 +204,14 @@ impl World {
             return Outcome::Gone;
         }
         let index = number(&target.name);
-        let Some(stored) = self.clusters[cluster].objects.get_mut(&(kind, index)) else { return Outcome::Gone };
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(kind, index)) else {
+            return Outcome::Gone;
+        };
         if stored.foreign || stored.object.meta().target.uid != target.uid {
-            self.broken(Law::Foreign, format!("cluster {cluster}: an object that was not meant is deleted"));
+            self.broken(
+                Law::Foreign,
+                format!("cluster {cluster}: an object that was not meant is deleted"),
+            );
             return Outcome::Accepted;
         }
         meta_mut(&mut stored.object).deleting = true;
@@ -187,12 +220,20 @@ impl World {
         Outcome::Accepted
     }
 
-    fn edit(&mut self, cluster: usize, kind: Kind, target: &Target, edit: impl FnOnce(&mut Object)) -> Outcome {
+    fn edit(
+        &mut self,
+        cluster: usize,
+        kind: Kind,
+        target: &Target,
+        edit: impl FnOnce(&mut Object),
+    ) -> Outcome {
         if !self.is(cluster, kind, target) {
             return Outcome::Gone;
         }
         let index = number(&target.name);
-        let Some(stored) = self.clusters[cluster].objects.get_mut(&(kind, index)) else { return Outcome::Gone };
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(kind, index)) else {
+            return Outcome::Gone;
+        };
         let before = stored.object.clone();
         edit(&mut stored.object);
         let after = stored.object.clone();

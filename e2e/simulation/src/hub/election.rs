@@ -21,7 +21,9 @@ impl World {
     pub(crate) fn holds_lease(&self, hub: usize) -> bool {
         let epoch = self.hubs[hub].term.as_ref().map(|term| term.epoch);
         let lease = self.api.lease.as_ref();
-        lease.is_some_and(|lease| lease.holder == self.identity(hub) && Some(lease.transitions) == epoch)
+        lease.is_some_and(|lease| {
+            lease.holder == self.identity(hub) && Some(lease.transitions) == epoch
+        })
     }
 
     fn identity(&self, hub: usize) -> String {
@@ -49,10 +51,14 @@ impl World {
     }
 
     pub(crate) fn lease_read(&mut self, hub: usize, boot: u32, round: u64) {
-        if !self.in_round(hub, boot, round) || self.hubs[hub].cut > 0 || self.hubs[hub].frozen.is_some() {
+        if !self.in_round(hub, boot, round)
+            || self.hubs[hub].cut > 0
+            || self.hubs[hub].frozen.is_some()
+        {
             return;
         }
-        let (instant, identity, timing) = (self.hub_instant(hub), self.identity(hub), self.timing());
+        let (instant, identity, timing) =
+            (self.hub_instant(hub), self.identity(hub), self.timing());
         let observed = self.api.lease.clone();
         let sent = self.now;
         let action = self.hubs[hub].election.step(observed.clone(), &identity, timing, instant);
@@ -63,7 +69,8 @@ impl World {
         }
         let transitions = action.transitions(transitions, self.hubs[hub].floor);
         // The version that is replaced; the server gives a new one.
-        let next = Observed { version, holder: identity, duration: Some(timing.lease), transitions };
+        let next =
+            Observed { version, holder: identity, duration: Some(timing.lease), transitions };
         // Where it is written four times as often, and given up five times as soon, a term is to last as long as it otherwise does.
         let chance = self.plan.noise.late / if self.plan.charted { 10 } else { 1 };
         let late = self.dice(0).chance(chance);
@@ -72,7 +79,14 @@ impl World {
     }
 
     /// The write arrives, even if its sender has stopped in the meantime.
-    pub(crate) fn lease_write(&mut self, hub: usize, boot: u32, round: u64, next: Observed, sent: Ms) {
+    pub(crate) fn lease_write(
+        &mut self,
+        hub: usize,
+        boot: u32,
+        round: u64,
+        next: Observed,
+        sent: Ms,
+    ) {
         if self.hubs[hub].cut > 0 {
             return;
         }
@@ -87,7 +101,14 @@ impl World {
         self.after(delay, Event::LeaseAnswer { hub, boot, round, won, sent });
     }
 
-    pub(crate) fn lease_answer(&mut self, hub: usize, boot: u32, round: u64, won: Option<Observed>, sent: Ms) {
+    pub(crate) fn lease_answer(
+        &mut self,
+        hub: usize,
+        boot: u32,
+        round: u64,
+        won: Option<Observed>,
+        sent: Ms,
+    ) {
         if !self.in_round(hub, boot, round) {
             return;
         }

@@ -172,7 +172,14 @@ impl World {
     pub(crate) fn hub_boot(&mut self, hub: usize) {
         let now = self.now;
         let it = &mut self.hubs[hub];
-        *it = Hub { up: true, boot: it.boot + 1, started: now, skew: it.skew, cut: it.cut, ..Hub::default() };
+        *it = Hub {
+            up: true,
+            boot: it.boot + 1,
+            started: now,
+            skew: it.skew,
+            cut: it.cut,
+            ..Hub::default()
+        };
         let boot = it.boot;
         self.note(|| format!("hub {hub} begins"));
         let delay = self.dice(0).between(1, 200);
@@ -189,8 +196,13 @@ impl World {
         it.frozen = None;
         it.term = None;
         self.forgets_words(hub);
-        let links: Vec<u64> =
-            self.network.links.iter().filter(|(_, link)| link.hub == hub).map(|(id, _)| *id).collect();
+        let links: Vec<u64> = self
+            .network
+            .links
+            .iter()
+            .filter(|(_, link)| link.hub == hub)
+            .map(|(id, _)| *id)
+            .collect();
         for link in links {
             self.close_hub_end(link, fin);
         }
@@ -210,7 +222,10 @@ impl World {
             .filter(|(_, object)| !object.deleted)
             .map(|(_, object)| Change::Is(Box::new(object.facts.clone())))
             .chain(
-                known.into_iter().filter(|uid| self.api.objects.get(uid).is_none_or(|it| it.deleted)).map(Change::Gone),
+                known
+                    .into_iter()
+                    .filter(|uid| self.api.objects.get(uid).is_none_or(|it| it.deleted))
+                    .map(Change::Gone),
             )
             .collect();
         for change in all {
@@ -228,8 +243,11 @@ impl World {
         if object.facts.finished {
             object.finished_at.get_or_insert(self.now);
         }
-        let change =
-            if object.deleted { Change::Gone(uid.clone()) } else { Change::Is(Box::new(object.facts.clone())) };
+        let change = if object.deleted {
+            Change::Gone(uid.clone())
+        } else {
+            Change::Is(Box::new(object.facts.clone()))
+        };
         self.note(|| format!("api: {}", describe(&change)));
         for hub in 0..self.hubs.len() {
             if self.hubs[hub].up && self.hubs[hub].cut == 0 {
@@ -262,7 +280,8 @@ pub(crate) fn describe(change: &Change) -> String {
     match change {
         Change::Gone(uid) => format!("{uid} is gone"),
         Change::Is(facts) => {
-            let mut words = vec![format!("{} v{} attempt {}", facts.uid, facts.version, facts.attempt)];
+            let mut words =
+                vec![format!("{} v{} attempt {}", facts.uid, facts.version, facts.attempt)];
             let flags = [
                 (facts.reserved, "reserved"),
                 (facts.evicted, "evicted"),

@@ -102,8 +102,11 @@ impl World {
                 self.hub_boot(hub);
             }
         }
-        let open = |(_, object): &(&usize, &Object)| !object.facts.finished && !object.owner_gone && !object.deleted;
-        let again: Vec<usize> = self.lost_store.past.iter().filter(open).map(|(index, _)| *index).collect();
+        let open = |(_, object): &(&usize, &Object)| {
+            !object.facts.finished && !object.owner_gone && !object.deleted
+        };
+        let again: Vec<usize> =
+            self.lost_store.past.iter().filter(open).map(|(index, _)| *index).collect();
         for index in again.into_iter().filter(|index| Some(*index) != not_again) {
             let delay = self.dice(0).between(1, APPLIED);
             self.after(delay, Event::Submit(index));
@@ -119,7 +122,12 @@ impl World {
                 changed: past.changed,
                 losses: past.losses.union(&object.losses).copied().collect(),
                 // That a job has ended is not known any more once nothing of it is left.
-                ended: past.ended.iter().filter(|(at, attempt)| self.has_end(*at, index, *attempt)).copied().collect(),
+                ended: past
+                    .ended
+                    .iter()
+                    .filter(|(at, attempt)| self.has_end(*at, index, *attempt))
+                    .copied()
+                    .collect(),
                 ..object
             },
         }
@@ -134,7 +142,9 @@ impl World {
     /// Whether a cluster has a job that shows its end.
     fn shows_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
         let job = self.clusters[cluster].objects.get(&(Kind::Job, index));
-        job.is_some_and(|stored| !stored.foreign && stored.ended.is_some() && stored.object.meta().attempt == attempt)
+        job.is_some_and(|stored| {
+            !stored.foreign && stored.ended.is_some() && stored.object.meta().attempt == attempt
+        })
     }
 
     /// What the laws know of a workload, be it forgotten.
@@ -174,8 +184,11 @@ impl World {
         let known = self.known_as(index);
         let objects = &self.clusters[cluster].objects;
         let kinds = [Kind::Job, Kind::Workload];
-        let of = kinds.iter().find_map(|kind| objects.get(&(*kind, index)).filter(|stored| !stored.foreign));
-        let attempt = self.api.objects.get(&self.uid(index)).map_or(0, |object| object.facts.attempt);
+        let of = kinds
+            .iter()
+            .find_map(|kind| objects.get(&(*kind, index)).filter(|stored| !stored.foreign));
+        let attempt =
+            self.api.objects.get(&self.uid(index)).map_or(0, |object| object.facts.attempt);
         of.is_some_and(|stored| {
             let meta = stored.object.meta();
             !known.contains(meta.workload_uid.as_str()) || meta.attempt > attempt
@@ -186,7 +199,8 @@ impl World {
     pub(crate) fn is_shown_as_forgotten(&self, cluster: usize, index: usize) -> bool {
         let Some(term) = self.hubs.iter().find_map(|hub| hub.term.as_ref()) else { return false };
         let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
-        self.is_forgotten(cluster, index) && shown.iter().any(|it| it.note.is_some() && number(&it.uid) == index)
+        self.is_forgotten(cluster, index)
+            && shown.iter().any(|it| it.note.is_some() && number(&it.uid) == index)
     }
 
     /// A hub tells a cluster to remove a workload: no job that it has forgotten. What is removed is up to that attempt; a later
@@ -217,12 +231,17 @@ impl World {
         // A later one of the same workload is what it comes back to: the earlier ones are of no use any more.
         let is_later = |at: &crate::cluster::Cluster| {
             let job = at.objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
-            job.is_some_and(|it| it.object.meta().workload_uid == **uid && it.object.meta().attempt > attempt)
+            job.is_some_and(|it| {
+                it.object.meta().workload_uid == **uid && it.object.meta().attempt > attempt
+            })
         };
         if self.clusters.iter().any(is_later) {
             self.needs("excuse: an earlier end, removed for a later one", cluster, index, attempt);
         } else if !self.given_up(cluster, index, attempt) && !self.may_be_given_up(cluster, index) {
-            self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
+            self.broken(
+                Law::Forgotten,
+                format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"),
+            );
         }
     }
 }

@@ -7,7 +7,8 @@ use switchyard_hub::cluster::inbound::Accepted;
 use switchyard_hub::dispatch::{Event as Input, Uids, capacity};
 use switchyard_hub::server::Live;
 use switchyard_proto::v1::{
-    AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message, hub_message,
+    AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome,
+    agent_message, hub_message,
 };
 
 use crate::event::Event;
@@ -25,11 +26,30 @@ const NEWS: u64 = 40;
 /// What sessions tell the dispatcher's task.
 #[derive(Debug)]
 pub(crate) enum News {
-    Up { cluster: usize, session: u64 },
-    Down { cluster: usize, session: u64 },
-    Observed { cluster: usize, session: u64, observations: Vec<Observation>, inventory: Option<Uids> },
-    Capacity { cluster: usize, session: u64, capacity: Capacity },
-    Able { cluster: usize, session: u64, able: bool },
+    Up {
+        cluster: usize,
+        session: u64,
+    },
+    Down {
+        cluster: usize,
+        session: u64,
+    },
+    Observed {
+        cluster: usize,
+        session: u64,
+        observations: Vec<Observation>,
+        inventory: Option<Uids>,
+    },
+    Capacity {
+        cluster: usize,
+        session: u64,
+        capacity: Capacity,
+    },
+    Able {
+        cluster: usize,
+        session: u64,
+        able: bool,
+    },
 }
 
 impl World {
@@ -78,7 +98,9 @@ impl World {
         // Nobody here leads to the same cluster as another.
         let _cut = self.hubs[hub].registry.enter(&name(cluster), live(session));
         self.statuses_soon(hub);
-        let ours = hello.last_hub_id == crate::cluster::HUB_ID && hello.last_epoch == epoch && hello.last_revision > 0;
+        let ours = hello.last_hub_id == crate::cluster::HUB_ID
+            && hello.last_epoch == epoch
+            && hello.last_revision > 0;
         let snapshot = self.port(hub, cluster).open(session, ours.then_some(hello.last_revision));
         let seconds = |ms: i64| Some(prost_types::Duration { seconds: ms / 1000, nanos: 0 });
         let lease = Lease {
@@ -102,8 +124,17 @@ impl World {
     }
 
     /// A message of an agent, of whatever session.
-    pub(crate) fn hub_takes(&mut self, id: LinkId, hub: usize, cluster: usize, message: AgentMessage) {
-        let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref()) else { return };
+    pub(crate) fn hub_takes(
+        &mut self,
+        id: LinkId,
+        hub: usize,
+        cluster: usize,
+        message: AgentMessage,
+    ) {
+        let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref())
+        else {
+            return;
+        };
         let session = session.id;
         if self.hubs[hub].term.is_none() {
             return;
@@ -113,21 +144,32 @@ impl World {
         }
         self.heard_of(cluster);
         match message.kind {
-            Some(agent_message::Kind::Observed(observed)) => match self.port(hub, cluster).accept(session, &observed) {
-                Some(Accepted::Take { inventory }) => {
-                    let inventory = inventory.as_ref().map(switchyard_hub::cluster::port::uids);
-                    let observations = observed.observations;
-                    self.tell_task(hub, News::Observed { cluster, session, observations, inventory });
+            Some(agent_message::Kind::Observed(observed)) => {
+                match self.port(hub, cluster).accept(session, &observed) {
+                    Some(Accepted::Take { inventory }) => {
+                        let inventory = inventory.as_ref().map(switchyard_hub::cluster::port::uids);
+                        let observations = observed.observations;
+                        self.tell_task(
+                            hub,
+                            News::Observed { cluster, session, observations, inventory },
+                        );
+                    }
+                    Some(Accepted::Repeated) => {}
+                    Some(Accepted::Gap { .. }) => {
+                        self.session_ends(id, "observations are missing", true)
+                    }
+                    Some(Accepted::TooMany) => {
+                        self.session_ends(id, "more than a session may report", true)
+                    }
+                    None => self.session_ends(id, "superseded", true),
                 }
-                Some(Accepted::Repeated) => {}
-                Some(Accepted::Gap { .. }) => self.session_ends(id, "observations are missing", true),
-                Some(Accepted::TooMany) => self.session_ends(id, "more than a session may report", true),
-                None => self.session_ends(id, "superseded", true),
-            },
+            }
             Some(agent_message::Kind::Capacity(capacity)) => {
                 self.tell_task(hub, News::Capacity { cluster, session, capacity });
             }
-            Some(agent_message::Kind::DesiredAck(revision)) => self.port(hub, cluster).acked(session, revision),
+            Some(agent_message::Kind::DesiredAck(revision)) => {
+                self.port(hub, cluster).acked(session, revision)
+            }
             Some(agent_message::Kind::Digest(digest)) => {
                 self.port(hub, cluster).digest(session, &digest);
             }
@@ -138,7 +180,8 @@ impl World {
                 }
             }
             Some(agent_message::Kind::Pong(pong)) => {
-                if let Some(session) = self.network.links.get_mut(&id).and_then(|link| link.session.as_mut())
+                if let Some(session) =
+                    self.network.links.get_mut(&id).and_then(|link| link.session.as_mut())
                     && session.nonce == pong.nonce
                 {
                     session.asked = None;
@@ -156,7 +199,9 @@ impl World {
             return;
         }
         let now = self.hub_now(hub);
-        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.hub_open) else { return };
+        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.hub_open) else {
+            return;
+        };
         let Some(session) = &mut link.session else { return };
         let due = session.asked.map_or(session.next_ping, |asked| asked + PING_TIMEOUT);
         if now >= due {
@@ -169,7 +214,10 @@ impl World {
             let nonce = session.nonce;
             self.tell(id, hub_message::Kind::Ping(Ping { nonce, unable: false }));
         }
-        let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref()) else { return };
+        let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref())
+        else {
+            return;
+        };
         let due = session.asked.map_or(session.next_ping, |asked| asked + PING_TIMEOUT);
         let wait = self.hub_until(hub, due);
         self.after(wait, Event::SessionTick { hub, boot, link: id });
@@ -250,7 +298,10 @@ impl World {
                 self.is_back(cluster);
                 self.counts_as_able(cluster);
                 if self.mutated(Mutation::NoInventory) {
-                    self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() });
+                    self.dispatch(
+                        hub,
+                        Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() },
+                    );
                 }
             }
             News::Down { cluster, session } => {

@@ -117,7 +117,9 @@ impl World {
         let lost = self.dice(0).chance(noise.lost_requests) || self.hubs[hub].cut > 0;
         let unanswered = self.dice(0).chance(noise.lost_answers);
         let now = self.now;
-        if !lost && let Some(object) = self.api.objects.get_mut(&uid).filter(|object| !object.deleted) {
+        if !lost
+            && let Some(object) = self.api.objects.get_mut(&uid).filter(|object| !object.deleted)
+        {
             if show == Show::Status(Status::Ended) {
                 object.job_ended.get_or_insert(now);
                 object.facts.job_ended = Some(true);
@@ -131,7 +133,14 @@ impl World {
         self.after(delay, Event::ShowAnswered { hub, boot, epoch, uid, failed });
     }
 
-    pub(crate) fn show_answered(&mut self, hub: usize, boot: u32, epoch: u64, uid: &Uid, failed: Option<Show>) {
+    pub(crate) fn show_answered(
+        &mut self,
+        hub: usize,
+        boot: u32,
+        epoch: u64,
+        uid: &Uid,
+        failed: Option<Show>,
+    ) {
         let Some(term) = self.term(hub, boot, epoch) else { return };
         let Some(slot) = term.slots.get_mut(uid) else { return };
         slot.busy = false;

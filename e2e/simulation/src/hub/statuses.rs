@@ -29,7 +29,8 @@ impl World {
         }
         for cluster in 0..self.clusters.len() {
             let (it, key) = (&self.hubs[hub], name(cluster));
-            let left = it.registry.left_unable(&key).filter(|_| !self.mutated(Mutation::ForgetWord));
+            let left =
+                it.registry.left_unable(&key).filter(|_| !self.mutated(Mutation::ForgetWord));
             let last = self.api.agents.get(&cluster);
             let wanted = agent_status(it.registry.get(&key).as_ref(), left, last, None);
             if self.clusters[cluster].said_unable == Some((hub, boot)) {
@@ -70,7 +71,9 @@ impl World {
         if self.mutated(Mutation::ForgetUnable) {
             return;
         }
-        let unable = |(_, status): &(&usize, &switchyard_api::v1beta2::AgentStatus)| status.unable_since.is_some();
+        let unable = |(_, status): &(&usize, &switchyard_api::v1beta2::AgentStatus)| {
+            status.unable_since.is_some()
+        };
         let mut unable: Vec<String> =
             self.api.agents.iter().filter(unable).map(|(cluster, _)| name(*cluster)).collect();
         if !self.mutated(Mutation::ForgetWord) {
@@ -86,7 +89,13 @@ impl World {
     }
 
     /// An agent says in its session whether it can act. Returns whether that is news.
-    pub(super) fn says_able(&mut self, hub: usize, cluster: usize, session: u64, able: bool) -> bool {
+    pub(super) fn says_able(
+        &mut self,
+        hub: usize,
+        cluster: usize,
+        session: u64,
+        able: bool,
+    ) -> bool {
         let news = self.hubs[hub].registry.set_able(&name(cluster), session, able);
         if news {
             let boot = self.hubs[hub].boot;

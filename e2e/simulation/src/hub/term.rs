@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
-    Action, CANNOT_SEND, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation, Outcome, Phase, Reason,
-    Sessions, Settings, State, Uid, Written, terminal,
+    Action, CANNOT_SEND, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation,
+    Outcome, Phase, Reason, Sessions, Settings, State, Uid, Written, terminal,
 };
 use switchyard_hub::shell::{assignment, gated};
 
@@ -76,7 +76,8 @@ impl World {
             news_at: 0,
             engine_due: false,
         });
-        let clusters: Vec<Name> = (0..self.clusters.len()).map(|cluster| name(cluster).into()).collect();
+        let clusters: Vec<Name> =
+            (0..self.clusters.len()).map(|cluster| name(cluster).into()).collect();
         for (index, cluster) in clusters.iter().enumerate() {
             let rules = self.rules(index);
             self.dispatch(hub, Input::Cluster { name: cluster.clone(), rules });
@@ -87,7 +88,10 @@ impl World {
         if self.is_forgetful() && self.mutated(Mutation::CountSilent) {
             for cluster in &clusters {
                 self.dispatch(hub, Input::ClusterUp { name: cluster.clone() });
-                self.dispatch(hub, Input::Inventory { cluster: cluster.clone(), uids: Default::default() });
+                self.dispatch(
+                    hub,
+                    Input::Inventory { cluster: cluster.clone(), uids: Default::default() },
+                );
                 self.dispatch(hub, Input::ClusterDown { name: cluster.clone() });
             }
         }
@@ -102,8 +106,13 @@ impl World {
     /// It ends: sessions are cut, and quota that is in memory only goes back.
     pub(super) fn term_ends(&mut self, hub: usize) {
         self.note(|| format!("hub {hub} no longer leads"));
-        let links: Vec<u64> =
-            self.network.links.iter().filter(|(_, link)| link.hub == hub).map(|(id, _)| *id).collect();
+        let links: Vec<u64> = self
+            .network
+            .links
+            .iter()
+            .filter(|(_, link)| link.hub == hub)
+            .map(|(id, _)| *id)
+            .collect();
         for link in links {
             if let Some(link) = self.network.links.get(&link)
                 && let Some(session) = &link.session
@@ -158,7 +167,12 @@ impl World {
 
     fn take_workload(&mut self, hub: usize, facts: Facts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
-        term.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref(), facts.finished);
+        term.dispatcher.introduce(
+            &facts.uid,
+            facts.known_as.as_ref(),
+            facts.replaces.as_ref(),
+            facts.finished,
+        );
         let concerns = facts.reserved || facts.cluster.is_some();
         if !concerns && !term.dispatcher.knows(&facts.uid) {
             return;
@@ -218,7 +232,10 @@ impl World {
     }
 
     fn plan_hub_tick(&mut self, hub: usize) {
-        let Some(at) = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.next_wakeup()) else { return };
+        let Some(at) = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.next_wakeup())
+        else {
+            return;
+        };
         let due = self.now + self.hub_until(hub, at);
         let boot = self.hubs[hub].boot;
         let Some(term) = &mut self.hubs[hub].term else { return };
@@ -237,8 +254,17 @@ impl World {
                     let reasons = vec![Reason::new(CANNOT_SEND, "the workload is gone")];
                     let state = State::Refused;
                     let (job_status, origin, gate) = (false, None, None);
-                    let observation =
-                        Observation { uid, namespace, name, attempt, state, reasons, job_status, origin, gate };
+                    let observation = Observation {
+                        uid,
+                        namespace,
+                        name,
+                        attempt,
+                        state,
+                        reasons,
+                        job_status,
+                        origin,
+                        gate,
+                    };
                     return refusals.push((cluster, observation));
                 }
                 self.desire(hub, number(&cluster), &uid, attempt, phase);
@@ -250,14 +276,18 @@ impl World {
                     term.told.forget(&cluster, &uid);
                 }
             }
-            Action::Ack { cluster, uid, attempt } => self.port(hub, number(&cluster)).persisted(&uid, attempt),
+            Action::Ack { cluster, uid, attempt } => {
+                self.port(hub, number(&cluster)).persisted(&uid, attempt)
+            }
             Action::Commit { ref uid, ref cluster, attempt, .. } => {
                 if self.mutated(Mutation::RunBeforeWritten) {
                     self.desire(hub, number(cluster), &uid.clone(), attempt, Phase::Run);
                 }
                 self.write(hub, action);
             }
-            Action::Rename { .. } | Action::Record { .. } | Action::Retry { .. } => self.write(hub, action),
+            Action::Rename { .. } | Action::Record { .. } | Action::Retry { .. } => {
+                self.write(hub, action)
+            }
             Action::Finish { ref uid, ref cluster, .. } => {
                 if self.mutated(Mutation::AckBeforeWritten) {
                     self.port(hub, number(cluster)).persisted(&uid.clone(), u64::MAX);
@@ -285,7 +315,8 @@ impl World {
             Action::Recorded { .. } => {}
             Action::Mirror { uid, cluster, attempt } => {
                 let term = self.hubs[hub].term.as_ref();
-                let told = term.and_then(|term| term.told.of(&cluster, &uid, attempt)?.job_status.clone());
+                let told =
+                    term.and_then(|term| term.told.of(&cluster, &uid, attempt)?.job_status.clone());
                 if let Some(status) = told.and_then(|status| Status::of(&status)) {
                     self.show(hub, &uid, Show::Status(status));
                 }
@@ -296,7 +327,10 @@ impl World {
 
     /// The hub's uid of a workload, by the one that clusters use.
     fn ours(&self, hub: usize, theirs: &Uid) -> Uid {
-        self.hubs[hub].term.as_ref().map_or_else(|| theirs.clone(), |term| term.dispatcher.our_uid(theirs))
+        self.hubs[hub]
+            .term
+            .as_ref()
+            .map_or_else(|| theirs.clone(), |term| term.dispatcher.our_uid(theirs))
     }
 
     /// What nobody will have to write is not kept.
@@ -323,25 +357,37 @@ impl World {
             *removed = attempt.max(*removed);
         }
         let ours = self.ours(hub, uid);
-        let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(&ours, &name(cluster).into()));
+        let told = self.hubs[hub]
+            .term
+            .as_ref()
+            .and_then(|term| term.dispatcher.fence(&ours, &name(cluster).into()));
         let fence = told.filter(|_| !self.mutated(Mutation::NoFence));
-        let stored = self.hubs[hub].store.get(&ours).filter(|_| !self.mutated(Mutation::KeepPriority));
-        let priority = stored.map(|facts| (facts.priority, facts.priority_class.as_deref().unwrap_or_default()));
+        let stored =
+            self.hubs[hub].store.get(&ours).filter(|_| !self.mutated(Mutation::KeepPriority));
+        let priority = stored
+            .map(|facts| (facts.priority, facts.priority_class.as_deref().unwrap_or_default()));
         let name = format!("job-{ours}");
-        let assignment = assignment(uid, crate::cluster::NAMESPACE, &name, attempt, phase, priority, fence);
+        let assignment =
+            assignment(uid, crate::cluster::NAMESPACE, &name, attempt, phase, priority, fence);
         let dispatcher = self.hubs[hub].term.as_ref().map(|term| &term.dispatcher);
         let gate = dispatcher.and_then(|it| it.gate(&ours, &crate::laws::name(cluster).into()));
         let assignment = gated(assignment, gate.filter(|_| phase != Phase::Absent));
         let port = self.port(hub, cluster);
         let content = (phase != Phase::Absent).then(|| {
             let known = port.content(uid);
-            known.unwrap_or_else(|| Arc::new(Content::new(uid.as_bytes().to_vec(), b"job".to_vec())))
+            known
+                .unwrap_or_else(|| Arc::new(Content::new(uid.as_bytes().to_vec(), b"job".to_vec())))
         });
         port.set(assignment, content);
     }
 
     /// A cluster's observation, as the dispatcher's task takes it in.
-    pub(super) fn observed(&mut self, hub: usize, cluster: usize, told: &switchyard_proto::v1::Observation) {
+    pub(super) fn observed(
+        &mut self,
+        hub: usize,
+        cluster: usize,
+        told: &switchyard_proto::v1::Observation,
+    ) {
         let theirs = Uid::from(told.workload_uid.as_str());
         let uid = self.ours(hub, &theirs);
         let stored = self.hubs[hub].store.get(&uid).cloned();
@@ -369,15 +415,20 @@ impl World {
             return;
         }
         let Some(term) = &self.hubs[hub].term else { return };
-        let sessions: Vec<(usize, u64)> = term.sessions.iter().map(|(cluster, link)| (*cluster, *link)).collect();
+        let sessions: Vec<(usize, u64)> =
+            term.sessions.iter().map(|(cluster, link)| (*cluster, *link)).collect();
         let now = self.now;
-        let late = |link: &u64| self.network.links.get(link).is_some_and(|link| link.down.is_late(now));
+        let late =
+            |link: &u64| self.network.links.get(link).is_some_and(|link| link.down.is_late(now));
         if self.mutated(Mutation::WaitForAll) && sessions.iter().any(|(_, link)| late(link)) {
             return;
         }
         for (cluster, link) in sessions {
             while let Some(session) = self.network.links.get(&link).and_then(Link::ready) {
-                let Some(outgoing) = self.port(hub, cluster).next(session, Default::default()) else { break };
+                let Some(outgoing) = self.port(hub, cluster).next(session, Default::default())
+                else {
+                    break;
+                };
                 self.send_outgoing(link, outgoing);
             }
         }
@@ -390,7 +441,10 @@ impl World {
 
     /// Sends one message of a session.
     pub(super) fn tell(&mut self, link: u64, kind: switchyard_proto::v1::hub_message::Kind) {
-        let Some(session) = self.network.links.get(&link).and_then(|link| link.session.as_ref()) else { return };
+        let Some(session) = self.network.links.get(&link).and_then(|link| link.session.as_ref())
+        else {
+            return;
+        };
         let (session_id, epoch) = (session.id, session.epoch);
         let message = switchyard_proto::v1::HubMessage { session_id, epoch, kind: Some(kind) };
         self.send_down(link, Packet::Message(message));

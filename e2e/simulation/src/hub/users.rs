@@ -22,14 +22,19 @@ pub(crate) const PRIORITY_CLASS: &str = "class";
 
 /// Which job a workload stands for.
 pub(crate) fn subject(index: usize) -> Subject {
-    Subject { kind: "batch/v1, Kind=Job".into(), job: format!("job-{index}").into(), pod_sets: Arc::from(vec![1]) }
+    Subject {
+        kind: "batch/v1, Kind=Job".into(),
+        job: format!("job-{index}").into(),
+        pod_sets: Arc::from(vec![1]),
+    }
 }
 
 impl World {
     pub(crate) fn submit(&mut self, index: usize) {
         let need = i64::try_from(self.plan.workloads[index].need).unwrap_or(0);
         let requests = BTreeMap::from([(Name::from("cpu"), Amount::new(need))]);
-        let pod_sets: Arc<[PodSet]> = Arc::from(vec![PodSet { requests, ..PodSet::new("main", 1) }]);
+        let pod_sets: Arc<[PodSet]> =
+            Arc::from(vec![PodSet { requests, ..PodSet::new("main", 1) }]);
         let uid = self.uid(index);
         if self.api.objects.contains_key(&uid) {
             return;
@@ -85,7 +90,9 @@ impl World {
     /// The hub takes its quota away.
     pub(crate) fn evict(&mut self, uid: &Uid) {
         let release = self.mutated(Mutation::ReleaseAtEviction);
-        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
+            return;
+        };
         let facts = &mut object.facts;
         if !facts.reserved || facts.finished || facts.evicted {
             return;
@@ -104,7 +111,9 @@ impl World {
     /// Its owner changes what the loss of its cluster means for it, and its priority.
     pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
         let now = self.now;
-        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
+            return;
+        };
         object.changed = now;
         object.facts.loss = loss;
         object.facts.priority = priority;
@@ -114,7 +123,9 @@ impl World {
 
     /// Somebody wants it on another cluster.
     pub(crate) fn move_to(&mut self, uid: &Uid, cluster: usize) {
-        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
+            return;
+        };
         self.reached.count("fault: move");
         object.facts.moving = Some((object.facts.attempt, crate::laws::name(cluster).into()));
         self.api_changed(uid);
@@ -122,14 +133,18 @@ impl World {
 
     /// Its owner deletes the job.
     pub(crate) fn delete_owner(&mut self, uid: &Uid) {
-        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
+            return;
+        };
         self.reached.count("fault: delete");
         object.owner_gone = true;
         self.api_changed(uid);
     }
 
     fn led(&self) -> bool {
-        self.hubs.iter().any(|hub| hub.up && hub.cut == 0 && hub.frozen.is_none() && hub.term.is_some())
+        self.hubs
+            .iter()
+            .any(|hub| hub.up && hub.cut == 0 && hub.frozen.is_none() && hub.term.is_some())
     }
 
     /// The hub's controllers look at a workload and do one thing.
@@ -139,7 +154,9 @@ impl World {
             return self.after(1_000, Event::Lifecycle { uid });
         }
         let now = self.now;
-        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
+            return;
+        };
         let facts = &mut object.facts;
         if object.owner_gone {
             if facts.finished {
@@ -190,16 +207,23 @@ impl World {
         let Some(term) = &mut self.hubs[hub].term else { return };
         term.engine_due = false;
         let store = &self.hubs[hub].store;
-        let need = |uid: &Uid| self.plan.workloads.get(number(uid)).map_or(0, |workload| workload.need);
+        let need =
+            |uid: &Uid| self.plan.workloads.get(number(uid)).map_or(0, |workload| workload.need);
         let Some(term) = &self.hubs[hub].term else { return };
-        let charged = store.values().filter(|facts| facts.reserved && !facts.finished).map(|facts| &facts.uid);
+        let charged = store
+            .values()
+            .filter(|facts| facts.reserved && !facts.finished)
+            .map(|facts| &facts.uid);
         let charged: BTreeSet<&Uid> = charged.chain(term.memory.keys()).collect();
         let mut used: u64 = charged.iter().map(|uid| need(uid)).sum();
         let mut taken = Vec::new();
         let mut again: Option<Ms> = None;
         for (uid, facts) in store {
-            let waits =
-                !facts.reserved && !facts.finished && !facts.deleting && facts.active && facts.cluster.is_none();
+            let waits = !facts.reserved
+                && !facts.finished
+                && !facts.deleting
+                && facts.active
+                && facts.cluster.is_none();
             if !waits || term.memory.contains_key(uid) {
                 continue;
             }

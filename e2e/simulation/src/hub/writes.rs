@@ -56,14 +56,17 @@ fn subject(action: &Action) -> Option<&Uid> {
 
 /// Whether a look at the object leads to a write.
 fn look(action: &Action, facts: &Facts, memory: bool) -> Verdict {
-    Intent::of(action).map_or(Verdict::Void("no write"), |intent| judge(intent, &Standing::of(facts, memory)))
+    Intent::of(action)
+        .map_or(Verdict::Void("no write"), |intent| judge(intent, &Standing::of(facts, memory)))
 }
 
 /// What a write makes of the status.
 fn apply(action: &Action, facts: &mut Facts) {
     match action {
         // The name is not to be changed, but may be taken away.
-        Action::Commit { .. } | Action::Rename { .. } if facts.cluster.is_some() => facts.cluster = None,
+        Action::Commit { .. } | Action::Rename { .. } if facts.cluster.is_some() => {
+            facts.cluster = None
+        }
         Action::Rename { cluster, .. } => facts.cluster = Some(cluster.clone()),
         Action::Commit { cluster, attempt, adopts, .. } => {
             if let Some(theirs) = adopts.as_ref().filter(|theirs| **theirs != facts.uid) {
@@ -104,7 +107,17 @@ impl World {
         let Some(base) = it.store.get(&uid).cloned() else {
             return self.answer(hub, boot, epoch, Self::superseded(uid, None));
         };
-        let job = WriteJob { hub, boot, epoch, uid, action, base, memory, tries: Tries::default(), asked: self.now };
+        let job = WriteJob {
+            hub,
+            boot,
+            epoch,
+            uid,
+            action,
+            base,
+            memory,
+            tries: Tries::default(),
+            asked: self.now,
+        };
         self.try_write(job);
     }
 
@@ -113,7 +126,9 @@ impl World {
         let outcome = match look(&job.action, &job.base, job.memory) {
             Verdict::There => Outcome::Done,
             Verdict::Void(_) => Outcome::Superseded,
-            Verdict::Write | Verdict::TakeAway if !self.leads(hub, boot, epoch) => Outcome::Superseded,
+            Verdict::Write | Verdict::TakeAway if !self.leads(hub, boot, epoch) => {
+                Outcome::Superseded
+            }
             Verdict::Write | Verdict::TakeAway => {
                 let longest = self.plan.noise.delay;
                 let delay = self.dice(0).between(1, longest);
@@ -170,8 +185,10 @@ impl World {
     }
 
     fn perform_write(&mut self, job: &WriteJob) -> WriteReply {
-        let (forget, blind) = (self.mutated(Mutation::ForgetAttempt), self.mutated(Mutation::WriteBlind));
-        let Some(object) = self.api.objects.get_mut(&job.uid).filter(|object| !object.deleted) else {
+        let (forget, blind) =
+            (self.mutated(Mutation::ForgetAttempt), self.mutated(Mutation::WriteBlind));
+        let Some(object) = self.api.objects.get_mut(&job.uid).filter(|object| !object.deleted)
+        else {
             return WriteReply::Gone;
         };
         if object.facts.version != job.base.version && !blind {
@@ -210,11 +227,18 @@ impl World {
         match reply {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
-                if matches!(job.action, Action::Commit { .. } | Action::Rename { .. }) && facts.cluster.is_none() {
+                if matches!(job.action, Action::Commit { .. } | Action::Rename { .. })
+                    && facts.cluster.is_none()
+                {
                     job.base = *facts;
                     return self.try_write(job);
                 }
-                self.answer(hub, boot, epoch, Written { uid, outcome: Outcome::Done, facts: Some(*facts) });
+                self.answer(
+                    hub,
+                    boot,
+                    epoch,
+                    Written { uid, outcome: Outcome::Done, facts: Some(*facts) },
+                );
             }
             WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),
             WriteReply::Conflict if !job.tries.conflict() => {
@@ -241,7 +265,13 @@ impl World {
             let pause = milliseconds(job.tries.pause());
             return self.after(pause, Event::WriteReads(Box::new(job)));
         }
-        match self.api.objects.get(&job.uid).filter(|object| !object.deleted).map(|object| object.facts.clone()) {
+        match self
+            .api
+            .objects
+            .get(&job.uid)
+            .filter(|object| !object.deleted)
+            .map(|object| object.facts.clone())
+        {
             None => self.answer(hub, boot, epoch, Self::superseded(job.uid, None)),
             Some(fresh) => {
                 self.observe(hub, &fresh);

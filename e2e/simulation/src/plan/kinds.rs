@@ -84,9 +84,10 @@ impl FaultKind {
     /// The hub replica that it names.
     pub fn hub(&self) -> Option<usize> {
         match self {
-            Self::HubCrash { hub, .. } | Self::HubFreeze(hub) | Self::HubCut(hub) | Self::ClockJump { hub, .. } => {
-                Some(*hub)
-            }
+            Self::HubCrash { hub, .. }
+            | Self::HubFreeze(hub)
+            | Self::HubCut(hub)
+            | Self::ClockJump { hub, .. } => Some(*hub),
             _ => None,
         }
     }

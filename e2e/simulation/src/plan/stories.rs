@@ -2,7 +2,9 @@
 
 use switchyard_hub::dispatch::{Loss, Mode};
 
-use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss};
+use super::{
+    ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss,
+};
 use crate::dice::Dice;
 
 impl Plan {
@@ -21,7 +23,11 @@ impl Plan {
         self.workloads[workload].runs += 60_000;
         let hub = FaultKind::HubCrash { hub: 0, fin: true };
         self.faults.push(Fault { at, until: at + dice.between(5_000, 60_000), kind });
-        self.faults.push(Fault { at: evicted, until: evicted + 1, kind: FaultKind::Evict(workload) });
+        self.faults.push(Fault {
+            at: evicted,
+            until: evicted + 1,
+            kind: FaultKind::Evict(workload),
+        });
         self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind: hub });
         self.hubs.truncate(1);
     }
@@ -53,7 +59,11 @@ impl Plan {
         self.faults.push(Fault { at, until: at + 1, kind: FaultKind::Evict(workload) });
         for cluster in 0..self.clusters.len() {
             let kind = FaultKind::Replaced { cluster, workload };
-            self.faults.push(Fault { at: replaced, until: replaced + dice.between(1_000, 20_000), kind });
+            self.faults.push(Fault {
+                at: replaced,
+                until: replaced + dice.between(1_000, 20_000),
+                kind,
+            });
         }
     }
 
@@ -63,7 +73,8 @@ impl Plan {
             self.clusters.push(ClusterPlan::roll(dice));
         }
         self.mode = Mode::BestFit;
-        self.noise = Noise { lost_answers: 0, lost_requests: 0, late: 0, twice: 0, delay: 40, stale: 100 };
+        self.noise =
+            Noise { lost_answers: 0, lost_requests: 0, late: 0, twice: 0, delay: 40, stale: 100 };
         let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
         for cluster in &mut self.clusters {
             cluster.capacity = cluster.capacity.max(all);
@@ -105,7 +116,11 @@ impl Plan {
         self.faults.push(Fault { at, until, kind });
         if dice.chance(200) {
             let declared = at + dice.between(5_000, 60_000);
-            self.faults.push(Fault { at: declared, until: declared + 1, kind: FaultKind::DeclareLost(cluster) });
+            self.faults.push(Fault {
+                at: declared,
+                until: declared + 1,
+                kind: FaultKind::DeclareLost(cluster),
+            });
         }
     }
 
@@ -136,7 +151,10 @@ impl Plan {
     pub(super) fn change_minds(&mut self, dice: &mut Dice) {
         let workload = dice.index(self.workloads.len());
         self.workloads[workload].runs += dice.between(30_000, 120_000);
-        let lost = self.faults.iter().find(|fault| matches!(fault.kind, FaultKind::Partition(_) | FaultKind::Mute(_)));
+        let lost = self
+            .faults
+            .iter()
+            .find(|fault| matches!(fault.kind, FaultKind::Partition(_) | FaultKind::Mute(_)));
         let at = match lost {
             Some(fault) if dice.chance(700) => fault.at.saturating_sub(dice.between(0, 40_000)),
             _ => self.workloads[workload].at + dice.between(0, 30_000),
@@ -156,7 +174,9 @@ impl Plan {
             _ => None,
         });
         let (cluster, at) = match lost {
-            Some((cluster, at)) if dice.chance(700) => (cluster, at.saturating_sub(dice.between(0, 40_000))),
+            Some((cluster, at)) if dice.chance(700) => {
+                (cluster, at.saturating_sub(dice.between(0, 40_000)))
+            }
             _ => (dice.index(self.clusters.len()), dice.between(0, LAST_SUBMIT + 30_000)),
         };
         // Nobody sees to a fence where there is no agent.
@@ -178,14 +198,19 @@ impl Plan {
         self.workloads[workload].runs += dice.between(0, 120_000);
         let at = self.workloads[workload].at + dice.between(500, 20_000);
         let not_again = dice.chance(300).then(|| dice.index(self.workloads.len()));
-        self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreLost { not_again } });
+        self.faults.push(Fault {
+            at,
+            until: at + dice.between(500, 60_000),
+            kind: FaultKind::StoreLost { not_again },
+        });
     }
 
     fn lose_store_late(&mut self, dice: &mut Dice) {
         while self.clusters.len() < 2 {
             self.clusters.push(ClusterPlan::roll(dice));
         }
-        let (given_up, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+        let (given_up, workload) =
+            (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
         for cluster in &mut self.clusters {
             cluster.loss = Loss::Fence { after: dice.between(0, 20) as i64 * 1000 };
         }
@@ -195,7 +220,11 @@ impl Plan {
         let lost = away + dice.between(80_000, 180_000);
         let again = lost + dice.between(500, 20_000);
         self.faults.push(Fault { at: away, until: lost, kind: FaultKind::Partition(given_up) });
-        self.faults.push(Fault { at: lost, until: again, kind: FaultKind::StoreLost { not_again: None } });
+        self.faults.push(Fault {
+            at: lost,
+            until: again,
+            kind: FaultKind::StoreLost { not_again: None },
+        });
         for cluster in (0..self.clusters.len()).filter(|cluster| *cluster != given_up) {
             let until = again + dice.between(500, 90_000);
             self.faults.push(Fault { at: lost, until, kind: FaultKind::Partition(cluster) });
@@ -207,7 +236,11 @@ impl Plan {
         let workload = dice.index(self.workloads.len());
         self.workloads[workload].runs += dice.between(0, 120_000);
         let at = self.workloads[workload].at + dice.between(0, 20_000);
-        self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreRestored });
+        self.faults.push(Fault {
+            at,
+            until: at + dice.between(500, 60_000),
+            kind: FaultKind::StoreRestored,
+        });
     }
 
     /// While a worker's API server is away for long, which its agent has told, the hub begins anew.
@@ -228,7 +261,8 @@ impl Plan {
         for cluster in &mut self.clusters {
             cluster.loss = Loss::Fence { after: dice.between(0, 20) as i64 * 1000 };
         }
-        let (cluster, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+        let (cluster, workload) =
+            (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
         self.workloads[workload].loss = None;
         self.workloads[workload].runs += dice.between(200_000, 300_000);
         let at = self.workloads[workload].at + dice.between(5_000, 20_000);
@@ -258,7 +292,8 @@ impl Plan {
     /// Somebody of bad will, or a worker that takes nothing new.
     pub(super) fn annoy(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 2) {
-            let (cluster, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+            let (cluster, workload) =
+                (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
             let at = self.workloads[workload].at + dice.between(0, 5_000);
             let kind = match dice.between(0, 2) {
                 0 => FaultKind::TurnsDown(cluster),
@@ -272,7 +307,8 @@ impl Plan {
     /// Operators at work.
     pub(super) fn operate(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 3) {
-            let (cluster, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+            let (cluster, workload) =
+                (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
             let at = self.workloads[workload].at + dice.between(0, 20_000);
             let kind = match dice.between(0, 2) {
                 0 => FaultKind::Drain(cluster),

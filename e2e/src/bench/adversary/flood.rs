@@ -8,8 +8,8 @@ use std::time::Duration;
 use switchyard::join_token::JoinToken;
 use switchyard_agent::Link;
 use switchyard_proto::v1::{
-    AgentMessage, Capacity, FlavorCapacity, Hello, HubMessage, Observation, Observed, Pong, QueueCapacity, State,
-    agent_message, hub_message,
+    AgentMessage, Capacity, FlavorCapacity, Hello, HubMessage, Observation, Observed, Pong,
+    QueueCapacity, State, agent_message, hub_message,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
@@ -33,7 +33,8 @@ pub(super) enum Flood {
 }
 
 impl Flood {
-    pub(super) const ALL: [Self; 4] = [Self::Capacity, Self::Inventories, Self::Ends, Self::Sessions];
+    pub(super) const ALL: [Self; 4] =
+        [Self::Capacity, Self::Inventories, Self::Ends, Self::Sessions];
 
     /// Also the name of its cluster.
     pub(super) fn name(self) -> &'static str {
@@ -76,7 +77,11 @@ impl Agent {
     ///
     /// # Errors
     /// When the hub does not let it in.
-    pub(super) async fn start(token: &JoinToken, script: Script, on: watch::Receiver<bool>) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        token: &JoinToken,
+        script: Script,
+        on: watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
         let (mut connection, incoming) = Connection::open(token, 0.0).await?;
         connection.play(script.play(incoming, on));
         Ok(Self { _connection: connection })
@@ -103,12 +108,14 @@ impl Script {
 
     /// One session, until it ends.
     async fn session(&self, mut link: Link, on: &watch::Receiver<bool>) {
-        let hello = Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() };
+        let hello =
+            Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() };
         if say(&link, 0, agent_message::Kind::Hello(hello)).await.is_err() {
             return;
         }
         let (mut id, mut sequence, mut number) = (0, 0, 0);
-        let mut ticks = tokio::time::interval(Duration::from_secs(1) / u32::try_from(self.rate).unwrap_or(1));
+        let mut ticks =
+            tokio::time::interval(Duration::from_secs(1) / u32::try_from(self.rate).unwrap_or(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         loop {
             let floods = *on.borrow();
@@ -153,14 +160,17 @@ impl Script {
 
     fn message(&self, number: u64, sequence: &mut u64) -> Option<agent_message::Kind> {
         Some(match self.flood {
-            Flood::Capacity => agent_message::Kind::Capacity(self.capacity(i64::from(number.is_multiple_of(2)))),
+            Flood::Capacity => {
+                agent_message::Kind::Capacity(self.capacity(i64::from(number.is_multiple_of(2))))
+            }
             Flood::Inventories => {
                 *sequence += 1;
                 observed(*sequence, true, vec![self.observation(number % 2, State::Running)])
             }
             Flood::Ends => {
                 *sequence += 1;
-                let state = if (number / ENDS).is_multiple_of(2) { State::Succeeded } else { State::Gone };
+                let state =
+                    if (number / ENDS).is_multiple_of(2) { State::Succeeded } else { State::Gone };
                 observed(*sequence, false, vec![self.observation(number % ENDS, state)])
             }
             Flood::Sessions => return None,

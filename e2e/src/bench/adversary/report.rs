@@ -17,8 +17,11 @@ pub(super) struct Report<'a>(pub(super) &'a Outcome);
 
 impl Part {
     fn json(&self) -> Value {
-        let floods: serde_json::Map<String, Value> =
-            Flood::ALL.iter().zip(&self.sent).map(|(flood, sent)| (flood.name().to_owned(), (*sent).into())).collect();
+        let floods: serde_json::Map<String, Value> = Flood::ALL
+            .iter()
+            .zip(&self.sent)
+            .map(|(flood, sent)| (flood.name().to_owned(), (*sent).into()))
+            .collect();
         json!({
             "jobs": self.jobs, "cut": self.cut, "seconds": self.took.as_secs_f64(), "creationToPod": self.waits.json(),
             "hubCpuSeconds": self.hub.as_secs_f64(), "sent": floods, "forgedObjects": self.forged,
@@ -60,14 +63,21 @@ impl fmt::Display for Report<'_> {
         wait("creation to pod, p90", &|it| it.p90);
         wait("creation to pod, p99", &|it| it.p99);
         wait("creation to pod, max", &|it| it.max);
-        let share =
-            |part: &Part| format!("{:.1} %", 100.0 * part.hub.as_secs_f64() / part.took.as_secs_f64().max(1e-9));
+        let share = |part: &Part| {
+            format!("{:.1} %", 100.0 * part.hub.as_secs_f64() / part.took.as_secs_f64().max(1e-9))
+        };
         table.row("hub, of a core", [share(quiet), share(attacked), String::new()]);
         for (index, flood) in Flood::ALL.iter().enumerate() {
             let sent = |part: &Part| part.sent.get(index).copied().unwrap_or_default().to_string();
-            table.row(format!("sent: {}", flood.name()), [sent(quiet), sent(attacked), String::new()]);
+            table.row(
+                format!("sent: {}", flood.name()),
+                [sent(quiet), sent(attacked), String::new()],
+            );
         }
-        table.row("objects with forged marks", [quiet.forged, attacked.forged].map(|count| count.to_string()));
+        table.row(
+            "objects with forged marks",
+            [quiet.forged, attacked.forged].map(|count| count.to_string()),
+        );
         write!(f, "{table}")
     }
 }

@@ -69,12 +69,16 @@ impl Figures {
         let per_job = |value: f64| value / done.max(1) as f64;
         let ms = |time: Duration| per_job(time.as_secs_f64() * 1000.0);
         let hub = usage.controllers.get(HUB).copied().unwrap_or_default();
-        let workers = usage.memory.iter().filter(|(name, _)| *name != HUB).map(|(_, memory)| *memory);
+        let workers =
+            usage.memory.iter().filter(|(name, _)| *name != HUB).map(|(_, memory)| *memory);
         let writes = |of_hub: bool| {
             let of = usage.requests.iter().filter(|(name, _)| (*name == HUB) == of_hub);
-            per_job(of.map(|(_, requests)| without_events(&requests.writes()).total()).sum::<u64>() as f64)
+            per_job(of.map(|(_, requests)| without_events(&requests.writes()).total()).sum::<u64>()
+                as f64)
         };
-        let all = |pick: fn(&Requests) -> u64| per_job(usage.requests.values().map(pick).sum::<u64>() as f64);
+        let all = |pick: fn(&Requests) -> u64| {
+            per_job(usage.requests.values().map(pick).sum::<u64>() as f64)
+        };
         Self {
             kind: *kind,
             cut: *cut,
@@ -83,7 +87,11 @@ impl Figures {
             dispatched_rate: rate(Step::Dispatched),
             finished_rate: rate(Step::Finished),
             waits: Quantiles::of(timeline.waits(start)),
-            controllers: usage.controllers.iter().map(|(name, time)| (name.clone(), time.as_secs_f64())).collect(),
+            controllers: usage
+                .controllers
+                .iter()
+                .map(|(name, time)| (name.clone(), time.as_secs_f64()))
+                .collect(),
             controllers_ms: ms(usage.all_controllers()),
             hub_ms: ms(hub),
             api_servers_ms: ms(usage.api_servers),
@@ -92,7 +100,9 @@ impl Figures {
             worker_memory: workers.max().unwrap_or_default(),
             hub_writes: writes(true),
             worker_writes: writes(false),
-            events: all(|requests| requests.writes().total() - without_events(&requests.writes()).total()),
+            events: all(|requests| {
+                requests.writes().total() - without_events(&requests.writes()).total()
+            }),
             reads: all(|requests| requests.total() - requests.writes().total()),
             sides: usage.by_side(HUB),
             requests: requests::json(usage),
@@ -140,7 +150,8 @@ impl Report {
 
     pub(super) fn json(&self) -> Value {
         let ratios = [Kind::Floor, Kind::StockRaised, Kind::Stock].map(|kind| {
-            let ratio = self.rate_of(Kind::Ours).zip(self.rate_of(kind)).map(|(ours, other)| ours / other);
+            let ratio =
+                self.rate_of(Kind::Ours).zip(self.rate_of(kind)).map(|(ours, other)| ours / other);
             (kind.name(), ratio)
         });
         json!({
@@ -162,9 +173,16 @@ impl fmt::Display for Report {
 
 impl Report {
     fn table(&self) -> Table {
-        let title = format!("burst, {}: {} jobs at once, a hub and three workers", self.form.name(), self.jobs);
-        let mut table = Table::new(title, self.figures.iter().map(|figures| figures.kind.name().to_owned()));
-        let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| table.row(name, self.figures.iter().map(cell));
+        let title = format!(
+            "burst, {}: {} jobs at once, a hub and three workers",
+            self.form.name(),
+            self.jobs
+        );
+        let mut table =
+            Table::new(title, self.figures.iter().map(|figures| figures.kind.name().to_owned()));
+        let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| {
+            table.row(name, self.figures.iter().map(cell))
+        };
         row("until all are there", &|it| {
             if it.cut { format!("cut, {} done", it.done) } else { format!("{:.1} s", it.took) }
         });
@@ -178,7 +196,9 @@ impl Report {
         };
         for kind in [Kind::Floor, Kind::StockRaised, Kind::Stock] {
             if let Some(rate) = self.rate_of(kind) {
-                row(&format!("  of {}", kind.name()), &|it| format!("{:.2}", it.rate(self.form) / rate));
+                row(&format!("  of {}", kind.name()), &|it| {
+                    format!("{:.2}", it.rate(self.form) / rate)
+                });
             }
         }
         row(&format!("created to {where_to}, p50"), &|it| seconds(it.waits.p50));
@@ -188,7 +208,8 @@ impl Report {
         row("CPU/job: API, etcd", &|it| format!("{:.1} ms", it.api_servers_ms));
         row("CPU/job: other k8s", &|it| format!("{:.1} ms", it.kubernetes_ms));
         row("CPU, hub+workers", &|it| {
-            let each: Vec<String> = it.controllers.values().map(|seconds| format!("{seconds:.1}")).collect();
+            let each: Vec<String> =
+                it.controllers.values().map(|seconds| format!("{seconds:.1}")).collect();
             if each.is_empty() { "-".to_owned() } else { format!("{} s", each.join("+")) }
         });
         row("peak memory: hub", &|it| megabytes(it.hub_memory));
@@ -224,8 +245,11 @@ mod tests {
             "apiserver_request_total{code=\"200\",dry_run=\"\",group=\"batch\",resource=\"jobs\",subresource=\"\",verb=\"GET\"} 20\n",
         );
         let usage = Usage {
-            controllers: [(HUB.to_owned(), Duration::from_millis(100)), ("w1".to_owned(), Duration::from_millis(50))]
-                .into(),
+            controllers: [
+                (HUB.to_owned(), Duration::from_millis(100)),
+                ("w1".to_owned(), Duration::from_millis(50)),
+            ]
+            .into(),
             memory: [(HUB.to_owned(), 30_000_000), ("w1".to_owned(), 20_000_000)].into(),
             api_servers: Duration::from_secs(1),
             kubernetes: Duration::ZERO,
@@ -242,8 +266,11 @@ mod tests {
             outcome(Kind::Stock, 10, 5, Duration::from_secs(1), true),
         ];
         let report = Report::new(Form::Dispatch, 10, &outcomes);
-        let lines: Vec<String> =
-            report.to_string().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<String> = report
+            .to_string()
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         for line in [
             "until all are there 0.5 s 1.0 s cut, 5 done",
             "dispatched, jobs/s 20.00 10.00 0.50",

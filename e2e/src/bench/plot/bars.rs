@@ -33,7 +33,12 @@ impl Bars {
         HEAD + STEP * i32::try_from(self.bars.len()).unwrap_or_default()
     }
 
-    pub(super) fn draw(&self, area: &Area<'_>, (left, top): (i32, i32), width: i32) -> anyhow::Result<()> {
+    pub(super) fn draw(
+        &self,
+        area: &Area<'_>,
+        (left, top): (i32, i32),
+        width: i32,
+    ) -> anyhow::Result<()> {
         area.draw_text(&self.title, &bold(18, &INK), (left, top))?;
         area.draw_text(&self.note, &plain(15, &FAINT), (left, top + 22))?;
         let longest = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);

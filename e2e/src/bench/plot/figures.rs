@@ -43,12 +43,28 @@ pub(super) fn burst(document: &Value) -> anyhow::Result<Vec<Panel>> {
     for report in list(document, "/reports")? {
         let (form, jobs) = (text(report, "/form")?, thousands(number(report, "/jobs")?));
         let systems = list(report, "/systems")?;
-        let until = if form == "dispatch" { "until each is on a worker" } else { "until each is Complete on the hub" };
+        let until = if form == "dispatch" {
+            "until each is on a worker"
+        } else {
+            "until each is Complete on the hub"
+        };
         let title = format!("{jobs} jobs {until}");
-        panels.push(bars(title, "jobs a second, more is better", systems, ("/jobsPerSecond/clock", "/cut"), rate)?);
+        panels.push(bars(
+            title,
+            "jobs a second, more is better",
+            systems,
+            ("/jobsPerSecond/clock", "/cut"),
+            rate,
+        )?);
         let controllers = ("/cpuMillisecondsPerJob/controllers", "/cut");
         let note = "CPU of hub and workers for each job, less is better";
-        panels.push(bars("What the controllers use", note, &dispatchers(systems), controllers, milliseconds)?);
+        panels.push(bars(
+            "What the controllers use",
+            note,
+            &dispatchers(systems),
+            controllers,
+            milliseconds,
+        )?);
     }
     Ok(panels)
 }
@@ -58,21 +74,41 @@ pub(super) fn trickle(document: &Value) -> anyhow::Result<Vec<Panel>> {
     let rate = thousands(number(document, "/settings/ratePerSecond")?);
     for report in list(document, "/reports")? {
         let systems = list(report, "/systems")?;
-        for (part, what) in [("oneAtATime", "one at a time"), ("atARate", &format!("{rate} a second"))] {
+        for (part, what) in
+            [("oneAtATime", "one at a time"), ("atARate", &format!("{rate} a second"))]
+        {
             for (quantile, name) in [("p50Seconds", "half of them"), ("p99Seconds", "99 in 100")] {
                 let value = format!("/{part}/fromCreation/toPod/{quantile}");
                 let title = format!("Jobs, {what}: {name} within");
                 let note = "from creation on the hub to the pod on the worker";
-                panels.push(bars(title, note, systems, (&value, &format!("/{part}/cut")), seconds)?);
+                panels.push(bars(
+                    title,
+                    note,
+                    systems,
+                    (&value, &format!("/{part}/cut")),
+                    seconds,
+                )?);
             }
         }
         let controllers = dispatchers(systems);
         let value = ("/atARate/cpuMillisecondsPerJob/controllers", "/atARate/cut");
         let note = "CPU of hub and workers for each job, less is better";
-        panels.push(bars(format!("What {rate} a second use"), note, &controllers, value, milliseconds)?);
+        panels.push(bars(
+            format!("What {rate} a second use"),
+            note,
+            &controllers,
+            value,
+            milliseconds,
+        )?);
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let note = "CPU of hub and workers, of one core";
-        panels.push(bars("What they use when idle", note, &controllers, ("/idle/cores/controllers", "/-"), percent)?);
+        panels.push(bars(
+            "What they use when idle",
+            note,
+            &controllers,
+            ("/idle/cores/controllers", "/-"),
+            percent,
+        )?);
     }
     Ok(panels)
 }
@@ -82,7 +118,8 @@ pub(super) fn runner(document: &Value) -> anyhow::Result<Vec<Panel>> {
     for report in list(document, "/reports")? {
         let generator = text(report, "/generator")?;
         let systems = list(report, "/systems")?;
-        let workloads = systems.iter().filter_map(|system| system["workloads"].as_f64()).fold(0.0, f64::max);
+        let workloads =
+            systems.iter().filter_map(|system| system["workloads"].as_f64()).fold(0.0, f64::max);
         let title = format!("{generator}: {} workloads", thousands(workloads));
         let whole = |value: f64| format!("{value:.0} s");
         panels.push(bars(
@@ -96,10 +133,22 @@ pub(super) fn runner(document: &Value) -> anyhow::Result<Vec<Panel>> {
         let class = classes.flat_map(|classes| classes.keys()).next().cloned().unwrap_or_default();
         let quota = format!("/queueClasses/{class}/quotaInUse");
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        panels.push(bars("Quota in use", "on average, more is better", systems, (&quota, "/cut"), percent)?);
+        panels.push(bars(
+            "Quota in use",
+            "on average, more is better",
+            systems,
+            (&quota, "/cut"),
+            percent,
+        )?);
         let cpu = ("/cpuMillisecondsPerWorkload/controller", "/cut");
         let short = |value: f64| format!("{value:.2} ms");
-        panels.push(bars("What admission uses", "CPU for each workload, less is better", systems, cpu, short)?);
+        panels.push(bars(
+            "What admission uses",
+            "CPU for each workload, less is better",
+            systems,
+            cpu,
+            short,
+        )?);
         let megabytes = |bytes: f64| format!("{:.0} MB", bytes / 1e6);
         panels.push(bars(
             "Memory",
@@ -156,7 +205,10 @@ pub(super) fn scale(document: &Value) -> anyhow::Result<Vec<Panel>> {
         panel(
             "How late the hub shows a change",
             "milliseconds from the agent's word to the hub's Job",
-            vec![line("p99", "/statusLag/p99Seconds", 1000.0)?, line("p50", "/statusLag/p50Seconds", 1000.0)?],
+            vec![
+                line("p99", "/statusLag/p99Seconds", 1000.0)?,
+                line("p50", "/statusLag/p50Seconds", 1000.0)?,
+            ],
         ),
     ])
 }
@@ -164,7 +216,11 @@ pub(super) fn scale(document: &Value) -> anyhow::Result<Vec<Panel>> {
 /// With a comma after the thousands.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
-    let grouped: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+    let grouped: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|part| std::str::from_utf8(part).ok())
+        .collect();
     grouped.join(",")
 }

@@ -55,10 +55,16 @@ impl Picture {
         let benchmark = text(document, "/benchmark")?;
         let (title, panels) = match benchmark.as_str() {
             "burst" => ("Jobs created at once: a hub and three workers", figures::burst(document)?),
-            "trickle" => ("Jobs that come one by one: a hub and three workers", figures::trickle(document)?),
+            "trickle" => {
+                ("Jobs that come one by one: a hub and three workers", figures::trickle(document)?)
+            }
             "scale" => ("One hub and more and more clusters", figures::scale(document)?),
-            "runner" => ("Kueue's own scheduler performance test, one cluster", figures::runner(document)?),
-            other => bail!("/benchmark: no picture is known of {other:?}; draw burst, trickle, scale or runner"),
+            "runner" => {
+                ("Kueue's own scheduler performance test, one cluster", figures::runner(document)?)
+            }
+            other => bail!(
+                "/benchmark: no picture is known of {other:?}; draw burst, trickle, scale or runner"
+            ),
         };
         Ok(Self { title: title.to_owned(), foot: foot(document)?, panels, benchmark })
     }
@@ -67,8 +73,10 @@ impl Picture {
     /// When it cannot be drawn.
     pub(super) fn svg(&self) -> anyhow::Result<String> {
         let rows: Vec<&[Panel]> = self.panels.chunks(2).collect();
-        let heights: Vec<i32> =
-            rows.iter().map(|row| row.iter().map(Panel::height).max().unwrap_or_default() + GAP).collect();
+        let heights: Vec<i32> = rows
+            .iter()
+            .map(|row| row.iter().map(Panel::height).max().unwrap_or_default() + GAP)
+            .collect();
         let height = HEAD + heights.iter().sum::<i32>() + FOOT;
         let mut svg = String::new();
         {
@@ -99,12 +107,17 @@ impl Picture {
 
 /// When it was measured, on what, and of which versions.
 fn foot(document: &Value) -> anyhow::Result<[String; 2]> {
-    let date = Timestamp::from_second(document["unixSeconds"].as_i64().context("/unixSeconds: no number")?)?;
+    let date = Timestamp::from_second(
+        document["unixSeconds"].as_i64().context("/unixSeconds: no number")?,
+    )?;
     let machine = &document["machine"];
     let memory = machine["memoryKiB"].as_f64().unwrap_or_default() / 1024.0 / 1024.0;
-    let model =
-        machine["model"].as_str().filter(|model| !model.is_empty()).map_or(String::new(), |it| format!(" ({it})"));
-    let debug = if document["debugBuild"] == true { "; debug build: its times say little" } else { "" };
+    let model = machine["model"]
+        .as_str()
+        .filter(|model| !model.is_empty())
+        .map_or(String::new(), |it| format!(" ({it})"));
+    let debug =
+        if document["debugBuild"] == true { "; debug build: its times say little" } else { "" };
     let date = date.strftime("%Y-%m-%d");
     let first = format!(
         "Measured {date} on {} CPUs{model}, {memory:.0} GiB, all of it on one machine{debug}",
@@ -125,7 +138,9 @@ fn foot(document: &Value) -> anyhow::Result<[String; 2]> {
 /// Which field is missing.
 pub(super) fn text(value: &Value, pointer: &str) -> anyhow::Result<String> {
     let found = value.pointer(pointer).and_then(Value::as_str);
-    found.map(str::to_owned).with_context(|| format!("{pointer}: no text; is this what a benchmark wrote?"))
+    found
+        .map(str::to_owned)
+        .with_context(|| format!("{pointer}: no text; is this what a benchmark wrote?"))
 }
 
 /// # Errors

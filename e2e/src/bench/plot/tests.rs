@@ -19,7 +19,11 @@ fn texts(svg: &str) -> Vec<&str> {
 #[test]
 fn a_burst_is_drawn_with_its_date_versions_and_machine() {
     let system = |name: &str, rate: f64, cut: bool| json!({"system": name, "cut": cut, "jobsPerSecond": {"clock": rate}, "cpuMillisecondsPerJob": {"controllers": 5.5}});
-    let systems = [system("floor", 80.0, false), system("ours", 60.0, false), system("stock as shipped", 0.6, true)];
+    let systems = [
+        system("floor", 80.0, false),
+        system("ours", 60.0, false),
+        system("stock as shipped", 0.6, true),
+    ];
     let reports = json!([{"form": "dispatch", "jobs": 1000, "systems": systems}]);
     let svg = Picture::of(&document("burst", &json!({}), &reports)).unwrap().svg().unwrap();
     let texts = texts(&svg);
@@ -33,7 +37,11 @@ fn a_burst_is_drawn_with_its_date_versions_and_machine() {
     ] {
         assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
     }
-    assert_eq!(texts.iter().filter(|text| **text == "floor").count(), 1, "no CPU of a dispatcher without one");
+    assert_eq!(
+        texts.iter().filter(|text| **text == "floor").count(),
+        1,
+        "no CPU of a dispatcher without one"
+    );
 }
 
 #[test]
@@ -46,17 +54,30 @@ fn growth_is_drawn_from_the_fewest_clusters_to_the_most() {
         })
     };
     let settings = json!({"running": 5000, "queued": 10_000, "changesPerSecond": 50});
-    let svg = Picture::of(&document("scale", &settings, &json!([report(300), report(3)]))).unwrap().svg().unwrap();
+    let svg = Picture::of(&document("scale", &settings, &json!([report(300), report(3)])))
+        .unwrap()
+        .svg()
+        .unwrap();
     let texts = texts(&svg);
-    for text in ["CPU of the hub", "50 changes/s", "percent of one core; 5,000 jobs run, 10,000 wait", "300"] {
+    for text in [
+        "CPU of the hub",
+        "50 changes/s",
+        "percent of one core; 5,000 jobs run, 10,000 wait",
+        "300",
+    ] {
         assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
     }
 }
 
 #[test]
 fn what_no_benchmark_wrote_is_refused_with_what_is_missing() {
-    let refused = |document: &Value| Picture::of(document).err().map(|error| error.to_string()).unwrap_or_default();
+    let refused = |document: &Value| {
+        Picture::of(document).err().map(|error| error.to_string()).unwrap_or_default()
+    };
     assert!(refused(&json!({})).contains("/benchmark: no text"));
     assert!(refused(&json!({"benchmark": "x"})).contains("no picture is known of \"x\""));
-    assert!(refused(&document("burst", &json!({}), &json!([{"form": "finish"}]))).contains("/jobs: no number"));
+    assert!(
+        refused(&document("burst", &json!({}), &json!([{"form": "finish"}])))
+            .contains("/jobs: no number")
+    );
 }

@@ -65,7 +65,10 @@ impl Measured for Contestant {
         &self.environment
     }
 
-    fn controllers<T>(&self, mut act: impl FnMut(&Process) -> anyhow::Result<T>) -> anyhow::Result<Vec<(String, T)>> {
+    fn controllers<T>(
+        &self,
+        mut act: impl FnMut(&Process) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<(String, T)>> {
         Ok(vec![(HUB.to_owned(), act(self.process())?)])
     }
 }

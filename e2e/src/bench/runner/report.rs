@@ -41,15 +41,22 @@ impl Outcome {
 
     /// Writes and events for each Workload, by whomever: the runner's own are among them.
     fn writes(&self) -> (f64, f64) {
-        let all = |pick: fn(&crate::Requests) -> u64| self.usage.requests.values().map(pick).sum::<u64>() as f64;
+        let all = |pick: fn(&crate::Requests) -> u64| {
+            self.usage.requests.values().map(pick).sum::<u64>() as f64
+        };
         let writes = all(|requests| without_events(&requests.writes()).total());
-        (self.per_workload(writes), self.per_workload(all(|requests| requests.writes().total()) - writes))
+        (
+            self.per_workload(writes),
+            self.per_workload(all(|requests| requests.writes().total()) - writes),
+        )
     }
 
     fn json(&self) -> Value {
         let Summary { queues, workloads, finished, dropped } = &self.summary;
-        let queues: BTreeMap<_, _> =
-            queues.iter().map(|(class, it)| (class, json!({"quotaInUse": it.quota_in_use}))).collect();
+        let queues: BTreeMap<_, _> = queues
+            .iter()
+            .map(|(class, it)| (class, json!({"quotaInUse": it.quota_in_use})))
+            .collect();
         let class = |(class, it): (&String, &super::summary::Workloads)| {
             let figures = json!({
                 "count": it.count, "evictions": it.evictions, "averageSecondsToAdmission": it.to_admission,
@@ -75,8 +82,12 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let took =
-            |kind: Kind| self.outcomes.iter().find(|it| it.kind == kind && !it.cut).map(|it| it.took.as_secs_f64());
+        let took = |kind: Kind| {
+            self.outcomes
+                .iter()
+                .find(|it| it.kind == kind && !it.cut)
+                .map(|it| it.took.as_secs_f64())
+        };
         let ratio = |kind: Kind| took(kind).zip(took(Kind::Ours)).map(|(other, ours)| other / ours);
         let others = [Kind::Minimal, Kind::Stock, Kind::StockRaised];
         json!({
@@ -92,7 +103,9 @@ impl<'a> Report<'a> {
     fn table(&self) -> Table {
         let title = format!("runner: Kueue's scheduler performance test, {}", self.generator);
         let mut table = Table::new(title, self.outcomes.iter().map(|it| it.kind.name().to_owned()));
-        let mut row = |name: &str, cell: &dyn Fn(&Outcome) -> String| table.row(name, self.outcomes.iter().map(cell));
+        let mut row = |name: &str, cell: &dyn Fn(&Outcome) -> String| {
+            table.row(name, self.outcomes.iter().map(cell))
+        };
         row("until all are finished", &|it| {
             let took = it.took.as_secs_f64();
             if it.cut { format!("cut at {took:.0} s") } else { format!("{took:.1} s") }
@@ -101,17 +114,22 @@ impl<'a> Report<'a> {
         for class in self.classes(|summary| summary.queues.keys().cloned().collect()) {
             row(&format!("quota in use, {class}"), &|it| {
                 let queues = it.summary.queues.get(&class);
-                queues.map_or("-".to_owned(), |queues| format!("{:.1} %", queues.quota_in_use * 100.0))
+                queues.map_or("-".to_owned(), |queues| {
+                    format!("{:.1} %", queues.quota_in_use * 100.0)
+                })
             });
         }
         for class in self.classes(|summary| summary.workloads.keys().cloned().collect()) {
             row(&format!("to admission, {class}"), &|it| {
                 // The runner counts those that were not admitted as admitted at once.
                 let workloads = it.summary.workloads.get(&class).filter(|_| !it.cut);
-                workloads.map_or("-".to_owned(), |workloads| format!("{:.1} s", workloads.to_admission))
+                workloads
+                    .map_or("-".to_owned(), |workloads| format!("{:.1} s", workloads.to_admission))
             });
         }
-        row("evictions", &|it| it.summary.workloads.values().map(|it| it.evictions).sum::<u64>().to_string());
+        row("evictions", &|it| {
+            it.summary.workloads.values().map(|it| it.evictions).sum::<u64>().to_string()
+        });
         row("CPU/workload: controller", &|it| format!("{:.2} ms", it.controller_ms()));
         row("CPU/workload: API, etcd", &|it| format!("{:.2} ms", it.api_server_ms()));
         row("peak memory", &|it| megabytes(it.memory()));

@@ -38,14 +38,17 @@ impl Summary {
     pub(super) fn parse(yaml: &str, states: &str) -> anyhow::Result<Self> {
         let mut rows = states.lines().map(|row| row.split(',').collect::<Vec<_>>());
         let head = rows.next().unwrap_or_default();
-        let column =
-            head.iter().position(|name| *name == "ms to finish").context("wlStates.csv: no \"ms to finish\"")?;
+        let column = head
+            .iter()
+            .position(|name| *name == "ms to finish")
+            .context("wlStates.csv: no \"ms to finish\"")?;
         let finished = rows.filter(|row| row.get(column).is_some_and(|time| *time != "0")).count();
         let summary: Value = serde_saphyr::from_str(yaml).context("the runner's summary")?;
         let classes = |name: &str| summary[name].as_object().cloned().unwrap_or_default();
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let queues = |(class, it): (String, Value)| {
-            let quota_in_use = number(&it["cpuAverageUsage"]) / number(&it["nominalQuota"]).max(1.0);
+            let quota_in_use =
+                number(&it["cpuAverageUsage"]) / number(&it["nominalQuota"]).max(1.0);
             (class, Queues { quota_in_use })
         };
         let workloads = |(class, it): (String, Value)| {

@@ -69,11 +69,14 @@ fn bytes(value: f64) -> String {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Args { running, queued, rate, .. } = self.args;
-        let title =
-            format!("scale: one hub, {running} jobs run and {queued} wait; quiet, then {rate} changes a second");
-        let mut columns: Vec<String> = self.outcomes.iter().map(|it| format!("{} clusters", it.clusters)).collect();
+        let title = format!(
+            "scale: one hub, {running} jobs run and {queued} wait; quiet, then {rate} changes a second"
+        );
+        let mut columns: Vec<String> =
+            self.outcomes.iter().map(|it| format!("{} clusters", it.clusters)).collect();
         let ends = if let [first, .., last] = self.outcomes { Some((first, last)) } else { None };
-        columns.extend(ends.map(|(first, last)| format!("{} to {}", last.clusters, first.clusters)));
+        columns
+            .extend(ends.map(|(first, last)| format!("{} to {}", last.clusters, first.clusters)));
         let mut table = Table::new(title, columns);
         for (name, read, write) in FIGURES {
             let mut cells: Vec<String> = self.outcomes.iter().map(|it| write(read(it))).collect();
@@ -116,15 +119,26 @@ mod tests {
             peak_memory: 1_000_000 * clusters as u64,
             ..Outcome::default()
         };
-        let args =
-            Args { clusters: vec![3, 30], running: 100, queued: 200, rate: 50, seconds: 1, limit: 1, json: None };
+        let args = Args {
+            clusters: vec![3, 30],
+            running: 100,
+            queued: 200,
+            rate: 50,
+            seconds: 1,
+            limit: 1,
+            json: None,
+        };
         let outcomes = [outcome(3, 2.0), outcome(30, 4.0)];
         let text = Report { args: &args, outcomes: &outcomes }.to_string();
-        let lines: Vec<String> =
-            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        for line in
-            ["3 clusters 30 clusters 30 to 3", "dispatched, jobs/s 50.0 25.0 x 0.50", "memory: peak 3 MB 30 MB x 10.00"]
-        {
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for line in [
+            "3 clusters 30 clusters 30 to 3",
+            "dispatched, jobs/s 50.0 25.0 x 0.50",
+            "memory: peak 3 MB 30 MB x 10.00",
+        ] {
             assert!(lines.contains(&line.to_owned()), "{line:?} is not in\n{text}");
         }
         assert_eq!(json(&outcomes[1])["jobsPerSecond"]["dispatched"], 25.0);

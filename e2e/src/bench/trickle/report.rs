@@ -52,9 +52,14 @@ impl Figures {
         let Part { jobs, cut, took, usage } = part;
         let waits = |step| Quantiles::of(timeline.waits_of(step, jobs.clone()));
         let finished = waits(Step::Finished);
-        let workers = usage.memory.iter().filter(|(name, _)| *name != HUB).map(|(_, memory)| *memory);
+        let workers =
+            usage.memory.iter().filter(|(name, _)| *name != HUB).map(|(_, memory)| *memory);
         let all: u64 = usage.requests.values().map(|requests| requests.writes().total()).sum();
-        let writes = usage.requests.values().map(|requests| without_events(&requests.writes()).total()).sum();
+        let writes = usage
+            .requests
+            .values()
+            .map(|requests| without_events(&requests.writes()).total())
+            .sum();
         Self {
             cut: *cut,
             took: took.as_secs_f64(),
@@ -140,9 +145,13 @@ impl Report {
             row("created to pod, p50", &|it| seconds(it.pod.p50));
             row("created to pod, p99", &|it| seconds(it.pod.p99));
             row("created to finished, p50", &|it| seconds(it.finished.p50));
-            row("CPU/job: controllers", &|it| format!("{:.1} ms", it.per_job(it.controllers * 1000.0)));
+            row("CPU/job: controllers", &|it| {
+                format!("{:.1} ms", it.per_job(it.controllers * 1000.0))
+            });
             row("  of them the hub", &|it| format!("{:.1} ms", it.per_job(it.hub * 1000.0)));
-            row("CPU/job: API, etcd", &|it| format!("{:.1} ms", it.per_job(it.api_servers * 1000.0)));
+            row("CPU/job: API, etcd", &|it| {
+                format!("{:.1} ms", it.per_job(it.api_servers * 1000.0))
+            });
             row("writes/job", &|it| format!("{:.2}", it.per_job(it.writes as f64)));
             row("events/job", &|it| format!("{:.2}", it.per_job(it.events as f64)));
         }
@@ -159,7 +168,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { jobs, rate, seconds, .. } = self;
         writeln!(f, "{}", self.table("trickle: no jobs come".to_owned(), |it| &it.idle, true))?;
-        writeln!(f, "{}", self.table(format!("trickle: {jobs} jobs, one at a time"), |it| &it.alone, false))?;
+        writeln!(
+            f,
+            "{}",
+            self.table(format!("trickle: {jobs} jobs, one at a time"), |it| &it.alone, false)
+        )?;
         let title = format!("trickle: {rate} jobs a second for {seconds} s, pods of random length");
         write!(f, "{}", self.table(title, |it| &it.steady, false))
     }
@@ -212,8 +225,10 @@ mod tests {
         }];
         let report = Report { systems, ..report };
         let text = report.to_string();
-        let lines: Vec<String> =
-            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         for line in [
             "created to pod, p50 30 ms",
             "created to pod, p99 900 ms",
@@ -225,6 +240,9 @@ mod tests {
             assert!(lines.contains(&line.to_owned()), "{line:?} is not in\n{text}");
         }
         assert_eq!(report.json()["systems"][0]["atARate"]["cut"], true);
-        assert_eq!(report.json()["systems"][0]["oneAtATime"]["fromCreation"]["toPod"]["p50Seconds"], 0.03);
+        assert_eq!(
+            report.json()["systems"][0]["oneAtATime"]["fromCreation"]["toPod"]["p50Seconds"],
+            0.03
+        );
     }
 }

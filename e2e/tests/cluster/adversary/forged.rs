@@ -32,7 +32,13 @@ pub(super) fn random_uid() -> String {
 }
 
 /// What a tenant of a worker makes there by itself: a Workload and a Job that say to be copies.
-pub(super) fn pair(namespace: &str, (workload, job): (&str, &str), hub: &str, uid: &str, attempt: u64) -> [Value; 2] {
+pub(super) fn pair(
+    namespace: &str,
+    (workload, job): (&str, &str),
+    hub: &str,
+    uid: &str,
+    attempt: u64,
+) -> [Value; 2] {
     let marks = |name: &str| {
         json!({
             "name": name, "namespace": namespace, "labels": {"switchyard.dev/hub-id": hub},
@@ -62,7 +68,13 @@ pub(super) async fn ignored(fleet: &Fleet, worker: &str) -> u64 {
 }
 
 /// Waits until so many more were seen, and shows that none of a namespace is reported as the hub's.
-pub(super) async fn are_ignored(fleet: &Fleet, worker: &str, namespaces: &[&str], since: u64, count: usize) {
+pub(super) async fn are_ignored(
+    fleet: &Fleet,
+    worker: &str,
+    namespaces: &[&str],
+    since: u64,
+    count: usize,
+) {
     let expected = since + u64::try_from(count).unwrap();
     let seen = eventually(SOON, "the forged objects to be seen", async || {
         let seen = ignored(fleet, worker).await;
@@ -105,7 +117,10 @@ async fn goes_on(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, job: &str, co
         let shown = tenant.hub_jobs().get(job).await?.status.context("no status")?;
         ensure!(shown.active == Some(1) && shown.succeeded.is_none(), "{shown:?}");
         ensure!(fleet.pods(worker, tenant.name()).await? == 1, "not one pod");
-        ensure!(tenant.worker_jobs(worker).get(job).await?.uid().as_deref() == Some(copy), "another copy");
+        ensure!(
+            tenant.worker_jobs(worker).get(job).await?.uid().as_deref() == Some(copy),
+            "another copy"
+        );
         Ok(())
     })
     .await
@@ -115,7 +130,8 @@ async fn goes_on(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, job: &str, co
 
 /// Makes [`FORGED`] pairs with random uids, and pairs that say to be a victim's job, of this attempt and later ones.
 async fn forge(fleet: &Fleet, worker: &str) {
-    let (victim, forger) = (tenant(fleet, "victim", &[worker]).await, tenant(fleet, "forger", &[worker]).await);
+    let (victim, forger) =
+        (tenant(fleet, "victim", &[worker]).await, tenant(fleet, "forger", &[worker]).await);
     let (hub, before) = (hub_id(fleet).await, ignored(fleet, worker).await);
     let workload = runs(fleet, &victim, worker, "lasts").await;
     let copy = victim.worker_jobs(worker).get("lasts").await.unwrap().uid().unwrap();
@@ -126,7 +142,13 @@ async fn forge(fleet: &Fleet, worker: &str) {
     }
     for attempt in 1..=3 {
         let names = (format!("lasts-{attempt}"), format!("lasts-job-{attempt}"));
-        forged.extend(pair(forger.name(), (&names.0, &names.1), &hub, &workload.uid().unwrap(), attempt));
+        forged.extend(pair(
+            forger.name(),
+            (&names.0, &names.1),
+            &hub,
+            &workload.uid().unwrap(),
+            attempt,
+        ));
     }
     let count = forged.len();
     fleet.worker(worker).apply(forged).await.unwrap();
@@ -149,12 +171,15 @@ async fn take_names(fleet: &Fleet, worker: &str) {
     fleet.worker(worker).apply(forged).await.unwrap();
     are_ignored(fleet, worker, &[forger.name()], before, 2 * LATER).await;
     for index in 0..LATER {
-        let job = forger.job(&format!("later-{index}")).cpu("100m").run_for(Duration::from_millis(200));
+        let job =
+            forger.job(&format!("later-{index}")).cpu("100m").run_for(Duration::from_millis(200));
         forger.submit(job).await.unwrap();
     }
     always(SETTLED, "no job takes the place of a forged one", async || {
         let jobs = forger.hub_jobs().list(&ListParams::default()).await?;
-        let begun = jobs.iter().find(|job| job.status.as_ref().is_some_and(|it| it.active.or(it.succeeded).is_some()));
+        let begun = jobs
+            .iter()
+            .find(|job| job.status.as_ref().is_some_and(|it| it.active.or(it.succeeded).is_some()));
         ensure!(begun.is_none(), "{begun:?}");
         Ok(())
     })
@@ -204,9 +229,20 @@ impl Stolen {
             .await
             .unwrap()
             .into_iter()
-            .map(|it| (it.annotations().get("kueue.x-k8s.io/job-owner-name").cloned().unwrap_or_default(), it))
+            .map(|it| {
+                (
+                    it.annotations()
+                        .get("kueue.x-k8s.io/job-owner-name")
+                        .cloned()
+                        .unwrap_or_default(),
+                    it,
+                )
+            })
             .collect();
-        Self { workload: workloads[job].clone(), job: owner.worker_jobs(worker).get(job).await.unwrap() }
+        Self {
+            workload: workloads[job].clone(),
+            job: owner.worker_jobs(worker).get(job).await.unwrap(),
+        }
     }
 
     /// In this namespace; under their own names, or others.
@@ -231,7 +267,8 @@ impl Stolen {
 
 /// Replays a running job's copies elsewhere; and, when it has ended and they are gone, in their own place.
 async fn replay(fleet: &Fleet, worker: &str) {
-    let (owner, other) = (tenant(fleet, "owner", &[worker]).await, tenant(fleet, "replayer", &[worker]).await);
+    let (owner, other) =
+        (tenant(fleet, "owner", &[worker]).await, tenant(fleet, "replayer", &[worker]).await);
     let before = ignored(fleet, worker).await;
     runs(fleet, &owner, worker, "real").await;
     let stolen = Stolen::of(&owner, worker, "real").await;
@@ -245,7 +282,11 @@ async fn replay(fleet: &Fleet, worker: &str) {
     are_ignored(fleet, worker, &[owner.name(), other.name()], before, 6).await;
     goes_on(fleet, &owner, worker, "real", &copy).await;
     let jobs: Api<Job> = other.worker_jobs(worker);
-    assert_eq!(jobs.list(&ListParams::default()).await.unwrap().items.len(), 2, "nobody deletes them");
+    assert_eq!(
+        jobs.list(&ListParams::default()).await.unwrap().items.len(),
+        2,
+        "nobody deletes them"
+    );
 
     owner.submit(owner.job("brief").cpu("100m").run_for(Duration::from_secs(3))).await.unwrap();
     let stolen = eventually(SOON, "the copies of brief", async || {

@@ -32,8 +32,13 @@ fn marked(name: &str, tenant: &Tenant<'_>, hub: &str, uid: &str, attempt: &str) 
 async fn forge(fleet: &Fleet, forger: &Tenant<'_>, workers: &[&str]) {
     let (hub, highest) = (hub_id(fleet).await, u64::MAX.to_string());
     for (index, uid) in uids().iter().enumerate() {
-        let job = forger.job(&format!("template-{index}")).cpu("100m").run_for(Duration::from_millis(200));
-        let job = job.pod_label("switchyard.dev/hub-id", &hub).pod_annotation("switchyard.dev/workload-uid", uid);
+        let job = forger
+            .job(&format!("template-{index}"))
+            .cpu("100m")
+            .run_for(Duration::from_millis(200));
+        let job = job
+            .pod_label("switchyard.dev/hub-id", &hub)
+            .pod_annotation("switchyard.dev/workload-uid", uid);
         forger.submit(job.pod_annotation("switchyard.dev/attempt", &highest)).await.unwrap();
         for worker in workers {
             let metadata = marked(&format!("bare-{index}"), forger, &hub, uid, &highest);
@@ -48,7 +53,10 @@ async fn forge(fleet: &Fleet, forger: &Tenant<'_>, workers: &[&str]) {
     for worker in workers {
         let pods: Api<Pod> = Api::namespaced(fleet.worker(worker).admin.clone(), forger.name());
         for index in 0..uids().len() {
-            assert!(pods.get_opt(&format!("bare-{index}")).await.unwrap().is_some(), "it is the tenant's own");
+            assert!(
+                pods.get_opt(&format!("bare-{index}")).await.unwrap().is_some(),
+                "it is the tenant's own"
+            );
         }
     }
 }
@@ -90,7 +98,10 @@ fn marked_pods_of_a_worker_job_are_not_the_hubs() {
                 fleet.worker(worker).apply([job]).await.unwrap();
                 fleet.await_pods(worker, forger.name(), 3).await.unwrap();
             }
-            forger.submit(forger.job("after").cpu("100m").run_for(Duration::from_millis(200))).await.unwrap();
+            forger
+                .submit(forger.job("after").cpu("100m").run_for(Duration::from_millis(200)))
+                .await
+                .unwrap();
             ends(&forger, "after").await;
         };
         beside_an_honest_tenant(fleet, attack).await;
@@ -113,13 +124,17 @@ fn workload_with_a_long_job_name_ends_no_session() {
             for worker in WORKERS {
                 let mut metadata = marked("long", &forger, &hub, &format!("long-{worker}"), "1");
                 metadata["annotations"]["kueue.x-k8s.io/job-owner-name"] = "x".repeat(300).into();
-                metadata["annotations"]["kueue.x-k8s.io/job-owner-gvk"] = "batch/v1, Kind=Job".into();
+                metadata["annotations"]["kueue.x-k8s.io/job-owner-gvk"] =
+                    "batch/v1, Kind=Job".into();
                 let pod_set = json!({"name": "main", "count": 1, "template": {"spec": pod_spec()}});
                 let workload = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
                     "metadata": metadata, "spec": {"queueName": "none", "podSets": [pod_set]}});
                 fleet.worker(worker).apply([workload]).await.unwrap();
             }
-            forger.submit(forger.job("after").cpu("100m").run_for(Duration::from_millis(200))).await.unwrap();
+            forger
+                .submit(forger.job("after").cpu("100m").run_for(Duration::from_millis(200)))
+                .await
+                .unwrap();
             ends(&forger, "after").await;
         };
         beside_an_honest_tenant(fleet, attack).await;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -32,8 +34,14 @@ async fn says_unproved(fleet: &Fleet, name: &str, status: &str, words: &str) {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     eventually(SETTLED, format!("CopiesUnproved of {name} to be {status}"), async || {
         let known = clusters.get(name).await?.status.unwrap_or_default().conditions;
-        let found = conditions::find(&known, conditions::COPIES_UNPROVED).context("no condition")?;
-        ensure!(found.status == status && found.message.contains(words), "{}: {}", found.status, found.message);
+        let found =
+            conditions::find(&known, conditions::COPIES_UNPROVED).context("no condition")?;
+        ensure!(
+            found.status == status && found.message.contains(words),
+            "{}: {}",
+            found.status,
+            found.message
+        );
         Ok(())
     })
     .await
@@ -81,10 +89,15 @@ fn unproved_copies_go_on_until_operators_trust_them() {
         fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
         let tenant = fleet.tenant("team").hub(&QUOTA).worker("west", &QUOTA).make().await.unwrap();
-        let forger = fleet.tenant("forger").hub(&QUOTA).worker("west", &QUOTA).make().await.unwrap();
+        let forger =
+            fleet.tenant("forger").hub(&QUOTA).worker("west", &QUOTA).make().await.unwrap();
         let worker = fleet.worker("west");
         let (secrets, found) = secret(worker, SECRET).await;
-        assert_eq!(found.data.unwrap()["copies.in-force"].0, b"true", "nothing was marked, so it is in force at once");
+        assert_eq!(
+            found.data.unwrap()["copies.in-force"].0,
+            b"true",
+            "nothing was marked, so it is in force at once"
+        );
         tenant.submit(tenant.job("lasts").cpu("100m").run_forever()).await.unwrap();
         let uid = runs(&tenant, "west", "lasts").await;
 
@@ -96,22 +109,35 @@ fn unproved_copies_go_on_until_operators_trust_them() {
         for copy in copies.list(&ListParams::default()).await.unwrap() {
             copies.patch(&copy.name_any(), &PatchParams::default(), &bare).await.unwrap();
         }
-        let lost = Patch::Merge(json!({"data": {"copies.hub-id": null, "copies.key": null, "copies.in-force": null}}));
+        let lost = Patch::Merge(
+            json!({"data": {"copies.hub-id": null, "copies.key": null, "copies.in-force": null}}),
+        );
         secrets.patch(SECRET, &PatchParams::default(), &lost).await.unwrap();
         let hub = hub_id(&fleet).await;
-        worker.apply(pair(forger.name(), ("forged", "forged"), &hub, &random_uid(), 1)).await.unwrap();
+        worker
+            .apply(pair(forger.name(), ("forged", "forged"), &hub, &random_uid(), 1))
+            .await
+            .unwrap();
         fleet.restart_agent("west").unwrap();
-        says_unproved(&fleet, "west", "True", "4 objects have this hub's marks and no proof: ").await;
+        says_unproved(&fleet, "west", "True", "4 objects have this hub's marks and no proof: ")
+            .await;
         goes_on(&tenant, "west", "lasts", &uid).await;
-        tenant.submit(tenant.job("meanwhile").cpu("100m").run_for(Duration::from_secs(1))).await.unwrap();
+        tenant
+            .submit(tenant.job("meanwhile").cpu("100m").run_for(Duration::from_secs(1)))
+            .await
+            .unwrap();
         ends(&tenant, "meanwhile").await;
 
         for kind in ["jobs", "workloads"] {
             forger_deletes(&forger, kind).await;
         }
         let now = jiff::Timestamp::now().to_string();
-        patch_cluster(&fleet, "west", &json!({"metadata": {"annotations": {"switchyard.dev/trust-copies": now}}}))
-            .await;
+        patch_cluster(
+            &fleet,
+            "west",
+            &json!({"metadata": {"annotations": {"switchyard.dev/trust-copies": now}}}),
+        )
+        .await;
         eventually(SETTLED, "the key to be in force", async || {
             let data = secrets.get(SECRET).await?.data.context("no data")?;
             let state = data.get("copies.in-force").context("no key")?;
@@ -124,9 +150,15 @@ fn unproved_copies_go_on_until_operators_trust_them() {
         says_unproved(&fleet, "west", "False", "").await;
         goes_on(&tenant, "west", "lasts", &uid).await;
         let before = ignored(&fleet, "west").await;
-        worker.apply(pair(forger.name(), ("forged", "forged"), &hub, &random_uid(), 1)).await.unwrap();
+        worker
+            .apply(pair(forger.name(), ("forged", "forged"), &hub, &random_uid(), 1))
+            .await
+            .unwrap();
         are_ignored(&fleet, "west", &[forger.name()], before, 2).await;
-        tenant.submit(tenant.job("after").cpu("100m").run_for(Duration::from_secs(1))).await.unwrap();
+        tenant
+            .submit(tenant.job("after").cpu("100m").run_for(Duration::from_secs(1)))
+            .await
+            .unwrap();
         ends(&tenant, "after").await;
     });
 }
@@ -154,9 +186,15 @@ fn copies_are_known_whatever_leads_to_their_cluster() {
 
         fleet.kill("west");
         fleet.start_single("west").await.unwrap();
-        let (_, kubeconfig) = fleet.worker("west").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
-        fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, "west", &kubeconfig)]).await.unwrap();
-        let kubeconfig = json!({"agent": null, "kubeConfig": {"locationType": "Secret", "location": "west"}});
+        let (_, kubeconfig) =
+            fleet.worker("west").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        fleet
+            .hub()
+            .apply([queues::kubeconfig_secret(NAMESPACE, "west", &kubeconfig)])
+            .await
+            .unwrap();
+        let kubeconfig =
+            json!({"agent": null, "kubeConfig": {"locationType": "Secret", "location": "west"}});
         patch_cluster(&fleet, "west", &json!({"spec": {"clusterSource": kubeconfig}})).await;
         eventually(SETTLED, "the key to be in force on the hub", async || {
             let (_, found) = secret(fleet.hub(), "switchyard-hub-ca").await;
@@ -167,7 +205,10 @@ fn copies_are_known_whatever_leads_to_their_cluster() {
         .unwrap();
         fleet.connected("west").await.unwrap();
         goes_on(&tenant, "west", "lasts", &uid).await;
-        tenant.submit(tenant.job("hosted").cpu("100m").run_for(Duration::from_secs(1))).await.unwrap();
+        tenant
+            .submit(tenant.job("hosted").cpu("100m").run_for(Duration::from_secs(1)))
+            .await
+            .unwrap();
         ends(&tenant, "hosted").await;
         tenant.submit(tenant.job("hosted-lasts").cpu("100m").run_forever()).await.unwrap();
         let hosted = runs(&tenant, "west", "hosted-lasts").await;
@@ -176,15 +217,29 @@ fn copies_are_known_whatever_leads_to_their_cluster() {
         // As an uninstallation does: nobody answers there any more.
         let west = &fleet.worker("west").admin;
         let (all, params) = (ListParams::default(), DeleteParams::default());
-        Api::<MutatingWebhookConfiguration>::all(west.clone()).delete_collection(&params, &all).await.unwrap();
-        Api::<ValidatingWebhookConfiguration>::all(west.clone()).delete_collection(&params, &all).await.unwrap();
-        patch_cluster(&fleet, "west", &json!({"spec": {"clusterSource": {"agent": {}, "kubeConfig": null}}})).await;
+        Api::<MutatingWebhookConfiguration>::all(west.clone())
+            .delete_collection(&params, &all)
+            .await
+            .unwrap();
+        Api::<ValidatingWebhookConfiguration>::all(west.clone())
+            .delete_collection(&params, &all)
+            .await
+            .unwrap();
+        patch_cluster(
+            &fleet,
+            "west",
+            &json!({"spec": {"clusterSource": {"agent": {}, "kubeConfig": null}}}),
+        )
+        .await;
         fleet.restart_agent("west").unwrap();
         fleet.connected("west").await.unwrap();
         for (job, uid) in [("lasts", &uid), ("hosted-lasts", &hosted)] {
             goes_on(&tenant, "west", job, uid).await;
         }
-        tenant.submit(tenant.job("after").cpu("100m").run_for(Duration::from_secs(1))).await.unwrap();
+        tenant
+            .submit(tenant.job("after").cpu("100m").run_for(Duration::from_secs(1)))
+            .await
+            .unwrap();
         ends(&tenant, "after").await;
     });
 }

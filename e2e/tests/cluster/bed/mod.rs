@@ -18,7 +18,9 @@ use switchyard_api::{
     v1beta2::{AdmissionCheck, CheckState, ClusterQueue, LocalQueue, Workload},
 };
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait};
+use switchyard_e2e::{
+    Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait,
+};
 use tokio::sync::OnceCell;
 
 /// Longer than anything here takes on a busy machine.
@@ -42,8 +44,11 @@ async fn environment() -> &'static Environment {
             NodeSpec::new("gpu").cpu(16).gpu(8).label("pool", "gpu"),
         ];
         // For the kinds of Kubernetes itself that are queued by their pods.
-        let controllers = ["deployment-controller", "replicaset-controller", "statefulset-controller"];
-        let one = controllers.iter().fold(ClusterSpec::new("one").nodes(nodes), |one, it| one.controller(*it));
+        let controllers =
+            ["deployment-controller", "replicaset-controller", "statefulset-controller"];
+        let one = controllers
+            .iter()
+            .fold(ClusterSpec::new("one").nodes(nodes), |one, it| one.controller(*it));
         Environment::builder("single").cluster(one).start().await.unwrap()
     };
     ENVIRONMENT.get_or_init(start).await
@@ -55,7 +60,11 @@ pub(crate) async fn controller(cluster: &Cluster, identity: &str) -> Handle {
 }
 
 /// The same with a configuration.
-pub(crate) async fn configured_controller(cluster: &Cluster, identity: &str, config: Configuration) -> Handle {
+pub(crate) async fn configured_controller(
+    cluster: &Cluster,
+    identity: &str,
+    config: Configuration,
+) -> Handle {
     controller_with(cluster, identity, config, |_| {}).await
 }
 
@@ -102,12 +111,18 @@ impl Bed {
     }
 
     /// The same with other options.
-    pub(crate) async fn with_options(stem: &str, sections: &str, change: impl FnOnce(&Cluster, &mut Options)) -> Self {
+    pub(crate) async fn with_options(
+        stem: &str,
+        sections: &str,
+        change: impl FnOnce(&Cluster, &mut Options),
+    ) -> Self {
         let environment = environment().await;
         let cluster = environment.cluster("one");
         let start = async || {
             cluster.install().await.unwrap();
-            let file = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n");
+            let file = format!(
+                "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n"
+            );
             let config = config::load(&file).unwrap();
             controller_with(cluster, "single", config, |options| change(cluster, options)).await
         };
@@ -150,16 +165,23 @@ impl Bed {
     }
 
     async fn find(&self, job: &str) -> anyhow::Result<Workload> {
-        let owned =
-            |workload: &Workload| workload.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
-        self.workloads().await.into_iter().find(owned).ok_or_else(|| anyhow::anyhow!("no workload of {job}"))
+        let owned = |workload: &Workload| {
+            workload.metadata.owner_references.iter().flatten().any(|owner| owner.name == job)
+        };
+        self.workloads()
+            .await
+            .into_iter()
+            .find(owned)
+            .ok_or_else(|| anyhow::anyhow!("no workload of {job}"))
     }
 
     /// Waits until what is created next is younger than every workload here: those of one second are ordered by their
     /// uid.
     pub(crate) async fn next_second(&self) {
         let check = async || {
-            let created = |workload: Workload| workload.metadata.creation_timestamp.map(|time| time.0.as_second());
+            let created = |workload: Workload| {
+                workload.metadata.creation_timestamp.map(|time| time.0.as_second())
+            };
             let newest = self.workloads().await.into_iter().filter_map(created).max();
             // The API server runs on this machine and has its clock.
             ensure!(newest < Some(Timestamp::now().as_second()), "the newest is of this second");
@@ -170,16 +192,25 @@ impl Bed {
 
     /// The workload of a job, when there is one.
     pub(crate) async fn workload_of(&self, job: &str) -> Workload {
-        wait::eventually(WAIT, format!("the workload of {job}"), async || self.find(job).await).await.unwrap()
+        wait::eventually(WAIT, format!("the workload of {job}"), async || self.find(job).await)
+            .await
+            .unwrap()
     }
 
     /// Waits for a condition. An empty message stands for any.
-    pub(crate) async fn expect(&self, job: &str, type_: &str, status: &str, reason: &str, message: &str) {
+    pub(crate) async fn expect(
+        &self,
+        job: &str,
+        type_: &str,
+        status: &str,
+        reason: &str,
+        message: &str,
+    ) {
         let check = async || {
             let workload = self.find(job).await?;
             let known = workload.status.map(|status| status.conditions).unwrap_or_default();
-            let found =
-                conditions::find(&known, type_).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()));
+            let found = conditions::find(&known, type_)
+                .map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()));
             let (got, why, said) = found.unwrap_or_default();
             ensure!(
                 got == status && why == reason && (message.is_empty() || said == message),
@@ -187,7 +218,9 @@ impl Bed {
             );
             Ok(())
         };
-        wait::eventually(WAIT, format!("{type_}={status} {reason} {message:?} of {job}"), check).await.unwrap();
+        wait::eventually(WAIT, format!("{type_}={status} {reason} {message:?} of {job}"), check)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn is_true(&self, job: &str, type_: &str) -> bool {
@@ -214,9 +247,16 @@ impl Bed {
     async fn held(&self) -> Vec<String> {
         let holds = |workload: &Workload| {
             let status = workload.status.as_ref();
-            status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED))
+            status.is_some_and(|status| {
+                conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED)
+            })
         };
-        self.workloads().await.iter().filter(|workload| holds(workload)).map(|it| it.name_any()).collect()
+        self.workloads()
+            .await
+            .iter()
+            .filter(|workload| holds(workload))
+            .map(|it| it.name_any())
+            .collect()
     }
 
     /// When a condition became what it is.
@@ -239,7 +279,10 @@ impl Bed {
             let job = self.get_job(name).await?;
             let is = job.spec.and_then(|spec| spec.suspend).unwrap_or(false);
             let active = job.status.and_then(|status| status.active).unwrap_or(0);
-            ensure!(is == suspended && (!suspended || active == 0), "suspend {is}, {active} pods active");
+            ensure!(
+                is == suspended && (!suspended || active == 0),
+                "suspend {is}, {active} pods active"
+            );
             Ok(())
         };
         wait::eventually(WAIT, format!("suspend={suspended} of job {name}"), check).await.unwrap();
@@ -249,7 +292,11 @@ impl Bed {
     pub(crate) async fn running(&self, name: &str) -> Job {
         let check = async || {
             let job = self.get_job(name).await?;
-            ensure!(job.status.as_ref().and_then(|status| status.active).unwrap_or(0) > 0, "{:?}", job.status);
+            ensure!(
+                job.status.as_ref().and_then(|status| status.active).unwrap_or(0) > 0,
+                "{:?}",
+                job.status
+            );
             Ok(job)
         };
         wait::eventually(WAIT, format!("pods of job {name}"), check).await.unwrap()
@@ -267,7 +314,8 @@ impl Bed {
 
     pub(crate) async fn no_workloads(&self) {
         let check = async || {
-            let left: Vec<_> = self.workloads().await.into_iter().map(|workload| workload.metadata).collect();
+            let left: Vec<_> =
+                self.workloads().await.into_iter().map(|workload| workload.metadata).collect();
             ensure!(left.is_empty(), "{left:?}");
             Ok(())
         };
@@ -277,7 +325,13 @@ impl Bed {
     pub(crate) async fn set_active(&self, job: &str, active: bool) {
         let name = self.workload_of(job).await.metadata.name.unwrap();
         let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"active": active}}))).await.unwrap();
+        api.patch(
+            &name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"active": active}})),
+        )
+        .await
+        .unwrap();
     }
 
     pub(crate) async fn delete_workload(&self, name: &str) {
@@ -288,25 +342,40 @@ impl Bed {
     /// Sets the policy. One that stops has been seen by the controller when this returns.
     pub(crate) async fn stop_cluster_queue(&self, policy: &str) {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
-        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"stopPolicy": policy}})))
-            .await
-            .unwrap();
+        api.patch(
+            &self.name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"stopPolicy": policy}})),
+        )
+        .await
+        .unwrap();
         if policy != "None" {
             let stopped = async || {
-                let known = api.get(&self.name).await?.status.map(|status| status.conditions).unwrap_or_default();
+                let known = api
+                    .get(&self.name)
+                    .await?
+                    .status
+                    .map(|status| status.conditions)
+                    .unwrap_or_default();
                 let active = conditions::find(&known, "Active").map(|it| it.status.as_str());
                 ensure!(active == Some("False"), "Active={active:?}");
                 Ok(())
             };
-            wait::eventually(WAIT, format!("ClusterQueue {} to be stopped", self.name), stopped).await.unwrap();
+            wait::eventually(WAIT, format!("ClusterQueue {} to be stopped", self.name), stopped)
+                .await
+                .unwrap();
         }
     }
 
     pub(crate) async fn stop_local_queue(&self, policy: &str) {
         let api: Api<LocalQueue> = Api::namespaced(self.admin().clone(), &self.namespace);
-        api.patch("queue", &PatchParams::default(), &Patch::Merge(json!({"spec": {"stopPolicy": policy}})))
-            .await
-            .unwrap();
+        api.patch(
+            "queue",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"stopPolicy": policy}})),
+        )
+        .await
+        .unwrap();
     }
 
     pub(crate) async fn label_namespace(&self, key: &str, value: &str) {
@@ -320,19 +389,39 @@ impl Bed {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
         let check = async || {
             let queue = api.get(&self.name).await?;
-            active(&queue.status.map(|status| status.conditions).unwrap_or_default(), status, reason, message)
+            active(
+                &queue.status.map(|status| status.conditions).unwrap_or_default(),
+                status,
+                reason,
+                message,
+            )
         };
-        wait::eventually(WAIT, format!("ClusterQueue Active={status} {reason} {message:?}"), check).await.unwrap();
+        wait::eventually(WAIT, format!("ClusterQueue Active={status} {reason} {message:?}"), check)
+            .await
+            .unwrap();
     }
 
     /// Waits for the `Active` condition of a LocalQueue.
-    pub(crate) async fn local_queue_condition(&self, name: &str, status: &str, reason: &str, message: &str) {
+    pub(crate) async fn local_queue_condition(
+        &self,
+        name: &str,
+        status: &str,
+        reason: &str,
+        message: &str,
+    ) {
         let api: Api<LocalQueue> = Api::namespaced(self.admin().clone(), &self.namespace);
         let check = async || {
             let queue = api.get(name).await?;
-            active(&queue.status.map(|status| status.conditions).unwrap_or_default(), status, reason, message)
+            active(
+                &queue.status.map(|status| status.conditions).unwrap_or_default(),
+                status,
+                reason,
+                message,
+            )
         };
-        wait::eventually(WAIT, format!("LocalQueue Active={status} {reason} {message:?}"), check).await.unwrap();
+        wait::eventually(WAIT, format!("LocalQueue Active={status} {reason} {message:?}"), check)
+            .await
+            .unwrap();
     }
 
     /// Waits until both queues show these counts.
@@ -343,7 +432,11 @@ impl Bed {
             let cluster = clusters.get(&self.name).await?.status.unwrap_or_default();
             let local = locals.get("queue").await?.status.unwrap_or_default();
             let shown = [
-                (cluster.pending_workloads, cluster.reserving_workloads, cluster.admitted_workloads),
+                (
+                    cluster.pending_workloads,
+                    cluster.reserving_workloads,
+                    cluster.admitted_workloads,
+                ),
                 (local.pending_workloads, local.reserving_workloads, local.admitted_workloads),
             ];
             ensure!(shown == [(pending, reserving, admitted); 2], "{shown:?}");
@@ -403,8 +496,8 @@ fn active(
     reason: &str,
     message: &str,
 ) -> anyhow::Result<()> {
-    let found =
-        conditions::find(known, conditions::ACTIVE).map(|c| (c.status.as_str(), c.reason.as_str(), c.message.as_str()));
+    let found = conditions::find(known, conditions::ACTIVE)
+        .map(|c| (c.status.as_str(), c.reason.as_str(), c.message.as_str()));
     ensure!(found == Some((status, reason, message)), "{found:?}");
     Ok(())
 }

@@ -29,10 +29,20 @@ impl Bed {
     /// knows them all.
     pub(crate) async fn set_up(&self, objects: impl IntoIterator<Item = Value>, doors: &[&str]) {
         let flavor = queues::ResourceFlavor::new(&self.name).build();
-        let doors_objects = doors.iter().map(|name| queues::local_queue(&self.namespace, name, &self.part(name)));
-        self.cluster().apply([flavor].into_iter().chain(objects).chain(doors_objects)).await.unwrap();
+        let doors_objects =
+            doors.iter().map(|name| queues::local_queue(&self.namespace, name, &self.part(name)));
+        self.cluster()
+            .apply([flavor].into_iter().chain(objects).chain(doors_objects))
+            .await
+            .unwrap();
         for name in doors {
-            self.local_queue_condition(name, "True", "Ready", "Can submit new workloads to localQueue").await;
+            self.local_queue_condition(
+                name,
+                "True",
+                "Ready",
+                "Can submit new workloads to localQueue",
+            )
+            .await;
         }
     }
 
@@ -66,10 +76,14 @@ impl Bed {
 
     /// Those of these jobs that are admitted now and keep their quota.
     pub(crate) async fn admitted_now(&self, jobs: &[String]) -> Vec<String> {
-        let holds = |workload: &Workload, type_| switchyard_controller::workload::holds(workload, type_);
+        let holds =
+            |workload: &Workload, type_| switchyard_controller::workload::holds(workload, type_);
         let workloads = self.workloads().await;
-        let admitted = workloads.iter().filter(|workload| holds(workload, "Admitted") && !holds(workload, "Evicted"));
-        let owners = admitted.flat_map(|workload| workload.metadata.owner_references.iter().flatten());
+        let admitted = workloads
+            .iter()
+            .filter(|workload| holds(workload, "Admitted") && !holds(workload, "Evicted"));
+        let owners =
+            admitted.flat_map(|workload| workload.metadata.owner_references.iter().flatten());
         let owners: Vec<&str> = owners.map(|owner| owner.name.as_str()).collect();
         jobs.iter().filter(|job| owners.contains(&job.as_str())).cloned().collect()
     }
@@ -88,13 +102,18 @@ impl Bed {
             ensure!(shown == expected, "{shown:?}");
             Ok(())
         };
-        wait::eventually(WAIT, format!("ClusterQueue {name} to show {expected:?}"), check).await.unwrap();
+        wait::eventually(WAIT, format!("ClusterQueue {name} to show {expected:?}"), check)
+            .await
+            .unwrap();
     }
 
     /// Waits for the `Active` condition of one of this test's ClusterQueues.
     pub(crate) async fn active_of(&self, name: &str, status: &str, reason: &str, message: &str) {
-        let check = async || super::active(&self.status_of(name).await.conditions, status, reason, message);
-        wait::eventually(WAIT, format!("ClusterQueue {name} Active={status} {reason}"), check).await.unwrap();
+        let check =
+            async || super::active(&self.status_of(name).await.conditions, status, reason, message);
+        wait::eventually(WAIT, format!("ClusterQueue {name} Active={status} {reason}"), check)
+            .await
+            .unwrap();
     }
 
     /// The finalizers of a cluster-wide object.
@@ -113,7 +132,8 @@ impl Bed {
     /// The reasons and notes of the events about an object, of whatever kind, sorted.
     pub(crate) async fn events(&self, object: &str) -> Vec<(String, String)> {
         let all = events::about(self.admin(), object).await.unwrap();
-        let told = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
+        let told =
+            |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
         let mut told: Vec<_> = all.into_iter().map(told).collect();
         told.sort();
         told
@@ -140,14 +160,17 @@ impl Shown {
     /// So much CPU reserved and used by as many admitted workloads of one CPU, so much of it borrowed, and so many that
     /// wait.
     pub(crate) fn cpus(count: i32, borrowed: i32, pending: i32) -> Self {
-        let (reserved, used, borrowed) = (count.to_string(), count.to_string(), borrowed.to_string());
+        let (reserved, used, borrowed) =
+            (count.to_string(), count.to_string(), borrowed.to_string());
         Self { reserved, borrowed, used, pending, reserving: count, admitted: count }
     }
 
     fn of(status: &ClusterQueueStatus) -> Self {
         let first = |usage: &[FlavorUsage]| {
             let resource = usage.first().and_then(|flavor| flavor.resources.first());
-            resource.map(|resource| (resource.total.0.clone(), resource.borrowed.0.clone())).unwrap_or_default()
+            resource
+                .map(|resource| (resource.total.0.clone(), resource.borrowed.0.clone()))
+                .unwrap_or_default()
         };
         let (reserved, borrowed) = first(&status.flavors_reservation);
         Self {

@@ -39,8 +39,13 @@ fn of_a_release() -> Vec<Manifest> {
 /// The output of kubectl, which must succeed.
 fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(Parts::new().unwrap().binary(Part::Kubectl).unwrap());
-    let output = command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output().unwrap();
-    assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output().unwrap();
+    assert!(
+        output.status.success(),
+        "kubectl {words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -51,7 +56,8 @@ async fn deployment(cluster: &Cluster, name: &str) -> Deployment {
 #[test]
 fn manifest_of_each_mode_is_applied_again_and_removed() {
     fixture::run(async {
-        let environment = Environment::builder("applied").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment =
+            Environment::builder("applied").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         let manifests = tokio::task::spawn_blocking(of_a_release).await.unwrap();
         for (manifest, name, program) in [
@@ -65,7 +71,10 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
             kubectl(cluster, &apply);
             let first = deployment(cluster, name).await;
             let pod = first.spec.as_ref().and_then(|spec| spec.template.spec.clone()).unwrap();
-            let image = format!("registry.example/team/{program}:{}@{IMAGE_DIGEST}", env!("CARGO_PKG_VERSION"));
+            let image = format!(
+                "registry.example/team/{program}:{}@{IMAGE_DIGEST}",
+                env!("CARGO_PKG_VERSION")
+            );
             assert_eq!(pod.containers[0].image.as_deref(), Some(image.as_str()));
             accepted_by(program, &pod.containers[0]);
 
@@ -73,9 +82,17 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
             let (account, _) = cluster.service_account(NAMESPACE, name).await.unwrap();
             register(&account, CONFIGURATION, cluster.ca_pem()).await.unwrap();
             kubectl(cluster, &apply);
-            assert_eq!(ca_bundle(cluster).await.as_deref(), Some(cluster.ca_pem().as_bytes()), "{}", manifest.name);
+            assert_eq!(
+                ca_bundle(cluster).await.as_deref(),
+                Some(cluster.ca_pem().as_bytes()),
+                "{}",
+                manifest.name
+            );
             let second = deployment(cluster, name).await;
-            assert_eq!(first.metadata.generation, second.metadata.generation, "applied again, nothing changes");
+            assert_eq!(
+                first.metadata.generation, second.metadata.generation,
+                "applied again, nothing changes"
+            );
 
             let selector = "--selector=app.kubernetes.io/instance=switchyard";
             kubectl(cluster, &["delete", OF_CLUSTER, selector]);
@@ -84,8 +101,15 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
             let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
             assert!(webhooks.get_opt(CONFIGURATION).await.unwrap().is_none(), "{}", manifest.name);
             let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
-            assert_eq!(crds.list(&ListParams::default()).await.unwrap().items.len(), 11, "CRDs and their objects stay");
-            kubectl(cluster, &["wait", "--for=delete", &format!("namespace/{NAMESPACE}"), "--timeout=60s"]);
+            assert_eq!(
+                crds.list(&ListParams::default()).await.unwrap().items.len(),
+                11,
+                "CRDs and their objects stay"
+            );
+            kubectl(
+                cluster,
+                &["wait", "--for=delete", &format!("namespace/{NAMESPACE}"), "--timeout=60s"],
+            );
         }
     });
 }
@@ -93,10 +117,22 @@ fn manifest_of_each_mode_is_applied_again_and_removed() {
 #[test]
 fn manifests_are_made_of_the_chart_alone() {
     for manifest in of_a_release() {
-        assert!(!manifest.yaml.contains("helm.sh") && !manifest.yaml.contains("managed-by: Helm"), "{}", manifest.name);
+        assert!(
+            !manifest.yaml.contains("helm.sh") && !manifest.yaml.contains("managed-by: Helm"),
+            "{}",
+            manifest.name
+        );
         assert_eq!(manifest.yaml.matches("kind: Deployment\n").count(), 1, "{}", manifest.name);
-        assert_eq!(manifest.yaml.matches("kind: CustomResourceDefinition\n").count(), 11, "{}", manifest.name);
-        assert_eq!(manifest.yaml.contains("ValidatingAdmissionPolicy"), manifest.name == "worker.yaml");
+        assert_eq!(
+            manifest.yaml.matches("kind: CustomResourceDefinition\n").count(),
+            11,
+            "{}",
+            manifest.name
+        );
+        assert_eq!(
+            manifest.yaml.contains("ValidatingAdmissionPolicy"),
+            manifest.name == "worker.yaml"
+        );
         assert!(!manifest.yaml.contains("kind: Secret"), "{}: no token is in it", manifest.name);
     }
 }

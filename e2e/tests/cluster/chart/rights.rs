@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -26,7 +28,8 @@ pub(super) async fn register(
     name: &str,
     ca_pem: &str,
 ) -> Result<MutatingWebhookConfiguration, kube::Error> {
-    let has_queue = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels";
+    let has_queue =
+        "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels";
     let webhook = json!({
         "name": "mpod.kb.io", "failurePolicy": "Fail", "timeoutSeconds": 1, "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -67,22 +70,33 @@ fn is_forbidden<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> bool {
 #[test]
 fn webhooks_outlive_upgrades_and_go_with_the_release() {
     fixture::run(async {
-        let environment = Environment::builder("hooks").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment =
+            Environment::builder("hooks").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         let (helm, chart) = (Helm::new(Some(cluster), NAMESPACE), chart());
         allowed_namespaces(cluster).await;
-        for (account, values) in [("switchyard", &[][..]), ("switchyard-hub", &HUB), ("switchyard-agent", &AGENT)] {
+        for (account, values) in
+            [("switchyard", &[][..]), ("switchyard-hub", &HUB), ("switchyard-agent", &AGENT)]
+        {
             helm.ok(&[&["install", "ours", &chart, "--create-namespace"], values].concat());
             queued_pod(cluster).await.unwrap();
             let (program, _) = cluster.service_account(NAMESPACE, account).await.unwrap();
             register(&program, CONFIGURATION, cluster.ca_pem()).await.unwrap();
-            assert!(is_forbidden(register(&program, "another", cluster.ca_pem()).await), "{account} creates none");
+            assert!(
+                is_forbidden(register(&program, "another", cluster.ca_pem()).await),
+                "{account} creates none"
+            );
             let mutating: Api<MutatingWebhookConfiguration> = Api::all(program.clone());
-            assert!(is_forbidden(mutating.delete(CONFIGURATION, &DeleteParams::default()).await), "{account}");
+            assert!(
+                is_forbidden(mutating.delete(CONFIGURATION, &DeleteParams::default()).await),
+                "{account}"
+            );
             assert!(is_forbidden(mutating.list(&ListParams::default()).await), "{account}");
-            eventually(SOON, "a pod with a queue to be refused", async || match queued_pod(cluster).await {
-                Err(error) if error.to_string().contains("failed calling webhook") => Ok(()),
-                answer => bail!("{answer:?}"),
+            eventually(SOON, "a pod with a queue to be refused", async || {
+                match queued_pod(cluster).await {
+                    Err(error) if error.to_string().contains("failed calling webhook") => Ok(()),
+                    answer => bail!("{answer:?}"),
+                }
             })
             .await
             .unwrap();
@@ -113,7 +127,8 @@ fn webhooks_outlive_upgrades_and_go_with_the_release() {
 #[test]
 fn hub_reads_the_secrets_that_are_listed() {
     fixture::run(async {
-        let environment = Environment::builder("secrets").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let environment =
+            Environment::builder("secrets").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         let (helm, chart) = (Helm::new(Some(cluster), NAMESPACE), chart());
         let authority = "switchyard-hub-ca";
@@ -122,7 +137,9 @@ fn hub_reads_the_secrets_that_are_listed() {
             ("one", &["--set=hub.kubeconfigSecrets={east}"], &[authority, "east"], &["another"]),
             ("none", &["--set-json=hub.kubeconfigSecrets=[]"], &[authority], &["east", "another"]),
         ] {
-            helm.ok(&[&["install", "ours", &chart, "--create-namespace"], &HUB[..], values].concat());
+            helm.ok(
+                &[&["install", "ours", &chart, "--create-namespace"], &HUB[..], values].concat()
+            );
             let (program, _) = cluster.service_account(NAMESPACE, "switchyard-hub").await.unwrap();
             let secrets: Api<Secret> = Api::namespaced(program.clone(), NAMESPACE);
             // The API server takes a moment to know a role.

@@ -23,9 +23,11 @@ impl<'a> Helm<'a> {
     pub(crate) fn run(&self, words: &[&str]) -> Output {
         let mut command = Command::new(&self.program);
         command.env("HELM_NAMESPACE", self.namespace).env_remove("KUBECONFIG");
-        for (variable, dir) in
-            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
-        {
+        for (variable, dir) in [
+            ("HELM_CACHE_HOME", "cache"),
+            ("HELM_CONFIG_HOME", "config"),
+            ("HELM_DATA_HOME", "data"),
+        ] {
             command.env(variable, self.home.path().join(dir));
         }
         if let Some(cluster) = self.cluster {
@@ -37,7 +39,11 @@ impl<'a> Helm<'a> {
     /// The output of a command that must succeed.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let output = self.run(words);
-        assert!(output.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "helm {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 

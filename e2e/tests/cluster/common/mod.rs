@@ -16,7 +16,8 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let mut fleet = Fleet::builder("fleet");
         for worker in WORKERS {
-            fleet = fleet.agent(ClusterSpec::new(worker).node(NodeSpec::new("n1").cpu(256).gpu(64)));
+            fleet =
+                fleet.agent(ClusterSpec::new(worker).node(NodeSpec::new("n1").cpu(256).gpu(64)));
         }
         let fleet = fleet.start().await?;
         fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await?;
@@ -27,8 +28,9 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
 
 /// Installs the CRDs of a Go module that Kueue itself requires, as the module has them.
 pub(crate) async fn crds_of(cluster: &Cluster, module: &'static str) {
-    let source =
-        tokio::task::spawn_blocking(move || Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from));
+    let source = tokio::task::spawn_blocking(move || {
+        Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from)
+    });
     cluster.apply_dir(source.await.unwrap().unwrap().join("config/crd")).await.unwrap();
 }
 

@@ -94,12 +94,18 @@ fn owned_by(owner: &Value, kind: &str) -> Value {
     json!([{"apiVersion": API, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": true}])
 }
 
-async fn make_clusters(maker: &Maker, jobs: &Api<DynamicObject>, clusters: &Api<DynamicObject>) -> anyhow::Result<()> {
+async fn make_clusters(
+    maker: &Maker,
+    jobs: &Api<DynamicObject>,
+    clusters: &Api<DynamicObject>,
+) -> anyhow::Result<()> {
     for job in jobs.list(&ListParams::default()).await?.items {
         let (name, job) = (job.name_any(), serde_json::to_value(job)?);
         let child = format!("{name}-made");
-        let (suspended, ended) =
-            (job.pointer(maker.suspend_at) == Some(&json!(true)), &job["status"]["jobDeploymentStatus"]);
+        let (suspended, ended) = (
+            job.pointer(maker.suspend_at) == Some(&json!(true)),
+            &job["status"]["jobDeploymentStatus"],
+        );
         let found = clusters.get_opt(&child).await?;
         let ended = ended == "Complete";
         if (suspended || ended) && found.is_some() {
@@ -127,7 +133,11 @@ async fn make_clusters(maker: &Maker, jobs: &Api<DynamicObject>, clusters: &Api<
 }
 
 /// Deletes the clusters whose makers are gone: the garbage collector looks for new kinds only every half a minute.
-async fn collect(maker: &Maker, jobs: &Api<DynamicObject>, clusters: &Api<DynamicObject>) -> anyhow::Result<()> {
+async fn collect(
+    maker: &Maker,
+    jobs: &Api<DynamicObject>,
+    clusters: &Api<DynamicObject>,
+) -> anyhow::Result<()> {
     for cluster in clusters.list(&ListParams::default()).await?.items {
         let makers = cluster.owner_references().iter().filter(|owner| owner.kind == maker.kind);
         for owner in makers {
@@ -157,7 +167,8 @@ fn wanted(cluster: &Value) -> BTreeMap<String, Value> {
     };
     let mut pods = BTreeMap::from([pod("head", &spec["headGroupSpec"]["template"])]);
     for group in spec["workerGroupSpecs"].as_array().into_iter().flatten() {
-        let count = group["replicas"].as_i64().unwrap_or(1) * group["numOfHosts"].as_i64().unwrap_or(1);
+        let count =
+            group["replicas"].as_i64().unwrap_or(1) * group["numOfHosts"].as_i64().unwrap_or(1);
         let of = group["groupName"].as_str().unwrap_or_default();
         pods.extend((0..count).map(|at| pod(&format!("{of}-{at}"), &group["template"])));
     }
@@ -171,8 +182,14 @@ async fn make_pods(clusters: &Api<DynamicObject>, pods: &Api<Pod>) -> anyhow::Re
         let goes = cluster.metadata.deletion_timestamp.is_some();
         let (name, cluster) = (cluster.name_any(), serde_json::to_value(cluster)?);
         let wanted = if goes { BTreeMap::new() } else { wanted(&cluster) };
-        let runs = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-        let running = there.iter().filter(|pod| pod.labels().get(OF_CLUSTER) == Some(&name)).filter(runs).count();
+        let runs = |pod: &&Pod| {
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+        };
+        let running = there
+            .iter()
+            .filter(|pod| pod.labels().get(OF_CLUSTER) == Some(&name))
+            .filter(runs)
+            .count();
         let state = match cluster["status"]["state"].as_str() {
             _ if wanted.is_empty() => "suspended",
             Some("ready") => "ready",

@@ -23,7 +23,11 @@ integrations: {frameworks: [batch/job, ray.io/raycluster]}
 
 async fn fleet() -> Fleet {
     let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));
-    let fleet = Fleet::builder("elastic-ray").agent(west).config(CONFIG).agent_config(CONFIG).agent_webhooks();
+    let fleet = Fleet::builder("elastic-ray")
+        .agent(west)
+        .config(CONFIG)
+        .agent_config(CONFIG)
+        .agent_webhooks();
     let fleet = fleet.start().await.unwrap();
     for cluster in [fleet.hub(), fleet.worker("west")] {
         install(cluster).await;
@@ -34,7 +38,9 @@ async fn fleet() -> Fleet {
         let clusters = cluster.dynamic(API, "RayCluster", "default").await.unwrap();
         let called = async || {
             let probe = serde_json::from_value(ray_cluster("default", &group(1, 1, "i")))?;
-            let made = clusters.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await?;
+            let made = clusters
+                .create(&PostParams { dry_run: true, ..PostParams::default() }, &probe)
+                .await?;
             ensure!(is_suspended(&made), "it is let through");
             Ok(())
         };
@@ -100,9 +106,16 @@ impl Scene<'_> {
 fn a_cluster_grows_and_shrinks_on_its_worker_and_is_sent_anew_with_another_image() {
     fixture::run(async {
         let fleet = fleet().await;
-        let tenant = fleet.tenant("ray").hub(&[("cpu", "9")]).worker("west", &[("cpu", "9")]).make().await.unwrap();
-        let api =
-            async |cluster: &switchyard_e2e::Cluster| cluster.dynamic(API, "RayCluster", tenant.name()).await.unwrap();
+        let tenant = fleet
+            .tenant("ray")
+            .hub(&[("cpu", "9")])
+            .worker("west", &[("cpu", "9")])
+            .make()
+            .await
+            .unwrap();
+        let api = async |cluster: &switchyard_e2e::Cluster| {
+            cluster.dynamic(API, "RayCluster", tenant.name()).await.unwrap()
+        };
         let (here, there) = (api(fleet.hub()).await, api(fleet.worker("west")).await);
         let _operator = Operator::start(fleet.worker("west"), tenant.name()).await;
         let made = serde_json::from_value(ray_cluster(tenant.name(), &group(1, 1, "i"))).unwrap();
@@ -123,11 +136,10 @@ fn a_cluster_grows_and_shrinks_on_its_worker_and_is_sent_anew_with_another_image
 
         scene.change(&group(1, 2, "other")).await;
         let anew = async || {
-            let (uid, group) = scene
-                .there
-                .get_opt("train")
-                .await?
-                .map_or((None, Value::Null), |copy| (copy.uid(), copy.data["spec"]["workerGroupSpecs"][0].clone()));
+            let (uid, group) =
+                scene.there.get_opt("train").await?.map_or((None, Value::Null), |copy| {
+                    (copy.uid(), copy.data["spec"]["workerGroupSpecs"][0].clone())
+                });
             ensure!(uid.is_some() && uid != copy, "it is the one of before");
             ensure!(group["template"]["spec"]["containers"][0]["image"] == "other", "{group}");
             Ok(())

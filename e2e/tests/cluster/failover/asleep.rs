@@ -31,7 +31,8 @@ async fn running(fleet: &Fleet, tenant: &Tenant<'_>, runs: bool) {
 async fn fence(fleet: &Fleet) -> anyhow::Result<Timestamp> {
     let leases: Api<Lease> = Api::namespaced(fleet.worker(WORKER).admin.clone(), NAMESPACE);
     let spec = leases.get(LEASE).await?.spec.context("an empty Lease")?;
-    let (renewed, lasts) = spec.renew_time.zip(spec.lease_duration_seconds).context("no lease yet")?;
+    let (renewed, lasts) =
+        spec.renew_time.zip(spec.lease_duration_seconds).context("no lease yet")?;
     Ok(renewed.0 + SignedDuration::from_secs(lasts.into()) + AFTER)
 }
 
@@ -95,6 +96,10 @@ fn an_agent_that_slept_or_begins_anew_without_its_hub_stops_a_fenced_job_before_
         fleet.start_hub().await.unwrap();
         running(&fleet, &tenant, true).await;
         let dispatch = workload(&tenant).await.unwrap().status.unwrap().dispatch.unwrap();
-        assert_eq!((dispatch.attempt, dispatch.history), (1, Vec::new()), "it went on where it was");
+        assert_eq!(
+            (dispatch.attempt, dispatch.history),
+            (1, Vec::new()),
+            "it went on where it was"
+        );
     });
 }

@@ -21,12 +21,22 @@ async fn all_run(fleet: &Fleet, tenant: &Tenant<'_>, stem: &str) {
 fn jobs_that_another_cluster_can_run_do_not_wait_for_one_that_fails() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8)).own_etcd();
-        let fleet = Fleet::builder("isolated").agent(spec("west")).agent(spec("east")).start().await.unwrap();
+        let fleet = Fleet::builder("isolated")
+            .agent(spec("west"))
+            .agent(spec("east"))
+            .start()
+            .await
+            .unwrap();
         fleet.hub().apply(["west", "east"].map(queues::agent_cluster)).await.unwrap();
         fleet.connect().await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant =
-            fleet.tenant("beside").hub(&[("cpu", "8")]).worker("west", &quota).worker("east", &quota).make().await;
+        let tenant = fleet
+            .tenant("beside")
+            .hub(&[("cpu", "8")])
+            .worker("west", &quota)
+            .worker("east", &quota)
+            .make()
+            .await;
         let tenant = tenant.unwrap();
 
         // Its connection is there, and nobody speaks.

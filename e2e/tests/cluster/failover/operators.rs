@@ -59,14 +59,17 @@ async fn places(tenant: &Tenant<'_>) -> Vec<(i64, String, String)> {
 /// Whether a workload's last attempt was on a cluster.
 fn was_on(workload: &Workload, cluster: &str) -> bool {
     let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
-    dispatch.and_then(|dispatch| dispatch.history.last()).is_some_and(|past| past.cluster_name == cluster)
+    dispatch
+        .and_then(|dispatch| dispatch.history.last())
+        .is_some_and(|past| past.cluster_name == cluster)
 }
 
 async fn condition(fleet: &Fleet, cluster: &str, type_: &str, holds: bool) {
     let clusters: Api<MultiKueueCluster> = Api::all(hub(fleet));
     eventually(REASSIGNED, format!("{type_} of {cluster} to be {holds}"), async || {
         let status = clusters.get(cluster).await?.status.unwrap_or_default();
-        let found = conditions::find(&status.conditions, type_).with_context(|| format!("no {type_}"))?;
+        let found =
+            conditions::find(&status.conditions, type_).with_context(|| format!("no {type_}"))?;
         ensure!((found.status == conditions::TRUE) == holds, "{}: {}", found.status, found.message);
         Ok(())
     })
@@ -86,12 +89,21 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
         fleet.hub().apply([a, b, c]).await.unwrap();
         let gates = Gates::connect(&fleet, &["a", "b", "c"]).await.unwrap();
         let (small, large) = ([("cpu", "1")], [("cpu", "4")]);
-        let tenant = fleet.tenant("jobs").hub(&large).worker("a", &small).worker("b", &small).worker("c", &large);
+        let tenant = fleet
+            .tenant("jobs")
+            .hub(&large)
+            .worker("a", &small)
+            .worker("b", &small)
+            .worker("c", &large);
         let tenant = tenant.make().await.unwrap();
 
         // Cordoned, a cluster gets nothing.
         for name in ["one", "two"] {
-            let job = tenant.job(name).cpu("1").annotation(ON_DISCONNECT.0, ON_DISCONNECT.1).run_forever();
+            let job = tenant
+                .job(name)
+                .cpu("1")
+                .annotation(ON_DISCONNECT.0, ON_DISCONNECT.1)
+                .run_forever();
             tenant.submit(job).await.unwrap();
         }
         spread(&fleet, &tenant, &[("a", 1), ("b", 1), ("c", 0)]).await;
@@ -104,14 +116,26 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
         condition(&fleet, "b", conditions::EVICTIONS_STOPPED, true).await;
         let kept = [(1, "a".to_owned(), String::new()), (1, "b".to_owned(), String::new())];
         assert_eq!(places(&tenant).await, kept);
-        let said = breaker::run(hub(&fleet), &breaker::Command::Status(breaker::Args { output: Output::Json })).await;
+        let said = breaker::run(
+            hub(&fleet),
+            &breaker::Command::Status(breaker::Args { output: Output::Json }),
+        )
+        .await;
         assert!(said.unwrap().contains("2 of 3 clusters were lost at about one time"));
 
         // Released, both go by their own word.
-        breaker::run(hub(&fleet), &breaker::Command::Release(breaker::Args { output: Output::Json })).await.unwrap();
+        breaker::run(
+            hub(&fleet),
+            &breaker::Command::Release(breaker::Args { output: Output::Json }),
+        )
+        .await
+        .unwrap();
         spread(&fleet, &tenant, &[("c", 2)]).await;
         let lost = "ClusterLost".to_owned();
-        assert_eq!(places(&tenant).await, [(2, "c".to_owned(), lost.clone()), (2, "c".to_owned(), lost.clone())]);
+        assert_eq!(
+            places(&tenant).await,
+            [(2, "c".to_owned(), lost.clone()), (2, "c".to_owned(), lost.clone())]
+        );
         condition(&fleet, "a", conditions::EVICTIONS_STOPPED, false).await;
 
         // The others come back and drop what they have.
@@ -124,23 +148,45 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
 
         // One is moved back on request, the other by a drain.
         let all = tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items;
-        let workload = all.iter().find(|workload| was_on(workload, "a")).unwrap().metadata.name.clone().unwrap();
-        let args = move_job::Args { job: workload, to: "a".to_owned(), namespace: None, output: Output::Json };
+        let workload = all
+            .iter()
+            .find(|workload| was_on(workload, "a"))
+            .unwrap()
+            .metadata
+            .name
+            .clone()
+            .unwrap();
+        let args = move_job::Args {
+            job: workload,
+            to: "a".to_owned(),
+            namespace: None,
+            output: Output::Json,
+        };
         move_job::run(hub(&fleet), tenant.name(), &args).await.unwrap();
         spread(&fleet, &tenant, &[("a", 1), ("c", 1)]).await;
         operate(&fleet, operate::Command::Drain(named("c"))).await;
         spread(&fleet, &tenant, &[("a", 1), ("b", 1), ("c", 0)]).await;
-        let moved = [(3, "a".to_owned(), "Moved".to_owned()), (3, "b".to_owned(), "ClusterDrained".to_owned())];
+        let moved = [
+            (3, "a".to_owned(), "Moved".to_owned()),
+            (3, "b".to_owned(), "ClusterDrained".to_owned()),
+        ];
         assert_eq!(places(&tenant).await, moved);
         operate(&fleet, operate::Command::Uncordon(named("c"))).await;
-        tenant.hub_jobs().delete_collection(&DeleteParams::background(), &ListParams::default()).await.unwrap();
+        tenant
+            .hub_jobs()
+            .delete_collection(&DeleteParams::background(), &ListParams::default())
+            .await
+            .unwrap();
         for name in ["a", "b", "c"] {
             tenant.await_empty(name, SOON).await.unwrap();
         }
 
         // A job that is kept with its lost cluster goes elsewhere when people say that it will not come back.
         tenant.submit(tenant.job("kept").cpu("1").run_forever()).await.unwrap();
-        let row = tenant.await_status("kept", "dispatched", SOON, |row| row.cluster.is_some()).await.unwrap();
+        let row = tenant
+            .await_status("kept", "dispatched", SOON, |row| row.cluster.is_some())
+            .await
+            .unwrap();
         let first = row.cluster.unwrap();
         fleet.await_pods(&first, tenant.name(), 1).await.unwrap();
         gates.shut(&first);

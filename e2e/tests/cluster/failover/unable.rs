@@ -14,7 +14,13 @@ use super::{REASSIGNED, fenced, workload};
 /// Uids of the tenant's pods in the west.
 async fn pods(fleet: &Fleet, tenant: &Tenant<'_>) -> anyhow::Result<Vec<Option<String>>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
-    Ok(pods.list(&ListParams::default()).await?.items.into_iter().map(|pod| pod.metadata.uid).collect())
+    Ok(pods
+        .list(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .map(|pod| pod.metadata.uid)
+        .collect())
 }
 
 /// Until the hub says for that reason whether the west can be used.
@@ -40,12 +46,14 @@ async fn unable_since(fleet: &Fleet) -> Option<Time> {
 fn what_an_agent_cannot_stop_is_neither_given_up_nor_stopped_once_it_can() {
     fixture::run(async {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8)).own_etcd();
-        let fleet = Fleet::builder("unable").agent(spec("west")).agent(spec("east")).start().await.unwrap();
+        let fleet =
+            Fleet::builder("unable").agent(spec("west")).agent(spec("east")).start().await.unwrap();
         fleet.hub().apply([fenced("west")]).await.unwrap();
         fleet.hub().apply([fenced("east")]).await.unwrap();
         fleet.connect().await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("unable").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("unable").hub(&quota).worker("west", &quota).make().await.unwrap();
         tenant.submit(tenant.job("a").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let before = pods(&fleet, &tenant).await.unwrap();
@@ -63,6 +71,10 @@ fn what_an_agent_cannot_stop_is_neither_given_up_nor_stopped_once_it_can() {
         assert_eq!(unable_since(&fleet).await, None);
         assert_eq!(pods(&fleet, &tenant).await.unwrap(), before);
         let dispatch = workload(&tenant).await.unwrap().status.unwrap().dispatch.unwrap();
-        assert_eq!((dispatch.attempt, dispatch.history), (1, Vec::new()), "it went on where it was");
+        assert_eq!(
+            (dispatch.attempt, dispatch.history),
+            (1, Vec::new()),
+            "it went on where it was"
+        );
     });
 }

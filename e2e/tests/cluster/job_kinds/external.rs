@@ -49,8 +49,13 @@ pub(crate) fn crd() -> Value {
 }
 
 /// Sends one, shows its status, ends it.
-pub(crate) async fn runs_there(hub: &Cluster, west: &Cluster, namespace: &str) -> anyhow::Result<()> {
-    let (here, there) = (hub.dynamic(API, "Flock", namespace).await?, west.dynamic(API, "Flock", namespace).await?);
+pub(crate) async fn runs_there(
+    hub: &Cluster,
+    west: &Cluster,
+    namespace: &str,
+) -> anyhow::Result<()> {
+    let (here, there) =
+        (hub.dynamic(API, "Flock", namespace).await?, west.dynamic(API, "Flock", namespace).await?);
     let created = here
         .create(
             &PostParams::default(),
@@ -63,7 +68,8 @@ pub(crate) async fn runs_there(hub: &Cluster, west: &Cluster, namespace: &str) -
         .await?;
     queue(&hub.admin, namespace, &created).await?;
 
-    let copy = eventually(SOON, "the copy of the Flock", async || Ok(there.get(NAME).await?)).await?;
+    let copy =
+        eventually(SOON, "the copy of the Flock", async || Ok(there.get(NAME).await?)).await?;
     ensure!(copy.data["spec"] == json!({"birds": 3}), "{}", copy.data);
     let named = copy.labels().get("kueue.x-k8s.io/prebuilt-workload-name").map(String::as_str);
     ensure!(named == Some("flock-gulls"), "{named:?}");
@@ -81,7 +87,8 @@ pub(crate) async fn runs_there(hub: &Cluster, west: &Cluster, namespace: &str) -
     let workloads: Api<Workload> = Api::namespaced(hub.admin.clone(), namespace);
     eventually(SOON, "the Flock's Workload finished", async || {
         let status = workloads.get("flock-gulls").await?.status.unwrap_or_default();
-        let finished = conditions::find(&status.conditions, conditions::FINISHED).context("not finished")?;
+        let finished =
+            conditions::find(&status.conditions, conditions::FINISHED).context("not finished")?;
         ensure!(finished.reason == "Succeeded" && finished.message == "landed", "{finished:?}");
         Ok(())
     })
@@ -101,7 +108,8 @@ async fn queue(client: &Client, namespace: &str, flock: &DynamicObject) -> anyho
         "apiVersion": API, "kind": "Flock", "name": NAME, "uid": flock.uid(), "controller": true,
     });
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
-    let pod_set = json!({"name": "main", "count": 3, "template": {"spec": {"containers": [container]}}});
+    let pod_set =
+        json!({"name": "main", "count": 3, "template": {"spec": {"containers": [container]}}});
     let workload: Workload = serde_json::from_value(json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
         "metadata": {"name": "flock-gulls", "namespace": namespace, "ownerReferences": [owner]},
@@ -117,7 +125,11 @@ async fn finish(client: &Client, namespace: &str) -> anyhow::Result<()> {
     eventually(SOON, "the Flock's Workload finished on the worker", async || {
         let workload = workloads.get("flock-gulls").await?;
         let status = workload.status.unwrap_or_default();
-        ensure!(conditions::is_true(&status.conditions, conditions::ADMITTED), "{:?}", status.conditions);
+        ensure!(
+            conditions::is_true(&status.conditions, conditions::ADMITTED),
+            "{:?}",
+            status.conditions
+        );
         let mut conditions = serde_json::to_value(&status.conditions)?;
         if let Some(conditions) = conditions.as_array_mut() {
             conditions.push(json!({
@@ -126,7 +138,8 @@ async fn finish(client: &Client, namespace: &str) -> anyhow::Result<()> {
             }));
         }
         let version: Value = json!({"resourceVersion": workload.metadata.resource_version});
-        let patch = Patch::Merge(json!({"metadata": version, "status": {"conditions": conditions}}));
+        let patch =
+            Patch::Merge(json!({"metadata": version, "status": {"conditions": conditions}}));
         workloads.patch_status("flock-gulls", &PatchParams::default(), &patch).await?;
         Ok(())
     })

@@ -56,7 +56,10 @@ pub(crate) const CRDS: &[(&str, &[&str])] = &[
             "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
         ],
     ),
-    ("github.com/kubeflow/spark-operator/v2", &["config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"]),
+    (
+        "github.com/kubeflow/spark-operator/v2",
+        &["config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"],
+    ),
 ];
 
 /// A pod template of one container with one cpu.
@@ -87,7 +90,8 @@ pub(crate) fn samples() -> Vec<Sample> {
 
 fn job_set() -> Sample {
     let group = |name: &str, parallelism: i32| {
-        let spec = json!({"parallelism": parallelism, "completions": parallelism, "template": template()});
+        let spec =
+            json!({"parallelism": parallelism, "completions": parallelism, "template": template()});
         json!({"name": name, "replicas": 1, "template": {"spec": spec}})
     };
     let status = |active: i32, succeeded: i32, conditions: Value| {
@@ -125,7 +129,9 @@ fn kubeflow() -> Vec<Sample> {
             labels,
             pod_sets,
             running: json!({"conditions": [condition("Running")], "replicaStatuses": counts}),
-            ended: Some(json!({"conditions": [condition("Succeeded")], "replicaStatuses": {first: {"active": 0}}})),
+            ended: Some(
+                json!({"conditions": [condition("Succeeded")], "replicaStatuses": {first: {"active": 0}}}),
+            ),
         }
     };
     let (v1, two): (_, &[(&str, i32)]) = ("kubeflow.org/v1", &[("master", 1), ("worker", 2)]);
@@ -197,8 +203,7 @@ fn kubeflow() -> Vec<Sample> {
 }
 
 fn ray() -> Vec<Sample> {
-    let group =
-        json!({"groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 5, "template": template()});
+    let group = json!({"groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 5, "template": template()});
     let cluster = json!({"headGroupSpec": {"template": template()}, "workerGroupSpecs": [group]});
     let api = "ray.io/v1";
     let managed_by = Some("/spec/managedBy");
@@ -233,7 +238,9 @@ fn ray() -> Vec<Sample> {
             running: json!({
                 "jobDeploymentStatus": "Running", "jobStatus": "RUNNING", "rayClusterStatus": {"state": "ready"},
             }),
-            ended: Some(json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "done"})),
+            ended: Some(
+                json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "done"}),
+            ),
         },
         Sample {
             api,

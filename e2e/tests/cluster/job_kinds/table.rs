@@ -33,7 +33,8 @@ pub(crate) async fn install_crds(clusters: &[&Cluster]) -> anyhow::Result<()> {
                 if path.is_dir() {
                     cluster.apply_dir(&path).await?;
                 } else {
-                    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                    let text = std::fs::read_to_string(&path)
+                        .with_context(|| path.display().to_string())?;
                     cluster.apply_yaml(&text).await.with_context(|| path.display().to_string())?;
                 }
             }
@@ -54,7 +55,11 @@ pub(crate) struct Jobs<'a> {
 }
 
 impl<'a> Jobs<'a> {
-    pub(crate) async fn new(sample: &'a Sample, cluster: &Cluster, namespace: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn new(
+        sample: &'a Sample,
+        cluster: &Cluster,
+        namespace: &str,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             sample,
             jobs: cluster.dynamic(sample.api, sample.kind, namespace).await?,
@@ -77,7 +82,12 @@ impl<'a> Jobs<'a> {
         format!("{} {name} on {}: {what}", self.sample.kind, self.at)
     }
 
-    async fn until(&self, name: &str, what: &str, right: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        right: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
         let check = async || {
             let found = serde_json::to_value(self.jobs.get(name).await?)?;
             ensure!(right(&found), "{found}");
@@ -119,7 +129,10 @@ impl<'a> Jobs<'a> {
         for pointer in kind.unwrap_or_default() {
             for value in [json!("first"), json!("second")] {
                 let patch = pointer.split('/').skip(1).collect::<Vec<_>>();
-                let patch = patch.into_iter().rev().fold(value.clone(), |below, field| json!({ field: below }));
+                let patch = patch
+                    .into_iter()
+                    .rev()
+                    .fold(value.clone(), |below, field| json!({ field: below }));
                 self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
                 there.until(name, pointer, |job| job.pointer(pointer) == Some(&value)).await?;
             }
@@ -128,7 +141,10 @@ impl<'a> Jobs<'a> {
     }
 
     async fn delete(&self, name: &str) -> anyhow::Result<()> {
-        self.jobs.delete(name, &DeleteParams::background()).await.with_context(|| self.what(name, "deleted"))?;
+        self.jobs
+            .delete(name, &DeleteParams::background())
+            .await
+            .with_context(|| self.what(name, "deleted"))?;
         Ok(())
     }
 
@@ -154,7 +170,11 @@ impl<'a> Jobs<'a> {
         eventually(SOON, self.what(name, "its Workload finished"), async || {
             let workload = self.workload(name).await?.context("it has none")?;
             let status = workload.status.unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, conditions::FINISHED), "{:?}", status.conditions);
+            ensure!(
+                conditions::is_true(&status.conditions, conditions::FINISHED),
+                "{:?}",
+                status.conditions
+            );
             Ok(())
         })
         .await
@@ -173,11 +193,12 @@ impl<'a> Jobs<'a> {
 /// Whether a status says at least so much.
 fn contains(status: &Value, wanted: &Value) -> bool {
     match (status, wanted) {
-        (Value::Object(status), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| status.get(key).is_some_and(|it| contains(it, wanted)))
-        }
+        (Value::Object(status), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| status.get(key).is_some_and(|it| contains(it, wanted))),
         (Value::Array(status), Value::Array(wanted)) => {
-            status.len() == wanted.len() && status.iter().zip(wanted).all(|(status, wanted)| contains(status, wanted))
+            status.len() == wanted.len()
+                && status.iter().zip(wanted).all(|(status, wanted)| contains(status, wanted))
         }
         (status, wanted) => status == wanted,
     }
@@ -189,9 +210,12 @@ pub(crate) async fn runs_here(here: &Jobs<'_>, namespace: &str, queue: &str) -> 
     here.create(namespace, queue, name).await?;
     here.started(name).await?;
     let workload = here.workload(name).await?.with_context(|| here.what(name, "its Workload"))?;
-    let shape: Vec<(&str, i32)> = workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+    let shape: Vec<(&str, i32)> =
+        workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
     let wanted = here.sample.pod_sets;
-    let same = |(got, wanted): (&(&str, i32), &(&str, i32))| got.0.ends_with(wanted.0) && got.1 == wanted.1;
+    let same = |(got, wanted): (&(&str, i32), &(&str, i32))| {
+        got.0.ends_with(wanted.0) && got.1 == wanted.1
+    };
     let right = shape.len() == wanted.len() && shape.iter().zip(wanted).all(same);
     ensure!(right, "{}: {shape:?} instead of {wanted:?}", here.what(name, "pod sets"));
     here.report(name, &here.sample.running).await?;
@@ -204,28 +228,56 @@ pub(crate) async fn runs_here(here: &Jobs<'_>, namespace: &str, queue: &str) -> 
 }
 
 /// A job of the hub: sent, started there, its status shown here, its copy collected.
-pub(crate) async fn runs_there(here: &Jobs<'_>, there: &Jobs<'_>, namespace: &str, queue: &str) -> anyhow::Result<()> {
+pub(crate) async fn runs_there(
+    here: &Jobs<'_>,
+    there: &Jobs<'_>,
+    namespace: &str,
+    queue: &str,
+) -> anyhow::Result<()> {
     let name = "sent";
     let created = here.create(namespace, queue, name).await?;
     let sample = here.sample;
-    ensure!(created.pointer(sample.suspend) == Some(&json!(true)), "{}", here.what(name, "not held"));
+    ensure!(
+        created.pointer(sample.suspend) == Some(&json!(true)),
+        "{}",
+        here.what(name, "not held")
+    );
     if let Some(managed_by) = sample.managed_by {
         let manager = created.pointer(managed_by);
-        ensure!(manager == Some(&json!("kueue.x-k8s.io/multikueue")), "{}: {manager:?}", here.what(name, "manager"));
+        ensure!(
+            manager == Some(&json!("kueue.x-k8s.io/multikueue")),
+            "{}: {manager:?}",
+            here.what(name, "manager")
+        );
     }
-    eventually(SOON, there.what(name, "its copy"), async || Ok(there.jobs.get(name).await?)).await?;
+    eventually(SOON, there.what(name, "its copy"), async || Ok(there.jobs.get(name).await?))
+        .await?;
     let copy = there.started(name).await?;
-    ensure!(copy["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"] == "multikueue", "{copy}");
+    ensure!(
+        copy["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"] == "multikueue",
+        "{copy}"
+    );
     if let Some(manager) = sample.managed_by.and_then(|managed_by| copy.pointer(managed_by)) {
-        ensure!(manager != "kueue.x-k8s.io/multikueue", "{}: {manager}", there.what(name, "manager"));
+        ensure!(
+            manager != "kueue.x-k8s.io/multikueue",
+            "{}: {manager}",
+            there.what(name, "manager")
+        );
     }
     there.report(name, &sample.running).await?;
     let shown = here.shows(name, &sample.running).await?;
     if sample.managed_by.is_some() {
         // Its controller here knows that it is not its own.
-        here.until(name, "shown as started", |job| job.pointer(sample.suspend) == Some(&json!(false))).await?;
+        here.until(name, "shown as started", |job| {
+            job.pointer(sample.suspend) == Some(&json!(false))
+        })
+        .await?;
     } else {
-        ensure!(shown.pointer(sample.suspend) == Some(&json!(true)), "{}", here.what(name, "runs on the hub"));
+        ensure!(
+            shown.pointer(sample.suspend) == Some(&json!(true)),
+            "{}",
+            here.what(name, "runs on the hub")
+        );
     }
     here.change_followed(there, name).await?;
     if let Some(ended) = &sample.ended {

@@ -30,7 +30,8 @@ pub(crate) fn families(page: &str) -> BTreeMap<String, Shown> {
             continue;
         }
         let sample = line.split(['{', ' ']).next().unwrap_or_default();
-        let known = |suffix: &str| sample.strip_suffix(suffix).filter(|name| kinds.contains_key(name));
+        let known =
+            |suffix: &str| sample.strip_suffix(suffix).filter(|name| kinds.contains_key(name));
         let (name, base) = match ["_bucket", "_sum", "_count"].into_iter().find_map(known) {
             Some(base) => (base, base),
             None => (sample, known("_total").unwrap_or(sample)),
@@ -48,20 +49,26 @@ impl Shown {
         let right = |line: &&String| {
             let labels = labels(line);
             line.split('{').next() == Some(name)
-                && wanted.iter().all(|(label, value)| labels.get(*label).is_some_and(|it| it == value))
+                && wanted
+                    .iter()
+                    .all(|(label, value)| labels.get(*label).is_some_and(|it| it == value))
         };
-        let value =
-            |line: &String| line.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok()).unwrap_or(f64::NAN);
+        let value = |line: &String| {
+            line.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok()).unwrap_or(f64::NAN)
+        };
         self.lines.iter().filter(right).map(value).sum()
     }
 
     fn add(&mut self, line: &str) {
         let labels: BTreeMap<String, String> = labels(line);
-        let others: BTreeSet<String> = labels.keys().filter(|name| *name != "le").cloned().collect();
+        let others: BTreeSet<String> =
+            labels.keys().filter(|name| *name != "le").cloned().collect();
         if self.lines.is_empty() {
             self.labels = others;
         }
-        if let Some(bound) = labels.get("le").filter(|_| self.buckets.last() != Some(&f64::INFINITY)) {
+        if let Some(bound) =
+            labels.get("le").filter(|_| self.buckets.last() != Some(&f64::INFINITY))
+        {
             self.buckets.push(if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() });
         }
         self.lines.push(line.to_owned());
@@ -96,12 +103,15 @@ fn labels(line: &str) -> BTreeMap<String, String> {
 
 /// Bounds of buckets, the last of which is infinite; none of what has no buckets.
 fn buckets(kind: Type) -> Vec<f64> {
-    let doubling = |first: f64, count: u32| (0..count).map(move |step| first * 2_f64.powi(step.cast_signed()));
+    let doubling =
+        |first: f64, count: u32| (0..count).map(move |step| first * 2_f64.powi(step.cast_signed()));
     let finite: Vec<f64> = match kind {
         Type::Counter | Type::Gauge => return Vec::new(),
         Type::Waits(count) => std::iter::once(1.0).chain(doubling(2.5, count - 1)).collect(),
         Type::Creation => doubling(0.01, 11).collect(),
-        Type::Default | Type::Finer => vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
+        Type::Default | Type::Finer => {
+            vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]
+        }
     };
     finite.into_iter().chain([f64::INFINITY]).collect()
 }

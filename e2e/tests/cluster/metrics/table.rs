@@ -30,7 +30,8 @@ impl Family {
     /// Whether its series are about ClusterQueues, and get the labels that come from those.
     pub(crate) fn is_of_cluster_queue(&self) -> bool {
         let of = |label: &&str| ["cluster_queue", "preempting_cluster_queue"].contains(label);
-        let kueues = self.name.strip_prefix("kueue_").is_some_and(|name| !name.starts_with("local_queue_"));
+        let kueues =
+            self.name.strip_prefix("kueue_").is_some_and(|name| !name.starts_with("local_queue_"));
         kueues && self.labels.iter().any(of)
     }
 }
@@ -54,7 +55,11 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("multikueue_workloads_dispatched_total", Counter, &["cluster_queue", "cluster"]),
     family("multikueue_workloads_admitted_total", Counter, &["cluster_queue", "cluster"]),
     family("kueue_admission_cycle_preemption_skips", Gauge, CLUSTER_QUEUE),
-    family(BUILD, Gauge, &["git_version", "git_commit", "build_date", "go_version", "compiler", "platform"]),
+    family(
+        BUILD,
+        Gauge,
+        &["git_version", "git_commit", "build_date", "go_version", "compiler", "platform"],
+    ),
     family("kueue_pending_workloads", Gauge, &["cluster_queue", "status"]),
     family("kueue_local_queue_pending_workloads", Gauge, &["name", "namespace", "status"]),
     family("kueue_finished_workloads", Gauge, CLUSTER_QUEUE),
@@ -65,7 +70,11 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("kueue_local_queue_finished_workloads_total", Counter, LOCAL_BY_CLASS),
     family("kueue_quota_reserved_wait_time_seconds", Waits(14), BY_CLASS),
     family("kueue_local_queue_quota_reserved_wait_time_seconds", Waits(14), LOCAL_BY_CLASS),
-    family("kueue_pods_ready_to_evicted_time_seconds", Waits(14), &["cluster_queue", "reason", "underlying_cause"]),
+    family(
+        "kueue_pods_ready_to_evicted_time_seconds",
+        Waits(14),
+        &["cluster_queue", "reason", "underlying_cause"],
+    ),
     family("kueue_admitted_workloads_total", Counter, BY_CLASS),
     family("kueue_local_queue_admitted_workloads_total", Counter, LOCAL_BY_CLASS),
     family("kueue_admission_wait_time_seconds", Waits(16), BY_CLASS),
@@ -77,7 +86,11 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("kueue_admission_checks_wait_time_seconds", Waits(14), BY_CLASS),
     family("kueue_local_queue_admission_checks_wait_time_seconds", Waits(14), LOCAL_BY_CLASS),
     family("kueue_workload_creation_latency_seconds", Creation, &["job_kind"]),
-    family("kueue_pod_scheduling_gate_removal_seconds", Default, &["name", "cluster_queue", "is_group"]),
+    family(
+        "kueue_pod_scheduling_gate_removal_seconds",
+        Default,
+        &["name", "cluster_queue", "is_group"],
+    ),
     family("kueue_evicted_workloads_total", Counter, EVICTED),
     family("kueue_evicted_workloads_once_total", Counter, EVICTED),
     family(
@@ -105,7 +118,11 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("kueue_cluster_queue_resource_usage", Gauge, QUOTA),
     family("kueue_local_queue_resource_reservation", Gauge, LOCAL_QUOTA),
     family("kueue_local_queue_resource_usage", Gauge, LOCAL_QUOTA),
-    family("kueue_local_queue_admission_fair_sharing_usage", Gauge, &["name", "namespace", "cluster_queue"]),
+    family(
+        "kueue_local_queue_admission_fair_sharing_usage",
+        Gauge,
+        &["name", "namespace", "cluster_queue"],
+    ),
     family("kueue_cluster_queue_nominal_quota", Gauge, QUOTA),
     family("kueue_cluster_queue_borrowing_limit", Gauge, QUOTA),
     family("kueue_cluster_queue_lending_limit", Gauge, QUOTA),

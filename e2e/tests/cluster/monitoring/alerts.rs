@@ -72,7 +72,10 @@ fn every_alert_fires_when_it_should_and_not_otherwise() {
         let alert = text(rule, "alert");
         let own: Vec<&Case> = cases.iter().filter(|case| case.alert == alert).collect();
         assert!(own.iter().any(|case| !case.fires.is_empty()), "no case in which {alert} fires");
-        assert!(own.iter().any(|case| case.fires.is_empty()), "no case in which {alert} does not fire");
+        assert!(
+            own.iter().any(|case| case.fires.is_empty()),
+            "no case in which {alert} does not fire"
+        );
         tests.extend(own.iter().map(|case| case.render(rule)));
     }
     assert_eq!(tests.len(), cases.len(), "a case names an alert that does not exist");
@@ -92,7 +95,10 @@ fn every_alert_says_what_is_amiss_and_how_bad_it_is() {
         assert_eq!(annotations.keys().collect::<Vec<_>>(), ["description", "summary"], "{rule}");
         // What varies is in the summary, so that a description is the same for all alerts of a kind.
         assert!(!text(&rule["annotations"], "description").contains("{{"), "{rule}");
-        assert!(["info", "warning", "critical"].contains(&text(&rule["labels"], "severity")), "{rule}");
+        assert!(
+            ["info", "warning", "critical"].contains(&text(&rule["labels"], "severity")),
+            "{rule}"
+        );
         names.push(text(&rule, "alert").to_owned());
     }
     let count = names.len();

@@ -24,7 +24,10 @@ pub(crate) fn queries() -> Vec<Query> {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let expression = text(target, "expr").replace("$__rate_interval", "10m");
             let expression = expression.replace("$job", ".*").replace("$cluster_queue", ".*");
-            assert!(!expression.contains('$'), "a variable that the dashboard does not have: {expression}");
+            assert!(
+                !expression.contains('$'),
+                "a variable that the dashboard does not have: {expression}"
+            );
             queries.push(Query { panel: text(panel, "title").to_owned(), expression });
         }
     }
@@ -37,7 +40,8 @@ fn panels_have_numbers_of_their_own_and_do_not_overlap() {
     for panel in file()["panels"].as_array().unwrap() {
         let title = text(panel, "title");
         assert!(ids.insert(panel["id"].as_i64().unwrap()), "{title}: its number is another's");
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|field| panel["gridPos"][field].as_i64().unwrap());
+        let [x, y, w, h] =
+            ["x", "y", "w", "h"].map(|field| panel["gridPos"][field].as_i64().unwrap());
         assert!(x + w <= 24, "{title} is out of sight");
         for cell in (x..x + w).flat_map(|column| (y..y + h).map(move |line| (column, line))) {
             assert!(cells.insert(cell), "{title} lies on another panel");
@@ -50,10 +54,16 @@ fn panels_have_numbers_of_their_own_and_do_not_overlap() {
 #[test]
 fn every_chooser_is_used_and_known() {
     let file = file();
-    let choosers =
-        file["templating"]["list"].as_array().unwrap().iter().map(|chooser| text(chooser, "name").to_owned());
+    let choosers = file["templating"]["list"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chooser| text(chooser, "name").to_owned());
     let panels = file["panels"].to_string();
     for chooser in choosers {
-        assert!(panels.contains(&format!("${chooser}")) || panels.contains(&format!("${{{chooser}}}")), "{chooser}");
+        assert!(
+            panels.contains(&format!("${chooser}")) || panels.contains(&format!("${{{chooser}}}")),
+            "{chooser}"
+        );
     }
 }

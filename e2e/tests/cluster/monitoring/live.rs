@@ -23,8 +23,10 @@ const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configura
                       fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n";
 
 /// What has no series where all is well, and why.
-const SILENT: [(&str, &str); 2] =
-    [("kueue_preempted_workloads_total", "nothing is preempted"), (r#"result="failed""#, "no write fails")];
+const SILENT: [(&str, &str); 2] = [
+    ("kueue_preempted_workloads_total", "nothing is preempted"),
+    (r#"result="failed""#, "no write fails"),
+];
 
 fn silent(expression: &str) -> bool {
     SILENT.iter().any(|(part, _)| expression.contains(part))
@@ -34,12 +36,21 @@ fn silent(expression: &str) -> bool {
 fn metrics(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
     let ours = ["kueue_", "multikueue_", "switchyard_"];
-    words.filter(|word| ours.iter().any(|prefix| word.starts_with(prefix))).map(str::to_owned).collect()
+    words
+        .filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)))
+        .map(str::to_owned)
+        .collect()
 }
 
 async fn fleet() -> Fleet {
     let east = ClusterSpec::new("east").node(NodeSpec::new("n1").cpu(64));
-    let fleet = Fleet::builder("monitoring").agent(east).config(CONFIG).agent_config(CONFIG).start().await.unwrap();
+    let fleet = Fleet::builder("monitoring")
+        .agent(east)
+        .config(CONFIG)
+        .agent_config(CONFIG)
+        .start()
+        .await
+        .unwrap();
     fleet.hub().apply([queues::agent_cluster("east")]).await.unwrap();
     fleet.connect().await.unwrap();
     fleet
@@ -55,9 +66,15 @@ async fn stop(fleet: &Fleet, tenant: &Tenant<'_>, policy: &str) {
 /// One job that finishes, one that its worker evicts, one that runs, and one that waits.
 async fn work(fleet: &Fleet, tenant: &Tenant<'_>) {
     tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(1))).await.unwrap();
-    tenant.await_status("short", "finished", SOON, |row| row.state == State::Succeeded).await.unwrap();
+    tenant
+        .await_status("short", "finished", SOON, |row| row.state == State::Succeeded)
+        .await
+        .unwrap();
     tenant.submit(tenant.job("stopped").cpu("1").run_forever()).await.unwrap();
-    let stopped = tenant.await_status("stopped", "admitted", SOON, |row| row.cluster.is_some()).await.unwrap();
+    let stopped = tenant
+        .await_status("stopped", "admitted", SOON, |row| row.cluster.is_some())
+        .await
+        .unwrap();
     fleet.await_pods("east", tenant.name(), 1).await.unwrap();
     stop(fleet, tenant, "HoldAndDrain").await;
     tenant.await_status("stopped", "taken back", SOON, |row| row.cluster.is_none()).await.unwrap();
@@ -67,7 +84,10 @@ async fn work(fleet: &Fleet, tenant: &Tenant<'_>) {
     tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
     tenant.await_status("long", "admitted", SOON, |row| row.cluster.is_some()).await.unwrap();
     tenant.submit(tenant.job("waits").cpu("2").run_forever()).await.unwrap();
-    tenant.await_status("waits", "waits", SOON, |row| row.reason.contains("insufficient")).await.unwrap();
+    tenant
+        .await_status("waits", "waits", SOON, |row| row.reason.contains("insufficient"))
+        .await
+        .unwrap();
 }
 
 #[test]
@@ -82,7 +102,13 @@ fn every_query_is_answered_from_what_a_hub_and_its_agent_show() {
         let jobs: Vec<(String, u16)> = jobs.collect();
         let dir = fleet.hub().dir().to_owned();
         let prometheus = programs.start(&dir, &jobs, &shipped("rules.yaml")).await.unwrap();
-        let tenant = fleet.tenant("seen").hub(&[("cpu", "3")]).worker("east", &[("cpu", "8")]).make().await.unwrap();
+        let tenant = fleet
+            .tenant("seen")
+            .hub(&[("cpu", "3")])
+            .worker("east", &[("cpu", "8")])
+            .make()
+            .await
+            .unwrap();
         work(&fleet, &tenant).await;
 
         all_have_data(&prometheus).await;
@@ -95,7 +121,8 @@ fn every_query_is_answered_from_what_a_hub_and_its_agent_show() {
 
         // And it is seen when a cluster goes.
         fleet.kill("east");
-        let lost = rules.iter().find(|rule| text(rule, "alert") == "SwitchyardClusterLost").unwrap();
+        let lost =
+            rules.iter().find(|rule| text(rule, "alert") == "SwitchyardClusterLost").unwrap();
         eventually(SOON, "the lost cluster to be seen", async || {
             let found = prometheus.query(text(lost, "expr")).await?;
             ensure!(found.iter().any(|sample| sample.labels["cluster"] == "east"), "{found:?}");
@@ -113,7 +140,9 @@ async fn all_have_data(prometheus: &Prometheus) {
         let alert = text(&rule, "alert");
         prometheus.query(text(&rule, "expr")).await.unwrap();
         let shown = metrics(text(&rule, "expr")).into_iter();
-        queries.extend(shown.map(|metric| dashboard::Query { panel: alert.to_owned(), expression: metric }));
+        queries.extend(
+            shown.map(|metric| dashboard::Query { panel: alert.to_owned(), expression: metric }),
+        );
     }
     for query in queries {
         let dashboard::Query { panel, expression } = query;
@@ -135,8 +164,13 @@ async fn all_have_data(prometheus: &Prometheus) {
 async fn healthy(prometheus: &Prometheus, count: usize) {
     eventually(SOON, "all rules to be evaluated", async || {
         let rules = prometheus.rules().await?;
-        let ill: Vec<_> = rules.iter().filter_map(|(name, error)| Some((name, error.as_ref()?))).collect();
-        ensure!(rules.len() == count && ill.is_empty(), "{} of {count} rules, {ill:?}", rules.len());
+        let ill: Vec<_> =
+            rules.iter().filter_map(|(name, error)| Some((name, error.as_ref()?))).collect();
+        ensure!(
+            rules.len() == count && ill.is_empty(),
+            "{} of {count} rules, {ill:?}",
+            rules.len()
+        );
         Ok(())
     })
     .await

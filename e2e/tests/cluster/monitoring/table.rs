@@ -17,10 +17,13 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn replicas() -> Vec<Case> {
-    let (first, second) = (r#"up{job="switchyard-hub",instance="a"}"#, r#"up{job="switchyard-hub",instance="b"}"#);
+    let (first, second) =
+        (r#"up{job="switchyard-hub",instance="a"}"#, r#"up{job="switchyard-hub",instance="b"}"#);
     let queue = |instance: &str, role: &str| {
         let replica = format!(r#"instance="{instance}",replica_role="{role}""#);
-        format!(r#"kueue_cluster_queue_status{{job="hub",cluster_queue="cq",status="active",{replica}}}"#)
+        format!(
+            r#"kueue_cluster_queue_status{{job="hub",cluster_queue="cq",status="active",{replica}}}"#
+        )
     };
     vec![
         Case::new("SwitchyardAbsent", "nobody answers")
@@ -31,14 +34,24 @@ fn replicas() -> Vec<Case> {
             .series(r#"up{job="node"}"#, "1x20")
             .after(12)
             .fires(&[], "No Switchyard answers"),
-        Case::new("SwitchyardAbsent", "one of two answers").series(first, "0x20").series(second, "1x20").after(12),
+        Case::new("SwitchyardAbsent", "one of two answers")
+            .series(first, "0x20")
+            .series(second, "1x20")
+            .after(12),
         Case::new("SwitchyardDown", "one of two does not answer")
             .series(first, "1x20")
             .series(second, "1x4 0x20")
             .after(12)
-            .fires(&[("instance", "b"), ("job", "switchyard-hub")], "b of switchyard-hub does not answer"),
-        Case::new("SwitchyardDown", "a restart takes three minutes").series(first, "1x4 0x3 1x20").after(8),
-        Case::new("SwitchyardDown", "somebody else does not answer").series(r#"up{job="node"}"#, "0x20").after(12),
+            .fires(
+                &[("instance", "b"), ("job", "switchyard-hub")],
+                "b of switchyard-hub does not answer",
+            ),
+        Case::new("SwitchyardDown", "a restart takes three minutes")
+            .series(first, "1x4 0x3 1x20")
+            .after(8),
+        Case::new("SwitchyardDown", "somebody else does not answer")
+            .series(r#"up{job="node"}"#, "0x20")
+            .after(12),
         Case::new("SwitchyardNoLeader", "two replicas follow")
             .series(&queue("a", "follower"), "1x20")
             .series(&queue("b", "leader"), "1x4 stale")
@@ -64,14 +77,16 @@ fn queues() -> Vec<Case> {
             r#"kueue_cluster_queue_{metric}{{job="hub",cohort="all",cluster_queue="cq",flavor="f",resource="cpu"}}"#
         )
     };
-    let status =
-        |status: &str| format!(r#"kueue_cluster_queue_status{{job="hub",cluster_queue="cq",status="{status}"}}"#);
+    let status = |status: &str| {
+        format!(r#"kueue_cluster_queue_status{{job="hub",cluster_queue="cq",status="{status}"}}"#)
+    };
     let evicted = |reason: &str| {
         format!(
             r#"kueue_evicted_workloads_total{{job="hub",cluster_queue="cq",reason="{reason}",priority_class="low"}}"#
         )
     };
-    let admitted = r#"kueue_admitted_workloads_total{job="hub",cluster_queue="cq",priority_class="low"}"#;
+    let admitted =
+        r#"kueue_admitted_workloads_total{job="hub",cluster_queue="cq",priority_class="low"}"#;
     vec![
         Case::new("SwitchyardPending", "101 wait, parked or not")
             .series(&pending("active", "a", "leader"), "61x20")
@@ -90,7 +105,13 @@ fn queues() -> Vec<Case> {
             .series(&quota("nominal_quota"), "20x30")
             .after(20)
             .fires(
-                &[("cluster_queue", "cq"), ("cohort", "all"), ("flavor", "f"), ("job", "hub"), ("resource", "cpu")],
+                &[
+                    ("cluster_queue", "cq"),
+                    ("cohort", "all"),
+                    ("flavor", "f"),
+                    ("job", "hub"),
+                    ("resource", "cpu"),
+                ],
                 "ClusterQueue cq uses 95% of its cpu in f",
             ),
         Case::new("SwitchyardQueueFull", "18 of 20 cores are used")
@@ -105,8 +126,13 @@ fn queues() -> Vec<Case> {
             .series(&status("pending"), "0x4 1x30")
             .series(&status("active"), "1x4 0x30")
             .after(25)
-            .fires(&[("cluster_queue", "cq"), ("job", "hub"), ("status", "pending")], "ClusterQueue cq is not active"),
-        Case::new("SwitchyardQueueInactive", "it is active").series(&status("pending"), "0x30").after(25),
+            .fires(
+                &[("cluster_queue", "cq"), ("job", "hub"), ("status", "pending")],
+                "ClusterQueue cq is not active",
+            ),
+        Case::new("SwitchyardQueueInactive", "it is active")
+            .series(&status("pending"), "0x30")
+            .after(25),
         Case::new("SwitchyardEvictions", "two of three are evicted, for two reasons")
             .series(&evicted("Preempted"), "0+1x60")
             .series(&evicted("PodsReadyTimeout"), "0+1x60")
@@ -127,7 +153,10 @@ fn queues() -> Vec<Case> {
 /// A histogram with these counts a minute up to these bounds.
 fn histogram(mut case: Case, metric: &str, labels: &str, buckets: &[(&str, u32)]) -> Case {
     for (bound, count) in buckets {
-        case = case.series(&format!(r#"{metric}_bucket{{{labels},le="{bound}"}}"#), &format!("0+{count}x60"));
+        case = case.series(
+            &format!(r#"{metric}_bucket{{{labels},le="{bound}"}}"#),
+            &format!("0+{count}x60"),
+        );
     }
     case
 }
@@ -172,21 +201,28 @@ fn clusters() -> Vec<Case> {
     let able = r#"switchyard_cluster_able{job="hub",cluster="east",instance="a"}"#;
     let orphans = r#"switchyard_cluster_orphans{job="hub",cluster="east",instance="a"}"#;
     let breaker = r#"switchyard_breaker_open{job="hub",instance="a"}"#;
-    let session = |instance| format!(r#"switchyard_agent_session_up{{job="agent",instance="{instance}"}}"#);
+    let session =
+        |instance| format!(r#"switchyard_agent_session_up{{job="agent",instance="{instance}"}}"#);
     let given_up = |reason: &str| {
-        format!(r#"switchyard_workloads_taken_back_total{{job="hub",cluster="east",instance="a",reason="{reason}"}}"#)
+        format!(
+            r#"switchyard_workloads_taken_back_total{{job="hub",cluster="east",instance="a",reason="{reason}"}}"#
+        )
     };
     vec![
         Case::new("SwitchyardClusterLost", "there has been no session for six minutes")
             .series(connected, "1x4 0x20")
             .after(11)
             .fires(EAST, "The hub has no session with cluster east"),
-        Case::new("SwitchyardClusterLost", "the session came back").series(connected, "1x4 0x3 1x20").after(11),
+        Case::new("SwitchyardClusterLost", "the session came back")
+            .series(connected, "1x4 0x3 1x20")
+            .after(11),
         Case::new("SwitchyardClusterUnable", "its API server has been away for three minutes")
             .series(able, "1x4 0x20")
             .after(8)
             .fires(EAST, "The agent of cluster east does not reach its own API server"),
-        Case::new("SwitchyardClusterUnable", "its API server was restarted").series(able, "1x4 0x1 1x20").after(8),
+        Case::new("SwitchyardClusterUnable", "its API server was restarted")
+            .series(able, "1x4 0x1 1x20")
+            .after(8),
         Case::new("SwitchyardClusterUnable", "it is not connected, and could act when it was")
             .series(able, "1x4 stale")
             .after(8),
@@ -194,7 +230,9 @@ fn clusters() -> Vec<Case> {
             .series(connected, "1 0 1 0 1 0 1 0 1x60")
             .after(40)
             .fires(EAST, "The session with cluster east came and went 8 times in an hour"),
-        Case::new("SwitchyardClusterFlapping", "it came and went once").series(connected, "1 0 1x60").after(40),
+        Case::new("SwitchyardClusterFlapping", "it came and went once")
+            .series(connected, "1 0 1x60")
+            .after(40),
         Case::new("SwitchyardAgentAlone", "no replica of the agent has a session")
             .series(&session("a"), "1x4 0x20")
             .series(&session("b"), "0x20")
@@ -208,12 +246,16 @@ fn clusters() -> Vec<Case> {
             .series(breaker, "0x4 1x20")
             .after(6)
             .fires(HUB, "The circuit breaker is open"),
-        Case::new("SwitchyardBreakerOpen", "it was closed again").series(breaker, "0x4 1x4 0x20").after(12),
+        Case::new("SwitchyardBreakerOpen", "it was closed again")
+            .series(breaker, "0x4 1x4 0x20")
+            .after(12),
         Case::new("SwitchyardOrphans", "three were found")
             .series(orphans, "0x4 3x20")
             .after(8)
             .fires(EAST, "3 workloads of this hub on cluster east are not known to it"),
-        Case::new("SwitchyardOrphans", "those that were found are gone").series(orphans, "3x4 0x20").after(8),
+        Case::new("SwitchyardOrphans", "those that were found are gone")
+            .series(orphans, "3x4 0x20")
+            .after(8),
         Case::new("SwitchyardWorkGivenUp", "four attempts were given up")
             .series(&given_up("ClusterLost"), "0x30 4x30")
             .after(40)
@@ -228,14 +270,20 @@ fn clusters() -> Vec<Case> {
                 &[("cluster", "east"), ("job", "hub"), ("reason", "ClusterLost")],
                 "4 attempts on lost cluster east were given up",
             ),
-        Case::new("SwitchyardWorkGivenUp", "people moved four").series(&given_up("Moved"), "0x30 4x30").after(40),
-        Case::new("SwitchyardWorkGivenUp", "it was long ago").series(&given_up("ClusterLost"), "0x4 4x90").after(60),
+        Case::new("SwitchyardWorkGivenUp", "people moved four")
+            .series(&given_up("Moved"), "0x30 4x30")
+            .after(40),
+        Case::new("SwitchyardWorkGivenUp", "it was long ago")
+            .series(&given_up("ClusterLost"), "0x4 4x90")
+            .after(60),
     ]
 }
 
 fn writes() -> Vec<Case> {
     let write = |result: &str| {
-        format!(r#"switchyard_api_writes_total{{job="hub",instance="a",what="workload",result="{result}"}}"#)
+        format!(
+            r#"switchyard_api_writes_total{{job="hub",instance="a",what="workload",result="{result}"}}"#
+        )
     };
     let dropped = r#"switchyard_events_dropped_total{job="hub",instance="a"}"#;
     vec![
@@ -257,14 +305,23 @@ fn writes() -> Vec<Case> {
 }
 
 fn audits() -> Vec<Case> {
-    let found = |kind: &str| format!(r#"switchyard_audit_findings{{job="hub",kind="{kind}",instance="a"}}"#);
+    let found = |kind: &str| {
+        format!(r#"switchyard_audit_findings{{job="hub",kind="{kind}",instance="a"}}"#)
+    };
     let name = "SwitchyardAuditFindings";
     vec![
         Case::new(name, "pods run above their charge")
             .series(&found("RunsAboveCharge"), "0x4 2x30")
             .after(25)
-            .fires(&[("job", "hub"), ("kind", "RunsAboveCharge")], "The audit of hub has 2 of RunsAboveCharge"),
-        Case::new(name, "a pod ended late").series(&found("RunsAboveCharge"), "0x4 1x5 0x30").after(25),
-        Case::new(name, "a quota was lowered").series(&found("ChargedAboveQuota"), "1x40").after(35),
+            .fires(
+                &[("job", "hub"), ("kind", "RunsAboveCharge")],
+                "The audit of hub has 2 of RunsAboveCharge",
+            ),
+        Case::new(name, "a pod ended late")
+            .series(&found("RunsAboveCharge"), "0x4 1x5 0x30")
+            .after(25),
+        Case::new(name, "a quota was lowered")
+            .series(&found("ChargedAboveQuota"), "1x40")
+            .after(35),
     ]
 }

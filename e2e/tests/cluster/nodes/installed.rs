@@ -33,7 +33,8 @@ fn pods_of_the_chart_stand_drains_and_updates() {
         let hub = ClusterSpec::new("hub").real_node([NodeImage::program("switchyard-hub", TAG)]);
         let agent = [NodeImage::program("switchyard-agent", TAG), NodeImage::Busybox];
         let worker = ClusterSpec::new("east").real_node(agent);
-        let environment = Environment::builder("installed").cluster(hub).cluster(worker).start().await.unwrap();
+        let environment =
+            Environment::builder("installed").cluster(hub).cluster(worker).start().await.unwrap();
         let (hub, worker) = (environment.cluster("hub"), environment.cluster("east"));
         install(hub, worker).await;
         queues(hub, worker).await;
@@ -58,7 +59,9 @@ async fn install(hub: &Cluster, worker: &Cluster) {
     let flags = ["install", "switchyard", &chart, "--create-namespace", "--wait", "--timeout=5m"];
     Helm::new(Some(hub), NAMESPACE).ok(&[&flags[..], &["--set=mode=hub", &advertise]].concat());
     hub.apply([queues::agent_cluster("east")]).await.unwrap();
-    let token = join_token::make(hub.admin.clone(), &join_token::Args::new("east", NAMESPACE)).await.unwrap();
+    let token = join_token::make(hub.admin.clone(), &join_token::Args::new("east", NAMESPACE))
+        .await
+        .unwrap();
     let values = [
         "--set=mode=agent".to_owned(),
         format!("--set=agent.hub={}", token.hub_address),
@@ -70,7 +73,11 @@ async fn install(hub: &Cluster, worker: &Cluster) {
     let clusters: Api<MultiKueueCluster> = Api::all(hub.admin.clone());
     eventually(SOON, "the agent to connect", async || {
         let status = clusters.get("east").await?.status.unwrap_or_default();
-        ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
+        ensure!(
+            conditions::is_true(&status.conditions, conditions::ACTIVE),
+            "{:?}",
+            status.conditions
+        );
         Ok(())
     })
     .await
@@ -80,17 +87,26 @@ async fn install(hub: &Cluster, worker: &Cluster) {
 async fn queues(hub: &Cluster, worker: &Cluster) {
     let quota = [("cpu", "500m")];
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}});
-    let common = [namespace, queues::ResourceFlavor::new("any").build(), queues::local_queue(TEAM, "main", "main")];
+    let common = [
+        namespace,
+        queues::ResourceFlavor::new("any").build(),
+        queues::local_queue(TEAM, "main", "main"),
+    ];
     worker.apply(common.clone()).await.unwrap();
     worker.apply([queues::ClusterQueue::new("main").group("any", &quota).build()]).await.unwrap();
     hub.apply(common).await.unwrap();
     hub.apply(queues::multikueue("fleet", &["east"])).await.unwrap();
-    let queue = queues::ClusterQueue::new("main").group("any", &quota).admission_check("fleet").build();
+    let queue =
+        queues::ClusterQueue::new("main").group("any", &quota).admission_check("fleet").build();
     hub.apply([queue]).await.unwrap();
     let local: Api<switchyard_api::v1beta2::LocalQueue> = Api::namespaced(hub.admin.clone(), TEAM);
     eventually(SOON, "the queue to be active", async || {
         let status = local.get("main").await?.status.unwrap_or_default();
-        ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
+        ensure!(
+            conditions::is_true(&status.conditions, conditions::ACTIVE),
+            "{:?}",
+            status.conditions
+        );
         Ok(())
     })
     .await
@@ -103,7 +119,8 @@ fn sample(name: &str) -> JobBuilder {
 
 /// A Job of the hub passes its webhooks, which lie behind a Service, and completes on the worker.
 async fn runs(hub: &Cluster, name: &str) {
-    let created = eventually(SOON, "the hub to take a job", async || sample(name).create(&hub.admin).await);
+    let created =
+        eventually(SOON, "the hub to take a job", async || sample(name).create(&hub.admin).await);
     let spec = created.await.unwrap().spec.unwrap();
     assert_eq!(spec.managed_by.as_deref(), Some("kueue.x-k8s.io/multikueue"), "a webhook marks it");
     job::complete(&hub.admin, TEAM, name, SOON).await.unwrap();
@@ -115,11 +132,14 @@ fn pods(cluster: &Cluster) -> Api<Pod> {
 
 /// The pod that leads.
 async fn leader(cluster: &Cluster) -> anyhow::Result<String> {
-    let pods: Vec<String> = pods(cluster).list(&ListParams::default()).await?.items.iter().map(Pod::name_any).collect();
+    let pods: Vec<String> =
+        pods(cluster).list(&ListParams::default()).await?.items.iter().map(Pod::name_any).collect();
     let leases: Api<Lease> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
     let leases = leases.list(&ListParams::default()).await?.items;
-    let holders: Vec<String> = leases.into_iter().filter_map(|lease| lease.spec?.holder_identity).collect();
-    let leading = pods.into_iter().find(|pod| holders.iter().any(|holder| holder.contains(pod.as_str())));
+    let holders: Vec<String> =
+        leases.into_iter().filter_map(|lease| lease.spec?.holder_identity).collect();
+    let leading =
+        pods.into_iter().find(|pod| holders.iter().any(|holder| holder.contains(pod.as_str())));
     leading.with_context(|| format!("none of its pods leads: {holders:?}"))
 }
 
@@ -138,7 +158,14 @@ async fn is_drained(cluster: &Cluster, name: &str) {
     })
     .await
     .unwrap();
-    let drain = ["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=5s"];
+    let drain = [
+        "drain",
+        &node,
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--force",
+        "--timeout=5s",
+    ];
     let refused = kubectl.run(&drain).unwrap_err().to_string();
     assert!(refused.contains("violate the pod's disruption budget"), "{refused}");
     kubectl.run(&["uncordon", &node]).unwrap();
@@ -147,7 +174,8 @@ async fn is_drained(cluster: &Cluster, name: &str) {
 
 /// Waits until a Deployment has all its replicas, of its newest template.
 async fn available(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    eventually(SOON, format!("{name} to be available"), async || is_available(cluster, name).await).await
+    eventually(SOON, format!("{name} to be available"), async || is_available(cluster, name).await)
+        .await
 }
 
 async fn is_available(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
@@ -163,7 +191,13 @@ async fn is_available(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
 /// A new template replaces pod after pod, and meanwhile every Job is taken.
 async fn is_updated(hub: &Cluster) {
     let round = "--set=controllerManager.manager.podAnnotations.round=two";
-    Helm::new(Some(hub), NAMESPACE).ok(&["upgrade", "switchyard", &chart(), "--reuse-values", round]);
+    Helm::new(Some(hub), NAMESPACE).ok(&[
+        "upgrade",
+        "switchyard",
+        &chart(),
+        "--reuse-values",
+        round,
+    ]);
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(hub.admin.clone(), TEAM);
     let job = serde_json::from_value(sample("asked").build()).unwrap();
     let asked = PostParams { dry_run: true, ..PostParams::default() };
@@ -178,13 +212,23 @@ async fn is_updated(hub: &Cluster) {
         tokio::time::sleep(PERIOD).await;
     }
     println!("{taken} jobs were taken during an update of {:.1?}", start.elapsed());
-    assert!(refused.is_empty(), "{} of {} were refused: {refused:?}", refused.len(), refused.len() + taken);
+    assert!(
+        refused.is_empty(),
+        "{} of {} were refused: {refused:?}",
+        refused.len(),
+        refused.len() + taken
+    );
 }
 
 /// The kubelet's probes never had a container killed.
 async fn never_restarted(cluster: &Cluster) {
     for pod in pods(cluster).list(&ListParams::default()).await.unwrap().items {
-        let containers = pod.status.clone().and_then(|status| status.container_statuses).unwrap_or_default();
-        assert!(containers.iter().all(|it| it.restart_count == 0), "{}: {containers:?}", pod.name_any());
+        let containers =
+            pod.status.clone().and_then(|status| status.container_statuses).unwrap_or_default();
+        assert!(
+            containers.iter().all(|it| it.restart_count == 0),
+            "{}: {containers:?}",
+            pod.name_any()
+        );
     }
 }

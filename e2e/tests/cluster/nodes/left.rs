@@ -30,14 +30,20 @@ fn nothing_is_left_of_a_run_that_is_killed() {
         let (network, cgroup) = (network(owner.id()), format!("switchyard-{}-alone", owner.id()));
         let processes = processes(&network, &cgroup);
         let names: BTreeSet<String> = processes.iter().map(|pid| name(*pid)).collect();
-        for expected in ["etcd", "kube-apiserver", "containerd", "containerd-shim", "kubelet", "busybox"] {
-            assert!(names.iter().any(|name| name.starts_with(expected)), "{expected} is not among {names:?}");
+        for expected in
+            ["etcd", "kube-apiserver", "containerd", "containerd-shim", "kubelet", "busybox"]
+        {
+            assert!(
+                names.iter().any(|name| name.starts_with(expected)),
+                "{expected} is not among {names:?}"
+            );
         }
         assert!(!cgroups(&cgroup).is_empty());
         owner.kill().unwrap();
         owner.wait().unwrap();
         eventually(SOON, "everything to be gone", async || {
-            let left: Vec<String> = processes.iter().filter(|pid| is_alive(**pid)).map(|pid| name(*pid)).collect();
+            let left: Vec<String> =
+                processes.iter().filter(|pid| is_alive(**pid)).map(|pid| name(*pid)).collect();
             ensure!(left.is_empty(), "processes {left:?}");
             ensure!(cgroups(&cgroup).is_empty(), "cgroups {:?}", cgroups(&cgroup));
             Ok(())
@@ -54,7 +60,8 @@ async fn own() {
     let spec = ClusterSpec::new("alone").real_node([NodeImage::Busybox]);
     let environment = Environment::builder("killed").cluster(spec).start().await.unwrap();
     let cluster = environment.cluster("alone");
-    let container = json!({"name": "main", "image": BUSYBOX, "command": ["/bin/sh", "-c", "sleep 600"]});
+    let container =
+        json!({"name": "main", "image": BUSYBOX, "command": ["/bin/sh", "-c", "sleep 600"]});
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -71,8 +78,13 @@ async fn own() {
 fn start() -> Child {
     let mut command = Command::new("unshare");
     command.arg("--net").arg(std::env::current_exe().unwrap());
-    command.args(["nodes::left::nothing_is_left_of_a_run_that_is_killed", "--exact", "--nocapture"]);
-    let mut child = command.env(OWNER, "yes").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    command.args([
+        "nodes::left::nothing_is_left_of_a_run_that_is_killed",
+        "--exact",
+        "--nocapture",
+    ]);
+    let mut child =
+        command.env(OWNER, "yes").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.take_while(|line| !line.ends_with("OWNER ready")).count() < 10_000);
     assert!(is_alive(child.id()), "the owner did not start");
@@ -107,5 +119,9 @@ fn is_alive(pid: u32) -> bool {
 /// Where a cgroup of this name is, in whatever hierarchy.
 fn cgroups(name: &str) -> Vec<PathBuf> {
     let hierarchies = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
-    hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]).map(|it| it.join(name)).filter(|it| it.exists()).collect()
+    hierarchies
+        .chain([PathBuf::from("/sys/fs/cgroup")])
+        .map(|it| it.join(name))
+        .filter(|it| it.exists())
+        .collect()
 }

@@ -58,9 +58,11 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
     fixture::run(async {
         let bed = Bed::new("levels").await;
         let cohort = |name: &str| queues::Cohort::new(&bed.part(name));
-        let below = |name: &str| cohort(name).parent(&bed.part("root")).group(&bed.name, &[("cpu", "0")]);
+        let below =
+            |name: &str| cohort(name).parent(&bed.part("root")).group(&bed.name, &[("cpu", "0")]);
         let queue = |name: &str, cpus: &str, cohort: &str| {
-            let queue = queues::ClusterQueue::new(&bed.part(name)).group(&bed.name, &[("cpu", cpus)]);
+            let queue =
+                queues::ClusterQueue::new(&bed.part(name)).group(&bed.name, &[("cpu", cpus)]);
             queue.cohort(&bed.part(cohort)).build()
         };
         // The root has two CPUs for all, `left` lends one of its four, `right` borrows two at most and lends nothing.
@@ -115,9 +117,13 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
 #[test]
 fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
     fixture::run(async {
-        auditor::expect(&[Kind::ChargedAboveQuota], "the quota of a cohort is lowered while jobs run by it");
+        auditor::expect(
+            &[Kind::ChargedAboveQuota],
+            "the quota of a cohort is lowered while jobs run by it",
+        );
         let bed = Bed::new("edit").await;
-        let cohort = queues::Cohort::new(&bed.part("all")).group(&bed.name, &[("cpu", "4")]).build();
+        let cohort =
+            queues::Cohort::new(&bed.part("all")).group(&bed.name, &[("cpu", "4")]).build();
         bed.set_up([cohort, bed.member("q", "0").build()], &["q"]).await;
         let jobs = bed.fill("q", 4).await;
         bed.admitted(&jobs, 4).await;
@@ -127,7 +133,8 @@ fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
         }
 
         let quota = |cpus: &str| {
-            let flavor = json!({"name": bed.name, "resources": [{"name": "cpu", "nominalQuota": cpus}]});
+            let flavor =
+                json!({"name": bed.name, "resources": [{"name": "cpu", "nominalQuota": cpus}]});
             json!({"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]})
         };
         bed.patch_cohort("all", quota("2")).await;
@@ -146,12 +153,23 @@ fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
         bed.expect_true("late", "Admitted").await;
 
         // In another cohort, which has nothing for it, it keeps what it has.
-        bed.cluster().apply([bed.member("q", "0").cohort(&bed.part("other")).build()]).await.unwrap();
+        bed.cluster()
+            .apply([bed.member("q", "0").cohort(&bed.part("other")).build()])
+            .await
+            .unwrap();
         bed.expect("large", "QuotaReserved", "False", "ExceedsMaxQuota", "").await;
         bed.shows("q", Shown::cpus(3, 3, 1)).await;
         for job in [&jobs[2], &jobs[3], &"late".to_owned()] {
             let workload = bed.workload_of(job).await;
-            assert!(!workload.status.unwrap().conditions.iter().any(|condition| condition.type_ == "Evicted"), "{job}");
+            assert!(
+                !workload
+                    .status
+                    .unwrap()
+                    .conditions
+                    .iter()
+                    .any(|condition| condition.type_ == "Evicted"),
+                "{job}"
+            );
             bed.suspended(job, false).await;
         }
     });
@@ -161,7 +179,11 @@ fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
 fn queues_and_flavors_in_use_outlive_their_deletion_and_say_for_whom() {
     fixture::run(async {
         let bed = Bed::new("inuse").await;
-        bed.set_up([bed.member("q", "2").build(), bed.member("other", "1").build()], &["q", "other"]).await;
+        bed.set_up(
+            [bed.member("q", "2").build(), bed.member("other", "1").build()],
+            &["q", "other"],
+        )
+        .await;
         let jobs = bed.fill("q", 2).await;
         bed.admitted(&jobs, 2).await;
         let workload = bed.workload_of(&jobs[1]).await.metadata.name.unwrap();
@@ -170,9 +192,16 @@ fn queues_and_flavors_in_use_outlive_their_deletion_and_say_for_whom() {
         bed.delete("ResourceFlavor", &bed.name).await;
         let waits = format!("its quota is held by 2 workloads: {}/", bed.namespace);
         bed.event(&bed.part("q"), "DeletionWaits", &waits).await;
-        let waits = format!("it is in use by 2 ClusterQueues: {}, {}", bed.part("other"), bed.part("q"));
+        let waits =
+            format!("it is in use by 2 ClusterQueues: {}, {}", bed.part("other"), bed.part("q"));
         bed.event(&bed.name, "DeletionWaits", &waits).await;
-        bed.active_of("q", "False", "Terminating", "Can't admit new workloads; clusterQueue is terminating").await;
+        bed.active_of(
+            "q",
+            "False",
+            "Terminating",
+            "Can't admit new workloads; clusterQueue is terminating",
+        )
+        .await;
         bed.job_in("q", "late").create(bed.admin()).await.unwrap();
         let message = format!("ClusterQueue {} is inactive", bed.part("q"));
         bed.expect("late", "QuotaReserved", "False", "Suspended", &message).await;
@@ -184,13 +213,17 @@ fn queues_and_flavors_in_use_outlive_their_deletion_and_say_for_whom() {
         bed.shows("q", Shown { pending: 1, ..Shown::cpus(1, 0, 0) }).await;
         bed.suspended(&jobs[1], false).await;
         assert!(
-            bed.finalizers("ClusterQueue", &bed.part("q")).await.contains(&"kueue.x-k8s.io/resource-in-use".to_owned())
+            bed.finalizers("ClusterQueue", &bed.part("q"))
+                .await
+                .contains(&"kueue.x-k8s.io/resource-in-use".to_owned())
         );
         bed.event(&bed.part("q"), "DeletionWaits", &workload).await;
         bed.delete_job(&jobs[1]).await;
         bed.gone("ClusterQueue", &bed.part("q")).await;
         assert!(
-            bed.finalizers("ResourceFlavor", &bed.name).await.contains(&"kueue.x-k8s.io/resource-in-use".to_owned())
+            bed.finalizers("ResourceFlavor", &bed.name)
+                .await
+                .contains(&"kueue.x-k8s.io/resource-in-use".to_owned())
         );
         bed.delete("ClusterQueue", &bed.part("other")).await;
         bed.delete_job("other").await;
@@ -220,14 +253,22 @@ fn bad_objects_are_refused_as_kueue_refuses_them() {
         let quota = |amount: &str| queue("q").group(&bed.name, &[("cpu", amount)]).build();
         let many = |flavors: usize, resources: usize| {
             let names: Vec<String> = (0..flavors).map(|number| format!("f{number}")).collect();
-            let covered: Vec<String> = (0..resources).map(|number| format!("example.com/r{number}")).collect();
-            let quota: Vec<(&str, &str)> = covered.iter().map(|name| (name.as_str(), "1")).collect();
-            let flavors: Vec<(&str, &[(&str, &str)])> = names.iter().map(|name| (name.as_str(), &quota[..])).collect();
+            let covered: Vec<String> =
+                (0..resources).map(|number| format!("example.com/r{number}")).collect();
+            let quota: Vec<(&str, &str)> =
+                covered.iter().map(|name| (name.as_str(), "1")).collect();
+            let flavors: Vec<(&str, &[(&str, &str)])> =
+                names.iter().map(|name| (name.as_str(), &quota[..])).collect();
             queue("q").flavors(&flavors).build()
         };
         let cohort = queues::Cohort::new(&bed.part("c")).group(&bed.name, &[("cpu", "1")]);
         let cases = [
-            ("ClusterQueue", "a nominal quota below zero", quota("-1"), "must be greater than or equal to 0"),
+            (
+                "ClusterQueue",
+                "a nominal quota below zero",
+                quota("-1"),
+                "must be greater than or equal to 0",
+            ),
             ("ClusterQueue", "a nominal quota that is no quantity", quota("lots"), "nominalQuota"),
             (
                 "ClusterQueue",
@@ -256,8 +297,18 @@ fn bad_objects_are_refused_as_kueue_refuses_them() {
             ("ClusterQueue", "too many flavors", many(65, 1), "64"),
             ("ClusterQueue", "too many resources", many(1, 65), "64"),
             ("ClusterQueue", "too many pairs", many(9, 60), "512"),
-            ("ClusterQueue", "a weight below zero", plain("q").cohort("c").weight("-1").build(), "weight"),
-            ("ClusterQueue", "a weight that is no number", plain("q").cohort("c").weight("NaN").build(), "weight"),
+            (
+                "ClusterQueue",
+                "a weight below zero",
+                plain("q").cohort("c").weight("-1").build(),
+                "weight",
+            ),
+            (
+                "ClusterQueue",
+                "a weight that is no number",
+                plain("q").cohort("c").weight("NaN").build(),
+                "weight",
+            ),
             (
                 "Cohort",
                 "a limit of a root",
@@ -295,9 +346,12 @@ fn bad_objects_are_refused_as_kueue_refuses_them() {
 fn what_is_wrong_with_one_queue_holds_no_other_up() {
     fixture::run(async {
         let bed = Bed::new("wrong").await;
-        let cohort = |name: &str, parent: &str| queues::Cohort::new(&bed.part(name)).parent(&bed.part(parent)).build();
-        let queue =
-            |name: &str, flavor: &str| queues::ClusterQueue::new(&bed.part(name)).group(flavor, &[("cpu", "2")]);
+        let cohort = |name: &str, parent: &str| {
+            queues::Cohort::new(&bed.part(name)).parent(&bed.part(parent)).build()
+        };
+        let queue = |name: &str, flavor: &str| {
+            queues::ClusterQueue::new(&bed.part(name)).group(flavor, &[("cpu", "2")])
+        };
         let objects = [
             // A cycle of three, and one that is its own parent.
             cohort("a", "b"),
@@ -319,14 +373,19 @@ fn what_is_wrong_with_one_queue_holds_no_other_up() {
         let cyclic = "Can't admit new workloads: the cohorts above form a cycle.";
         bed.active_of("cycle", "False", "CohortCycleDetected", cyclic).await;
         bed.active_of("own-parent", "False", "CohortCycleDetected", cyclic).await;
-        let missing = "Can't admit new workloads: references missing ResourceFlavor(s): no-such-flavor.";
+        let missing =
+            "Can't admit new workloads: references missing ResourceFlavor(s): no-such-flavor.";
         bed.active_of("absent", "False", "FlavorNotFound", missing).await;
         for name in ["cycle", "own-parent", "absent"] {
             let message = format!("ClusterQueue {} is inactive", bed.part(name));
             bed.expect(name, "QuotaReserved", "False", "Suspended", &message).await;
         }
         for name in ["good", "weightless"] {
-            bed.job_in(name, name).run_for(std::time::Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+            bed.job_in(name, name)
+                .run_for(std::time::Duration::from_millis(100))
+                .create(bed.admin())
+                .await
+                .unwrap();
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
         }
         // The cycle is cut, and what waited below it comes in.

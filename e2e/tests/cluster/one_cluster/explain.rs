@@ -28,9 +28,11 @@ async fn viewer(bed: &Bed) -> &'static str {
 }
 
 async fn explain(bed: &Bed, words: &[&str]) -> anyhow::Result<String> {
-    let command = ["switchyard", "--kubeconfig", viewer(bed).await, "explain", "-n", &bed.namespace];
+    let command =
+        ["switchyard", "--kubeconfig", viewer(bed).await, "explain", "-n", &bed.namespace];
     let mut out = Vec::new();
-    switchyard::run(switchyard::Args::try_parse_from(command.iter().chain(words))?, &mut out).await?;
+    switchyard::run(switchyard::Args::try_parse_from(command.iter().chain(words))?, &mut out)
+        .await?;
     Ok(String::from_utf8(out)?)
 }
 
@@ -49,7 +51,13 @@ async fn explained(bed: &Bed, job: &str, outlook: &str) -> Value {
 fn pending_behind_a_head() {
     switchyard_e2e::fixture::run(async {
         let bed = Bed::new("behind").await;
-        bed.apply(queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]).strict_fifo().build()).await;
+        bed.apply(
+            queues::ClusterQueue::new(&bed.name)
+                .group(&bed.name, &[("cpu", "4")])
+                .strict_fifo()
+                .build(),
+        )
+        .await;
         bed.job("runs").cpu("3").run_forever().create(bed.admin()).await.unwrap();
         bed.expect_true("runs", "Admitted").await;
         bed.job("head").cpu("2").create(bed.admin()).await.unwrap();
@@ -62,14 +70,17 @@ fn pending_behind_a_head() {
         assert_eq!(value["place"]["positionInClusterQueue"], 1);
         assert_eq!(value["place"]["queueingStrategy"], "StrictFIFO");
         let head = &value["place"]["head"];
-        assert!(head["workload"].as_str().unwrap().starts_with(&format!("{}/job-head-", bed.namespace)));
+        assert!(
+            head["workload"].as_str().unwrap().starts_with(&format!("{}/job-head-", bed.namespace))
+        );
         assert_eq!(head["reason"]["reason"], "WaitingForQuota");
         // What the controller itself says of the head is what the explanation says.
         let message = head["reason"]["message"].as_str().unwrap();
         bed.expect("head", "QuotaReserved", "False", "WaitingForQuota", message).await;
         let text = explain(&bed, &["last"]).await.unwrap();
         assert!(
-            text.contains("2 of 2 in the ClusterQueue") && text.contains("blocks all behind it (StrictFIFO)"),
+            text.contains("2 of 2 in the ClusterQueue")
+                && text.contains("blocks all behind it (StrictFIFO)"),
             "{text}"
         );
 
@@ -102,7 +113,13 @@ fn preemption_that_is_not_allowed() {
         bed.apply(queue.preemption("LowerPriority", "Never").build()).await;
         let high = format!("{}-high", bed.name);
         bed.cluster().apply([queues::priority_class(&high, 100)]).await.unwrap();
-        bed.job("important").priority_class(&high).cpu("2").run_forever().create(bed.admin()).await.unwrap();
+        bed.job("important")
+            .priority_class(&high)
+            .cpu("2")
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.expect_true("important", "Admitted").await;
         bed.job("waits").cpu("1").create(bed.admin()).await.unwrap();
         bed.workload_of("waits").await;
@@ -110,7 +127,10 @@ fn preemption_that_is_not_allowed() {
         let resource = &value["podSets"][0]["flavors"][0]["resources"][0];
         assert_eq!(resource["verdict"], "NoCandidates");
         let refused = &resource["preemption"]["refused"][0];
-        assert_eq!((refused["obstacle"].as_str(), refused["workloads"].as_u64()), (Some("Priority"), Some(1)));
+        assert_eq!(
+            (refused["obstacle"].as_str(), refused["workloads"].as_u64()),
+            (Some("Priority"), Some(1))
+        );
         let told = "preemption.withinClusterQueue is LowerPriority: priority 100 or more is not lower than 0";
         assert_eq!(refused["message"], told);
         let text = explain(&bed, &["waits"]).await.unwrap();
@@ -131,8 +151,12 @@ struct Told {
 async fn expect(bed: &Bed, told: Told) {
     let look = async || {
         let value: Value = serde_json::from_str(&explain(bed, &[told.job, "-o", "json"]).await?)?;
-        anyhow::ensure!(value["outlook"] == told.outlook && value["reason"]["reason"] == told.reason, "{value:#}");
-        let written = ["reason", "message"].map(|field| value["recorded"][field] == value["reason"][field]);
+        anyhow::ensure!(
+            value["outlook"] == told.outlook && value["reason"]["reason"] == told.reason,
+            "{value:#}"
+        );
+        let written =
+            ["reason", "message"].map(|field| value["recorded"][field] == value["reason"][field]);
         anyhow::ensure!(written == [true; 2], "the condition says something else: {value:#}");
         Ok(())
     };
@@ -180,7 +204,11 @@ fn each_cause_has_its_words() {
             bed.job_in(name, name).create(bed.admin()).await.unwrap();
         }
         let gate = "kueue.x-k8s.io/admission-gated-by";
-        bed.job_in("lender", "gated").annotation(gate, "example.com/wait").create(bed.admin()).await.unwrap();
+        bed.job_in("lender", "gated")
+            .annotation(gate, "example.com/wait")
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.job_in("lender", "off").create(bed.admin()).await.unwrap();
         bed.set_active("off", false).await;
 
@@ -190,22 +218,36 @@ fn each_cause_has_its_words() {
             reason,
             text: text.iter().map(|part| (*part).to_owned()).collect(),
         };
-        let limit = format!("no more than 1 may be borrowed: borrowingLimit of {}", bed.part("limited"));
+        let limit =
+            format!("no more than 1 may be borrowed: borrowingLimit of {}", bed.part("limited"));
         let lender = format!("{} uses no more than its own quota", bed.part("lender"));
         let cases = [
             told("borrows", "Blocked", "WaitingForQuota", &[&limit]),
             told("reclaims", "Blocked", "WaitingForQuota", &[&lender]),
             told("stopped", "NotTried", "Suspended", &["is inactive (Stopped: is stopped)"]),
-            told("absent", "NotTried", "Suspended", &["FlavorNotFound: references missing ResourceFlavor(s): no-such"]),
+            told(
+                "absent",
+                "NotTried",
+                "Suspended",
+                &["FlavorNotFound: references missing ResourceFlavor(s): no-such"],
+            ),
             told("nowhere", "NotTried", "Misconfigured", &["doesn't exist"]),
             told("nosuch", "NotTried", "Misconfigured", &["LocalQueue nosuch doesn't exist"]),
             told(
                 "held",
                 "NotTried",
                 "Suspended",
-                &["LocalQueue held is inactive (Stopped: its stopPolicy is Hold)", "If it were tried:"],
+                &[
+                    "LocalQueue held is inactive (Stopped: its stopPolicy is Hold)",
+                    "If it were tried:",
+                ],
             ),
-            told("gated", "NotTried", "AdmissionGated", &["Admission is gated by: example.com/wait"]),
+            told(
+                "gated",
+                "NotTried",
+                "AdmissionGated",
+                &["Admission is gated by: example.com/wait"],
+            ),
             told("off", "NotTried", "Deactivated", &["The workload is deactivated"]),
         ];
         for case in cases {
@@ -219,12 +261,17 @@ fn a_check_that_has_not_answered_is_named() {
     switchyard_e2e::fixture::run(async {
         let bed = Bed::new("asked").await;
         bed.cluster().apply([queues::admission_check(&bed.name)]).await.unwrap();
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name);
+        let queue = queues::ClusterQueue::new(&bed.name)
+            .group(&bed.name, &[("cpu", "2")])
+            .admission_check(&bed.name);
         bed.apply(queue.build()).await;
         bed.job("waits").create(bed.admin()).await.unwrap();
         bed.workload_of("waits").await;
         let value = explained(&bed, "waits", "NotTried").await;
-        assert_eq!(value["clusterQueueInactive"][0]["reason"], "AdmissionCheckInactive", "{value:#}");
+        assert_eq!(
+            value["clusterQueueInactive"][0]["reason"], "AdmissionCheckInactive",
+            "{value:#}"
+        );
         bed.activate_check().await;
         let value = explained(&bed, "waits", "QuotaReserved").await;
         assert_eq!(
@@ -235,7 +282,11 @@ fn a_check_that_has_not_answered_is_named() {
         println!("{text}");
         assert!(text.contains("it has quota, and waits for its admission checks"), "{text}");
         let row = text.lines().find(|line| line.starts_with(&bed.name)).unwrap_or_default();
-        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), [bed.name.as_str(), "Pending"], "{text}");
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            [bed.name.as_str(), "Pending"],
+            "{text}"
+        );
         bed.answer_check("waits", "Ready").await;
         explained(&bed, "waits", "Admitted").await;
     });

@@ -51,7 +51,10 @@ fn a_job_that_takes_less_is_started_smaller_and_restored_when_it_is_stopped() {
         let running = spec(&bed, "a").await;
         assert_eq!((running.parallelism, running.completions), (Some(3), Some(10)));
         let pod = running.template.spec.clone().unwrap();
-        assert_eq!(pod.node_selector.unwrap_or_default().get("pool").map(String::as_str), Some("gpu"));
+        assert_eq!(
+            pod.node_selector.unwrap_or_default().get("pool").map(String::as_str),
+            Some("gpu")
+        );
         let labels = running.template.metadata.unwrap().labels.unwrap();
         assert_eq!(labels.get("kueue.x-k8s.io/podset").map(String::as_str), Some("main"));
 
@@ -79,13 +82,19 @@ enum Goes {
 async fn is_charged_until_its_pods_have_ended(stem: &str, goes: Goes) {
     let bed = Bed::new(stem).await;
     bed.simple(&[("cpu", "2")]).await;
-    let slow = bed.job("slow").cpu("2").run_forever().pod_annotation("e2e.switchyard.dev/stop-after", "6s");
+    let slow = bed
+        .job("slow")
+        .cpu("2")
+        .run_forever()
+        .pod_annotation("e2e.switchyard.dev/stop-after", "6s");
     slow.create(bed.admin()).await.unwrap();
     bed.running("slow").await;
     bed.job("next").cpu("2").run_forever().create(bed.admin()).await.unwrap();
     match goes {
         Goes::Deactivated => bed.set_active("slow", false).await,
-        Goes::Deleted => drop(jobs(&bed).delete("slow", &DeleteParams::foreground()).await.unwrap()),
+        Goes::Deleted => {
+            drop(jobs(&bed).delete("slow", &DeleteParams::foreground()).await.unwrap())
+        }
         Goes::DeletedInTheBackground => {
             drop(jobs(&bed).delete("slow", &DeleteParams::background()).await.unwrap());
         }
@@ -93,8 +102,11 @@ async fn is_charged_until_its_pods_have_ended(stem: &str, goes: Goes) {
     let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
     let ran_together = async || {
         let pods = pods.list(&Default::default()).await?.items;
-        let runs = |pod: &&Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
-        let running: Vec<String> = pods.iter().filter(runs).map(kube::ResourceExt::name_any).collect();
+        let runs = |pod: &&Pod| {
+            pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"))
+        };
+        let running: Vec<String> =
+            pods.iter().filter(runs).map(kube::ResourceExt::name_any).collect();
         if running.len() > 1 {
             return Err(wait::never(format!("{running:?} run together")));
         }
@@ -121,7 +133,13 @@ fn job_deleted_in_background_is_charged_until_pods_end() {
 
 /// The workload of a job as a hub sends it, and the copy of the job that names it.
 async fn sent(bed: &Bed, name: &str) -> (Workload, Job) {
-    let original = bed.job(name).cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+    let original = bed
+        .job(name)
+        .cpu("1")
+        .run_for(Duration::from_millis(200))
+        .create(bed.admin())
+        .await
+        .unwrap();
     let mut workload = bed.workload_of(name).await;
     jobs(bed).delete(name, &DeleteParams::foreground()).await.unwrap();
     let gone = async || {
@@ -162,7 +180,10 @@ fn a_job_that_names_its_workload_waits_for_it_and_runs_with_it() {
         let owners = adopted.metadata.owner_references.unwrap();
         assert_eq!(owners[0].uid, created.metadata.uid.unwrap());
         let labels = spec(&bed, "a").await.template.metadata.unwrap().labels.unwrap();
-        assert_eq!(labels.get("kueue.x-k8s.io/multikueue-worker-workload-pod").map(String::as_str), Some("true"));
+        assert_eq!(
+            labels.get("kueue.x-k8s.io/multikueue-worker-workload-pod").map(String::as_str),
+            Some("true")
+        );
     });
 }
 
@@ -195,7 +216,14 @@ fn a_failed_job_says_so_on_its_workload() {
             .await
             .unwrap();
         job::failed(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
-        bed.expect("a", "Finished", "True", "Failed", "Job has reached the specified backoff limit").await;
+        bed.expect(
+            "a",
+            "Finished",
+            "True",
+            "Failed",
+            "Job has reached the specified backoff limit",
+        )
+        .await;
     });
 }
 
@@ -214,7 +242,12 @@ fn slots_that_no_pod_needs_any_more_go_to_others() {
             .create(bed.admin())
             .await
             .unwrap();
-        bed.job("b").cpu("2").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+        bed.job("b")
+            .cpu("2")
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
         job::complete(bed.admin(), &bed.namespace, "b", WAIT).await.unwrap();
         let status = bed.workload_of("a").await.status.unwrap();
         let finished = conditions::is_true(&status.conditions, conditions::FINISHED);

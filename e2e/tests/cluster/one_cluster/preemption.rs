@@ -14,9 +14,16 @@ use switchyard_e2e::{fixture, job, queues, wait};
 /// A bed with a ClusterQueue of this many CPUs that preempts lower priorities, and these priority classes.
 async fn bed(stem: &str, cpus: &str, classes: &[(&str, i32)]) -> Bed {
     let bed = Bed::new(stem).await;
-    let classes: Vec<_> = classes.iter().map(|(name, value)| queues::priority_class(&bed.part(name), *value)).collect();
+    let classes: Vec<_> = classes
+        .iter()
+        .map(|(name, value)| queues::priority_class(&bed.part(name), *value))
+        .collect();
     let queue = queues::ClusterQueue::new(&bed.part("q")).group(&bed.name, &[("cpu", cpus)]);
-    bed.set_up(classes.into_iter().chain([queue.preemption("LowerPriority", "Never").build()]), &["q"]).await;
+    bed.set_up(
+        classes.into_iter().chain([queue.preemption("LowerPriority", "Never").build()]),
+        &["q"],
+    )
+    .await;
     bed
 }
 
@@ -44,7 +51,12 @@ fn a_victim_is_told_why_queued_again_and_finishes_later() {
         for victim in &victims {
             bed.running(victim).await;
         }
-        let high = bed.job_in("q", "high").priority_class(&bed.part("high")).create(bed.admin()).await.unwrap();
+        let high = bed
+            .job_in("q", "high")
+            .priority_class(&bed.part("high"))
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.expect_true("high", "Admitted").await;
         let stays = bed.admitted(&victims, 1).await;
         let victim = victims.iter().find(|job| !stays.contains(job)).unwrap();
@@ -58,7 +70,8 @@ fn a_victim_is_told_why_queued_again_and_finishes_later() {
         bed.expect(victim, "Evicted", "True", "Preempted", &message).await;
         bed.expect(victim, "Preempted", "True", "InClusterQueue", &message).await;
         bed.expect(victim, "Requeued", "True", "Preempted", &message).await;
-        bed.expect(victim, "Admitted", "False", "NoReservation", "The workload has no reservation").await;
+        bed.expect(victim, "Admitted", "False", "NoReservation", "The workload has no reservation")
+            .await;
         bed.expect(victim, "QuotaReserved", "False", "WaitingForQuota", "").await;
         bed.suspended(victim, true).await;
         bed.shows("q", Shown::cpus(2, 0, 1)).await;
@@ -99,8 +112,16 @@ fn a_victim_is_told_why_queued_again_and_finishes_later() {
         // The one that preempted it ends; it comes back, and its pods run a second time.
         bed.delete_job("high").await;
         bed.running(victim).await;
-        bed.expect(victim, "Evicted", "False", "QuotaReserved", &format!("Previously: {message}")).await;
-        bed.expect(victim, "Preempted", "False", "QuotaReserved", &format!("Previously: {message}")).await;
+        bed.expect(victim, "Evicted", "False", "QuotaReserved", &format!("Previously: {message}"))
+            .await;
+        bed.expect(
+            victim,
+            "Preempted",
+            "False",
+            "QuotaReserved",
+            &format!("Previously: {message}"),
+        )
+        .await;
         let status = bed.workload_of(victim).await.status.unwrap();
         assert!(status.accumulated_past_execution_time_seconds.is_some(), "{status:?}");
         for job in &victims {
@@ -115,10 +136,16 @@ fn a_victim_finishes_when_it_runs_again() {
     fixture::run(async {
         let bed = bed("again", "1", &[("high", 1000)]).await;
         // Long enough to be preempted, however slow the machine is: the pod starts only when it is told to.
-        let low = bed.job_in("q", "low").pod_annotation(job::START_AFTER, "2s").run_for(Duration::from_millis(200));
+        let low = bed
+            .job_in("q", "low")
+            .pod_annotation(job::START_AFTER, "2s")
+            .run_for(Duration::from_millis(200));
         low.create(bed.admin()).await.unwrap();
         bed.expect_true("low", "Admitted").await;
-        let high = bed.job_in("q", "high").priority_class(&bed.part("high")).run_for(Duration::from_millis(200));
+        let high = bed
+            .job_in("q", "high")
+            .priority_class(&bed.part("high"))
+            .run_for(Duration::from_millis(200));
         high.create(bed.admin()).await.unwrap();
         for name in ["high", "low"] {
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
@@ -132,10 +159,18 @@ fn a_victim_finishes_when_it_runs_again() {
 fn a_class_that_gets_another_value_reorders_what_waits() {
     fixture::run(async {
         let bed = bed("reorder", "1", &[("one", 10), ("two", 20), ("top", 1000)]).await;
-        bed.job_in("q", "holder").priority_class(&bed.part("top")).create(bed.admin()).await.unwrap();
+        bed.job_in("q", "holder")
+            .priority_class(&bed.part("top"))
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.expect_true("holder", "Admitted").await;
         for class in ["one", "two"] {
-            bed.job_in("q", class).priority_class(&bed.part(class)).create(bed.admin()).await.unwrap();
+            bed.job_in("q", class)
+                .priority_class(&bed.part(class))
+                .create(bed.admin())
+                .await
+                .unwrap();
             bed.workload_of(class).await;
         }
         revalue(&bed, "one", 30).await;

@@ -18,7 +18,8 @@ struct Replicas<'a> {
 
 impl<'a> Replicas<'a> {
     async fn create(fleet: &'a Fleet, tenant: &'a Tenant<'a>, replicas: u32) -> Self {
-        let clusters: Vec<&Cluster> = WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]).collect();
+        let clusters: Vec<&Cluster> =
+            WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]).collect();
         install_lws(&clusters).await;
         for cluster in clusters {
             await_mark(cluster).await;
@@ -32,7 +33,8 @@ impl<'a> Replicas<'a> {
     async fn cluster(&self, replicas: usize) -> String {
         let check = async || {
             let all = self.tenant.hub_workloads().list(&Default::default()).await?.items;
-            let clusters: Vec<_> = all.iter().filter_map(|it| it.status.as_ref()?.cluster_name.clone()).collect();
+            let clusters: Vec<_> =
+                all.iter().filter_map(|it| it.status.as_ref()?.cluster_name.clone()).collect();
             ensure!(all.len() == replicas && clusters.len() == replicas, "{all:?}");
             Ok(clusters)
         };
@@ -46,7 +48,11 @@ impl<'a> Replicas<'a> {
         let there = sets(self.fleet.worker(worker), self.tenant.name()).await;
         let check = async || {
             let copy = there.get("llm").await?;
-            ensure!(copy.data.pointer("/spec/replicas") == Some(&json!(replicas)), "{:?}", copy.data.get("spec"));
+            ensure!(
+                copy.data.pointer("/spec/replicas") == Some(&json!(replicas)),
+                "{:?}",
+                copy.data.get("spec")
+            );
             Ok(copy)
         };
         eventually(SOON, "the copy with its replicas", check).await.unwrap()
@@ -55,9 +61,10 @@ impl<'a> Replicas<'a> {
     /// Makes the pods of its last replicas as its operator would, on the hub and on the worker.
     async fn make_pods(&self, worker: &str, replicas: Range<u32>) {
         let copy = self.copy(worker, replicas.end).await;
-        for (set, cluster) in
-            [(self.here.get("llm").await.unwrap(), self.fleet.hub()), (copy, self.fleet.worker(worker))]
-        {
+        for (set, cluster) in [
+            (self.here.get("llm").await.unwrap(), self.fleet.hub()),
+            (copy, self.fleet.worker(worker)),
+        ] {
             for index in replicas.clone() {
                 make_pod(&pods(cluster, self.tenant.name()), &set, "worker", index).await;
             }
@@ -116,10 +123,14 @@ async fn allow_no_more(cluster: &Cluster, namespace: &str) {
         },
     });
     cluster.apply([policy, binding]).await.unwrap();
-    let (sets, dry) = (sets(cluster, namespace).await, PostParams { dry_run: true, ..PostParams::default() });
+    let (sets, dry) =
+        (sets(cluster, namespace).await, PostParams { dry_run: true, ..PostParams::default() });
     let refused = async || {
         let another = sets.create(&dry, &written(1)).await;
-        ensure!(another.is_err_and(|error| error.to_string().contains("there is one")), "it is let through");
+        ensure!(
+            another.is_err_and(|error| error.to_string().contains("there is one")),
+            "it is let through"
+        );
         Ok(())
     };
     eventually(SOON, "the policy to be in force", refused).await.unwrap();
@@ -148,8 +159,14 @@ fn all_replicas_of_a_leader_worker_set_run_on_one_worker_and_are_shown_here() {
             assert_eq!(set.cluster(2).await, worker);
             set.make_pods(worker, 0..2).await;
             for name in ["llm-0-1", "llm-1-1"] {
-                until(&scene.there, name, "running there", |pod| phase(pod) == "Running" && !is_gated(pod)).await;
-                until(&scene.here, name, "shown as running", |pod| phase(pod) == "Running" && is_gated(pod)).await;
+                until(&scene.there, name, "running there", |pod| {
+                    phase(pod) == "Running" && !is_gated(pod)
+                })
+                .await;
+                until(&scene.here, name, "shown as running", |pod| {
+                    phase(pod) == "Running" && is_gated(pod)
+                })
+                .await;
             }
             set.delete().await;
             scene.nothing_left().await;
@@ -164,7 +181,12 @@ fn a_leader_worker_set_goes_where_there_is_room_for_all_its_replicas() {
         let fleet = fleet().await;
         // West would fit the first replica best.
         let tenant = fleet.tenant("room").hub(&[("cpu", "2")]);
-        let tenant = tenant.worker("west", &[("cpu", "1")]).worker("east", &[("cpu", "4")]).make().await.unwrap();
+        let tenant = tenant
+            .worker("west", &[("cpu", "1")])
+            .worker("east", &[("cpu", "4")])
+            .make()
+            .await
+            .unwrap();
         // Nobody else has room for it: once it has run, what east has is known.
         tenant.submit(tenant.job("first").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "first", SOON).await.unwrap();
@@ -182,7 +204,8 @@ fn a_replica_that_has_no_room_waits_where_the_first_is_and_runs_once_there_is() 
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
-        let tenant = fleet.tenant("waits").hub(&quota).worker("west", &[("cpu", "1")]).make().await.unwrap();
+        let tenant =
+            fleet.tenant("waits").hub(&quota).worker("west", &[("cpu", "1")]).make().await.unwrap();
         let set = Replicas::create(fleet, &tenant, 2).await;
         assert_eq!(set.cluster(2).await, "west");
         set.make_pods("west", 0..2).await;
@@ -234,7 +257,8 @@ fn all_replicas_leave_a_worker_together_and_go_to_another() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
-        let tenant = fleet.tenant("leaves").hub(&quota).worker("west", &quota).worker("east", &quota);
+        let tenant =
+            fleet.tenant("leaves").hub(&quota).worker("west", &quota).worker("east", &quota);
         let tenant = tenant.make().await.unwrap();
         let set = Replicas::create(fleet, &tenant, 2).await;
         let before = set.cluster(2).await;

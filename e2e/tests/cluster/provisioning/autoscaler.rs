@@ -28,7 +28,10 @@ pub(super) struct Autoscaler {
 impl Autoscaler {
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
         let (requests, templates) = (client.clone(), client.clone());
-        Self { requests: Api::namespaced(requests, namespace), templates: Api::namespaced(templates, namespace) }
+        Self {
+            requests: Api::namespaced(requests, namespace),
+            templates: Api::namespaced(templates, namespace),
+        }
     }
 
     /// Waits for a request of this name.
@@ -38,7 +41,11 @@ impl Autoscaler {
     }
 
     /// Waits for a request of this name that is another than the one before.
-    pub(super) async fn asked_anew(&self, name: &str, before: &ProvisioningRequest) -> ProvisioningRequest {
+    pub(super) async fn asked_anew(
+        &self,
+        name: &str,
+        before: &ProvisioningRequest,
+    ) -> ProvisioningRequest {
         let there = async || {
             let now = self.requests.get(name).await?;
             ensure!(now.uid() != before.uid(), "it is the same");
@@ -49,7 +56,8 @@ impl Autoscaler {
 
     /// Waits for whatever request comes first.
     pub(super) async fn any(&self) -> ProvisioningRequest {
-        let there = async || self.requests.list(&Default::default()).await?.items.pop().context("none");
+        let there =
+            async || self.requests.list(&Default::default()).await?.items.pop().context("none");
         eventually(WAIT, "a ProvisioningRequest", there).await.unwrap()
     }
 
@@ -67,8 +75,13 @@ impl Autoscaler {
         let name = &request.spec.pod_sets[0].pod_template_ref.name;
         let owned = async || {
             let template = self.templates.get(name).await?;
-            let owners: Vec<_> = template.owner_references().iter().map(|it| it.uid.clone()).collect();
-            ensure!(owners == [request.uid().unwrap_or_default()], "{:?}", template.owner_references());
+            let owners: Vec<_> =
+                template.owner_references().iter().map(|it| it.uid.clone()).collect();
+            ensure!(
+                owners == [request.uid().unwrap_or_default()],
+                "{:?}",
+                template.owner_references()
+            );
             Ok(template)
         };
         eventually(WAIT, format!("PodTemplate {name} of its request"), owned).await.unwrap()
@@ -76,8 +89,13 @@ impl Autoscaler {
 
     /// Sets a condition.
     pub(super) async fn says(&self, name: &str, condition: &str, holds: bool, message: &str) {
-        let mut known = self.requests.get(name).await.unwrap().status.unwrap_or_default().conditions;
-        conditions::set(&mut known, conditions::new(condition, holds, "Said", message, None), Timestamp::now());
+        let mut known =
+            self.requests.get(name).await.unwrap().status.unwrap_or_default().conditions;
+        conditions::set(
+            &mut known,
+            conditions::new(condition, holds, "Said", message, None),
+            Timestamp::now(),
+        );
         self.patch_status(name, json!({"conditions": known})).await;
     }
 

@@ -48,8 +48,10 @@ impl<'a> CacheProbe<'a> {
         let spec = json!({"containers": [{"name": "c", "image": "i"}]});
         eventually(DEADLINE, format!("a default of {resource}"), async || {
             let pods = self.server.pods(&[(&self.namespace, &spec)]).await?;
-            let pod = pods.first().and_then(|answer| answer.admitted()).context("the pod is refused")?;
-            let requests = pod.pointer("/spec/containers/0/resources/requests").unwrap_or(&Value::Null);
+            let pod =
+                pods.first().and_then(|answer| answer.admitted()).context("the pod is refused")?;
+            let requests =
+                pod.pointer("/spec/containers/0/resources/requests").unwrap_or(&Value::Null);
             ensure!(requests.get(resource).is_some(), "requests are {requests}");
             Ok(())
         })

@@ -62,25 +62,37 @@ pub(super) struct Difference {
 }
 
 /// The class, or a difference.
-fn judge(world: &World, template: &Template<'_>, pod: &Result<Admitted, String>) -> Result<String, Difference> {
+fn judge(
+    world: &World,
+    template: &Template<'_>,
+    pod: &Result<Admitted, String>,
+) -> Result<String, Difference> {
     let charge = world.charge(template.namespace, &template.spec);
     let admitted = match (&charge, pod) {
         (Err(_), Err(_)) => return Ok("refused by both".to_owned()),
-        (Ok(_), Err(why)) => return Ok(format!("refused by the API server alone: {}", reason(why))),
+        (Ok(_), Err(why)) => {
+            return Ok(format!("refused by the API server alone: {}", reason(why)));
+        }
         (_, Ok(admitted)) => admitted,
     };
     let requests = &admitted.requests;
-    let differs = |class: &str, charge| Err(Difference { class: class.to_owned(), charge, requests: requests.clone() });
+    let differs = |class: &str, charge| {
+        Err(Difference { class: class.to_owned(), charge, requests: requests.clone() })
+    };
     match charge {
         Err(why) => return differs(REFUSED_ALONE, Err(why)),
         Ok(charge) if charge == *requests => {}
         Ok(charge) if template.namespace.is_ambiguous && covers(&charge, requests) => {
-            return Ok("LimitRanges that contradict each other, charged the larger default".to_owned());
+            return Ok(
+                "LimitRanges that contradict each other, charged the larger default".to_owned()
+            );
         }
         Ok(charge) => {
             let resources = charge.keys().chain(requests.keys());
-            let mut apart: Vec<&str> =
-                resources.filter(|name| charge.get(*name) != requests.get(*name)).map(String::as_str).collect();
+            let mut apart: Vec<&str> = resources
+                .filter(|name| charge.get(*name) != requests.get(*name))
+                .map(String::as_str)
+                .collect();
             apart.sort_unstable();
             apart.dedup();
             let class = format!("amounts of {}", apart.join(", "));
@@ -89,7 +101,11 @@ fn judge(world: &World, template: &Template<'_>, pod: &Result<Admitted, String>)
     }
     // A pod that is queued itself has been admitted before.
     let again = world.charge(template.namespace, &admitted.spec);
-    if again.as_ref() == Ok(requests) { Ok("equal".to_owned()) } else { differs("the admitted pod", again) }
+    if again.as_ref() == Ok(requests) {
+        Ok("equal".to_owned())
+    } else {
+        differs("the admitted pod", again)
+    }
 }
 
 /// The class of pods that Switchyard refuses and the API server admits.
@@ -108,14 +124,17 @@ pub(super) async fn judge_in_all_orders(
     pod: &Result<Admitted, String>,
 ) -> Result<String, Difference> {
     let judged = judge(world, template, pod);
-    let may_differ = |found: &Difference| template.namespace.is_ambiguous && found.class == REFUSED_ALONE;
+    let may_differ =
+        |found: &Difference| template.namespace.is_ambiguous && found.class == REFUSED_ALONE;
     if judged.as_ref().err().is_none_or(|found| !may_differ(found)) {
         return judged;
     }
     let again = vec![(template.namespace.name.as_str(), spec); ORDERS];
     let answers = server.pods(&again).await.unwrap_or_default();
     if answers.iter().any(|answer| answer.admitted().is_none()) {
-        return Ok("LimitRanges that contradict each other, refused in one of their orders".to_owned());
+        return Ok(
+            "LimitRanges that contradict each other, refused in one of their orders".to_owned()
+        );
     }
     judged
 }
@@ -165,14 +184,25 @@ pub(super) async fn report(server: &Server<'_>, world: &World, template: &Templa
     let Some(found) = difference(server, world, &smallest).await else {
         return "it differed once, and not again".to_owned();
     };
-    let ranges: Vec<Value> = smallest.namespace.limit_ranges.iter().map(|range| json!(range.spec)).collect();
+    let ranges: Vec<Value> =
+        smallest.namespace.limit_ranges.iter().map(|range| json!(range.spec)).collect();
     let told = json!({"limitRanges": ranges, "spec": smallest.spec});
-    let charge = found.charge.map_or_else(|why| format!("none: {why}"), |amounts| json!(amounts).to_string());
+    let charge = found
+        .charge
+        .map_or_else(|why| format!("none: {why}"), |amounts| json!(amounts).to_string());
     let yaml = serde_saphyr::to_string(&told).unwrap_or_default();
-    format!("{}\n{yaml}\n  charged:   {charge}\n  requested: {}", found.class, json!(found.requests))
+    format!(
+        "{}\n{yaml}\n  charged:   {charge}\n  requested: {}",
+        found.class,
+        json!(found.requests)
+    )
 }
 
-async fn difference(server: &Server<'_>, world: &World, template: &Template<'_>) -> Option<Difference> {
+async fn difference(
+    server: &Server<'_>,
+    world: &World,
+    template: &Template<'_>,
+) -> Option<Difference> {
     let pods = server.admitted(&[(&template.namespace.name, &template.spec)]).await.ok()?;
     judge_in_all_orders(server, world, template, &template.spec, pods.first()?).await.err()
 }

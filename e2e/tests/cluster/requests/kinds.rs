@@ -49,7 +49,10 @@ fn kinds() -> Vec<Kind> {
             "leaderworkerset.x-k8s.io",
             "LeaderWorkerSet",
             lws,
-            &["/spec/leaderWorkerTemplate/leaderTemplate", "/spec/leaderWorkerTemplate/workerTemplate"],
+            &[
+                "/spec/leaderWorkerTemplate/leaderTemplate",
+                "/spec/leaderWorkerTemplate/workerTemplate",
+            ],
         ),
     ];
     for sample in samples::samples() {
@@ -153,7 +156,12 @@ async fn pod_sets(
     templates.into_iter().enumerate().map(of).collect()
 }
 
-async fn of_all_kinds(server: &Server<'_>, world: &World, random: &mut Random, tally: &mut Tally) -> Vec<PodSet> {
+async fn of_all_kinds(
+    server: &Server<'_>,
+    world: &World,
+    random: &mut Random,
+    tally: &mut Tally,
+) -> Vec<PodSet> {
     let mut found = Vec::new();
     for kind in kinds() {
         for number in 0..JOBS {
@@ -163,8 +171,11 @@ async fn of_all_kinds(server: &Server<'_>, world: &World, random: &mut Random, t
             match server.dry_run(&resources, &kind.job(random)).await.unwrap() {
                 Answer::Refused(_) => tally.add(format!("{name}, refused")),
                 Answer::Admitted(job) => {
-                    let templates = kind.templates.iter().map(|at| job.pointer(at).unwrap().clone()).collect();
-                    found.extend(pod_sets(server, world, namespace, kind.kind, &job, templates).await);
+                    let templates =
+                        kind.templates.iter().map(|at| job.pointer(at).unwrap().clone()).collect();
+                    found.extend(
+                        pod_sets(server, world, namespace, kind.kind, &job, templates).await,
+                    );
                 }
             }
         }
@@ -176,7 +187,12 @@ async fn of_all_kinds(server: &Server<'_>, world: &World, random: &mut Random, t
 }
 
 /// SparkApplications, of whose templates Spark fills in cpu and memory of its own container.
-async fn of_spark(server: &Server<'_>, world: &World, random: &mut Random, tally: &mut Tally) -> Vec<PodSet> {
+async fn of_spark(
+    server: &Server<'_>,
+    world: &World,
+    random: &mut Random,
+    tally: &mut Tally,
+) -> Vec<PodSet> {
     let kind = kind_for("sparkoperator.k8s.io", "SparkApplication").unwrap();
     let mut found = Vec::new();
     for number in 0..JOBS {
@@ -187,7 +203,8 @@ async fn of_spark(server: &Server<'_>, world: &World, random: &mut Random, tally
         });
         for role in ROLES {
             let template = template_of(&pod_spec(random));
-            job["spec"][role] = json!({"coreRequest": "500m", "memory": "1g", "template": template});
+            job["spec"][role] =
+                json!({"coreRequest": "500m", "memory": "1g", "template": template});
         }
         job["spec"]["executor"]["instances"] = 2.into();
         let id = kind.id();
@@ -204,7 +221,9 @@ async fn of_spark(server: &Server<'_>, world: &World, random: &mut Random, tally
                     own["limits"]["memory"] = "1408Mi".into();
                     template
                 };
-                found.extend(pod_sets(server, world, namespace, kind, &job, ROLES.map(of).to_vec()).await);
+                found.extend(
+                    pod_sets(server, world, namespace, kind, &job, ROLES.map(of).to_vec()).await,
+                );
             }
         }
     }
@@ -239,22 +258,31 @@ async fn of_train_jobs(server: &Server<'_>, world: &World, random: &mut Random) 
             spec["containers"][0]["resources"] = own;
         }
         kind.attach(&mut job, &runtime);
-        found.extend(pod_sets(server, world, namespace, kind, &job, vec![template_of(&spec)]).await);
+        found
+            .extend(pod_sets(server, world, namespace, kind, &job, vec![template_of(&spec)]).await);
     }
     found
 }
 
 /// Pods that are queued themselves, as those of a Deployment are.
-async fn of_pods(server: &Server<'_>, world: &World, random: &mut Random, tally: &mut Tally) -> Vec<PodSet> {
+async fn of_pods(
+    server: &Server<'_>,
+    world: &World,
+    random: &mut Random,
+    tally: &mut Tally,
+) -> Vec<PodSet> {
     let kind = kind_for("", "Pod").unwrap();
     let specs: Vec<(usize, Value)> =
         (0..2 * JOBS).map(|number| (number % world.namespaces.len(), pod_spec(random))).collect();
-    let named: Vec<_> = specs.iter().map(|(at, spec)| (world.namespaces[*at].name.as_str(), spec)).collect();
+    let named: Vec<_> =
+        specs.iter().map(|(at, spec)| (world.namespaces[*at].name.as_str(), spec)).collect();
     let mut found = Vec::new();
     for ((namespace, spec), answer) in specs.iter().zip(server.pods(&named).await.unwrap()) {
         match answer.admitted() {
             Some(pod) => {
-                found.extend(pod_sets(server, world, *namespace, kind, pod, vec![template_of(spec)]).await);
+                found.extend(
+                    pod_sets(server, world, *namespace, kind, pod, vec![template_of(spec)]).await,
+                );
             }
             None => tally.add("Pod, refused"),
         }
@@ -265,7 +293,8 @@ async fn of_pods(server: &Server<'_>, world: &World, random: &mut Random, tally:
 async fn install(cluster: &Cluster) {
     cluster.install().await.unwrap();
     table::install_crds(&[cluster]).await.unwrap();
-    let find = || Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/lws").map_err(anyhow::Error::from);
+    let find =
+        || Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/lws").map_err(anyhow::Error::from);
     let module = tokio::task::spawn_blocking(find).await.unwrap().unwrap();
     cluster.apply_dir(module.join("config/crd/bases")).await.unwrap();
 }
@@ -282,12 +311,19 @@ fn a_pod_set_of_each_kind_is_charged_what_its_pods_request() {
         let pod_sets = of_all_kinds(&server, &world, &mut random, &mut tally).await;
         let named = |it: &PodSet| world.namespaces[it.namespace].name.clone();
         let names: Vec<String> = pod_sets.iter().map(named).collect();
-        let specs: Vec<_> = names.iter().zip(&pod_sets).map(|(name, it)| (name.as_str(), &it.template)).collect();
+        let specs: Vec<_> =
+            names.iter().zip(&pod_sets).map(|(name, it)| (name.as_str(), &it.template)).collect();
         let pods = server.admitted(&specs).await.unwrap();
         let mut told = Vec::new();
         for (it, pod) in pod_sets.iter().zip(&pods) {
-            assert_eq!(it.charged.get("resourceClaims"), it.template.get("resourceClaims"), "seed {seed}: {}", it.kind);
-            let template = Template { namespace: &world.namespaces[it.namespace], spec: it.charged.clone() };
+            assert_eq!(
+                it.charged.get("resourceClaims"),
+                it.template.get("resourceClaims"),
+                "seed {seed}: {}",
+                it.kind
+            );
+            let template =
+                Template { namespace: &world.namespaces[it.namespace], spec: it.charged.clone() };
             match judge_in_all_orders(&server, &world, &template, &it.template, pod).await {
                 Ok(class) => tally.add(format!("{}, {class}", it.kind)),
                 Err(difference) => {
@@ -305,8 +341,15 @@ fn a_pod_set_of_each_kind_is_charged_what_its_pods_request() {
         }
         println!("{tally}");
         assert!(told.is_empty(), "seed {seed}: {}", told.join("\n\n"));
-        for kind in kinds().iter().map(|it| it.kind.id().kind).chain(["SparkApplication", "TrainJob", "Pod"]) {
-            assert!(tally.count(&format!("{kind}, equal")) > 0, "seed {seed}: no {kind} became pods\n{tally}");
+        for kind in kinds().iter().map(|it| it.kind.id().kind).chain([
+            "SparkApplication",
+            "TrainJob",
+            "Pod",
+        ]) {
+            assert!(
+                tally.count(&format!("{kind}, equal")) > 0,
+                "seed {seed}: no {kind} became pods\n{tally}"
+            );
         }
     });
 }

@@ -36,7 +36,8 @@ impl<'a> Server<'a> {
 
     /// Creates an object by dry run; `resources` is its collection's path, such as `/apis/batch/v1/namespaces/ns/jobs`.
     pub(super) async fn dry_run(&self, resources: &str, object: &Value) -> anyhow::Result<Answer> {
-        let request = http::Request::post(format!("{resources}?dryRun=All")).body(serde_json::to_vec(object)?)?;
+        let request = http::Request::post(format!("{resources}?dryRun=All"))
+            .body(serde_json::to_vec(object)?)?;
         match self.cluster.admin.request::<Value>(request).await {
             Ok(admitted) => Ok(Answer::Admitted(admitted)),
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
@@ -49,7 +50,8 @@ impl<'a> Server<'a> {
     /// The pods of these specs, each in its namespace.
     pub(super) async fn pods(&self, specs: &[(&str, &Value)]) -> anyhow::Result<Vec<Answer>> {
         let create = |(namespace, spec): &(&str, &Value)| {
-            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
+            let pod =
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
             let resources = format!("/api/v1/namespaces/{namespace}/pods");
             async move { self.dry_run(&resources, &pod).await }
         };
@@ -70,20 +72,29 @@ impl<'a> Server<'a> {
         ensure!(output.status.success(), "pod-requests: {}", output.status);
         let lines = std::str::from_utf8(&output.stdout)?.lines();
         let amounts: Vec<Amounts> = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
-        ensure!(amounts.len() == pods.len(), "pod-requests told {} of {} pods", amounts.len(), pods.len());
+        ensure!(
+            amounts.len() == pods.len(),
+            "pod-requests told {} of {} pods",
+            amounts.len(),
+            pods.len()
+        );
         Ok(amounts)
     }
 
     /// The requests of the pods of these specs, or why the API server refuses them.
-    pub(super) async fn admitted(&self, specs: &[(&str, &Value)]) -> anyhow::Result<Vec<Result<Admitted, String>>> {
+    pub(super) async fn admitted(
+        &self,
+        specs: &[(&str, &Value)],
+    ) -> anyhow::Result<Vec<Result<Admitted, String>>> {
         let answers = self.pods(specs).await?;
         let pods: Vec<&Value> = answers.iter().filter_map(Answer::admitted).collect();
         let mut amounts = self.requests(&pods).await?.into_iter();
         let one = |answer: Answer| match answer {
             Answer::Refused(why) => Err(why),
-            Answer::Admitted(mut pod) => {
-                Ok(Admitted { spec: pod["spec"].take(), requests: amounts.next().unwrap_or_default() })
-            }
+            Answer::Admitted(mut pod) => Ok(Admitted {
+                spec: pod["spec"].take(),
+                requests: amounts.next().unwrap_or_default(),
+            }),
         };
         Ok(answers.into_iter().map(one).collect())
     }

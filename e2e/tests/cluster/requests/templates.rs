@@ -45,9 +45,19 @@ const RESOURCES: [Resource; 6] = [
         large: &["1Gi", "1Ti"],
         percent: 15,
     },
-    Resource { name: "example.com/gpu", amounts: &["0", "1", "2", "4"], large: &["2", "64"], percent: 15 },
+    Resource {
+        name: "example.com/gpu",
+        amounts: &["0", "1", "2", "4"],
+        large: &["2", "64"],
+        percent: 15,
+    },
     Resource { name: "example.com/nic", amounts: &["1", "3"], large: &["16"], percent: 7 },
-    Resource { name: "hugepages-2Mi", amounts: &["2Mi", "4Mi", "8Mi"], large: &["8Mi", "64Mi"], percent: 10 },
+    Resource {
+        name: "hugepages-2Mi",
+        amounts: &["2Mi", "4Mi", "8Mi"],
+        large: &["8Mi", "64Mi"],
+        percent: 10,
+    },
 ];
 
 /// RuntimeClasses with and without overhead.
@@ -66,7 +76,10 @@ pub(super) fn runtime_classes() -> Vec<Value> {
         class("empty", Some(json!({}))),
         class("light", Some(json!({"cpu": "100m", "memory": "64Mi"}))),
         class("fine", Some(json!({"cpu": "1500u", "memory": "1300m", "ephemeral-storage": "1Gi"}))),
-        class("device", Some(json!({"memory": "1Gi", "example.com/gpu": "1", "hugepages-2Mi": "2Mi"}))),
+        class(
+            "device",
+            Some(json!({"memory": "1Gi", "example.com/gpu": "1", "hugepages-2Mi": "2Mi"})),
+        ),
     ]
 }
 
@@ -76,7 +89,8 @@ const CLASSES: [&str; 6] = ["bare", "empty", "light", "fine", "device", "missing
 pub(super) fn pod_spec(random: &mut Random) -> Value {
     let containers = 1 + random.below(3);
     let mut spec = json!({"restartPolicy": "Never"});
-    spec["containers"] = (0..containers).map(|number| container(random, &format!("c{number}"))).collect();
+    spec["containers"] =
+        (0..containers).map(|number| container(random, &format!("c{number}"))).collect();
     if random.percent(45) {
         let count = 1 + random.below(3);
         let starting = |number| {
@@ -234,9 +248,13 @@ pub(super) fn write_numbers(random: &mut Random, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                if let ("requests" | "limits" | "overhead", Value::Object(amounts)) = (key.as_str(), &mut *value) {
+                if let ("requests" | "limits" | "overhead", Value::Object(amounts)) =
+                    (key.as_str(), &mut *value)
+                {
                     for amount in amounts.values_mut().filter(|_| random.percent(50)) {
-                        if let Some(number) = amount.as_str().and_then(|text| text.parse::<u64>().ok()) {
+                        if let Some(number) =
+                            amount.as_str().and_then(|text| text.parse::<u64>().ok())
+                        {
                             *amount = number.into();
                         }
                     }

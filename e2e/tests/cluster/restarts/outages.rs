@@ -24,7 +24,11 @@ async fn strike(cluster: &Cluster) {
 }
 
 /// The pods of a job.
-async fn pods(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Vec<Option<String>>> {
+async fn pods(
+    fleet: &Fleet,
+    tenant: &Tenant<'_>,
+    job: &str,
+) -> anyhow::Result<Vec<Option<String>>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
     Ok(pods.list(&of_job).await?.items.into_iter().map(|pod| pod.metadata.uid).collect())
@@ -38,7 +42,8 @@ fn killed_api_servers_and_their_etcds_lose_no_job_and_move_none() {
         fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
         let quota = [("cpu", "4")];
-        let tenant = fleet.tenant("outage").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let tenant =
+            fleet.tenant("outage").hub(&quota).worker("west", &quota).make().await.unwrap();
         tenant.submit(tenant.job("long").cpu("1").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let before = pods(&fleet, &tenant, "long").await.unwrap();
@@ -60,16 +65,26 @@ fn killed_api_servers_and_their_etcds_lose_no_job_and_move_none() {
         }
         // The old one has not been touched.
         assert_eq!(pods(&fleet, &tenant, "long").await.unwrap(), before);
-        eventually(LATER, "the old one to be on its first attempt, and none to have been taken back", async || {
-            for workload in tenant.hub_workloads().list(&ListParams::default()).await?.items {
-                let dispatch = workload.status.clone().unwrap_or_default().dispatch.unwrap_or_default();
-                // An offer that was under way when the hub's term ended may have used up an attempt of a later job.
-                let old = workload.metadata.owner_references.iter().flatten().any(|owner| owner.name == "long");
-                let first = !old || dispatch.attempt == 1;
-                ensure!(first && dispatch.history.is_empty(), "{}", Tenant::told(&workload));
-            }
-            Ok(())
-        })
+        eventually(
+            LATER,
+            "the old one to be on its first attempt, and none to have been taken back",
+            async || {
+                for workload in tenant.hub_workloads().list(&ListParams::default()).await?.items {
+                    let dispatch =
+                        workload.status.clone().unwrap_or_default().dispatch.unwrap_or_default();
+                    // An offer that was under way when the hub's term ended may have used up an attempt of a later job.
+                    let old = workload
+                        .metadata
+                        .owner_references
+                        .iter()
+                        .flatten()
+                        .any(|owner| owner.name == "long");
+                    let first = !old || dispatch.attempt == 1;
+                    ensure!(first && dispatch.history.is_empty(), "{}", Tenant::told(&workload));
+                }
+                Ok(())
+            },
+        )
         .await
         .unwrap();
     });

@@ -11,12 +11,18 @@ async fn explain(site: &Site<'_>, words: &[&str]) -> anyhow::Result<String> {
     let kubeconfig = site.cluster.kubeconfig().to_str().unwrap();
     let command = ["switchyard", "--kubeconfig", kubeconfig, "explain", "-n", &site.namespace];
     let mut out = Vec::new();
-    switchyard::run(switchyard::Args::try_parse_from(command.iter().chain(words))?, &mut out).await?;
+    switchyard::run(switchyard::Args::try_parse_from(command.iter().chain(words))?, &mut out)
+        .await?;
     Ok(String::from_utf8(out)?)
 }
 
 /// The explanation of a job as programs read it, once it says what is `right`.
-async fn explained(site: &Site<'_>, job: &str, what: &str, right: impl Fn(&Value) -> bool) -> Value {
+async fn explained(
+    site: &Site<'_>,
+    job: &str,
+    what: &str,
+    right: impl Fn(&Value) -> bool,
+) -> Value {
     let name = format!("job/{job}");
     let look = async || {
         let value: Value = serde_json::from_str(&explain(site, &[&name, "-o", "json"]).await?)?;
@@ -40,19 +46,31 @@ pub(crate) async fn by_what_kueue_wrote(site: &Site<'_>) {
     let unknown = first["unknown"][0].as_str().unwrap();
     assert!(unknown.contains("--config") && unknown.contains("fair sharing off"), "{unknown}");
 
-    let value = explained(site, last, "behind whom it waits", |value| value["place"]["head"].is_object()).await;
+    let value =
+        explained(site, last, "behind whom it waits", |value| value["place"]["head"].is_object())
+            .await;
     let workloads = site.workloads().await.unwrap();
     let workload = workloads.iter().find(|workload| job_of(workload) == head).unwrap();
     let name = format!("{}/{}", site.namespace, workload.metadata.name.as_deref().unwrap());
     assert_eq!(value["place"]["head"]["workload"], name.as_str(), "{value:#}");
     assert_eq!(value["place"]["positionInClusterQueue"], order["a"].len() - 1, "{value:#}");
-    assert_eq!(value["place"]["head"]["reason"]["message"], first["recorded"]["message"], "{value:#}");
+    assert_eq!(
+        value["place"]["head"]["reason"]["message"], first["recorded"]["message"],
+        "{value:#}"
+    );
     let text = explain(site, &[&format!("job/{last}")]).await.unwrap();
-    assert!(text.contains("blocks all behind it (StrictFIFO)") && text.contains("cannot be seen"), "{text}");
+    assert!(
+        text.contains("blocks all behind it (StrictFIFO)") && text.contains("cannot be seen"),
+        "{text}"
+    );
     println!("{text}");
 
-    explained(site, "held-0", "that its LocalQueue is stopped", |value| value["outlook"] == "NotTried").await;
+    explained(site, "held-0", "that its LocalQueue is stopped", |value| {
+        value["outlook"] == "NotTried"
+    })
+    .await;
     explained(site, "off", "that it is deactivated", |value| value["outlook"] == "NotTried").await;
-    let held = explained(site, "run-a-12", "what it holds", |value| value["outlook"] == "Admitted").await;
+    let held =
+        explained(site, "run-a-12", "what it holds", |value| value["outlook"] == "Admitted").await;
     assert_eq!(held["admission"]["podSets"][0]["flavors"]["cpu"], "reserved", "{held:#}");
 }

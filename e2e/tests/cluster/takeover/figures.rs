@@ -25,17 +25,28 @@ pub(crate) fn shown(status: &Value) -> Figures {
     };
     let count = |field: &str| status[field].as_i64().unwrap_or_default();
     let (reserved, used) = (amounts("flavorsReservation"), amounts("flavorsUsage"));
-    (count("pendingWorkloads"), count("reservingWorkloads"), count("admittedWorkloads"), reserved, used)
+    (
+        count("pendingWorkloads"),
+        count("reservingWorkloads"),
+        count("admittedWorkloads"),
+        reserved,
+        used,
+    )
 }
 
 /// What a queue should tell: a LocalQueue, or a ClusterQueue by the LocalQueue of its name. All pods here ask for one CPU
 /// and one GiB.
 pub(crate) fn expected(workloads: &[Workload], local: &str, cluster: &str) -> Figures {
-    let waiting = workloads.iter().filter(|workload| is_waiting(workload) && queue_of(workload) == local);
+    let waiting =
+        workloads.iter().filter(|workload| is_waiting(workload) && queue_of(workload) == local);
     let (mut holding, mut pods) = (0, BTreeMap::<String, i32>::new());
-    for workload in workloads.iter().filter(|workload| has(workload, QUOTA_RESERVED) && !has(workload, FINISHED)) {
+    for workload in workloads
+        .iter()
+        .filter(|workload| has(workload, QUOTA_RESERVED) && !has(workload, FINISHED))
+    {
         let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-        let admission = admission.filter(|admission| admission.cluster_queue == cluster && queue_of(workload) == local);
+        let admission = admission
+            .filter(|admission| admission.cluster_queue == cluster && queue_of(workload) == local);
         for assigned in admission.iter().flat_map(|admission| &admission.pod_set_assignments) {
             let flavor = assigned.flavors.get("cpu").cloned().unwrap_or_default();
             *pods.entry(flavor).or_default() += assigned.count.unwrap_or(0);
@@ -43,7 +54,10 @@ pub(crate) fn expected(workloads: &[Workload], local: &str, cluster: &str) -> Fi
         holding += i64::from(admission.is_some());
     }
     let amounts = pods.iter().flat_map(|(flavor, pods)| {
-        [(format!("{flavor} cpu"), pods.to_string()), (format!("{flavor} memory"), format!("{pods}Gi"))]
+        [
+            (format!("{flavor} cpu"), pods.to_string()),
+            (format!("{flavor} memory"), format!("{pods}Gi")),
+        ]
     });
     let amounts: BTreeMap<_, _> = amounts.collect();
     (i64::try_from(waiting.count()).unwrap_or(i64::MAX), holding, holding, amounts.clone(), amounts)

@@ -48,16 +48,22 @@ impl<'a> Site<'a> {
             (0..count).map(move |number| (format!("run-{queue}-{number}"), (*queue).to_owned()))
         });
         let running: Vec<_> = running.collect();
-        site.create(running.iter().map(|(name, queue)| site.job(name, queue).priority_class("high"))).await?;
+        site.create(
+            running.iter().map(|(name, queue)| site.job(name, queue).priority_class("high")),
+        )
+        .await?;
         site.create([
-            site.job("partial", "alone").parallelism(5).annotation("kueue.x-k8s.io/job-min-parallelism", "2"),
+            site.job("partial", "alone")
+                .parallelism(5)
+                .annotation("kueue.x-k8s.io/job-min-parallelism", "2"),
             site.job("ended", "roomy").run_for(Duration::from_millis(1)),
         ])
         .await?;
         site.await_running(running.len() + 1).await?;
         switchyard_e2e::job::complete(&cluster.admin, &site.namespace, "ended", WAIT).await?;
         // In each queue jobs of three priorities, those of the highest last.
-        let waiting = FULL.iter().flat_map(|queue| (0..WAITING).map(move |number| (*queue, number)));
+        let waiting =
+            FULL.iter().flat_map(|queue| (0..WAITING).map(move |number| (*queue, number)));
         site.create(waiting.map(|(queue, number)| {
             let job = site.job(&format!("wait-{queue}-{number}"), queue);
             match number % 3 {
@@ -82,8 +88,11 @@ impl<'a> Site<'a> {
             object("ClusterQueue", name, &spec)
         };
         let strict = |cohort: &str| json!({"cohortName": cohort, "queueingStrategy": "StrictFIFO"});
-        let spot = queues::ResourceFlavor::new("spot").node_label("pool", "spot").node_taint("spot", "true");
-        let right = json!({"parentName": "org", "resourceGroups": group(&[("reserved", "5", json!({}))])});
+        let spot = queues::ResourceFlavor::new("spot")
+            .node_label("pool", "spot")
+            .node_taint("spot", "true");
+        let right =
+            json!({"parentName": "org", "resourceGroups": group(&[("reserved", "5", json!({}))])});
         let mut objects = vec![
             queues::ResourceFlavor::new("reserved").node_label("pool", "reserved").build(),
             spot.toleration("spot", "true").build(),
@@ -103,7 +112,11 @@ impl<'a> Site<'a> {
                 }),
             ),
             queue("d", &[("reserved", "10", json!({"borrowingLimit": "5"}))], strict("right")),
-            queue("roomy", &[("reserved", "20", json!({"lendingLimit": "0"}))], json!({"cohortName": "left"})),
+            queue(
+                "roomy",
+                &[("reserved", "20", json!({"lendingLimit": "0"}))],
+                json!({"cohortName": "left"}),
+            ),
             queue("alone", &[("reserved", "3", json!({}))], json!({})),
         ];
         for name in FULL.iter().chain(&["roomy", "alone"]) {
@@ -117,12 +130,20 @@ impl<'a> Site<'a> {
 
     /// A job of one pod that runs until [`Site::finish`] ends it.
     pub(crate) fn job(&self, name: &str, queue: &str) -> JobBuilder {
-        JobBuilder::new(&self.namespace, name).queue(queue).cpu("1").request("memory", "1Gi").run_forever()
+        JobBuilder::new(&self.namespace, name)
+            .queue(queue)
+            .cpu("1")
+            .request("memory", "1Gi")
+            .run_forever()
     }
 
     /// Creates jobs, a few at a time.
-    pub(crate) async fn create(&self, jobs: impl IntoIterator<Item = JobBuilder>) -> anyhow::Result<()> {
-        let created = stream::iter(jobs).map(|job| job.create(&self.cluster.admin)).buffered(AT_ONCE);
+    pub(crate) async fn create(
+        &self,
+        jobs: impl IntoIterator<Item = JobBuilder>,
+    ) -> anyhow::Result<()> {
+        let created =
+            stream::iter(jobs).map(|job| job.create(&self.cluster.admin)).buffered(AT_ONCE);
         created.try_for_each(async |_| Ok(())).await
     }
 
@@ -141,7 +162,9 @@ impl<'a> Site<'a> {
         let jobs: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         eventually(WAIT, format!("{count} jobs to run"), async || {
             let jobs = jobs.list(&ListParams::default()).await?.items;
-            let ready = jobs.iter().filter(|job| job.status.as_ref().is_some_and(|status| status.ready > Some(0)));
+            let ready = jobs
+                .iter()
+                .filter(|job| job.status.as_ref().is_some_and(|status| status.ready > Some(0)));
             let ready = ready.count();
             ensure!(ready == count, "{ready} do");
             Ok(())
@@ -182,15 +205,26 @@ impl<'a> Site<'a> {
                     continue;
                 }
                 if job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true) {
-                    ensure!(has_condition(&job, "Suspended") && status.active.unwrap_or(0) == 0, "{name}: {status:?}");
+                    ensure!(
+                        has_condition(&job, "Suspended") && status.active.unwrap_or(0) == 0,
+                        "{name}: {status:?}"
+                    );
                     continue;
                 }
-                ensure!(status.active > Some(0) && status.ready == status.active, "{name}: {status:?}");
-                let told = workloads.iter().any(|workload| job_of(workload) == name && has(workload, PODS_READY));
+                ensure!(
+                    status.active > Some(0) && status.ready == status.active,
+                    "{name}: {status:?}"
+                );
+                let told = workloads
+                    .iter()
+                    .any(|workload| job_of(workload) == name && has(workload, PODS_READY));
                 ensure!(told, "the workload of {name} does not know that its pods are ready");
             }
             for pod in pods.list(&ListParams::default()).await?.items {
-                let ended = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Succeeded"));
+                let ended = pod
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| status.phase.as_deref() == Some("Succeeded"));
                 let deleted = pod.metadata.deletion_timestamp.is_some();
                 let at_rest = !deleted && (!ended || pod.metadata.finalizers.is_none());
                 ensure!(at_rest, "pod {} is not done with", pod.name_any());
@@ -206,8 +240,12 @@ impl<'a> Site<'a> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         jobs.delete(name, &DeleteParams::background()).await?;
         eventually(WAIT, format!("what is left of {name} to be gone"), async || {
-            ensure!(self.workloads().await?.iter().all(|workload| job_of(workload) != name), "its workload is there");
-            let labels = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+            ensure!(
+                self.workloads().await?.iter().all(|workload| job_of(workload) != name),
+                "its workload is there"
+            );
+            let labels =
+                ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
             ensure!(pods.list(&labels).await?.items.is_empty(), "a pod is there");
             Ok(())
         })
@@ -219,7 +257,8 @@ impl<'a> Site<'a> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         for name in names {
             self.runs(name).await?;
-            let labels = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
+            let labels =
+                ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
             for pod in pods.list(&labels).await? {
                 let patch = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
                 pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
@@ -241,7 +280,8 @@ impl<'a> Site<'a> {
         let api: Api<Workload> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let patch = Patch::Merge(json!({"spec": {"active": active}}));
         eventually(WAIT, format!("the workload of {job}"), async || {
-            api.patch(&self.workload(job).await?.name_any(), &PatchParams::default(), &patch).await?;
+            api.patch(&self.workload(job).await?.name_any(), &PatchParams::default(), &patch)
+                .await?;
             Ok(())
         })
         .await
@@ -262,8 +302,16 @@ impl<'a> Site<'a> {
         let api: Api<ClusterQueue> = Api::all(self.cluster.admin.clone());
         eventually(WAIT, format!("the ClusterQueues to say Active={active}"), async || {
             for queue in api.list(&ListParams::default()).await? {
-                let conditions = queue.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-                ensure!(is_true(conditions, ACTIVE) == active, "{}: {conditions:?}", queue.name_any());
+                let conditions = queue
+                    .status
+                    .as_ref()
+                    .map(|status| status.conditions.as_slice())
+                    .unwrap_or_default();
+                ensure!(
+                    is_true(conditions, ACTIVE) == active,
+                    "{}: {conditions:?}",
+                    queue.name_any()
+                );
             }
             Ok(())
         })
@@ -275,8 +323,13 @@ impl<'a> Site<'a> {
         let mut holders = BTreeMap::<_, BTreeSet<String>>::new();
         for workload in self.workloads().await? {
             let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-            if let Some(admission) = admission.filter(|_| has(&workload, ADMITTED) && !has(&workload, FINISHED)) {
-                holders.entry(admission.cluster_queue.clone()).or_default().insert(job_of(&workload).to_owned());
+            if let Some(admission) =
+                admission.filter(|_| has(&workload, ADMITTED) && !has(&workload, FINISHED))
+            {
+                holders
+                    .entry(admission.cluster_queue.clone())
+                    .or_default()
+                    .insert(job_of(&workload).to_owned());
             }
         }
         Ok(holders)
@@ -293,7 +346,10 @@ impl<'a> Site<'a> {
         });
         let mut order = BTreeMap::<String, Vec<String>>::new();
         for workload in waiting {
-            order.entry(queue_of(&workload).to_owned()).or_default().push(job_of(&workload).to_owned());
+            order
+                .entry(queue_of(&workload).to_owned())
+                .or_default()
+                .push(job_of(&workload).to_owned());
         }
         Ok(order)
     }
@@ -311,8 +367,13 @@ impl<'a> Site<'a> {
                 ensure!(shown == expected, "ClusterQueue {name} says {shown:?}, not {expected:?}");
             }
             for queue in locals.list(&ListParams::default()).await? {
-                let (name, mut shown) = (queue.name_any(), shown(&serde_json::to_value(queue.status)?));
-                let expected = expected(&workloads, &name, queue.spec.cluster_queue.as_deref().unwrap_or_default());
+                let (name, mut shown) =
+                    (queue.name_any(), shown(&serde_json::to_value(queue.status)?));
+                let expected = expected(
+                    &workloads,
+                    &name,
+                    queue.spec.cluster_queue.as_deref().unwrap_or_default(),
+                );
                 // Kueue leaves out the one that it is just trying, and may leave it at that.
                 shown.0 = expected.0;
                 ensure!(shown == expected, "LocalQueue {name} says {shown:?}, not {expected:?}");
@@ -325,7 +386,14 @@ impl<'a> Site<'a> {
 
 /// The job that a workload is of.
 pub(crate) fn job_of(workload: &Workload) -> &str {
-    workload.metadata.owner_references.iter().flatten().map(|owner| owner.name.as_str()).next().unwrap_or_default()
+    workload
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .map(|owner| owner.name.as_str())
+        .next()
+        .unwrap_or_default()
 }
 
 pub(crate) fn queue_of(workload: &Workload) -> &str {

@@ -133,7 +133,10 @@ impl Racks {
 
     /// As Kubernetes does to pods whose node is gone.
     pub(super) async fn delete_by_force(&self, pod: &Pod) {
-        self.pods().delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+        self.pods()
+            .delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
+            .await
+            .unwrap();
     }
 
     pub(super) async fn delete_node(&self, name: &str) {
@@ -144,10 +147,14 @@ impl Racks {
     /// The hosts that the pods of a job are assigned to, in order.
     pub(super) async fn assigned(&self, job: &str) -> Vec<String> {
         let admission = self.bed.workload_of(job).await.status.and_then(|status| status.admission);
-        let assignments = admission.map(|admission| admission.pod_set_assignments).unwrap_or_default();
-        let topologies = assignments.iter().filter_map(|assignment| assignment.topology_assignment.as_ref());
-        let mut hosts: Vec<_> =
-            topologies.flat_map(|topology| topology.domains()).filter_map(|mut it| it.values.pop()).collect();
+        let assignments =
+            admission.map(|admission| admission.pod_set_assignments).unwrap_or_default();
+        let topologies =
+            assignments.iter().filter_map(|assignment| assignment.topology_assignment.as_ref());
+        let mut hosts: Vec<_> = topologies
+            .flat_map(|topology| topology.domains())
+            .filter_map(|mut it| it.values.pop())
+            .collect();
         hosts.sort();
         hosts
     }

@@ -39,12 +39,18 @@ impl Agreement {
         let (mut count, mut wrong) = (0, Vec::new());
         for (queue, statuses) in &self.shown {
             for (revision, shown) in statuses {
-                let before = statuses.range(..revision).next_back().map_or(0, |(revision, _)| *revision);
-                let after = statuses.range(revision + 1..).next().map_or(u64::MAX, |(revision, _)| *revision);
+                let before =
+                    statuses.range(..revision).next_back().map_or(0, |(revision, _)| *revision);
+                let after = statuses
+                    .range(revision + 1..)
+                    .next()
+                    .map_or(u64::MAX, |(revision, _)| *revision);
                 count += 1;
                 let moments = self.moments(queue, before, after);
                 if !moments.contains(shown) {
-                    wrong.push(format!("{queue} at {revision} shows {shown:?}, its workloads held {moments:?}"));
+                    wrong.push(format!(
+                        "{queue} at {revision} shows {shown:?}, its workloads held {moments:?}"
+                    ));
                 }
             }
         }
@@ -54,7 +60,8 @@ impl Agreement {
     /// What the workloads held of a queue, from one revision to another.
     fn moments(&self, queue: &str, from: u64, to: u64) -> Vec<Sum> {
         let sum = |sums: &BTreeMap<String, Sum>| sums.get(queue).copied().unwrap_or_default();
-        let first = self.sums.range(..=from).next_back().map(|(_, sums)| sum(sums)).unwrap_or_default();
+        let first =
+            self.sums.range(..=from).next_back().map(|(_, sums)| sum(sums)).unwrap_or_default();
         let mut moments = vec![first];
         moments.extend(self.sums.range(from..to).map(|(_, sums)| sum(sums)));
         moments.dedup();

@@ -14,7 +14,10 @@ use kube::{
 };
 use switchyard_api::{
     quantity::amount_of,
-    v1beta2::{ClusterQueue, ClusterQueueStatus, FlavorUsage, LocalQueueFlavorUsage, LocalQueueStatus, Workload},
+    v1beta2::{
+        ClusterQueue, ClusterQueueStatus, FlavorUsage, LocalQueueFlavorUsage, LocalQueueStatus,
+        Workload,
+    },
 };
 use switchyard_controller::workload;
 use tokio::task::JoinHandle;
@@ -44,7 +47,10 @@ pub(crate) fn holdings(subject: &Workload) -> Option<Holding> {
         return None;
     }
     let admission = subject.status.as_ref()?.admission.as_ref()?;
-    let usage = admission.pod_set_assignments.iter().filter_map(|assignment| assignment.resource_usage.get("cpu"));
+    let usage = admission
+        .pod_set_assignments
+        .iter()
+        .filter_map(|assignment| assignment.resource_usage.get("cpu"));
     Some(Holding {
         cluster_queue: admission.cluster_queue.clone(),
         milli: usage.map(|quantity| amount_of("cpu", quantity)).sum(),
@@ -64,7 +70,11 @@ pub(crate) struct Shown {
 
 pub(crate) fn shown(status: &ClusterQueueStatus) -> Shown {
     let total = |usage: &[FlavorUsage]| {
-        usage.iter().flat_map(|flavor| &flavor.resources).map(|used| amount_of("cpu", &used.total)).sum()
+        usage
+            .iter()
+            .flat_map(|flavor| &flavor.resources)
+            .map(|used| amount_of("cpu", &used.total))
+            .sum()
     };
     Shown {
         reserved: total(&status.flavors_reservation),
@@ -78,7 +88,11 @@ pub(crate) fn shown(status: &ClusterQueueStatus) -> Shown {
 /// The same of a LocalQueue.
 pub(crate) fn shown_locally(status: &LocalQueueStatus) -> Shown {
     let total = |usage: &[LocalQueueFlavorUsage]| {
-        usage.iter().flat_map(|flavor| &flavor.resources).map(|used| amount_of("cpu", &used.total)).sum()
+        usage
+            .iter()
+            .flat_map(|flavor| &flavor.resources)
+            .map(|used| amount_of("cpu", &used.total))
+            .sum()
     };
     Shown {
         reserved: total(&status.flavors_reservation),
@@ -123,7 +137,8 @@ impl Observer {
     pub(crate) async fn start(bed: &Bed, tree: Tree) -> Self {
         let (stop, prefix) = (CancellationToken::new(), bed.part(""));
         let watch = Watch::start(Api::namespaced(bed.admin().clone(), &bed.namespace)).await;
-        let workloads = tokio::spawn(follow_workloads(watch, stop.clone(), tree.clone(), prefix.clone()));
+        let workloads =
+            tokio::spawn(follow_workloads(watch, stop.clone(), tree.clone(), prefix.clone()));
         let watch = Watch::start(Api::all(bed.admin().clone())).await;
         let queues = tokio::spawn(follow_queues(watch, stop.clone(), tree, prefix));
         Self { stop, workloads, queues }
@@ -140,7 +155,12 @@ impl Observer {
     }
 }
 
-async fn follow_workloads(mut watch: Watch<Workload>, until: CancellationToken, tree: Tree, prefix: String) -> Seen {
+async fn follow_workloads(
+    mut watch: Watch<Workload>,
+    until: CancellationToken,
+    tree: Tree,
+    prefix: String,
+) -> Seen {
     let (mut seen, mut held) = (Seen::default(), Held::new());
     while let Some((subject, gone)) = watch.next(&until).await {
         let name = subject.name_any();
@@ -150,7 +170,8 @@ async fn follow_workloads(mut watch: Watch<Workload>, until: CancellationToken, 
         }
         seen.workload_events += 1;
         let sums = sums(&held, &prefix);
-        let usage: BTreeMap<String, i64> = sums.iter().map(|(queue, (milli, _))| (queue.clone(), *milli)).collect();
+        let usage: BTreeMap<String, i64> =
+            sums.iter().map(|(queue, (milli, _))| (queue.clone(), *milli)).collect();
         seen.agreement.held(revision(&subject), sums);
         seen.most_in_use = seen.most_in_use.max(usage.values().sum());
         let wrong = tree.violations(&usage).into_iter();
@@ -160,7 +181,12 @@ async fn follow_workloads(mut watch: Watch<Workload>, until: CancellationToken, 
     seen
 }
 
-async fn follow_queues(mut watch: Watch<ClusterQueue>, until: CancellationToken, tree: Tree, prefix: String) -> Seen {
+async fn follow_queues(
+    mut watch: Watch<ClusterQueue>,
+    until: CancellationToken,
+    tree: Tree,
+    prefix: String,
+) -> Seen {
     let mut seen = Seen::default();
     while let Some((queue, gone)) = watch.next(&until).await {
         let full = queue.name_any();
@@ -170,7 +196,9 @@ async fn follow_queues(mut watch: Watch<ClusterQueue>, until: CancellationToken,
         let shown = shown(&status);
         seen.agreement.shown(revision(&queue), name, (shown.reserved, shown.reserving));
         let alone = BTreeMap::from([(name.to_owned(), shown.reserved)]);
-        seen.violations.extend(tree.violations(&alone).into_iter().map(|wrong| format!("{name} shows that {wrong}")));
+        seen.violations.extend(
+            tree.violations(&alone).into_iter().map(|wrong| format!("{name} shows that {wrong}")),
+        );
         if shown.used > shown.reserved || shown.admitted > shown.reserving {
             seen.violations.push(format!("{name} shows {shown:?}"));
         }
@@ -178,7 +206,8 @@ async fn follow_queues(mut watch: Watch<ClusterQueue>, until: CancellationToken,
         let nominal = node.map_or(0, |node| node.nominal * 1000);
         let member = node.is_some_and(|node| node.parent.is_some());
         for used in status.flavors_reservation.iter().flat_map(|flavor| &flavor.resources) {
-            let (total, borrowed) = (amount_of("cpu", &used.total), amount_of("cpu", &used.borrowed));
+            let (total, borrowed) =
+                (amount_of("cpu", &used.total), amount_of("cpu", &used.borrowed));
             if borrowed != if member { (total - nominal).max(0) } else { 0 } {
                 seen.violations.push(format!("{name} shows {borrowed} borrowed of {total}"));
             }
@@ -240,7 +269,9 @@ where
                     self.changes = None;
                     continue;
                 }
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => (object, false),
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    (object, false)
+                }
                 Some(Ok(WatchEvent::Deleted(object))) => (object, true),
                 Some(Ok(WatchEvent::Bookmark(mark))) => {
                     self.version = mark.metadata.resource_version;
@@ -259,7 +290,9 @@ where
         changes: &mut Option<BoxStream<'static, kube::Result<WatchEvent<K>>>>,
     ) -> Option<kube::Result<WatchEvent<K>>> {
         if changes.is_none() {
-            *changes = Some(api.watch(&WatchParams::default().timeout(250), version).await.unwrap().boxed());
+            *changes = Some(
+                api.watch(&WatchParams::default().timeout(250), version).await.unwrap().boxed(),
+            );
         }
         changes.as_mut()?.next().await
     }

@@ -33,7 +33,8 @@ impl Tree {
 
     /// Its own and what its children lend, in thousandths.
     fn quota(&self, node: &Node) -> i64 {
-        node.nominal * 1000 + self.children(node).map(|child| self.quota(child) - self.kept(child)).sum::<i64>()
+        node.nominal * 1000
+            + self.children(node).map(|child| self.quota(child) - self.kept(child)).sum::<i64>()
     }
 
     /// What it lends to nobody.
@@ -43,7 +44,10 @@ impl Tree {
 
     fn used(&self, node: &Node, queues: &BTreeMap<String, i64>) -> i64 {
         let own = queues.get(&node.name).copied().unwrap_or(0);
-        own + self.children(node).map(|child| (self.used(child, queues) - self.kept(child)).max(0)).sum::<i64>()
+        own + self
+            .children(node)
+            .map(|child| (self.used(child, queues) - self.kept(child)).max(0))
+            .sum::<i64>()
     }
 
     /// What is wrong with ClusterQueues that use so much (by short name, in thousandths of a CPU).

@@ -9,7 +9,11 @@ use switchyard_e2e::{Authority, Cluster, ClusterSpec, Environment};
 pub(crate) const NAMESPACE: &str = "switchyard-system";
 
 /// A cluster whose API server is a front proxy, as every API server in use is.
-pub(crate) async fn environment(name: &str, cluster: ClusterSpec, certificates: &tempfile::TempDir) -> Environment {
+pub(crate) async fn environment(
+    name: &str,
+    cluster: ClusterSpec,
+    certificates: &tempfile::TempDir,
+) -> Environment {
     let authority = Authority::new("front-proxy").unwrap();
     let client = authority.client("front-proxy-client", "front").unwrap();
     let write = |name: &str, pem: &str| {

@@ -22,7 +22,11 @@ fn labelled(mut row: proto::FlavorCapacity, key: &str, value: &str) -> proto::Fl
 }
 
 fn tainted(mut row: proto::FlavorCapacity, key: &str) -> proto::FlavorCapacity {
-    row.taints.push(proto::Taint { key: key.into(), value: String::new(), effect: "NoSchedule".into() });
+    row.taints.push(proto::Taint {
+        key: key.into(),
+        value: String::new(),
+        effect: "NoSchedule".into(),
+    });
     row
 }
 
@@ -41,7 +45,8 @@ fn capacity(flavors: Vec<proto::FlavorCapacity>) -> Capacity {
 }
 
 fn pods(count: i32, requests: &[(&str, i64)]) -> PodSet {
-    let requests = requests.iter().map(|(name, amount)| (Name::from(*name), Amount::new(*amount))).collect();
+    let requests =
+        requests.iter().map(|(name, amount)| (Name::from(*name), Amount::new(*amount))).collect();
     PodSet { requests, ..PodSet::new("main", count) }
 }
 
@@ -60,7 +65,11 @@ fn first_reason(verdict: &Verdict) -> String {
 #[test]
 fn verdicts_and_their_reasons() {
     let cpu = |available| capacity(vec![row("default", "cpu", 8000, available)]);
-    let toleration = Toleration { key: "spot".into(), operator: TolerationOperator::Exists, ..Toleration::default() };
+    let toleration = Toleration {
+        key: "spot".into(),
+        operator: TolerationOperator::Exists,
+        ..Toleration::default()
+    };
     let spot = || capacity(vec![tainted(row("spot", "cpu", 8000, 8000), "spot")]);
     let zones = || {
         capacity(vec![
@@ -76,7 +85,10 @@ fn verdicts_and_their_reasons() {
     let requiring = |operator, value: &str| {
         let mut pods = pods(2, &[("cpu", 1000)]);
         let requirement = Requirement { key: "zone".into(), operator, values: vec![value.into()] };
-        pods.affinity = vec![NodeSelectorTerm { match_expressions: vec![requirement], match_fields: Vec::new() }];
+        pods.affinity = vec![NodeSelectorTerm {
+            match_expressions: vec![requirement],
+            match_fields: Vec::new(),
+        }];
         pods
     };
     let p = "couldn't assign flavors to pod set main:";
@@ -86,7 +98,9 @@ fn verdicts_and_their_reasons() {
             "more than is free",
             cpu(2500),
             vec![pods(3, &[("cpu", 1000)])],
-            format!("waits: {p} insufficient unused quota for cpu in flavor default, 500m more needed"),
+            format!(
+                "waits: {p} insufficient unused quota for cpu in flavor default, 500m more needed"
+            ),
         ),
         (
             "more than there ever is",
@@ -98,7 +112,9 @@ fn verdicts_and_their_reasons() {
             "two pod sets together",
             cpu(3000),
             vec![pods(2, &[("cpu", 1000)]), pods(2, &[("cpu", 1000)])],
-            format!("waits: {p} insufficient unused quota for cpu in flavor default, 1 more needed"),
+            format!(
+                "waits: {p} insufficient unused quota for cpu in flavor default, 1 more needed"
+            ),
         ),
         (
             "a resource nobody offers",
@@ -107,7 +123,12 @@ fn verdicts_and_their_reasons() {
             format!("never: {p} resource nvidia.com/gpu unavailable in ClusterQueue cq"),
         ),
         ("nothing of a resource nobody offers", cpu(0), vec![pods(1, &[("x", 0)])], "fits".into()),
-        ("a taint", spot(), vec![pods(1, &[("cpu", 1)])], format!("never: {p} untolerated taint spot in flavor spot")),
+        (
+            "a taint",
+            spot(),
+            vec![pods(1, &[("cpu", 1)])],
+            format!("never: {p} untolerated taint spot in flavor spot"),
+        ),
         (
             "a tolerated taint",
             spot(),
@@ -122,7 +143,12 @@ fn verdicts_and_their_reasons() {
             vec![selecting("zone", "c")],
             format!("never: {p} flavor a doesn't match node affinity"),
         ),
-        ("a selector on labels that no flavor has", zones(), vec![selecting("disk", "ssd")], "fits".into()),
+        (
+            "a selector on labels that no flavor has",
+            zones(),
+            vec![selecting("disk", "ssd")],
+            "fits".into(),
+        ),
         ("an affinity", zones(), vec![requiring(Operator::In, "b")], "fits".into()),
         (
             "an affinity to the small one",
@@ -150,7 +176,10 @@ fn what_was_sent_is_deducted_until_a_report_counts_it() {
     assert!(first_reason(&judge(&capacity, &ask)).starts_with("waits"));
     let report = capacity.queues().clone();
     capacity.report(report.clone());
-    assert!(first_reason(&judge(&capacity, &ask)).starts_with("waits"), "a report that may not have it yet");
+    assert!(
+        first_reason(&judge(&capacity, &ask)).starts_with("waits"),
+        "a report that may not have it yet"
+    );
     capacity.counted(&one);
     capacity.report(report);
     assert_eq!(first_reason(&judge(&capacity, &ask)), "fits", "a report that has it");
@@ -162,7 +191,10 @@ fn what_was_sent_is_deducted_until_a_report_counts_it() {
 
 #[test]
 fn the_tightest_is_the_best() {
-    let score = |flavors: Vec<proto::FlavorCapacity>| match judge(&capacity(flavors), &[pods(1, &[("cpu", 1000)])]) {
+    let score = |flavors: Vec<proto::FlavorCapacity>| match judge(
+        &capacity(flavors),
+        &[pods(1, &[("cpu", 1000)])],
+    ) {
         Verdict::Fits(score) => score,
         other => panic!("{other:?}"),
     };

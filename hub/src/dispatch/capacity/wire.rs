@@ -13,8 +13,12 @@ pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {
     let queue = |queue: proto::QueueCapacity| {
         let mut flavors: Vec<Flavor> = Vec::new();
         for row in queue.flavors {
-            let quota =
-                Quota { nominal: row.nominal, used: row.used, available: row.available, potential: row.potential };
+            let quota = Quota {
+                nominal: row.nominal,
+                used: row.used,
+                available: row.available,
+                potential: row.potential,
+            };
             let index = match flavors.iter().position(|flavor| *flavor.name == *row.flavor) {
                 Some(index) => index,
                 None => {
@@ -33,7 +37,15 @@ pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {
         }
         let inactive = (!queue.active).then_some(queue.inactive_reason);
         let key = (Name::from(queue.namespace.as_str()), Name::from(queue.local_queue.as_str()));
-        (key, Queue { cluster_queue: queue.cluster_queue.as_str().into(), inactive, pending: queue.pending, flavors })
+        (
+            key,
+            Queue {
+                cluster_queue: queue.cluster_queue.as_str().into(),
+                inactive,
+                pending: queue.pending,
+                flavors,
+            },
+        )
     };
     capacity.queues.into_iter().map(queue).collect()
 }

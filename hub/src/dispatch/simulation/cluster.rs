@@ -36,7 +36,9 @@ impl Cluster {
             Phase::Run => 2,
             _ => 3,
         };
-        if there.is_some_and(|r| r.attempt > attempt || (r.attempt == attempt && step(r.phase) > step(phase))) {
+        if there.is_some_and(|r| {
+            r.attempt > attempt || (r.attempt == attempt && step(r.phase) > step(phase))
+        }) {
             return;
         }
         if phase == Phase::Absent {
@@ -64,7 +66,10 @@ impl Cluster {
                 }
             }
             _ => {
-                self.remotes.insert(uid.clone(), Remote { attempt, phase, state: State::Waiting, acked: false, gate });
+                self.remotes.insert(
+                    uid.clone(),
+                    Remote { attempt, phase, state: State::Waiting, acked: false, gate },
+                );
             }
         }
         self.say(uid);

@@ -20,7 +20,8 @@ impl World {
     /// The workload by which the copies of a uid go: the last that had one.
     pub(super) fn owner(&self, theirs: &Uid) -> Uid {
         let chain = self.chain(theirs);
-        let has_it = |uid: &&Uid| uid == &theirs || self.api[*uid].facts.known_as.as_ref() == Some(theirs);
+        let has_it =
+            |uid: &&Uid| uid == &theirs || self.api[*uid].facts.known_as.as_ref() == Some(theirs);
         chain.iter().rev().find(has_it).unwrap_or(theirs).clone()
     }
 
@@ -46,13 +47,17 @@ impl World {
     /// Whether the job still goes by this one.
     fn runs_by(&self, uid: &Uid) -> bool {
         let object = &self.api[uid];
-        !object.deleted && !object.facts.finished && !object.facts.deleting && object.facts.cluster.is_some()
+        !object.deleted
+            && !object.facts.finished
+            && !object.facts.deleting
+            && object.facts.cluster.is_some()
     }
 
     fn make(&mut self, replaced: &Uid) {
         let uid: Uid = format!("{replaced}+").into();
         self.version += 1;
-        let facts = Facts { version: self.version, replaces: Some(replaced.clone()), ..facts(&uid) };
+        let facts =
+            Facts { version: self.version, replaces: Some(replaced.clone()), ..facts(&uid) };
         self.trace.push(format!("{replaced} grows"));
         self.api.insert(uid, Object { facts, ends: 0, deleted: false });
     }
@@ -78,7 +83,9 @@ impl World {
     /// What was replaced is over. The dispatcher may hear of that before it hears by whom it was.
     pub(super) fn end_replaced(&mut self, uid: &Uid) {
         let facts = &self.api[uid].facts;
-        let Some(before) = facts.replaces.clone().filter(|_| facts.known_as.is_some()) else { return };
+        let Some(before) = facts.replaces.clone().filter(|_| facts.known_as.is_some()) else {
+            return;
+        };
         let replaced = &self.api[&before];
         if replaced.facts.finished || replaced.deleted {
             return;

@@ -44,7 +44,11 @@ impl World {
     pub(super) fn reserve(&mut self, uid: &Uid) {
         let Some(object) = self.api.get(uid).filter(|object| !object.deleted) else { return };
         let facts = self.as_seen(object.facts.clone());
-        let may = facts.active && !facts.finished && !facts.deleting && !facts.reserved && facts.cluster.is_none();
+        let may = facts.active
+            && !facts.finished
+            && !facts.deleting
+            && !facts.reserved
+            && facts.cluster.is_none();
         if may && self.engine.insert(uid.clone()) {
             let reserved = Reserved { check: "mk".into(), other_checks: false };
             self.apply(Event::Reserved { facts, reserved });
@@ -101,8 +105,11 @@ impl World {
         let (refuse, later) = (self.random.random_bool(0.1), self.random.random_bool(0.3));
         let (keeps, now) = (self.mode.keeps_copies(), self.now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let used =
-            cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
+        let used = cluster
+            .remotes
+            .values()
+            .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
+            .count();
         let Some(remote) = cluster.remotes.get_mut(uid) else { return };
         // Where its copy stays, what was evicted is queued again, and quota grows.
         let again = keeps && later && remote.phase == Phase::Reserve;
@@ -116,7 +123,8 @@ impl World {
         if refuse && remote.phase == Phase::Reserve {
             remote.state = State::Unfit;
         } else if (used as i64 + 1) * 1000 <= CAPACITY {
-            remote.state = if remote.phase == Phase::Run { State::Running } else { State::Reserved };
+            remote.state =
+                if remote.phase == Phase::Run { State::Running } else { State::Reserved };
         } else if let Some(gate) = &mut remote.gate {
             gate.blocked = gate.blocked.or(Some(now));
         }
@@ -128,7 +136,9 @@ impl World {
 
     pub(super) fn progress(&mut self, name: &'static str, uid: &Uid) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Running) {
+        if let Some(remote) =
+            cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Running)
+        {
             remote.state = State::Succeeded;
             cluster.say(uid);
         }
@@ -166,11 +176,16 @@ impl World {
     }
 
     pub(super) fn connect(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| !cluster.connected) else { return };
+        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| !cluster.connected) else {
+            return;
+        };
         cluster.connected = true;
         cluster.up.clear();
-        cluster.down =
-            cluster.outbox.iter().map(|(uid, (attempt, phase, gate))| (uid.clone(), *attempt, *phase, *gate)).collect();
+        cluster.down = cluster
+            .outbox
+            .iter()
+            .map(|(uid, (attempt, phase, gate))| (uid.clone(), *attempt, *phase, *gate))
+            .collect();
         let inventory: Vec<Observation> =
             cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
         let uids = cluster.remotes.keys().cloned().collect();
@@ -183,7 +198,9 @@ impl World {
     }
 
     pub(super) fn disconnect(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| cluster.connected) else { return };
+        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| cluster.connected) else {
+            return;
+        };
         cluster.connected = false;
         cluster.up.clear();
         cluster.down.clear();
@@ -192,8 +209,10 @@ impl World {
 
     pub(super) fn evict_on_worker(&mut self, name: &'static str, uid: &Uid) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if let Some(remote) =
-            cluster.remotes.get_mut(uid).filter(|r| matches!(r.state, State::Running | State::Reserved))
+        if let Some(remote) = cluster
+            .remotes
+            .get_mut(uid)
+            .filter(|r| matches!(r.state, State::Running | State::Reserved))
         {
             remote.state = State::Evicted;
             remote.gate = remote.gate.map(|_| Gate::default());
@@ -235,7 +254,10 @@ impl World {
         object.facts.version = self.version;
         object.facts.deleting = true;
         // What holds nothing goes at once; the rest when it is released.
-        if at_once || !object.facts.reserved && object.facts.cluster.is_none() || object.facts.finished {
+        if at_once
+            || !object.facts.reserved && object.facts.cluster.is_none()
+            || object.facts.finished
+        {
             object.deleted = true;
             self.engine.remove(uid);
         }

@@ -4,7 +4,10 @@ use super::*;
 
 /// Facts with these annotations, by their short names.
 fn bound(uid: &str, rules: &[(&str, &str)]) -> Facts {
-    let annotations = rules.iter().map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned())).collect();
+    let annotations = rules
+        .iter()
+        .map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned()))
+        .collect();
     Facts { affinity: Affinity::of(Some(&annotations), None).map(Arc::new), ..facts(uid) }
 }
 
@@ -36,7 +39,11 @@ fn best_fit_honours_rules_before_room() {
         ("excluded by name", &[("excluded-clusters", "a")], "b"),
         ("excluded by label", &[("excluded-cluster-selector", "region=eu")], "c"),
         ("preferred by name", &[("preferred-clusters", "c")], "c"),
-        ("preferred twice before once", &[("preferred-clusters", "b"), ("preferred-cluster-selector", "region")], "b"),
+        (
+            "preferred twice before once",
+            &[("preferred-clusters", "b"), ("preferred-cluster-selector", "region")],
+            "b",
+        ),
     ];
     for (case, rules, to) in cases {
         let mut bench = Bench::labelled(Mode::BestFit);
@@ -94,9 +101,17 @@ fn all_dispatchers_keep_to_required_and_excluded_clusters() {
 
 #[test]
 fn workload_without_allowed_cluster_gives_quota_back_with_rules() {
-    for mode in [Mode::BestFit, Mode::AllAtOnce, Mode::Incremental { step: 3, round: 60_000 }, Mode::External] {
+    for mode in [
+        Mode::BestFit,
+        Mode::AllAtOnce,
+        Mode::Incremental { step: 3, round: 60_000 },
+        Mode::External,
+    ] {
         let mut bench = Bench::labelled(mode);
-        bench.reserve(bound("w", &[("cluster-selector", "region=asia"), ("excluded-clusters", "c")]));
+        bench.reserve(bound(
+            "w",
+            &[("cluster-selector", "region=asia"), ("excluded-clusters", "c")],
+        ));
         let requires = "switchyard.dev/cluster-selector requires region=asia";
         assert_eq!(
             bench.take(),
@@ -146,16 +161,26 @@ fn an_offer_to_a_cluster_that_a_rule_excludes_now_is_withdrawn() {
 fn what_runs_stays_when_rules_or_labels_change() {
     let mut bench = Bench::running();
     let excluded = bound("w", &[("excluded-clusters", "a"), ("cluster-selector", "region=us")]);
-    bench.apply(Event::Workload(Facts { affinity: excluded.affinity.clone(), ..committed("w", "a", 1) }));
+    bench.apply(Event::Workload(Facts {
+        affinity: excluded.affinity.clone(),
+        ..committed("w", "a", 1)
+    }));
     bench.label("a", "us", 99);
     bench.later(60_000);
     assert!(bench.take().is_empty());
     let moving = Some((1, "b".into()));
-    bench.apply(Event::Workload(Facts { affinity: excluded.affinity, moving, ..committed("w", "a", 1) }));
+    bench.apply(Event::Workload(Facts {
+        affinity: excluded.affinity,
+        moving,
+        ..committed("w", "a", 1)
+    }));
     bench.later(60_000);
     assert!(bench.take().is_empty(), "nor is it moved where a rule does not let it");
     bench.label("b", "us", 0);
     bench.later(60_000);
     let log = bench.take();
-    assert!(log.first().is_some_and(|line| line.contains("Moved from worker cluster \"a\" to \"b\"")), "{log:?}");
+    assert!(
+        log.first().is_some_and(|line| line.contains("Moved from worker cluster \"a\" to \"b\"")),
+        "{log:?}"
+    );
 }

@@ -24,7 +24,11 @@ fn a_later_attempt_that_was_stopped_is_left_alone_while_an_earlier_one_runs() {
     bench.tells("b", stopped(3));
     assert!(bench.take().is_empty(), "neither is told anything");
     bench.observe("a", "w", 2, State::Succeeded);
-    assert_eq!(bench.take(), ["Absent w/3 on b", "finish w/2 from a: true"], "it is of no use any more");
+    assert_eq!(
+        bench.take(),
+        ["Absent w/3 on b", "finish w/2 from a: true"],
+        "it is of no use any more"
+    );
 }
 
 #[test]
@@ -86,7 +90,8 @@ fn a_later_attempt_that_was_evicted_on_its_cluster_is_gone_before_another_begins
 }
 
 #[test]
-fn the_end_of_a_later_attempt_is_kept_by_its_cluster_and_holds_nothing_up_while_an_earlier_one_runs() {
+fn the_end_of_a_later_attempt_is_kept_by_its_cluster_and_holds_nothing_up_while_an_earlier_one_runs()
+ {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
     let said = bench.take();
@@ -106,7 +111,11 @@ fn a_cluster_that_has_not_spoken_may_run_the_attempt_that_the_api_knows() {
         bench.tells("b", stopped(3));
         bench.take()
     };
-    assert_eq!(later(false), ["Run w/2 on a"], "nobody waits for it any more, but it stays where it is");
+    assert_eq!(
+        later(false),
+        ["Run w/2 on a"],
+        "nobody waits for it any more, but it stays where it is"
+    );
     assert_eq!(later(true), ["commit w/3 on b, known as w"]);
 }
 
@@ -139,7 +148,10 @@ fn a_job_that_shows_its_end_is_sent_nowhere() {
 #[test]
 fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.tells("a", vec![Copy::of("old", "train").state(State::Waiting).with(|it| it.has_job = false)]);
+    bench.tells(
+        "a",
+        vec![Copy::of("old", "train").state(State::Waiting).with(|it| it.has_job = false)],
+    );
     bench.applied();
     assert_eq!(bench.take(), ["orphan old/3 on a", "Absent old/3 on a"]);
     bench.later(1_000);
@@ -148,7 +160,11 @@ fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
     bench.take();
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take()[..2], ["forget old/3 on a", "Reserve new/1 on a"]);
-    assert_eq!(bench.dispatcher.waiting.len(), 1, "it is found by its job while it looks for a cluster");
+    assert_eq!(
+        bench.dispatcher.waiting.len(),
+        1,
+        "it is found by its job while it looks for a cluster"
+    );
     bench.observe("a", "new", 1, State::Reserved);
     bench.written(Outcome::Done, committed("new", "a", 1));
     assert!(bench.dispatcher.waiting.is_empty());
@@ -342,7 +358,11 @@ fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_l
     let mut bench = being_committed();
     bench.down("b");
     bench.written(Outcome::Done, committed("w", "b", 3));
-    assert_eq!(bench.take(), ["mirror w/3 from b", "Absent w/2 on a"], "nobody knows whether it still runs");
+    assert_eq!(
+        bench.take(),
+        ["mirror w/3 from b", "Absent w/2 on a"],
+        "nobody knows whether it still runs"
+    );
     bench.apply(Event::ClusterUp { name: "b".into() });
     assert!(!bench.take().iter().any(|line| line.starts_with("Run")), "it has not told yet");
     bench.tells("b", stopped(3));
@@ -360,7 +380,11 @@ fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent()
     assert!(!said.is_empty() && said.iter().all(|line| line == "ack w/3 to b"), "{said:?}");
     bench.tells("a", vec![]);
     bench.tells("c", vec![]);
-    assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"), "it counts all the same");
+    assert_eq!(
+        bench.take().last().map(String::as_str),
+        Some("commit w/3 on b, known as w"),
+        "it counts all the same"
+    );
     bench.written(Outcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take().last().map(String::as_str), Some("finish w/3 from b: true"));
 }

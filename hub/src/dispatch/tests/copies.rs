@@ -51,8 +51,12 @@ impl Copy {
 impl Bench {
     /// A hub whose memory begins now, none of whose clusters has spoken.
     pub(super) fn forgetful(clusters: &[&str]) -> Self {
-        let settings = Settings { store_loss: Some(StoreLoss::new(START, START, START)), ..Settings::default() };
-        let mut bench = Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
+        let settings = Settings {
+            store_loss: Some(StoreLoss::new(START, START, START)),
+            ..Settings::default()
+        };
+        let mut bench =
+            Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|name| Name::from(*name)).collect();
         bench.apply(Event::Check { name: "mk".into(), clusters: names });
         for cluster in clusters {
@@ -67,8 +71,17 @@ impl Bench {
         for Copy { uid, attempt, state, reasons, origin } in copies {
             let (uid, name) = (Uid::from(uid), Name::from("old"));
             let namespace = Name::from("ns");
-            let observation =
-                Observation { uid, namespace, name, attempt, state, reasons, job_status: true, origin, gate: None };
+            let observation = Observation {
+                uid,
+                namespace,
+                name,
+                attempt,
+                state,
+                reasons,
+                job_status: true,
+                origin,
+                gate: None,
+            };
             self.apply(Event::Observed { cluster: cluster.into(), observation });
         }
         self.apply(Event::Inventory { cluster: cluster.into(), uids });
@@ -121,7 +134,11 @@ fn the_end_of_a_copy_is_the_end_of_its_job() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("old", "train").state(State::Failed)]);
     bench.later(20_000);
-    assert_eq!(bench.take(), ["orphan old/3 on a", "ack old/3 to a"], "others' ends do not wait for it");
+    assert_eq!(
+        bench.take(),
+        ["orphan old/3 on a", "ack old/3 to a"],
+        "others' ends do not wait for it"
+    );
     bench.later(24 * HOUR);
     assert!(bench.take().is_empty(), "and it stays");
     bench.applied();
@@ -149,7 +166,10 @@ fn what_was_adopted_is_known_by_its_old_uid_wherever_it_goes_next() {
     assert_eq!(bench.take(), ["Absent old/3 on a"]);
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take(), ["forget old/3 on a", "release new"]);
-    bench.written(Outcome::Done, Facts { cluster: None, reserved: false, check: None, ..adopted("a", 3) });
+    bench.written(
+        Outcome::Done,
+        Facts { cluster: None, reserved: false, check: None, ..adopted("a", 3) },
+    );
     bench.reserve(Facts { attempt: 3, known_as: Some("old".into()), ..again() });
     assert_eq!(bench.take(), ["Reserve old/4 on a"]);
 }
@@ -161,10 +181,18 @@ fn what_differs_is_not_adopted_and_nothing_else_is_started() {
     let cases: Vec<(&str, Copy, &str)> = vec![
         ("other pods", copy().with(|it| it.subject = subject("train", 2)), "wait"),
         ("another job", Copy::of("old", "other"), "Reserve new/1 on a"),
-        ("another kind", copy().with(|it| it.subject.kind = "ray.io/v1, Kind=RayJob".into()), "Reserve new/1 on a"),
+        (
+            "another kind",
+            copy().with(|it| it.subject.kind = "ray.io/v1, Kind=RayJob".into()),
+            "Reserve new/1 on a",
+        ),
         ("made since", copy().with(|it| it.created = START + HOUR), "Reserve new/1 on a"),
         ("an attempt that no hub gave out", copy().attempt(1 << 21), "wait"),
-        ("no job", copy().state(State::Reserved).with(|it| it.has_job = false), "Absent old/3 on a"),
+        (
+            "no job",
+            copy().state(State::Reserved).with(|it| it.has_job = false),
+            "Absent old/3 on a",
+        ),
     ];
     for (case, copy, expected) in cases {
         let mut bench = Bench::forgetful(&["a"]);
@@ -186,7 +214,10 @@ fn people_are_told_why_a_copy_is_not_adopted_and_may_say_that_it_is() {
     bench.take();
     bench.later(1_000);
     let said = bench.take().join("\n");
-    assert!(said.contains("\"a\" has a copy from before this hub's memory: its pod sets are others"), "{said}");
+    assert!(
+        said.contains("\"a\" has a copy from before this hub's memory: its pod sets are others"),
+        "{said}"
+    );
     let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
     assert!(note.starts_with("its pod sets are others"), "{note}");
     bench.written(Outcome::Done, Facts { reserved: true, ..again() });
@@ -225,7 +256,11 @@ fn a_copy_is_remembered_while_its_cluster_is_away() {
     bench.apply(Event::ClusterGone { name: "a".into() });
     bench.take();
     bench.applied();
-    assert_eq!(bench.take(), ["Reserve new/1 on b"], "nobody wants anything of a cluster that was deleted");
+    assert_eq!(
+        bench.take(),
+        ["Reserve new/1 on b"],
+        "nobody wants anything of a cluster that was deleted"
+    );
 }
 
 #[test]
@@ -249,7 +284,11 @@ fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
     let rules = ClusterRules { declared_lost: true, ..ClusterRules::default() };
     bench.apply(Event::Cluster { name: "b".into(), rules });
     bench.later(60_000);
-    assert_eq!(bench.take().first().map(String::as_str), Some("Reserve new/1 on a"), "people say that it is lost");
+    assert_eq!(
+        bench.take().first().map(String::as_str),
+        Some("Reserve new/1 on a"),
+        "people say that it is lost"
+    );
 
     let mut late = Bench::forgetful(&["a", "b"]);
     late.tells("a", vec![]);
@@ -281,7 +320,11 @@ fn no_job_is_sent_beside_a_running_copy_of_an_unknown_job() {
 
     let mut told = waiting(State::Running);
     told.tells("a", vec![Copy::of("old", "train")]);
-    assert_eq!(told.take().last().map(String::as_str), Some("commit new/3 on a, known as old"), "it says whose it is");
+    assert_eq!(
+        told.take().last().map(String::as_str),
+        Some("commit new/3 on a, known as old"),
+        "it says whose it is"
+    );
 
     let mut late = waiting(State::Running);
     late.later(1_000);
@@ -294,13 +337,15 @@ fn no_job_is_sent_beside_a_running_copy_of_an_unknown_job() {
 #[test]
 fn what_predates_the_memory_is_never_removed_however_little_it_is() {
     let mut bench = Bench::forgetful(&["a"]);
-    let made_since = Copy { uid: "young", ..Copy::of("young", "young").with(|it| it.created = START + HOUR) };
+    let made_since =
+        Copy { uid: "young", ..Copy::of("young", "young").with(|it| it.created = START + HOUR) };
     let silent = Copy { origin: None, ..Copy::of("silent", "silent") };
     bench.tells("a", vec![Copy::of("old", "train"), made_since, silent]);
     bench.take();
     bench.later(2 * 900_000);
     assert_eq!(bench.take(), ["Absent young/3 on a"]);
-    let notes: Vec<bool> = bench.dispatcher.orphans_of("a", 9).iter().map(|it| it.note.is_some()).collect();
+    let notes: Vec<bool> =
+        bench.dispatcher.orphans_of("a", 9).iter().map(|it| it.note.is_some()).collect();
     assert_eq!(notes, [true, true, false]);
     bench.later(100 * HOUR);
     assert!(bench.take().is_empty());
@@ -345,7 +390,11 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
     let mut bench = ahead();
     bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 2) }));
     bench.tells("b", runs());
-    assert_eq!(bench.take(), ["release w"], "an eviction that was over long ago ends, and it runs on");
+    assert_eq!(
+        bench.take(),
+        ["release w"],
+        "an eviction that was over long ago ends, and it runs on"
+    );
     bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
     bench.reserve(Facts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
@@ -358,21 +407,31 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
 
 #[test]
 fn a_copy_that_does_not_run_is_adopted_only_when_no_other_cluster_may_have_a_later_one() {
-    for (case, state) in [("stopped by its fence", State::Suspended), ("ended after it was given up", State::Failed)] {
+    for (case, state) in
+        [("stopped by its fence", State::Suspended), ("ended after it was given up", State::Failed)]
+    {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![Copy::of("old", "train").state(state)]);
         bench.take();
         bench.applied();
         assert!(bench.take().is_empty(), "{case}");
         bench.tells("b", vec![Copy::of("old", "train").attempt(4)]);
-        assert_eq!(bench.take(), ["orphan old/4 on b", "commit new/4 on b, known as old"], "{case}");
+        assert_eq!(
+            bench.take(),
+            ["orphan old/4 on b", "commit new/4 on b, known as old"],
+            "{case}"
+        );
 
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![Copy::of("old", "train").state(state)]);
         bench.applied();
         bench.take();
         bench.tells("b", vec![]);
-        assert_eq!(bench.take(), ["commit new/3 on a, known as old"], "{case}, and nobody has a later one");
+        assert_eq!(
+            bench.take(),
+            ["commit new/3 on a, known as old"],
+            "{case}, and nobody has a later one"
+        );
     }
 }
 
@@ -404,7 +463,10 @@ fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
     bench.apply(Event::Workload(Facts { evicted: true, ..adopted("b", 2) }));
     bench.observe("b", "old", 2, State::Gone);
     bench.take();
-    bench.written(Outcome::Done, Facts { cluster: None, reserved: false, check: None, ..adopted("b", 2) });
+    bench.written(
+        Outcome::Done,
+        Facts { cluster: None, reserved: false, check: None, ..adopted("b", 2) },
+    );
     bench.reserve(Facts { attempt: 2, known_as: Some("old".into()), ..again() });
     assert_eq!(bench.take(), ["Reserve old/4 on a"], "and no number is used twice");
 }
@@ -417,7 +479,11 @@ fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
     bench.take();
     bench.tells("b", vec![Copy::of("old", "train").attempt(2)]);
     assert_eq!(bench.take(), ["orphan old/2 on b"], "that one runs");
-    bench.apply(Event::Workload(Facts { evicted: true, subject: again().subject, ..committed("new", "a", 3) }));
+    bench.apply(Event::Workload(Facts {
+        evicted: true,
+        subject: again().subject,
+        ..committed("new", "a", 3)
+    }));
     assert_eq!(bench.take(), ["Absent new/3 on a"], "not before it is gone");
     bench.observe("a", "new", 3, State::Gone);
     assert_eq!(bench.take(), ["forget new/3 on a", "release new"]);
@@ -429,7 +495,10 @@ fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
 #[test]
 fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.tells("a", vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)]);
+    bench.tells(
+        "a",
+        vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)],
+    );
     bench.observe("a", "old", 3, State::Running);
     bench.take();
     bench.later(2 * 900_000);
@@ -442,7 +511,10 @@ fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
 #[test]
 fn copy_that_is_being_removed_is_not_adopted() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.tells("a", vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)]);
+    bench.tells(
+        "a",
+        vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)],
+    );
     bench.take();
     bench.applied();
     assert_eq!(bench.take(), ["Absent old/3 on a"]);
@@ -480,10 +552,14 @@ fn a_cluster_cannot_claim_what_is_not_its_own() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.apply(Event::Workload(Facts { reserved: true, attempt: 2, ..facts("w") }));
-    let offer = Copy::of("w", "train").attempt(4).state(State::Failed).with(|it| it.has_job = false);
+    let offer =
+        Copy::of("w", "train").attempt(4).state(State::Failed).with(|it| it.has_job = false);
     bench.tells("b", vec![offer]);
     let said = bench.take();
-    assert!(said.iter().all(|line| !line.starts_with("commit")), "an offer that failed is no end: {said:?}");
+    assert!(
+        said.iter().all(|line| !line.starts_with("commit")),
+        "an offer that failed is no end: {said:?}"
+    );
 }
 
 #[test]
@@ -500,7 +576,10 @@ fn people_may_say_which_copy_it_is_or_that_none_is() {
     assert_eq!(bench.take(), ["commit new/3 on b, known as later"]);
     let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
     assert_eq!(note, "its job is the copy on worker cluster \"b\"; delete this one on its cluster");
-    assert_eq!(two(Some(Adopt::Copy("a".into(), "old".into()))).take(), ["commit new/3 on a, known as old"]);
+    assert_eq!(
+        two(Some(Adopt::Copy("a".into(), "old".into()))).take(),
+        ["commit new/3 on a, known as old"]
+    );
     assert_eq!(two(Some(Adopt::Nothing)).take(), ["Reserve new/1 on a"]);
 }
 

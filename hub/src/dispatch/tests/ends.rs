@@ -10,7 +10,11 @@ fn one_workloads_way() {
     bench.observe("a", "w", 1, State::Waiting);
     bench.observe("a", "w", 1, State::Reserved);
     let log = bench.take();
-    assert_eq!(log, ["Reserve w/1 on b", "commit w/1 on a"], "asked the next when the first made it wait");
+    assert_eq!(
+        log,
+        ["Reserve w/1 on b", "commit w/1 on a"],
+        "asked the next when the first made it wait"
+    );
     bench.written(Outcome::Done, committed("w", "a", 1));
     assert_eq!(bench.take(), ["Absent w/1 on b", "Run w/1 on a"], "only what is written is run");
     bench.observe("b", "w", 1, State::Gone);
@@ -22,7 +26,10 @@ fn one_workloads_way() {
     assert_eq!(bench.take(), ["finish w/1 from a: true"], "once, however often it is said");
     bench.written(Outcome::Done, Facts { finished: true, ..committed("w", "a", 1) });
     let log = bench.take();
-    assert!(log.contains(&"ack w/1 to a".to_owned()) && log.contains(&"Absent w/1 on a".to_owned()), "{log:?}");
+    assert!(
+        log.contains(&"ack w/1 to a".to_owned()) && log.contains(&"Absent w/1 on a".to_owned()),
+        "{log:?}"
+    );
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a"]);
     assert!(!bench.dispatcher.knows("w"));
@@ -34,7 +41,9 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
     bench.observe("a", "w", 1, State::Evicted);
     assert_eq!(
         bench.take(),
-        ["retry w: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""]
+        [
+            "retry w: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""
+        ]
     );
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
     bench.written(Outcome::Done, retrying.clone());
@@ -45,7 +54,11 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
     bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
     bench.reserve(Facts { attempt: 1, evicted: true, ..facts("w") });
-    assert_eq!(bench.take(), ["Reserve w/2 on b"], "the cluster that evicted it is not asked again so soon");
+    assert_eq!(
+        bench.take(),
+        ["Reserve w/2 on b"],
+        "the cluster that evicted it is not asked again so soon"
+    );
 }
 
 #[test]
@@ -62,7 +75,10 @@ fn what_has_run_for_as_long_as_it_may_is_not_tried_again() {
     let mut bench = Bench::running();
     let reason = Reason::new("DeactivatedDueToMaximumExecutionTimeExceeded", "60 s are over");
     bench.observe_with("a", "w", 1, State::Evicted, vec![reason]);
-    assert_eq!(bench.take(), ["deactivate w: Workload exceeded its maximum execution time on worker cluster: \"a\""]);
+    assert_eq!(
+        bench.take(),
+        ["deactivate w: Workload exceeded its maximum execution time on worker cluster: \"a\""]
+    );
     let deactivated = Facts { active: false, ..committed("w", "a", 1) };
     bench.written(Outcome::Done, deactivated);
     assert_eq!(bench.take(), ["Absent w/1 on a"]);

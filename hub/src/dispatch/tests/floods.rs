@@ -66,12 +66,18 @@ fn last_of_a_flood_is_looked_at_when_the_budget_allows() {
 fn session_and_inventory_floods_cost_their_cluster_budget() {
     let mut bench = crowded();
     let inventory = |_| vec![Event::Inventory { cluster: "b".into(), uids: Uids::new() }];
-    let there = bench.dispatcher.entries.values().filter(|entry| entry.remotes.contains_key("b")).count() as u64;
+    let there =
+        bench.dispatcher.entries.values().filter(|entry| entry.remotes.contains_key("b")).count()
+            as u64;
     let (sent, decided) = flood(&mut bench, 500, inventory);
     assert!(decided <= sent * (WAITING + there), "{decided} decisions for {sent} inventories");
-    let again = |_| vec![Event::ClusterDown { name: "b".into() }, Event::ClusterUp { name: "b".into() }];
+    let again =
+        |_| vec![Event::ClusterDown { name: "b".into() }, Event::ClusterUp { name: "b".into() }];
     let (sent, decided) = flood(&mut bench, 500, again);
-    assert!(decided <= sent * (WAITING + 2 * there) + WAITING, "{decided} decisions for {sent} sessions");
+    assert!(
+        decided <= sent * (WAITING + 2 * there) + WAITING,
+        "{decided} decisions for {sent} sessions"
+    );
 }
 
 #[test]
@@ -79,7 +85,8 @@ fn inventories_cost_no_look_at_workloads_that_wait_for_others() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000)]);
     bench.rules("silent", Loss::Hold);
     for number in 0..WAITING {
-        let evicted = Facts { evicted: true, cluster: None, ..committed(&format!("w{number}"), "silent", 1) };
+        let evicted =
+            Facts { evicted: true, cluster: None, ..committed(&format!("w{number}"), "silent", 1) };
         bench.apply(Event::Workload(evicted));
     }
     bench.log.clear();
@@ -89,7 +96,10 @@ fn inventories_cost_no_look_at_workloads_that_wait_for_others() {
     bench.connect("silent", &[]);
     // Its session has had them looked through just before.
     bench.later(500);
-    assert_eq!(bench.take().iter().filter(|line| line.starts_with("release ")).count() as u64, WAITING);
+    assert_eq!(
+        bench.take().iter().filter(|line| line.starts_with("release ")).count() as u64,
+        WAITING
+    );
 }
 
 #[test]
@@ -106,8 +116,17 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
         let state = if number.is_multiple_of(2) { State::Running } else { State::Gone };
         let (uid, namespace, name) = (Uid::from("x"), Name::from("ns"), Name::from("old"));
         let (reasons, origin, gate) = (Vec::new(), None, None);
-        let observation =
-            Observation { uid, namespace, name, attempt: 1, state, reasons, job_status: false, origin, gate };
+        let observation = Observation {
+            uid,
+            namespace,
+            name,
+            attempt: 1,
+            state,
+            reasons,
+            job_status: false,
+            origin,
+            gate,
+        };
         vec![Event::Observed { cluster: "a".into(), observation }]
     };
     // Each end of the orphan could let all of its namespace go on.

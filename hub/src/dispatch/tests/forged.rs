@@ -4,9 +4,20 @@ use super::*;
 
 /// What would touch the workload itself, or its place.
 fn touches(line: &str) -> bool {
-    ["finish", "retry", "commit", "release", "mirror", "give back", "record", "Reserve", "Run", "Absent w/1 on a"]
-        .iter()
-        .any(|verb| line.starts_with(verb))
+    [
+        "finish",
+        "retry",
+        "commit",
+        "release",
+        "mirror",
+        "give back",
+        "record",
+        "Reserve",
+        "Run",
+        "Absent w/1 on a",
+    ]
+    .iter()
+    .any(|verb| line.starts_with(verb))
 }
 
 #[test]

@@ -53,7 +53,11 @@ fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
 #[case::nor_once_the_agent_is_gone_as_well(Loss::Fence { after: 60_000 }, true, None)]
 #[case::a_held_job_stays(Loss::Hold, false, None)]
 #[case::what_may_run_twice_goes_elsewhere(Loss::Duplicate { after: 60_000 }, false, Some(60_000))]
-fn an_agent_that_cannot_act_stops_nothing(#[case] loss: Loss, #[case] lost: bool, #[case] given_up: Option<i64>) {
+fn an_agent_that_cannot_act_stops_nothing(
+    #[case] loss: Loss,
+    #[case] lost: bool,
+    #[case] given_up: Option<i64>,
+) {
     let mut bench = Bench::running();
     bench.rules("a", loss);
     bench.take();
@@ -69,9 +73,11 @@ fn an_agent_that_cannot_act_stops_nothing(#[case] loss: Loss, #[case] lost: bool
 
 #[test]
 fn a_hub_that_begins_anew_does_not_rely_on_the_fence_of_an_agent_that_could_not_act() {
-    for (case, unable, back) in
-        [("as it is known", true, false), ("where nothing is known", false, false), ("once it was back", true, true)]
-    {
+    for (case, unable, back) in [
+        ("as it is known", true, false),
+        ("where nothing is known", false, false),
+        ("once it was back", true, true),
+    ] {
         let mut bench = Bench::new(Mode::BestFit, &[("b", 4000, 4000)]);
         bench.rules("a", Loss::Fence { after: 60_000 });
         if unable {
@@ -101,7 +107,8 @@ fn nothing_is_offered_to_an_agent_that_cannot_act() {
     bench.apply(Event::ClusterAble { name: "b".into(), able: false });
     let done = bench.take();
     assert!(
-        done.contains(&"Absent w/1 on b".to_owned()) && !done.iter().any(|line| line.contains("Reserve")),
+        done.contains(&"Absent w/1 on b".to_owned())
+            && !done.iter().any(|line| line.contains("Reserve")),
         "{done:?}"
     );
     bench.apply(Event::ClusterAble { name: "a".into(), able: true });
@@ -264,7 +271,10 @@ fn where_nobody_can_see_to_a_fence_the_clusters_word_holds() {
     let mut bench = Bench::running();
     let rules = ClusterRules { loss: Loss::GiveUp, unfenced: true, ..ClusterRules::default() };
     bench.apply(Event::Cluster { name: "a".into(), rules });
-    bench.apply(Event::Workload(Facts { loss: Some(Loss::Fence { after: 0 }), ..committed("w", "a", 1) }));
+    bench.apply(Event::Workload(Facts {
+        loss: Some(Loss::Fence { after: 0 }),
+        ..committed("w", "a", 1)
+    }));
     assert_eq!((bench.take(), bench.dispatcher.fence("w", &"a".into())), (vec![], None));
     bench.down("a");
     bench.later(899_999);
@@ -371,7 +381,8 @@ fn when_much_is_lost_at_once_nothing_is_given_up_until_people_say_so() {
     bench.later(900_000);
     assert_eq!(bench.take(), ["breaker Some(\"2 of 3 clusters were lost at about one time\")"]);
     assert!(bench.dispatcher.breaker().is_some());
-    let rules = ClusterRules { loss: Loss::GiveUp, release: Some("now".into()), ..ClusterRules::default() };
+    let rules =
+        ClusterRules { loss: Loss::GiveUp, release: Some("now".into()), ..ClusterRules::default() };
     bench.apply(Event::Cluster { name: "c".into(), rules });
     let log = bench.take();
     assert_eq!(log[0], "breaker None");

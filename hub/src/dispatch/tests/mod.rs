@@ -66,8 +66,11 @@ pub(super) fn pods(cpu: i64) -> Arc<[PodSet]> {
 
 pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), Queue> {
     let quota = Quota { nominal: potential, used: potential - available, available, potential };
-    let flavor =
-        Flavor { name: "default".into(), resources: BTreeMap::from([("cpu".into(), quota)]), ..Flavor::default() };
+    let flavor = Flavor {
+        name: "default".into(),
+        resources: BTreeMap::from([("cpu".into(), quota)]),
+        ..Flavor::default()
+    };
     let queue = Queue { cluster_queue: "cq".into(), flavors: vec![flavor], ..Queue::default() };
     BTreeMap::from([(("ns".into(), "lq".into()), queue)])
 }
@@ -86,7 +89,8 @@ impl Bench {
     }
 
     fn with(settings: Settings, clusters: &[(&str, i64, i64)]) -> Self {
-        let mut bench = Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
+        let mut bench =
+            Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|(name, ..)| Name::from(*name)).collect();
         bench.apply(Event::Check { name: "mk".into(), clusters: names });
         for (name, free, total) in clusters {
@@ -129,14 +133,23 @@ impl Bench {
 
     fn observe(&mut self, cluster: &str, uid: &str, attempt: u64, state: State) {
         let reasons = match state {
-            State::Unfit | State::Refused | State::Evicted => vec![Reason::new("Why", format!("{cluster} says no"))],
+            State::Unfit | State::Refused | State::Evicted => {
+                vec![Reason::new("Why", format!("{cluster} says no"))]
+            }
             State::Waiting => vec![Reason::new("WaitingForQuota", "no room now")],
             _ => Vec::new(),
         };
         self.observe_with(cluster, uid, attempt, state, reasons);
     }
 
-    fn observe_with(&mut self, cluster: &str, uid: &str, attempt: u64, state: State, reasons: Vec<Reason>) {
+    fn observe_with(
+        &mut self,
+        cluster: &str,
+        uid: &str,
+        attempt: u64,
+        state: State,
+        reasons: Vec<Reason>,
+    ) {
         let observation = Observation {
             uid: uid.into(),
             namespace: "ns".into(),
@@ -199,9 +212,13 @@ pub(super) fn committed(uid: &str, cluster: &str, attempt: u64) -> Facts {
 
 fn line(action: &Action) -> String {
     match action {
-        Action::Desire { cluster, uid, attempt, phase, .. } => format!("{phase:?} {uid}/{attempt} on {cluster}"),
+        Action::Desire { cluster, uid, attempt, phase, .. } => {
+            format!("{phase:?} {uid}/{attempt} on {cluster}")
+        }
         Action::Forget { cluster, uid, attempt } => format!("forget {uid}/{attempt} on {cluster}"),
-        Action::Commit { uid, cluster, attempt, adopts: None } => format!("commit {uid}/{attempt} on {cluster}"),
+        Action::Commit { uid, cluster, attempt, adopts: None } => {
+            format!("commit {uid}/{attempt} on {cluster}")
+        }
         Action::Commit { uid, cluster, attempt, adopts: Some(theirs) } => {
             format!("commit {uid}/{attempt} on {cluster}, known as {theirs}")
         }
@@ -211,24 +228,31 @@ fn line(action: &Action) -> String {
         Action::Record { uid, message, nominated } => {
             format!("record {uid}: {} {nominated:?}", message.as_deref().unwrap_or("-"))
         }
-        Action::GiveBack { uid, message, retry_at } => format!("give back {uid} until {retry_at}: {message}"),
+        Action::GiveBack { uid, message, retry_at } => {
+            format!("give back {uid} until {retry_at}: {message}")
+        }
         Action::Wake { uid } => format!("wake {uid}"),
         Action::Retry { uid, message, left: Some(left), .. } if left.reason == TIMED_OUT => {
             format!("deactivate {uid}: {message}")
         }
         Action::Retry { uid, message, left } => {
-            let evicted_for = left.as_ref().and_then(|left| left.evicted_for).filter(|reason| *reason != "Other");
+            let evicted_for =
+                left.as_ref().and_then(|left| left.evicted_for).filter(|reason| *reason != "Other");
             let evicted_for = evicted_for.map(|reason| format!(" ({reason})")).unwrap_or_default();
             format!("retry {uid}{evicted_for}: {message}")
         }
         Action::Release { uid } => format!("release {uid}"),
         Action::Recorded { uid } => format!("recorded {uid}"),
-        Action::Mirror { uid, cluster, attempt } => format!("mirror {uid}/{attempt} from {cluster}"),
+        Action::Mirror { uid, cluster, attempt } => {
+            format!("mirror {uid}/{attempt} from {cluster}")
+        }
         Action::Finish { uid, cluster, attempt, success } => {
             format!("finish {uid}/{attempt} from {cluster}: {success}")
         }
         Action::Ack { cluster, uid, attempt } => format!("ack {uid}/{attempt} to {cluster}"),
-        Action::Disbelieve { cluster, uid, attempt } => format!("disbelieve {uid}/{attempt} on {cluster}"),
+        Action::Disbelieve { cluster, uid, attempt } => {
+            format!("disbelieve {uid}/{attempt} on {cluster}")
+        }
         Action::Orphan { cluster, uid, attempt } => format!("orphan {uid}/{attempt} on {cluster}"),
         Action::Breaker { open } => format!("breaker {open:?}"),
     }

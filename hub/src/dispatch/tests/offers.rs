@@ -13,7 +13,10 @@ fn a_refusal_leads_to_the_next_at_once_and_reasons_are_kept() {
         bench.observe("b", "w", 1, state);
         let log = bench.take();
         assert_eq!(log[0], "Absent w/1 on b");
-        assert_eq!(log[1], "give back w until 1070000: No worker cluster can run it: a: a says no; b: b says no");
+        assert_eq!(
+            log[1],
+            "give back w until 1070000: No worker cluster can run it: a: a says no; b: b says no"
+        );
     }
 }
 
@@ -50,8 +53,10 @@ fn where_it_may_fit_later_it_waits_and_says_so() {
     bench.later(1_000);
     assert_eq!(
         bench.take(),
-        ["record w: Waiting for a worker cluster: a: couldn't assign flavors to pod set main: insufficient quota for \
-          cpu in flavor default, 500m more needed; b: no room now None"]
+        [
+            "record w: Waiting for a worker cluster: a: couldn't assign flavors to pod set main: insufficient quota for \
+          cpu in flavor default, 500m more needed; b: no room now None"
+        ]
     );
     bench.written(Outcome::Done, Facts { reserved: true, ..facts("w") });
     bench.capacity("b", 4000, 4000);
@@ -65,7 +70,10 @@ fn what_fits_nowhere_is_given_back_and_woken_when_a_cluster_grows() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 500, 500)]);
     bench.reserve(facts("w"));
     let log = bench.take();
-    assert!(log[0].starts_with("give back w until 1070000: No worker cluster can run it: a: couldn't"), "{log:?}");
+    assert!(
+        log[0].starts_with("give back w until 1070000: No worker cluster can run it: a: couldn't"),
+        "{log:?}"
+    );
     bench.capacity("a", 600, 600);
     assert!(bench.take().is_empty());
     bench.capacity("a", 0, 2000);
@@ -81,14 +89,20 @@ fn a_recorded_reservation_that_fits_nowhere_any_more_is_retried_with_growing_del
         bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
         let log = bench.take();
         assert!(log[0].starts_with("retry w: No worker"), "{round}: {log:?}");
-        bench.written(Outcome::Done, Facts { check: Some(("mk".into(), Check::Retry)), reserved: true, ..facts("w") });
+        bench.written(
+            Outcome::Done,
+            Facts { check: Some(("mk".into(), Check::Retry)), reserved: true, ..facts("w") },
+        );
         bench.apply(Event::Workload(facts("w")));
         bench.take();
         // The delay is in memory, where it can end before its time.
         bench.reserve(facts("w"));
         let log = bench.take();
         let until = bench.now + seconds * 1_000;
-        assert!(log[0].starts_with(&format!("give back w until {until}: No worker")), "{round}: {log:?}");
+        assert!(
+            log[0].starts_with(&format!("give back w until {until}: No worker")),
+            "{round}: {log:?}"
+        );
     }
 }
 
@@ -151,7 +165,11 @@ fn quota_in_memory_that_the_engine_wants_back_goes_at_once() {
     bench.apply(Event::Withdraw { uid: "w".into() });
     bench.take();
     bench.written(Outcome::Done, committed("w", "a", 1));
-    assert_eq!(bench.take(), ["recorded w", "Run w/1 on a"], "the engine evicts what the API shows");
+    assert_eq!(
+        bench.take(),
+        ["recorded w", "Run w/1 on a"],
+        "the engine evicts what the API shows"
+    );
 }
 
 #[test]
@@ -194,7 +212,10 @@ fn a_commit_that_is_superseded_is_decided_anew_and_one_that_failed_is_tried_agai
     assert_eq!(bench.take(), ["commit w/1 on a"]);
     bench.written(Outcome::Superseded, Facts { active: false, ..facts("w") });
     let log = bench.take();
-    assert_eq!(log, ["give back w until 1061000: the workload is no longer to run", "Absent w/1 on a"]);
+    assert_eq!(
+        log,
+        ["give back w until 1061000: the workload is no longer to run", "Absent w/1 on a"]
+    );
     assert!(!log.iter().any(|line| line.starts_with("Run")));
 }
 
@@ -203,7 +224,10 @@ fn all_at_once_offers_to_all_and_the_first_gets_it() {
     let mut bench = Bench::new(Mode::AllAtOnce, &[("b", 0, 0), ("a", 0, 0), ("c", 0, 0)]);
     bench.reserve(facts("w"));
     let log = bench.take();
-    assert!(log[0].starts_with("record w: Waiting") && log[0].ends_with(r#"Some(["a", "b", "c"])"#), "{log:?}");
+    assert!(
+        log[0].starts_with("record w: Waiting") && log[0].ends_with(r#"Some(["a", "b", "c"])"#),
+        "{log:?}"
+    );
     let nominated = vec!["a".into(), "b".into(), "c".into()];
     bench.written(Outcome::Done, Facts { reserved: true, nominated, ..facts("w") });
     assert_eq!(bench.take(), ["Reserve w/1 on a", "Reserve w/1 on b", "Reserve w/1 on c"]);
@@ -245,22 +269,38 @@ fn an_external_dispatcher_nominates() {
     assert!(bench.take()[0].starts_with("record w"));
     bench.written(Outcome::Done, Facts { reserved: true, ..facts("w") });
     assert!(bench.take().is_empty());
-    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["b".into(), "zzz".into()], ..facts("w") }));
+    bench.apply(Event::Workload(Facts {
+        reserved: true,
+        nominated: vec!["b".into(), "zzz".into()],
+        ..facts("w")
+    }));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
-    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") }));
+    bench.apply(Event::Workload(Facts {
+        reserved: true,
+        nominated: vec!["a".into()],
+        ..facts("w")
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on b", "Reserve w/1 on a"]);
 }
 
 #[test]
 fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
     let mut bench = Bench::new(Mode::External, &[("a", 2000, 4000)]);
-    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") }));
+    bench.apply(Event::Workload(Facts {
+        reserved: true,
+        nominated: vec!["a".into()],
+        ..facts("w")
+    }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
     bench.apply(Event::Workload(Facts { reserved: true, nominated: Vec::new(), ..facts("w") }));
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
     // Its tombstone may be there still.
-    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") }));
+    bench.apply(Event::Workload(Facts {
+        reserved: true,
+        nominated: vec!["a".into()],
+        ..facts("w")
+    }));
     assert_eq!(bench.take(), ["Reserve w/2 on a"]);
 }
 

@@ -23,7 +23,10 @@ fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
 fn a_drained_cluster_gives_its_workloads_to_others() {
     let mut bench = Bench::running();
     bench.apply(Event::Cluster { name: "a".into(), rules: cordoned(true) });
-    assert_eq!(bench.take(), ["retry w: Worker cluster \"a\" is being drained. Previously: \"Ready\""]);
+    assert_eq!(
+        bench.take(),
+        ["retry w: Worker cluster \"a\" is being drained. Previously: \"Ready\""]
+    );
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
     bench.written(Outcome::Done, retrying.clone());
     bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
@@ -51,14 +54,20 @@ fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over()
     bench.apply(Event::Workload(Facts { moving: Some((2, "a".into())), ..committed("w", "b", 2) }));
     assert!(bench.take().is_empty(), "it has just been evicted there");
     bench.later(60_000);
-    assert_eq!(bench.take(), ["retry w: Moved from worker cluster \"b\" to \"a\" on request. Previously: \"Ready\""]);
+    assert_eq!(
+        bench.take(),
+        ["retry w: Moved from worker cluster \"b\" to \"a\" on request. Previously: \"Ready\""]
+    );
 }
 
 #[test]
 fn a_workload_is_moved_once_and_only_where_it_is_taken() {
-    let moving = |attempt, to: &str| Facts { moving: Some((attempt, to.into())), ..committed("w", "a", 1) };
+    let moving =
+        |attempt, to: &str| Facts { moving: Some((attempt, to.into())), ..committed("w", "a", 1) };
     let mut bench = Bench::running();
-    for (case, facts) in [("another attempt", moving(2, "b")), ("unknown", moving(1, "x")), ("here", moving(1, "a"))] {
+    for (case, facts) in
+        [("another attempt", moving(2, "b")), ("unknown", moving(1, "x")), ("here", moving(1, "a"))]
+    {
         bench.apply(Event::Workload(facts));
         assert!(bench.take().is_empty(), "{case}");
     }
@@ -68,8 +77,14 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
     bench.connect("b", &[]);
     bench.capacity("b", 0, 4000);
     bench.later(5_000);
-    assert_eq!(bench.take(), ["retry w: Moved from worker cluster \"a\" to \"b\" on request. Previously: \"Ready\""]);
-    bench.written(Outcome::Done, Facts { check: Some(("mk".into(), Check::Retry)), ..moving(1, "b") });
+    assert_eq!(
+        bench.take(),
+        ["retry w: Moved from worker cluster \"a\" to \"b\" on request. Previously: \"Ready\""]
+    );
+    bench.written(
+        Outcome::Done,
+        Facts { check: Some(("mk".into(), Check::Retry)), ..moving(1, "b") },
+    );
     bench.apply(Event::Workload(Facts { evicted: true, ..moving(1, "b") }));
     bench.observe("a", "w", 1, State::Gone);
     let pending = || Facts { attempt: 1, moving: Some((1, "b".into())), ..facts("w") };
@@ -80,12 +95,19 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
     bench.reserve(pending());
     assert_eq!(bench.take(), ["Reserve w/2 on b"], "although it would fit a at once");
     bench.observe("b", "w", 2, State::Unfit);
-    assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()), "but it is not kept waiting for one that refuses");
+    assert!(
+        bench.take().contains(&"Reserve w/2 on a".to_owned()),
+        "but it is not kept waiting for one that refuses"
+    );
 }
 
 #[test]
 fn a_priority_that_changes_is_told_to_where_it_runs_and_to_where_it_is_offered() {
-    let of = |class: &str, priority| Facts { priority_class: Some(class.into()), priority, ..facts("w") };
+    let of = |class: &str, priority| Facts {
+        priority_class: Some(class.into()),
+        priority,
+        ..facts("w")
+    };
     let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(of("low", 1));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
@@ -94,8 +116,11 @@ fn a_priority_that_changes_is_told_to_where_it_runs_and_to_where_it_is_offered()
     bench.apply(Event::Workload(of("high", 9)));
     assert!(bench.take().is_empty(), "once");
     bench.observe("a", "w", 1, State::Reserved);
-    let running =
-        |class: &str, priority| Facts { priority_class: Some(class.into()), priority, ..committed("w", "a", 1) };
+    let running = |class: &str, priority| Facts {
+        priority_class: Some(class.into()),
+        priority,
+        ..committed("w", "a", 1)
+    };
     bench.written(Outcome::Done, running("high", 9));
     bench.observe("a", "w", 1, State::Running);
     bench.take();

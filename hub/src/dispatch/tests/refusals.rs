@@ -12,7 +12,8 @@ impl Bench {
         bench.take();
         bench.observe("a", "w", 1, State::Refused);
         let until = bench.now + 10 * SECOND;
-        let given_back = format!("give back w until {until}: No worker cluster can run it: a: a says no");
+        let given_back =
+            format!("give back w until {until}: No worker cluster can run it: a: a says no");
         assert_eq!(bench.take(), ["Absent w/1 on a", &given_back]);
         bench.observe("a", "w", 1, State::Gone);
         bench.take();
@@ -140,7 +141,11 @@ fn cluster_that_left_a_job_has_refused_nothing() {
         bench.runs("w", "a", 1);
         leave(&mut bench);
         assert!(bench.take().iter().any(|line| line.starts_with("retry w: ")), "{case}");
-        let evicted = Facts { evicted: true, check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
+        let evicted = Facts {
+            evicted: true,
+            check: Some(("mk".into(), Check::Retry)),
+            ..committed("w", "a", 1)
+        };
         bench.written(Outcome::Done, evicted);
         bench.observe("a", "w", 1, State::Gone);
         bench.take();
@@ -173,7 +178,10 @@ fn no_without_reasons_is_told_as_what_it_was() {
         bench.take();
         bench.observe_with("a", "w", 1, state, Vec::new());
         let log = bench.take();
-        assert!(log.iter().any(|line| line.ends_with(&format!("No worker cluster can run it: {said}"))), "{log:?}");
+        assert!(
+            log.iter().any(|line| line.ends_with(&format!("No worker cluster can run it: {said}"))),
+            "{log:?}"
+        );
     }
 }
 
@@ -183,5 +191,8 @@ fn other_checks_are_not_begun_for_what_no_cluster_can_run() {
     let reserved = Reserved { check: "mk".into(), other_checks: true };
     bench.apply(Event::Reserved { facts: facts("w"), reserved });
     let log = bench.take();
-    assert!(log.len() == 1 && log[0].starts_with("give back w until 1070000: No worker"), "{log:?}");
+    assert!(
+        log.len() == 1 && log[0].starts_with("give back w until 1070000: No worker"),
+        "{log:?}"
+    );
 }

@@ -57,9 +57,10 @@ fn job_goes_on_under_the_other_name_of_its_cluster() {
 
 #[test]
 fn copy_on_another_cluster_is_not_the_committed_one() {
-    for (case, uids, state) in
-        [("another uid", [Some("u"), Some("v")], State::Running), ("an offer", [None, Some("u")], State::Reserved)]
-    {
+    for (case, uids, state) in [
+        ("another uid", [Some("u"), Some("v")], State::Running),
+        ("an offer", [None, Some("u")], State::Reserved),
+    ] {
         let mut bench = deleted(uids);
         bench.observe("c", "w", 1, state);
         assert_eq!(bench.take(), ["Absent w/1 on c"], "{case}");
@@ -95,7 +96,10 @@ fn rename_that_a_hub_did_not_complete_is_completed() {
     bench.rules("c", Loss::Hold);
     bench.configure(&["b", "c"]);
     bench.apply(Event::Workload(Facts { cluster: None, ..committed("w", "a", 1) }));
-    assert!(!bench.take().iter().any(|line| line.starts_with("commit")), "a cluster has not spoken");
+    assert!(
+        !bench.take().iter().any(|line| line.starts_with("commit")),
+        "a cluster has not spoken"
+    );
     bench.apply(Event::ClusterUp { name: "c".into() });
     bench.observe("c", "w", 1, State::Running);
     bench.apply(Event::Inventory { cluster: "c".into(), uids: Uids::from(["w".into()]) });

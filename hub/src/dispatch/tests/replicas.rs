@@ -25,9 +25,11 @@ fn following() -> Bench {
 #[test]
 fn the_first_goes_where_there_is_room_for_all_if_there_is() {
     let first = |all: i64| Facts { replica: Some(Replica::First(pods(all))), ..facts("w") };
-    for (case, all, cluster) in
-        [("it alone fits a best", 1000, "a"), ("all fit b", 3000, "b"), ("all fit nowhere", 9000, "a")]
-    {
+    for (case, all, cluster) in [
+        ("it alone fits a best", 1000, "a"),
+        ("all fit b", 3000, "b"),
+        ("all fit nowhere", 9000, "a"),
+    ] {
         let mut bench = Bench::new(Mode::BestFit, TWO);
         bench.reserve(first(all));
         assert_eq!(bench.take(), [format!("Reserve w/1 on {cluster}")], "{case}");
@@ -88,7 +90,10 @@ fn leaves_and_is_reserved_again(bench: &mut Bench) {
 fn a_later_one_leaves_with_the_first_and_follows_it() {
     for first in [Replica::Behind, Replica::Undecided, at("a")] {
         let mut bench = following();
-        bench.apply(Event::Workload(Facts { replica: Some(first.clone()), ..committed("w", "b", 1) }));
+        bench.apply(Event::Workload(Facts {
+            replica: Some(first.clone()),
+            ..committed("w", "b", 1)
+        }));
         let expected = "retry w: The first replica is no longer there. Previously: \"Ready\"";
         assert_eq!(bench.take(), [expected], "{first:?}");
         leaves_and_is_reserved_again(&mut bench);

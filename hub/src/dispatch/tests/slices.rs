@@ -79,7 +79,8 @@ fn the_next_takes_over_from_it() {
     is_replaced(&mut bench);
     bench.reserve(Facts { replaces: Some("x".into()), ..facts("y") });
     assert_eq!(bench.take(), ["commit y/1 on a, known as w"]);
-    let taken = Facts { replaces: Some("x".into()), known_as: Some("w".into()), ..committed("y", "a", 1) };
+    let taken =
+        Facts { replaces: Some("x".into()), known_as: Some("w".into()), ..committed("y", "a", 1) };
     bench.written(Outcome::Done, taken);
     bench.take();
     bench.apply(Event::Workload(Facts { finished: true, ..self::taken() }));
@@ -148,7 +149,10 @@ fn what_it_replaces_is_not_forgotten_once_that_is_not_to_be_found() {
     bench.later(60_000);
     bench.written(Outcome::Done, Facts { reserved: true, ..facts("x") });
     bench.capacity("b", 4000, 4000);
-    assert!(!bench.take().iter().any(|it| it.starts_with("Reserve")), "nowhere else while the copy may run");
+    assert!(
+        !bench.take().iter().any(|it| it.starts_with("Reserve")),
+        "nowhere else while the copy may run"
+    );
     bench.observe("a", "w", 1, State::Gone);
     bench.capacity("b", 4000, 4000);
     assert!(bench.take().iter().any(|it| it.starts_with("Reserve x/1")));
@@ -169,7 +173,11 @@ fn of_those_that_are_gone_nothing_is_remembered() {
         assert_eq!(bench.dispatcher.identities.len(), 1, "{uid}");
     }
     bench.apply(Event::WorkloadGone { uid: "z".into() });
-    assert_eq!(bench.take().last().map(String::as_str), Some("Absent w/1 on a"), "the last one's is the copy");
+    assert_eq!(
+        bench.take().last().map(String::as_str),
+        Some("Absent w/1 on a"),
+        "the last one's is the copy"
+    );
     bench.observe("a", "w", 1, State::Gone);
     is_replaced(&mut bench);
     bench.apply(Event::WorkloadGone { uid: "w".into() });
@@ -183,7 +191,11 @@ fn nor_of_those_whose_first_goes_before_the_last_is_seen_again() {
     bench.apply(Event::WorkloadGone { uid: "w".into() });
     // It is not found by its name any more.
     bench.apply(Event::Workload(Facts { replaces: None, ..taken() }));
-    assert_eq!(bench.dispatcher.their_uid(&"x".into()), "w".into(), "for as long as it has the copy");
+    assert_eq!(
+        bench.dispatcher.their_uid(&"x".into()),
+        "w".into(),
+        "for as long as it has the copy"
+    );
     bench.apply(Event::WorkloadGone { uid: "x".into() });
     assert_eq!(bench.take().last().map(String::as_str), Some("Absent w/1 on a"));
     bench.observe("a", "w", 1, State::Gone);

@@ -36,8 +36,9 @@ impl Bench {
     }
 
     fn open(&self) -> Vec<&'static str> {
-        let is_open =
-            |cluster: &&str| self.dispatcher.gate("w", &Name::from(*cluster)).is_some_and(|it| it.opened.is_some());
+        let is_open = |cluster: &&str| {
+            self.dispatcher.gate("w", &Name::from(*cluster)).is_some_and(|it| it.opened.is_some())
+        };
         ["a", "b", "c"].into_iter().filter(is_open).collect()
     }
 }
@@ -56,10 +57,16 @@ fn with_kueues_dispatchers_a_cluster_that_says_no_keeps_its_copy() {
         ("evicted before it was chosen", State::Evicted, because("Preempted"), true),
         ("the hub could not send it", State::Refused, because(CANNOT_SEND), false),
         ("its Workload is void", State::Evicted, because("OutOfSync"), false),
-        ("somebody deleted it", State::Evicted, because(switchyard_proto::DELETED_ON_WORKER), false),
+        (
+            "somebody deleted it",
+            State::Evicted,
+            because(switchyard_proto::DELETED_ON_WORKER),
+            false,
+        ),
         ("it is gone", State::Gone, Vec::new(), false),
     ] {
-        for mode in [Mode::AllAtOnce, Mode::Incremental { step: 2, round: TIMEOUT }, Mode::External] {
+        for mode in [Mode::AllAtOnce, Mode::Incremental { step: 2, round: TIMEOUT }, Mode::External]
+        {
             let mut bench = Bench::new(mode, &[("a", 0, 0), ("b", 0, 0)]);
             bench.apply(Event::Workload(Facts {
                 reserved: true,
@@ -74,7 +81,8 @@ fn with_kueues_dispatchers_a_cluster_that_says_no_keeps_its_copy() {
             bench.observe("b", "w", 1, State::Reserved);
             let chosen = bench.take();
             assert!(
-                chosen.iter().any(|line| line.starts_with("commit w/") && line.ends_with("on b")) || !stays,
+                chosen.iter().any(|line| line.starts_with("commit w/") && line.ends_with("on b"))
+                    || !stays,
                 "{case}: {chosen:?}"
             );
         }
@@ -117,14 +125,21 @@ fn what_was_evicted_where_it_ran_goes_to_all_again_at_once() {
     bench.take();
     bench.observe("b", "w", 1, State::Evicted);
     assert!(bench.take()[0].starts_with("retry w"));
-    let evicted = Facts { evicted: true, cluster: None, nominated: Vec::new(), ..committed("w", "b", 1) };
+    let evicted =
+        Facts { evicted: true, cluster: None, nominated: Vec::new(), ..committed("w", "b", 1) };
     bench.written(Outcome::Done, evicted);
     bench.observe("b", "w", 1, State::Gone);
     assert_eq!(bench.take().last().map(String::as_str), Some("release w"));
     bench.written(Outcome::Done, Facts { attempt: 1, ..facts("w") });
     bench.take();
-    bench.apply(Event::Workload(Facts { attempt: 1, reserved: true, nominated: all(), ..facts("w") }));
-    let offers: Vec<String> = bench.take().into_iter().filter(|line| line.starts_with("Reserve")).collect();
+    bench.apply(Event::Workload(Facts {
+        attempt: 1,
+        reserved: true,
+        nominated: all(),
+        ..facts("w")
+    }));
+    let offers: Vec<String> =
+        bench.take().into_iter().filter(|line| line.starts_with("Reserve")).collect();
     assert_eq!(offers, ["Reserve w/2 on a", "Reserve w/2 on b", "Reserve w/2 on c"]);
 }
 
@@ -142,7 +157,10 @@ fn the_cluster_that_has_waited_longest_may_preempt_and_the_next_after_a_while() 
     bench.later(1);
     assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on a".to_owned()], vec!["a", "b"]));
     bench.later(TIMEOUT);
-    assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on c".to_owned()], vec!["a", "b", "c"]));
+    assert_eq!(
+        (bench.take(), bench.open()),
+        (vec!["Reserve w/1 on c".to_owned()], vec!["a", "b", "c"])
+    );
 }
 
 #[test]
@@ -178,8 +196,13 @@ fn an_open_gate_of_an_earlier_attempt_counts_until_the_cluster_speaks_of_the_lat
 #[test]
 fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
     for (case, tells, at) in [("all have told", true, 0), ("one is silent", false, TIMEOUT)] {
-        let settings = Settings { mode: Mode::AllAtOnce, preemption_timeout: Some(TIMEOUT), ..Settings::default() };
-        let mut bench = Bench { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
+        let settings = Settings {
+            mode: Mode::AllAtOnce,
+            preemption_timeout: Some(TIMEOUT),
+            ..Settings::default()
+        };
+        let mut bench =
+            Bench { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "b".into()] });
         for cluster in ["a", "b"] {
             bench.rules(cluster, Loss::Hold);
@@ -188,9 +211,16 @@ fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
         if tells {
             bench.connect("b", &[]);
         }
-        bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into(), "b".into()], ..facts("w") }));
+        bench.apply(Event::Workload(Facts {
+            reserved: true,
+            nominated: vec!["a".into(), "b".into()],
+            ..facts("w")
+        }));
         if !tells {
-            bench.written(Outcome::Done, Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") });
+            bench.written(
+                Outcome::Done,
+                Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") },
+            );
         }
         bench.gate("a", None, Some(0));
         bench.later(at - 1);
@@ -207,7 +237,11 @@ fn what_an_earlier_process_has_opened_counts() {
     let opened = Some(bench.now - 1_000);
     bench.dispatcher.learn(facts("w"));
     bench.gate_of("a", 5, State::Waiting, Some(Gate { opened, blocked: None }));
-    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into(), "b".into()], ..facts("w") }));
+    bench.apply(Event::Workload(Facts {
+        reserved: true,
+        nominated: vec!["a".into(), "b".into()],
+        ..facts("w")
+    }));
     bench.gate_of("b", 6, State::Waiting, Some(Gate { opened: None, blocked: Some(START) }));
     assert!(bench.open().is_empty());
     bench.later(TIMEOUT - 1_000);

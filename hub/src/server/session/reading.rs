@@ -42,7 +42,11 @@ impl Sessions {
                 None => return "the agent ended it".into(),
             };
             if message.session_id != session_id {
-                tracing::debug!(cluster, session = message.session_id, "message of another session dropped");
+                tracing::debug!(
+                    cluster,
+                    session = message.session_id,
+                    "message of another session dropped"
+                );
                 continue;
             }
             let event = match message.kind {
@@ -52,7 +56,10 @@ impl Sessions {
                         Some(Accepted::Take { inventory }) => inventory,
                         Some(Accepted::Repeated) => continue,
                         Some(Accepted::Gap { expected }) => {
-                            return format!("observations are missing: expected {expected}, got {}", observed.sequence);
+                            return format!(
+                                "observations are missing: expected {expected}, got {}",
+                                observed.sequence
+                            );
                         }
                         Some(Accepted::TooMany) => {
                             return format!("it speaks of more than {MAX_WORKLOADS} workloads");
@@ -65,7 +72,9 @@ impl Sessions {
                     }
                     // With the first observations that it names, if it may go at once.
                     let inventory = newest.take_inventory(Instant::now());
-                    let told = self.observed(cluster, session_id, observed.observations, inventory, &share).await;
+                    let told = self
+                        .observed(cluster, session_id, observed.observations, inventory, &share)
+                        .await;
                     if told.is_err() {
                         return "the hub is shutting down".into();
                     }
@@ -85,7 +94,12 @@ impl Sessions {
                         && let Some(left_out) = log.admit(Instant::now())
                     {
                         let buckets = drifted;
-                        tracing::warn!(cluster, buckets, left_out, "observed state has drifted, asking for it again");
+                        tracing::warn!(
+                            cluster,
+                            buckets,
+                            left_out,
+                            "observed state has drifted, asking for it again"
+                        );
                     }
                     continue;
                 }
@@ -96,7 +110,11 @@ impl Sessions {
                     if !turns.turn(|| self.registry.set_able(cluster, session_id, !ping.unable)) {
                         continue;
                     }
-                    SessionEvent::Able { cluster: cluster.to_owned(), session_id, able: !ping.unable }
+                    SessionEvent::Able {
+                        cluster: cluster.to_owned(),
+                        session_id,
+                        able: !ping.unable,
+                    }
                 }
                 Some(agent_message::Kind::Pong(pong)) => {
                     if control.send(Control::Answered(pong.nonce)).await.is_err() {
@@ -146,7 +164,9 @@ impl Sessions {
         if let Some(capacity) = newest.take_capacity(Instant::now()) {
             let weight = share.take(prost::Message::encoded_len(&capacity)).await;
             let cluster = cluster.to_owned();
-            self.events.send(SessionEvent::Capacity { cluster, session_id, capacity, weight }).await?;
+            self.events
+                .send(SessionEvent::Capacity { cluster, session_id, capacity, weight })
+                .await?;
         }
         Ok(())
     }
@@ -165,7 +185,15 @@ impl Sessions {
             let inventory = if rest.is_empty() { inventory.take() } else { None };
             let weight = share.take(limits::size(&observations)).await;
             let cluster = cluster.to_owned();
-            self.events.send(SessionEvent::Observed { cluster, session_id, observations, inventory, weight }).await?;
+            self.events
+                .send(SessionEvent::Observed {
+                    cluster,
+                    session_id,
+                    observations,
+                    inventory,
+                    weight,
+                })
+                .await?;
             if rest.is_empty() {
                 return Ok(());
             }

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::TermState;
 use crate::cluster::Content;
-use crate::dispatch::{Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written};
+use crate::dispatch::{
+    Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written,
+};
 use crate::shell::mirror::{self, Show};
 use crate::shell::slots::Work;
 use crate::shell::writes::{What, Write, finish_reason};
@@ -38,8 +40,17 @@ impl TermState {
                     let reasons = vec![Reason::new(CANNOT_SEND, why)];
                     let state = State::Refused;
                     let (job_status, origin, gate) = (false, None, None);
-                    let observation =
-                        Observation { uid, namespace, name, attempt, state, reasons, job_status, origin, gate };
+                    let observation = Observation {
+                        uid,
+                        namespace,
+                        name,
+                        attempt,
+                        state,
+                        reasons,
+                        job_status,
+                        origin,
+                        gate,
+                    };
                     refusals.push((cluster, observation));
                 }
             }
@@ -48,7 +59,9 @@ impl TermState {
                 let ours = self.dispatcher.our_uid(&uid);
                 self.told.forget(&cluster, &ours);
             }
-            Action::Ack { cluster, uid, attempt } => self.ports.of(&cluster).persisted(&uid, attempt),
+            Action::Ack { cluster, uid, attempt } => {
+                self.ports.of(&cluster).persisted(&uid, attempt)
+            }
             Action::Commit { uid, cluster, attempt, adopts } => {
                 if let Some(theirs) = &adopts {
                     tracing::info!(
@@ -64,7 +77,9 @@ impl TermState {
                 );
                 self.write(&uid, What::Rename { from, cluster, attempt });
             }
-            Action::Record { uid, message, nominated } => self.write(&uid, What::Record { message, nominated }),
+            Action::Record { uid, message, nominated } => {
+                self.write(&uid, What::Record { message, nominated })
+            }
             Action::Retry { uid, message, left } => self.write(&uid, What::Retry { message, left }),
             Action::GiveBack { uid, message, retry_at } => {
                 if let Some(reservation) = self.reservations.remove(&uid) {
@@ -76,12 +91,18 @@ impl TermState {
             }
             Action::Wake { uid } => {
                 if let Some(key) = self.places.get(&uid) {
-                    self.engine.retry(WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() });
+                    self.engine.retry(WorkloadKey {
+                        namespace: key.namespace.clone(),
+                        name: key.name.clone(),
+                    });
                 }
             }
             Action::Recorded { uid } => {
                 if let Some(key) = self.places.get(&uid) {
-                    self.engine.unpreempted(WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() });
+                    self.engine.unpreempted(WorkloadKey {
+                        namespace: key.namespace.clone(),
+                        name: key.name.clone(),
+                    });
                 }
             }
             Action::Release { uid } => {
@@ -92,12 +113,17 @@ impl TermState {
             Action::Mirror { uid, cluster, attempt } => self.show(&cluster, &uid, attempt),
             Action::Breaker { open } => {
                 match &open {
-                    Some(why) => tracing::error!(why, "circuit breaker open: nothing is given up until it is released"),
+                    Some(why) => tracing::error!(
+                        why,
+                        "circuit breaker open: nothing is given up until it is released"
+                    ),
                     None => tracing::info!("circuit breaker closed"),
                 }
                 self.reports.set_breaker(self.dispatcher.breaker());
             }
-            Action::Finish { uid, cluster, attempt, success } => self.finish(&uid, cluster, attempt, success),
+            Action::Finish { uid, cluster, attempt, success } => {
+                self.finish(&uid, cluster, attempt, success)
+            }
             Action::Orphan { cluster, uid, attempt } => {
                 if let Some(left_out) = self.may_log(&cluster) {
                     tracing::warn!(
@@ -133,18 +159,26 @@ impl TermState {
         let workload = self.ctx.stores.workloads.get(namespace, name);
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
-        let known =
-            port.content(theirs).filter(|_| port.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload));
-        let content = known.map_or_else(|| desire::made_of(&self.ctx, &workload, self.held(&workload)), Ok);
+        let known = port
+            .content(theirs)
+            .filter(|_| port.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload));
+        let content =
+            known.map_or_else(|| desire::made_of(&self.ctx, &workload, self.held(&workload)), Ok);
         let content = content.map_err(|error| error.to_string())?;
         let priority = desire::priority(&workload);
         // That of the content, which was made for the workload whose copy it was.
         let named = port.name(theirs, attempt).unwrap_or_else(|| name.to_string());
-        let assignment = assignment(theirs, namespace, &named, attempt, phase, Some(priority), fence);
+        let assignment =
+            assignment(theirs, namespace, &named, attempt, phase, Some(priority), fence);
         let assignment = desire::gated(assignment, self.dispatcher.gate(uid, cluster));
         if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
-            let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
-            let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();
+            let held = self
+                .reservations
+                .get(uid)
+                .map(|reservation| reservation.admission.cluster_queue.as_str());
+            let queue = held
+                .or(switchyard_controller::workload::admitted_by(&workload))
+                .unwrap_or_default();
             self.hands.metrics.dispatched(queue, cluster);
         }
         port.set(assignment, Some(content));
@@ -154,10 +188,16 @@ impl TermState {
     /// Shows how the job stands there, soon, if its cluster has told. What is told of an object is told with its first
     /// replica, of the pods of all.
     fn show(&mut self, cluster: &Name, uid: &Uid, attempt: u64) {
-        let Some(status) = self.told.of(cluster, uid, attempt).and_then(|told| told.job_status.clone()) else { return };
+        let Some(status) =
+            self.told.of(cluster, uid, attempt).and_then(|told| told.job_status.clone())
+        else {
+            return;
+        };
         let stores = &self.ctx.stores;
         let workload = self.places.get(uid).and_then(|key| stores.workloads.by_key(key));
-        for follower in workload.map(|workload| replicas::followers_of(stores, &workload)).unwrap_or_default() {
+        for follower in
+            workload.map(|workload| replicas::followers_of(stores, &workload)).unwrap_or_default()
+        {
             if let Some(follower) = follower.metadata.uid.as_deref() {
                 self.show_with(&Uid::from(follower), cluster, &status);
             }
@@ -175,7 +215,9 @@ impl TermState {
     /// Pods that come to a group after it was sent show what is known of them there.
     pub(super) fn show_members(&mut self, workload: &Workload, uid: &Uid) {
         let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
-        match replicas::first_of(&self.ctx.stores, workload).and_then(|first| first.metadata.uid.clone()) {
+        match replicas::first_of(&self.ctx.stores, workload)
+            .and_then(|first| first.metadata.uid.clone())
+        {
             None => self.show(&cluster, uid, attempt),
             Some(first) => self.show_as_first(uid, &cluster, &Uid::from(first.as_str())),
         }
@@ -189,7 +231,8 @@ impl TermState {
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
         let Ok(now) = desire::made_of(&self.ctx, workload, self.held(workload)) else { return };
-        if payload::has_changed(&known.job, &now.job) && payload::is_of_its_size(workload, &now.job) {
+        if payload::has_changed(&known.job, &now.job) && payload::is_of_its_size(workload, &now.job)
+        {
             port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
         }
     }
@@ -215,7 +258,12 @@ impl TermState {
 
     fn prepare(&self, uid: &Uid, what: What) -> Option<Write> {
         let key = self.places.get(uid)?.clone();
-        Some(Write { key, uid: uid.clone(), reservation: self.reservations.get(uid).cloned(), what })
+        Some(Write {
+            key,
+            uid: uid.clone(),
+            reservation: self.reservations.get(uid).cloned(),
+            what,
+        })
     }
 
     fn finish(&mut self, uid: &Uid, cluster: Name, attempt: u64, success: bool) {
@@ -245,7 +293,10 @@ impl TermState {
 
     pub(super) fn refuse(&self, workload: &Workload, reason: RefusedReason) {
         let text = |text: &Option<String>| Name::from(text.as_deref().unwrap_or_default());
-        let key = WorkloadKey { namespace: text(&workload.metadata.namespace), name: text(&workload.metadata.name) };
+        let key = WorkloadKey {
+            namespace: text(&workload.metadata.namespace),
+            name: text(&workload.metadata.name),
+        };
         self.engine.refuse(key, text(&workload.metadata.uid), reason);
     }
 }
@@ -261,7 +312,8 @@ async fn show(hands: &Hands, key: Option<Key>, work: Work) -> Answer {
     {
         tracing::warn!(workload = ?key, error = format!("{error:#}"), "job status not written");
         // The dispatcher asks for the end again; what is shown on the way is shown later.
-        let written = finish.map(|write| Written { uid: write.uid, outcome: Outcome::Failed, facts: None });
+        let written =
+            finish.map(|write| Written { uid: write.uid, outcome: Outcome::Failed, facts: None });
         let unshown = if written.is_some() { None } else { show };
         return Answer::Shown { uid, unshown, written };
     }

@@ -37,7 +37,11 @@ impl Asked {
 }
 
 /// What the change of a cluster's annotations asks. `is_open`: the circuit breaker is.
-pub(super) fn of_cluster(before: Option<&ClusterRules>, now: &ClusterRules, is_open: bool) -> Vec<Asked> {
+pub(super) fn of_cluster(
+    before: Option<&ClusterRules>,
+    now: &ClusterRules,
+    is_open: bool,
+) -> Vec<Asked> {
     let found = before.is_none();
     let none = ClusterRules::default();
     let before = before.unwrap_or(&none);
@@ -49,11 +53,21 @@ pub(super) fn of_cluster(before: Option<&ClusterRules>, now: &ClusterRules, is_o
             (true, false) => Operation::Cordon,
             (false, false) => Operation::Uncordon,
         };
-        asked.push(Asked::new(operation, names::SCHEDULING, why(operation.name()), Outcome::Accepted));
+        asked.push(Asked::new(
+            operation,
+            names::SCHEDULING,
+            why(operation.name()),
+            Outcome::Accepted,
+        ));
     }
     if now.declared_lost && !before.declared_lost {
         let why = why("the loss that it is in now");
-        asked.push(Asked::new(Operation::DeclareLost, names::DECLARED_LOST, why, Outcome::Accepted));
+        asked.push(Asked::new(
+            Operation::DeclareLost,
+            names::DECLARED_LOST,
+            why,
+            Outcome::Accepted,
+        ));
     }
     // A value that was there before this term releases nothing.
     if !found && before.release != now.release {
@@ -94,7 +108,8 @@ impl Standing {
 
 /// What the change of a workload's annotations asks.
 fn of_workload(before: &Requests, now: &Requests, at: Standing) -> Vec<Asked> {
-    let result = |counts: bool| if counts && !at.finished { Outcome::Accepted } else { Outcome::NoEffect };
+    let result =
+        |counts: bool| if counts && !at.finished { Outcome::Accepted } else { Outcome::NoEffect };
     let mut asked = Vec::new();
     if let Some((attempt, to)) = now.moving.as_ref().filter(|_| before.moving != now.moving) {
         let why = format!("attempt {attempt} to {to}");
@@ -157,7 +172,8 @@ impl Auditor {
         K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     {
         for Asked { operation, annotation, why, result } in asked {
-            let line = |who| Line { operation, who, object: object.to_owned(), why: why.clone(), result };
+            let line =
+                |who| Line { operation, who, object: object.to_owned(), why: why.clone(), result };
             let Ok(place) = self.reads.clone().try_acquire_owned() else {
                 line(Who::Unknown).write();
                 continue;
@@ -168,7 +184,10 @@ impl Auditor {
                 let found = tokio::time::timeout(DEADLINE, api.get_metadata(&name)).await;
                 let who = found.ok().and_then(Result::ok).map_or(Who::Unknown, |found| {
                     let entries = found.metadata.managed_fields.unwrap_or_default();
-                    audit::writer(&entries, &["f:metadata", "f:annotations", &format!("f:{annotation}")])
+                    audit::writer(
+                        &entries,
+                        &["f:metadata", "f:annotations", &format!("f:{annotation}")],
+                    )
                 });
                 Line { who, ..line }.write();
             });
@@ -181,12 +200,16 @@ mod tests {
     use super::*;
 
     /// The rules before and now, whether the breaker is open, and what is told.
-    type ClusterCase = (&'static str, Option<ClusterRules>, ClusterRules, bool, &'static [&'static str]);
+    type ClusterCase =
+        (&'static str, Option<ClusterRules>, ClusterRules, bool, &'static [&'static str]);
     /// The requests before and now, where the workload stands, and what is told.
     type WorkloadCase = (&'static str, Requests, Requests, Standing, &'static [&'static str]);
 
     fn told(asked: &[Asked]) -> Vec<String> {
-        asked.iter().map(|it| format!("{} ({}): {:?}", it.operation.name(), it.why, it.result)).collect()
+        asked
+            .iter()
+            .map(|it| format!("{} ({}): {:?}", it.operation.name(), it.why, it.result))
+            .collect()
     }
 
     #[test]
@@ -201,13 +224,37 @@ mod tests {
             ("a new cluster", None, none(), false, &[]),
             ("cordon", Some(none()), cordoned(), false, &["cordon (cordon): Accepted"]),
             ("cordon, still", Some(cordoned()), cordoned(), false, &[]),
-            ("drain after cordon", Some(cordoned()), drained(), false, &["drain (drain): Accepted"]),
+            (
+                "drain after cordon",
+                Some(cordoned()),
+                drained(),
+                false,
+                &["drain (drain): Accepted"],
+            ),
             ("uncordon", Some(drained()), none(), false, &["uncordon (uncordon): Accepted"]),
-            ("cordoned before this term", None, cordoned(), false, &["cordon (cordon, as found): Accepted"]),
-            ("lost", Some(none()), lost(), false, &["declare-lost (the loss that it is in now): Accepted"]),
+            (
+                "cordoned before this term",
+                None,
+                cordoned(),
+                false,
+                &["cordon (cordon, as found): Accepted"],
+            ),
+            (
+                "lost",
+                Some(none()),
+                lost(),
+                false,
+                &["declare-lost (the loss that it is in now): Accepted"],
+            ),
             ("back", Some(lost()), none(), false, &[]),
             ("release", Some(none()), released("1"), true, &["release-breaker (1): Accepted"]),
-            ("release of a closed one", Some(released("1")), released("2"), false, &["release-breaker (2): NoEffect"]),
+            (
+                "release of a closed one",
+                Some(released("1")),
+                released("2"),
+                false,
+                &["release-breaker (2): NoEffect"],
+            ),
             ("released before this term", None, released("1"), true, &[]),
         ];
         for (case, before, now, is_open, expected) in cases {
@@ -217,7 +264,8 @@ mod tests {
 
     #[test]
     fn new_requests_of_workloads_are_told_with_their_result() {
-        let moving = |attempt: u64| Requests { moving: Some((attempt, "east".into())), adopt: None };
+        let moving =
+            |attempt: u64| Requests { moving: Some((attempt, "east".into())), adopt: None };
         let adopting = |adopt: Adopt| Requests { moving: None, adopt: Some(adopt) };
         let copy = || adopting(Adopt::Copy("east".into(), "u".into()));
         let none = Requests::default;
@@ -226,7 +274,13 @@ mod tests {
             ("nothing", none(), none(), at, &[]),
             ("move", none(), moving(3), at, &["move (attempt 3 to east): Accepted"]),
             ("move, still", moving(3), moving(3), at, &[]),
-            ("an attempt that is over", none(), moving(2), at, &["move (attempt 2 to east): NoEffect"]),
+            (
+                "an attempt that is over",
+                none(),
+                moving(2),
+                at,
+                &["move (attempt 2 to east): NoEffect"],
+            ),
             ("taken back", moving(3), none(), at, &[]),
             (
                 "a finished job",

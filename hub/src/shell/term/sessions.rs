@@ -21,7 +21,10 @@ impl TermState {
         if self.dispatcher.has_told(&cluster) {
             self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
         }
-        self.hands.metrics.sessions.set(i64::try_from(self.live.clusters().count()).unwrap_or(i64::MAX));
+        self.hands
+            .metrics
+            .sessions
+            .set(i64::try_from(self.live.clusters().count()).unwrap_or(i64::MAX));
         self.start_slots();
     }
 
@@ -50,7 +53,13 @@ impl TermState {
                     self.fell_quiet(&name);
                 }
             }
-            SessionEvent::Observed { cluster, session_id, observations, inventory, weight: _weight } => {
+            SessionEvent::Observed {
+                cluster,
+                session_id,
+                observations,
+                inventory,
+                weight: _weight,
+            } => {
                 if !self.live.counts(&cluster, session_id) {
                     return;
                 }
@@ -116,7 +125,8 @@ impl TermState {
         let is_it = |workload: &Arc<Workload>| workload.metadata.uid.as_deref() == Some(uid);
         let named = stores.get(&observation.namespace, &observation.name).filter(is_it);
         // Its cluster may give it any name, or none.
-        let found = named.or_else(|| self.living.get(uid).and_then(|key| stores.by_key(key)).filter(is_it));
+        let found =
+            named.or_else(|| self.living.get(uid).and_then(|key| stores.by_key(key)).filter(is_it));
         if let Some(workload) = found {
             let facts = self.facts(&workload);
             self.place(&facts);

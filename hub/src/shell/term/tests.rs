@@ -25,7 +25,9 @@ use crate::server::Registry;
 
 /// A hub whose API server answers nothing.
 fn context() -> Arc<Context> {
-    let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let silent = tower::service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, Infallible>>()
+    });
     let client = kube::Client::new(silent, "default");
     let config = Arc::new(Configuration::default());
     Arc::new(Context {
@@ -47,7 +49,12 @@ fn context() -> Arc<Context> {
 fn begin(ctx: &Arc<Context>) -> TermState {
     let metrics = HubMetrics::register(&ctx.metrics);
     let (answers, _) = mpsc::channel(1);
-    let hands = Hands { ctx: ctx.clone(), writers: Arc::new(Semaphore::new(0)), answers, metrics: metrics.clone() };
+    let hands = Hands {
+        ctx: ctx.clone(),
+        writers: Arc::new(Semaphore::new(0)),
+        answers,
+        metrics: metrics.clone(),
+    };
     let parts = Parts {
         ctx: ctx.clone(),
         engine: EngineHandle::to_nobody(),
@@ -91,11 +98,14 @@ fn uid(index: usize) -> String {
 fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
     let name = |index: usize| format!("job-j-{}", named[index]);
     let link = |index: usize| -> Workload {
-        let mut annotations = json!({names::ELASTIC_JOB: "true", names::WORKLOAD_SLICE_NAME: name(0)});
-        let mut conditions = vec![condition("QuotaReserved", "QuotaReserved"), condition("Admitted", "Admitted")];
+        let mut annotations =
+            json!({names::ELASTIC_JOB: "true", names::WORKLOAD_SLICE_NAME: name(0)});
+        let mut conditions =
+            vec![condition("QuotaReserved", "QuotaReserved"), condition("Admitted", "Admitted")];
         let mut dispatch = json!({"attempt": 1});
         if let Some(before) = index.checked_sub(1) {
-            annotations[names::WORKLOAD_SLICE_REPLACEMENT_FOR] = format!("ns/{}", name(before)).into();
+            annotations[names::WORKLOAD_SLICE_REPLACEMENT_FOR] =
+                format!("ns/{}", name(before)).into();
             dispatch["workloadUid"] = uid(0).into();
         }
         if index + 1 < named.len() {
@@ -104,7 +114,8 @@ fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
             conditions.push(condition("Finished", "JobFinished"));
         }
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true});
-        let pod_set = json!({"name": "main", "count": index + 1, "template": {"spec": {"containers": []}}});
+        let pod_set =
+            json!({"name": "main", "count": index + 1, "template": {"spec": {"containers": []}}});
         serde_json::from_value(json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {

@@ -58,7 +58,8 @@ impl TermState {
         let connection = self.connection(&cluster, uid)?;
         let told = self.told.of(&cluster, uid, attempt);
         // A hub that has just begun does not know yet what was told before.
-        if told.is_none() && connection == Connection::Heard && !self.dispatcher.has_told(&cluster) {
+        if told.is_none() && connection == Connection::Heard && !self.dispatcher.has_told(&cluster)
+        {
             return None;
         }
         let troubles = told.map(|told| told.troubles.as_slice()).unwrap_or_default();
@@ -76,7 +77,11 @@ impl TermState {
             }
             Contact::Silent { since, given_up } if self.is_quiet_for(cluster, SILENT) => {
                 let known = self.ctx.stores.multi_kueue_clusters.get("", cluster);
-                let since = known.and_then(|known| lost_since(&known)).into_iter().chain(wall(since)).min()?;
+                let since = known
+                    .and_then(|known| lost_since(&known))
+                    .into_iter()
+                    .chain(wall(since))
+                    .min()?;
                 Connection::Silent { since, given_up: given_up.and_then(wall) }
             }
             Contact::Removed { .. } | Contact::Silent { .. } => return None,
@@ -105,7 +110,10 @@ impl TermState {
 
     fn review_cluster(&mut self, cluster: &Name) {
         let is_there = |workload: &Workload| {
-            workload.status.as_ref().is_some_and(|status| status.cluster_name.as_deref() == Some(&**cluster))
+            workload
+                .status
+                .as_ref()
+                .is_some_and(|status| status.cluster_name.as_deref() == Some(&**cluster))
         };
         for workload in self.ctx.stores.workloads.filter(is_there) {
             self.review_trouble(&Uid::from(workload.metadata.uid.as_deref().unwrap_or_default()));
@@ -135,7 +143,8 @@ impl TermState {
             tokio::spawn(async move {
                 let write = TroubleWrite { key, uid, sent, word };
                 let wrote = write.perform(&hands.ctx).await;
-                let _ = hands.answers.send((epoch, Answer::Troubled { uid: write.uid, wrote })).await;
+                let _ =
+                    hands.answers.send((epoch, Answer::Troubled { uid: write.uid, wrote })).await;
             });
         }
     }

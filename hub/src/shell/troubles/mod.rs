@@ -82,7 +82,8 @@ impl TroubleQueue {
 
     /// The next that is due. It is busy until [`Self::done`].
     pub(super) fn take(&mut self, now: Instant) -> Option<Uid> {
-        let (at, uid) = self.due.first().cloned().filter(|(at, _)| *at <= now && self.busy < WRITES)?;
+        let (at, uid) =
+            self.due.first().cloned().filter(|(at, _)| *at <= now && self.busy < WRITES)?;
         self.due.remove(&(at, uid.clone()));
         let slot = self.slots.get_mut(&uid)?;
         (slot.due, slot.is_busy) = (None, true);

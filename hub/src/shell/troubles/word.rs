@@ -25,12 +25,19 @@ pub(in crate::shell) struct Word {
 }
 
 /// The condition for a job on a cluster; none without trouble.
-pub(in crate::shell) fn word(cluster: &str, connection: &Connection, troubles: &[JobTrouble]) -> Option<Word> {
+pub(in crate::shell) fn word(
+    cluster: &str,
+    connection: &Connection,
+    troubles: &[JobTrouble],
+) -> Option<Word> {
     let known = || troubles.iter().map(one).collect::<Vec<_>>().join("; ");
     match connection {
         Connection::Heard => {
             let first = troubles.first()?;
-            Some(Word { reason: trouble::known(&first.reason), message: format!("on \"{cluster}\": {}", known()) })
+            Some(Word {
+                reason: trouble::known(&first.reason),
+                message: format!("on \"{cluster}\": {}", known()),
+            })
         }
         Connection::Silent { since, given_up } => {
             let then = match given_up {
@@ -39,7 +46,11 @@ pub(in crate::shell) fn word(cluster: &str, connection: &Connection, troubles: &
                     "it stays there until the cluster is back (onDisconnect is Hold), or is declared lost".to_owned()
                 }
             };
-            let last = if troubles.is_empty() { String::new() } else { format!("; last known: {}", known()) };
+            let last = if troubles.is_empty() {
+                String::new()
+            } else {
+                format!("; last known: {}", known())
+            };
             let message = format!(
                 "nothing was heard of \"{cluster}\" since {since}: what is shown of the job is as of then; {then}{last}"
             );
@@ -80,7 +91,12 @@ mod tests {
 
     fn troubles(reasons: &[&str]) -> Vec<JobTrouble> {
         let since = Some(prost_types::Timestamp { seconds: 60, nanos: 0 });
-        let one = |reason: &&str| JobTrouble { reason: (*reason).into(), message: "m".into(), count: 3, since };
+        let one = |reason: &&str| JobTrouble {
+            reason: (*reason).into(),
+            message: "m".into(),
+            count: 3,
+            since,
+        };
         reasons.iter().map(one).collect()
     }
 

@@ -44,14 +44,21 @@ pub(in crate::shell) fn settle(edit: &mut Edit) {
 impl TroubleWrite {
     pub(in crate::shell) async fn perform(&self, ctx: &Context) -> Wrote {
         for _ in 0..CONFLICTS {
-            let Some(workload) = ctx.stores.workloads.by_key(&self.key).filter(|it| self.concerns(it)) else {
+            let Some(workload) =
+                ctx.stores.workloads.by_key(&self.key).filter(|it| self.concerns(it))
+            else {
                 return Wrote::Nothing;
             };
             let mut edit = ctx.edit(&workload);
             match &self.word {
                 Some(word) => edit.set(WORKER_TROUBLE, true, word.reason, word.message.clone()),
                 None if recorded(&workload).is_none() => return Wrote::Nothing,
-                None => edit.set(WORKER_TROUBLE, false, reasons::RESOLVED, "nothing is wrong there any more"),
+                None => edit.set(
+                    WORKER_TROUBLE,
+                    false,
+                    reasons::RESOLVED,
+                    "nothing is wrong there any more",
+                ),
             };
             match patch_status(ctx, &workload, &edit.status, "worker_trouble").await {
                 Ok(Some(after)) => {
@@ -84,7 +91,8 @@ impl TroubleWrite {
     /// Reads the object again. Whether the read succeeded.
     async fn refresh(&self, ctx: &Context) -> bool {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        match tokio::time::timeout(crate::dispatch::Tries::CALL, api.get_opt(&self.key.name)).await {
+        match tokio::time::timeout(crate::dispatch::Tries::CALL, api.get_opt(&self.key.name)).await
+        {
             Ok(Ok(Some(fresh))) => {
                 ctx.stores.workloads.observe(fresh);
                 true

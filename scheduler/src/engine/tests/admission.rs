@@ -56,7 +56,10 @@ fn a_reservation_given_back_waits_until_it_is_asked_for() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     stage.cycle();
-    stage.refuse("a", RefusedReason::GivenBack { message: "no cluster took it".to_owned(), retry_at: None });
+    stage.refuse(
+        "a",
+        RefusedReason::GivenBack { message: "no cluster took it".to_owned(), retry_at: None },
+    );
     stage.wait(100);
     assert_eq!(stage.cycle(), [""; 0], "its own release does not bring it back");
     assert_eq!(stage.why("a"), "PendingEvaluation: no cluster took it");
@@ -70,7 +73,10 @@ fn a_reservation_given_back_comes_back_at_its_time() {
     stage.submit(wl("a").request("cpu", 6));
     stage.cycle();
     let retry_at = Some(stage.now.plus(std::time::Duration::from_secs(30)));
-    stage.refuse("a", RefusedReason::GivenBack { message: "no cluster took it".to_owned(), retry_at });
+    stage.refuse(
+        "a",
+        RefusedReason::GivenBack { message: "no cluster took it".to_owned(), retry_at },
+    );
     stage.wait(29);
     assert_eq!(stage.cycle(), [""; 0]);
     assert_eq!(stage.engine.next_wakeup(stage.now), retry_at);
@@ -171,15 +177,27 @@ fn partial_admission_takes_as_many_pods_as_fit() {
                    current podset request (20) > maximum capacity (10)";
     assert_eq!(
         stage.cycle(),
-        [format!("pending b: ExceedsMaxQuota: couldn't assign flavors to pod set workers: {message}")]
+        [format!(
+            "pending b: ExceedsMaxQuota: couldn't assign flavors to pod set workers: {message}"
+        )]
     );
 }
 
 #[test]
 fn none_of_a_pod_set_whose_minimum_is_zero_need_fit() {
     let mut stage = stage();
-    stage.submit(wl("a").pods("driver", 1).request("cpu", 10).pods("workers", 4).request("cpu", 1).at_least(0));
-    assert_eq!(stage.cycle(), ["admit a: driver x 1 cpu 10 on default; workers x 0 cpu 0 on default"]);
+    stage.submit(
+        wl("a")
+            .pods("driver", 1)
+            .request("cpu", 10)
+            .pods("workers", 4)
+            .request("cpu", 1)
+            .at_least(0),
+    );
+    assert_eq!(
+        stage.cycle(),
+        ["admit a: driver x 1 cpu 10 on default; workers x 0 cpu 0 on default"]
+    );
 }
 
 #[test]
@@ -191,8 +209,10 @@ fn the_pods_resource_counts_pods() {
     assert_eq!(stage.cycle(), ["admit a: workers x 3 cpu 3 on default, pods 3 on default"]);
     assert_eq!(
         stage.cycle(),
-        ["pending b: WaitingForQuota: couldn't assign flavors to pod set workers: insufficient unused quota for pods \
-          in flavor default, 1 more needed"]
+        [
+            "pending b: WaitingForQuota: couldn't assign flavors to pod set workers: insufficient unused quota for pods \
+          in flavor default, 1 more needed"
+        ]
     );
 }
 
@@ -202,9 +222,11 @@ fn pod_sets_share_what_is_left() {
     stage.submit(wl("a").pods("driver", 1).request("cpu", 2).pods("workers", 4).request("cpu", 3));
     assert_eq!(
         stage.cycle(),
-        ["pending a: ExceedsMaxQuota: couldn't assign flavors to pod set workers: insufficient quota for cpu in \
+        [
+            "pending a: ExceedsMaxQuota: couldn't assign flavors to pod set workers: insufficient quota for cpu in \
           flavor default, previously considered podsets requests (2) + current podset request (12) > maximum \
-          capacity (10)"]
+          capacity (10)"
+        ]
     );
 }
 
@@ -214,7 +236,10 @@ fn failed_admission_checks_keep_a_workload_out() {
     let check = |state| CheckState { name: "check".into(), state };
     stage.submit(wl("a").request("cpu", 1));
     stage.change("a", |workload| workload.checks = vec![check(CheckPhase::Retry)]);
-    assert_eq!(stage.cycle(), ["pending a: PendingEvaluation: The workload has failed admission checks"]);
+    assert_eq!(
+        stage.cycle(),
+        ["pending a: PendingEvaluation: The workload has failed admission checks"]
+    );
     stage.change("a", |workload| workload.checks = vec![check(CheckPhase::Pending)]);
     assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 1 on default"]);
 }
@@ -226,7 +251,9 @@ fn the_checks_of_the_assigned_flavors_are_listed() {
         stage.check(name, "example.com/check", true);
     }
     let queue = cq("main").quota("default", "cpu", 4).quota("spot", "cpu", 10);
-    stage.queue(queue.check("spot-only", &["spot"]).check("all", &[]).check("default-only", &["default"]));
+    stage.queue(
+        queue.check("spot-only", &["spot"]).check("all", &[]).check("default-only", &["default"]),
+    );
     let checks = |stage: &mut Stage| -> Vec<Name> {
         match &stage.engine.cycle(stage.now).decisions[..] {
             [Decision::Reserve { checks, .. }] => checks.clone(),
@@ -245,7 +272,9 @@ fn a_reservation_names_the_flavors_that_were_passed_over() {
     stage.queue(cq("main").quota("default", "cpu", 4).quota("spot", "cpu", 10));
     stage.submit(wl("a").request("cpu", 8));
     let decisions = stage.engine.cycle(stage.now).decisions;
-    let [Decision::Reserve { note, waited_since, .. }] = &decisions[..] else { panic!("{decisions:?}") };
+    let [Decision::Reserve { note, waited_since, .. }] = &decisions[..] else {
+        panic!("{decisions:?}")
+    };
     assert_eq!(waited_since.0, 0);
     insta::assert_snapshot!(note, @"main: default(NoFit;insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (8) > maximum capacity (4))");
 }
@@ -276,12 +305,14 @@ fn a_reservation_of_a_queue_that_is_gone_is_charged_when_it_comes_back() {
 
 #[test]
 fn one_at_a_time_while_admission_waits_for_pods() {
-    let mut stage = Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
+    let mut stage =
+        Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
     stage.queue(cq("main").quota("default", "cpu", 10));
     for (name, at) in [("a", 1), ("b", 2), ("c", 3)] {
         stage.submit(wl(name).request("cpu", 1).at(at));
     }
-    let message = "WaitingForPodsReady: waiting for all admitted workloads to be in PodsReady condition";
+    let message =
+        "WaitingForPodsReady: waiting for all admitted workloads to be in PodsReady condition";
     assert_eq!(stage.admit(), ["a"]);
     assert_eq!((stage.admit(), stage.why("b")), (Vec::new(), message.to_owned()));
     assert_eq!(stage.order("main"), "b c", "it stays first");
@@ -299,7 +330,8 @@ fn one_at_a_time_while_admission_waits_for_pods() {
 
 #[test]
 fn what_is_not_waited_for_without_end_keeps_others_waiting_only_until_then() {
-    let mut stage = Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
+    let mut stage =
+        Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1).at(1));
     stage.submit(wl("b").request("cpu", 1).at(2));

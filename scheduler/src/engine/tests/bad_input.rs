@@ -24,7 +24,8 @@ fn amounts_that_overflow_fit_nowhere_or_in_unlimited_quota() {
     stage.submit(wl("huge").pods("main", i32::MAX).request("cpu", i64::MAX));
     assert_eq!(stage.admit_all(), [""; 0]);
     assert!(stage.why("huge").starts_with("ExceedsMaxQuota"));
-    queue.resource_groups[0].flavors[0].resources[0].1 = Quota { nominal: Amount::UNLIMITED, ..Quota::default() };
+    queue.resource_groups[0].flavors[0].resources[0].1 =
+        Quota { nominal: Amount::UNLIMITED, ..Quota::default() };
     stage.queue(queue);
     stage.submit(wl("other").request("cpu", i64::MAX).at(1));
     stage.wait(1);
@@ -44,13 +45,23 @@ fn limits_that_overflow_or_are_below_zero_do_no_harm() {
     for limit in [i64::MAX, i64::MIN, -5] {
         let mut stage = stage();
         let limit = Some(Amount::new(limit));
-        let quota = Quota { nominal: Amount::new(i64::MAX - 1), borrowing_limit: limit, lending_limit: limit };
+        let quota = Quota {
+            nominal: Amount::new(i64::MAX - 1),
+            borrowing_limit: limit,
+            lending_limit: limit,
+        };
         for name in ["main", "other"] {
             let mut queue = cq(name).cohort("all").quota("default", "cpu", 10);
             queue.resource_groups[0].flavors[0].resources[0].1 = quota;
             stage.queue(queue);
         }
-        stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", i64::MAX / 1000, -1, -1)));
+        stage.apply(Event::Cohort(cohort("all").limited(
+            "default",
+            "cpu",
+            i64::MAX / 1000,
+            -1,
+            -1,
+        )));
         stage.submit(wl("a").request("cpu", 1));
         stage.admit_all();
         stage.delete("a");
@@ -83,10 +94,16 @@ fn negative_counts_and_minimums_count_as_nothing() {
 fn a_workload_with_invalid_pods_says_so() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
-    stage.submit(wl("a").request("cpu", 1).problem("resources validation failed: requests must not exceed its limits"));
+    stage.submit(
+        wl("a")
+            .request("cpu", 1)
+            .problem("resources validation failed: requests must not exceed its limits"),
+    );
     assert_eq!(
         stage.cycle(),
-        ["pending a: Misconfigured: resources validation failed: requests must not exceed its limits"]
+        [
+            "pending a: Misconfigured: resources validation failed: requests must not exceed its limits"
+        ]
     );
 }
 
@@ -108,7 +125,9 @@ fn a_namespace_that_is_not_known() {
     stage.apply(Event::NamespaceDeleted { name: "ns".into() });
     assert_eq!(
         stage.cycle(),
-        ["pending a: Misconfigured: workload namespace \"ns\" does not exist: Namespace \"ns\" not found"]
+        [
+            "pending a: Misconfigured: workload namespace \"ns\" does not exist: Namespace \"ns\" not found"
+        ]
     );
     stage.namespace("ns", &[]);
     stage.wait(1);
@@ -164,7 +183,9 @@ fn a_reservation_that_names_unknown_things_is_charged_as_it_says() {
         reservation.pod_sets[0].count = 0;
     });
     assert_eq!(stage.reserved("main"), 2);
-    stage.change("a", |workload| workload.reservation.as_mut().unwrap().cluster_queue = "nowhere".into());
+    stage.change("a", |workload| {
+        workload.reservation.as_mut().unwrap().cluster_queue = "nowhere".into()
+    });
     assert_eq!(stage.reserved("main"), 0);
     stage.delete("a");
     assert_others_go_on(&mut stage);
@@ -190,7 +211,10 @@ fn deleting_what_was_never_there() {
 fn a_cohort_chain_of_a_thousand_levels() {
     let mut stage = stage();
     for level in 0..1000 {
-        stage.engine.apply(Event::Cohort(cohort(&format!("c{level}")).below(&format!("c{}", level + 1))), stage.now);
+        stage.engine.apply(
+            Event::Cohort(cohort(&format!("c{level}")).below(&format!("c{}", level + 1))),
+            stage.now,
+        );
         if level % 100 == 0 {
             // Attaching a queue at the bottom now and then walks the whole chain.
             stage.queue(cq("main").cohort("c0").quota("default", "cpu", i64::from(level % 7 + 1)));

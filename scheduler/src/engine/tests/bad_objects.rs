@@ -4,8 +4,8 @@ use rstest::rstest;
 
 use crate::fixtures::{Stage, cohort, cq, flavor, lq, wl};
 use crate::{
-    Amount, ClusterQueue, Decision, Event, FlavorQuotas, PreemptionPolicy, PreemptionRules, Quota, ResourceGroup,
-    Settings,
+    Amount, ClusterQueue, Decision, Event, FlavorQuotas, PreemptionPolicy, PreemptionRules, Quota,
+    ResourceGroup, Settings,
 };
 
 /// A queue with five cores of which the limits are as given.
@@ -19,12 +19,17 @@ fn limited(borrowing: Option<i64>, lending: Option<i64>) -> ClusterQueue {
 
 /// More flavors or resources than any API server lets in.
 fn wide(flavors: usize, resources: usize) -> ClusterQueue {
-    let covered: Vec<crate::Name> =
-        (0..resources).map(|number| if number == 0 { "cpu".into() } else { format!("r{number}").into() }).collect();
-    let quotas = covered.iter().map(|name| (name.clone(), Quota { nominal: Amount::new(5000), ..Quota::default() }));
+    let covered: Vec<crate::Name> = (0..resources)
+        .map(|number| if number == 0 { "cpu".into() } else { format!("r{number}").into() })
+        .collect();
+    let quotas = covered
+        .iter()
+        .map(|name| (name.clone(), Quota { nominal: Amount::new(5000), ..Quota::default() }));
     let quotas: Vec<_> = quotas.collect();
-    let flavors =
-        (0..flavors).map(|number| FlavorQuotas { name: format!("f{number}").into(), resources: quotas.clone() });
+    let flavors = (0..flavors).map(|number| FlavorQuotas {
+        name: format!("f{number}").into(),
+        resources: quotas.clone(),
+    });
     let group = ResourceGroup { covered_resources: covered, flavors: flavors.collect() };
     ClusterQueue { resource_groups: vec![group], ..ClusterQueue::new("main") }
 }
@@ -45,7 +50,8 @@ fn two_parents(stage: &mut Stage) {
 }
 
 fn weights(stage: &mut Stage, milli: i64) {
-    let weightless = |name: &str| ClusterQueue { fair_weight_milli: milli, ..cq(name).cohort("all") };
+    let weightless =
+        |name: &str| ClusterQueue { fair_weight_milli: milli, ..cq(name).cohort("all") };
     stage.queue(weightless("main").quota("default", "cpu", 5));
     stage.queue(weightless("twin").quota("default", "cpu", 5));
     let mut all = cohort("all");
@@ -54,8 +60,13 @@ fn weights(stage: &mut Stage, milli: i64) {
 }
 
 fn reclaiming(mut queue: ClusterQueue) -> ClusterQueue {
-    let (within_cluster_queue, reclaim_within_cohort) = (PreemptionPolicy::Any, PreemptionPolicy::Any);
-    queue.preemption = PreemptionRules { within_cluster_queue, reclaim_within_cohort, ..PreemptionRules::default() };
+    let (within_cluster_queue, reclaim_within_cohort) =
+        (PreemptionPolicy::Any, PreemptionPolicy::Any);
+    queue.preemption = PreemptionRules {
+        within_cluster_queue,
+        reclaim_within_cohort,
+        ..PreemptionRules::default()
+    };
     queue
 }
 

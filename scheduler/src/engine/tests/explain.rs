@@ -2,8 +2,8 @@
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{
-    Amount, Bound, ClusterQueue, Event, Explanation, Outlook, PreemptionPolicy, PreemptionRules, Settings, StopPolicy,
-    Verdict, WorkloadKey,
+    Amount, Bound, ClusterQueue, Event, Explanation, Outlook, PreemptionPolicy, PreemptionRules,
+    Settings, StopPolicy, Verdict, WorkloadKey,
 };
 
 fn explain(stage: &Stage, name: &str) -> Explanation {
@@ -16,11 +16,18 @@ fn obstacles(stage: &Stage, name: &str) -> Vec<String> {
     let mut lines = vec![explanation.outlook.name().to_owned()];
     for flavor in explanation.pod_sets.iter().flat_map(|pod_set| &pod_set.flavors) {
         for resource in &flavor.resources {
-            let (verdict, missing) = (resource.verdict.name(), resource.missing().format(&resource.resource));
-            lines.push(format!("{} {}: {verdict}, {missing} missing", flavor.flavor, resource.resource));
+            let (verdict, missing) =
+                (resource.verdict.name(), resource.missing().format(&resource.resource));
+            lines.push(format!(
+                "{} {}: {verdict}, {missing} missing",
+                flavor.flavor, resource.resource
+            ));
             for refusal in resource.preemption.iter().flat_map(|preemption| &preemption.refused) {
                 let (queue, message) = (&refusal.cluster_queue, refusal.obstacle.message());
-                lines.push(format!("  {} of {queue} with {}: {message}", refusal.workloads, refusal.holds));
+                lines.push(format!(
+                    "  {} of {queue} with {}: {message}",
+                    refusal.workloads, refusal.holds
+                ));
             }
         }
     }
@@ -113,7 +120,9 @@ fn a_borrower_does_not_preempt_borrowers() {
     stage.submit(wl("b").request("cpu", 6).priority(9));
     let told = obstacles(&stage, "b");
     assert_eq!(told[0], "Blocked");
-    assert!(told[2].ends_with("this workload would itself borrow, and preemption.borrowWithinCohort is Never"));
+    assert!(told[2].ends_with(
+        "this workload would itself borrow, and preemption.borrowWithinCohort is Never"
+    ));
 }
 
 #[test]
@@ -137,11 +146,18 @@ fn those_who_would_go_are_named() {
     stage.submit(wl("b").request("cpu", 5));
     let explanation = explain(&stage, "b");
     assert_eq!(explanation.outlook, Outlook::Preempts);
-    let victims: Vec<_> =
-        explanation.victims.iter().map(|victim| format!("{} {}", victim.key, victim.reason)).collect();
+    let victims: Vec<_> = explanation
+        .victims
+        .iter()
+        .map(|victim| format!("{} {}", victim.key, victim.reason))
+        .collect();
     assert_eq!(victims, ["ns/theirs-0 InCohortReclamation"]);
     assert_eq!(explanation.pod_sets[0].flavors[0].verdict, Verdict::Reclaim);
-    assert!(explanation.message().is_some_and(|message| message.ends_with("Pending the preemption of 1 workload(s)")));
+    assert!(
+        explanation
+            .message()
+            .is_some_and(|message| message.ends_with("Pending the preemption of 1 workload(s)"))
+    );
 }
 
 #[test]
@@ -158,7 +174,10 @@ fn what_is_free_and_borrowable_and_what_bounds_it() {
     stage.queue(limited);
     let bound = resource(&stage);
     assert_eq!((bound.free.get(), bound.borrowable.get()), (6000, 1000));
-    assert_eq!(bound.bound, Bound::BorrowingLimit { name: "main".into(), limit: Amount::new(1000) });
+    assert_eq!(
+        bound.bound,
+        Bound::BorrowingLimit { name: "main".into(), limit: Amount::new(1000) }
+    );
     assert_eq!(explain(&stage, "a").outlook, Outlook::Blocked);
 }
 
@@ -171,8 +190,12 @@ fn what_lending_limits_keep_back() {
     stage.apply(Event::Cohort(cohort("all")));
     stage.submit(wl("a").request("cpu", 8));
     let resource = explain(&stage, "a").pod_sets[0].flavors[0].resources[0].clone();
-    assert_eq!((resource.free.get(), resource.most.get(), resource.verdict), (7000, 7000, Verdict::ExceedsMaxQuota));
-    let kept: Vec<_> = resource.kept.iter().map(|kept| format!("{} {}", kept.name, kept.amount)).collect();
+    assert_eq!(
+        (resource.free.get(), resource.most.get(), resource.verdict),
+        (7000, 7000, Verdict::ExceedsMaxQuota)
+    );
+    let kept: Vec<_> =
+        resource.kept.iter().map(|kept| format!("{} {}", kept.name, kept.amount)).collect();
     assert_eq!(kept, ["other 3000"]);
 }
 
@@ -181,7 +204,9 @@ fn places_and_heads() {
     let mut stage = Stage::preempting(Settings::default());
     stage.apply(Event::LocalQueue(lq("second", "main")));
     stage.queue(cq("main").strict().quota("default", "cpu", 5));
-    for (at, (name, queue)) in [("a", "main"), ("b", "second"), ("c", "main"), ("d", "second")].iter().enumerate() {
+    for (at, (name, queue)) in
+        [("a", "main"), ("b", "second"), ("c", "main"), ("d", "second")].iter().enumerate()
+    {
         stage.submit(wl(name).queue(queue).request("cpu", 4).at(at as i64));
     }
     stage.admit();
@@ -220,9 +245,14 @@ fn a_workload_with_quota_shows_what_it_holds() {
 #[test]
 fn explaining_everybody_changes_no_decision() {
     let build = || {
-        let mut stage = two_queues(Settings::default(), cq("main").rules(LowerPriority, Any), &[4, 4]);
+        let mut stage =
+            two_queues(Settings::default(), cq("main").rules(LowerPriority, Any), &[4, 4]);
         for number in 0..6 {
-            stage.submit(wl(&format!("w{number}")).request("cpu", 1 + number % 3).priority(number as i32 % 2));
+            stage.submit(
+                wl(&format!("w{number}"))
+                    .request("cpu", 1 + number % 3)
+                    .priority(number as i32 % 2),
+            );
         }
         stage
     };

@@ -1,14 +1,20 @@
 //! Fair sharing: who goes first, who gives way, and what status shows.
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
-use crate::{ClusterQueue, Engine, Event, FairStrategy, Preemption, PreemptionPolicy, PreemptionRules, Settings};
+use crate::{
+    ClusterQueue, Engine, Event, FairStrategy, Preemption, PreemptionPolicy, PreemptionRules,
+    Settings,
+};
 
 fn settings() -> Settings {
     Settings { fair_sharing: true, ..Settings::default() }
 }
 
 fn reclaiming(queue: ClusterQueue) -> ClusterQueue {
-    let preemption = PreemptionRules { reclaim_within_cohort: PreemptionPolicy::Any, ..PreemptionRules::default() };
+    let preemption = PreemptionRules {
+        reclaim_within_cohort: PreemptionPolicy::Any,
+        ..PreemptionRules::default()
+    };
     ClusterQueue { preemption, ..queue }
 }
 
@@ -62,7 +68,9 @@ fn the_lowest_share_goes_first_whatever_the_age_and_priority() {
 #[test]
 fn what_does_not_borrow_goes_before_a_lower_share() {
     let mut stage = three([1000; 3]);
-    stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0)));
+    stage.queue(reclaiming(
+        cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0),
+    ));
     stage.queue(cq("lender").cohort("all").quota("spot", "cpu", 100));
     // `c` borrows a lot of `spot`, and nothing of what it asks for.
     stage.submit(wl("big").queue("c").request("cpu", 90));
@@ -78,9 +86,14 @@ fn those_with_the_highest_share_give_way_until_it_is_fair() {
     fill(&mut stage, "a", 8);
     fill(&mut stage, "b", 4);
     stage.submit(wl("new").queue("c").request("cpu", 3));
-    let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+    let told: Vec<_> =
+        stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
     assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told.iter().all(|text| text.starts_with("preempt a") && text.ends_with("InCohortFairSharing")), "{told:?}");
+    assert!(
+        told.iter()
+            .all(|text| text.starts_with("preempt a") && text.ends_with("InCohortFairSharing")),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -99,7 +112,8 @@ fn within_its_own_quota_a_queue_takes_back_whatever_the_shares() {
     fill(&mut stage, "a", 8);
     fill(&mut stage, "b", 8);
     stage.submit(wl("owner").queue("c").request("cpu", 4));
-    let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+    let told: Vec<_> =
+        stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
     assert_eq!(told.len(), 4, "{told:?}");
     assert!(told.iter().all(|text| text.ends_with("InCohortReclamation")), "{told:?}");
 }
@@ -107,11 +121,14 @@ fn within_its_own_quota_a_queue_takes_back_whatever_the_shares() {
 #[test]
 fn the_second_strategy_lets_one_large_workload_go() {
     use FairStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
-    for (fair_strategies, goes) in
-        [(vec![LessThanOrEqualToFinalShare, LessThanInitialShare], true), (vec![LessThanOrEqualToFinalShare], false)]
-    {
-        let mut stage =
-            Stage::around(Engine::preempting(settings(), Preemption { fair_strategies, ..Preemption::default() }));
+    for (fair_strategies, goes) in [
+        (vec![LessThanOrEqualToFinalShare, LessThanInitialShare], true),
+        (vec![LessThanOrEqualToFinalShare], false),
+    ] {
+        let mut stage = Stage::around(Engine::preempting(
+            settings(),
+            Preemption { fair_strategies, ..Preemption::default() },
+        ));
         stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 12, -1, -1)));
         for name in ["a", "b"] {
             stage.apply(Event::LocalQueue(lq(name, name)));
@@ -121,6 +138,9 @@ fn the_second_strategy_lets_one_large_workload_go() {
         assert_eq!(stage.admit(), ["large"]);
         // With 6 of 12 cores it would have half; without `large` its queue would have nothing.
         stage.submit(wl("new").queue("b").request("cpu", 6));
-        assert_eq!(stage.cycle().contains(&"preempt large for new: InCohortFairSharing".to_owned()), goes);
+        assert_eq!(
+            stage.cycle().contains(&"preempt large for new: InCohortFairSharing".to_owned()),
+            goes
+        );
     }
 }

@@ -8,8 +8,8 @@ use rstest::rstest;
 
 use crate::fixtures::{Stage, cq, lq, wl};
 use crate::{
-    AdmissionFairSharing, AdmissionScope, ClusterQueue, Decision, Engine, Event, Gates, LocalQueue, LocalQueueKey,
-    Preemption, PreemptionPolicy, RefusedReason, Settings,
+    AdmissionFairSharing, AdmissionScope, ClusterQueue, Decision, Engine, Event, Gates, LocalQueue,
+    LocalQueueKey, Preemption, PreemptionPolicy, RefusedReason, Settings,
 };
 
 impl ClusterQueue {
@@ -28,7 +28,11 @@ impl LocalQueue {
 
 fn config() -> AdmissionFairSharing {
     let minute = Duration::from_secs(60);
-    AdmissionFairSharing { half_life: minute, sampling_interval: minute, resource_weights: BTreeMap::new() }
+    AdmissionFairSharing {
+        half_life: minute,
+        sampling_interval: minute,
+        resource_weights: BTreeMap::new(),
+    }
 }
 
 fn engine(settings: Settings) -> Engine {
@@ -88,7 +92,9 @@ fn weights_divide_use_and_nothing_goes_last() {
 fn the_penalty_lets_queues_take_turns_within_one_sampling_interval() {
     let mut stage = stage(4);
     for number in 0..3 {
-        stage.submit(wl(&format!("h{number}")).queue("heavy").request("cpu", 1).priority(9).at(number));
+        stage.submit(
+            wl(&format!("h{number}")).queue("heavy").request("cpu", 1).priority(9).at(number),
+        );
         stage.submit(wl(&format!("l{number}")).queue("light").request("cpu", 1).at(10 + number));
     }
     // Equal at first, so priority; then the one that was charged waits for the other. Half of a core each.
@@ -126,7 +132,10 @@ fn use_is_sampled_when_time_passes_and_shown() {
     let shown = stage.engine.local_queue(&key).and_then(|view| view.past_use).expect("it is shown");
     assert_eq!((shown.consumed["cpu"], shown.last_update), (3_000_000_000, stage.now));
     assert!(stage.engine.changed().local_queues.contains(&key));
-    assert!(stage.engine.next_wakeup(stage.now).is_some_and(|at| at > stage.now), "and not at once again");
+    assert!(
+        stage.engine.next_wakeup(stage.now).is_some_and(|at| at > stage.now),
+        "and not at once again"
+    );
 }
 
 /// Of four cores that wait for their checks, half count as the penalty. Those that count as use go on to count as the
@@ -134,7 +143,10 @@ fn use_is_sampled_when_time_passes_and_shown() {
 #[rstest]
 #[case::from_admission(false, 2.0)]
 #[case::from_reservation(true, 3.0)]
-fn quota_that_waits_for_checks_is_used_with_the_gate(#[case] use_counts_from_reservation: bool, #[case] used: f64) {
+fn quota_that_waits_for_checks_is_used_with_the_gate(
+    #[case] use_counts_from_reservation: bool,
+    #[case] used: f64,
+) {
     let gates = Gates { use_counts_from_reservation, ..Gates::default() };
     let mut stage = Stage::around(engine(Settings { gates, ..Settings::default() }));
     stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 4));
@@ -183,7 +195,10 @@ fn the_heaviest_queue_gives_way_first() {
 /// Two queues of another namespace, one of them called like the heavy one: a workload of each runs in a queue that
 /// borrows, and the one of lower priority is of the lighter LocalQueue.
 #[rstest]
-#[case::the_heavier_one_also_in_another_cluster_queue("light", "preempt a for c: InCohortReclamation")]
+#[case::the_heavier_one_also_in_another_cluster_queue(
+    "light",
+    "preempt a for c: InCohortReclamation"
+)]
 #[case::also_one_of_the_same_name("heavy", "preempt a for c: InCohortReclamation")]
 fn a_local_queue_that_used_more_gives_way_first(#[case] lighter: &str, #[case] decided: &str) {
     let mut stage = Stage::around(engine(Settings::default()));
@@ -194,7 +209,10 @@ fn a_local_queue_that_used_more_gives_way_first(#[case] lighter: &str, #[case] d
     stage.apply(Event::LocalQueue(lq("mine", "mine")));
     stage.queue(cq("main").cohort("all").weighs_local_queues().quota("default", "cpu", 0));
     stage.apply(Event::LocalQueue(lq("heavy", "main")));
-    stage.apply(Event::LocalQueue(LocalQueue { key: LocalQueueKey::new("other", lighter), ..lq("x", "main") }));
+    stage.apply(Event::LocalQueue(LocalQueue {
+        key: LocalQueueKey::new("other", lighter),
+        ..lq("x", "main")
+    }));
     restore(&mut stage, "heavy", 8);
     stage.submit(wl("a").queue("heavy").request("cpu", 2).priority(5));
     let mut b = wl("b").queue(lighter).request("cpu", 2).priority(1);

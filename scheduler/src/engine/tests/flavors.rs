@@ -2,23 +2,38 @@
 
 use crate::fixtures::{Stage, amount, cohort, cq, flavor, lq, tolerate, wl};
 use crate::{
-    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, PodSet, PreemptionPolicy, PreemptionRules,
-    QuotaCheckStrategy, Settings, TaintEffect, Toleration, TolerationOperator, Workload,
+    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, PodSet, PreemptionPolicy,
+    PreemptionRules, QuotaCheckStrategy, Settings, TaintEffect, Toleration, TolerationOperator,
+    Workload,
 };
 
 /// `tainted` before `labelled` (zone=b) before `default`, 10 cores each.
 fn three_flavors() -> Stage {
     let mut stage = Stage::new();
-    stage.apply(Event::ResourceFlavor(flavor("tainted").taint("gpu", "true", TaintEffect::NoSchedule)));
+    stage.apply(Event::ResourceFlavor(flavor("tainted").taint(
+        "gpu",
+        "true",
+        TaintEffect::NoSchedule,
+    )));
     stage.apply(Event::ResourceFlavor(flavor("labelled").label("zone", "b")));
-    stage.queue(cq("main").quota("tainted", "cpu", 10).quota("labelled", "cpu", 10).quota("default", "cpu", 10));
+    stage.queue(
+        cq("main")
+            .quota("tainted", "cpu", 10)
+            .quota("labelled", "cpu", 10)
+            .quota("default", "cpu", 10),
+    );
     stage
 }
 
 #[test]
 fn taints_selectors_and_affinity_decide_which_flavor_fits() {
-    let exists = Toleration { key: "gpu".to_owned(), operator: TolerationOperator::Exists, ..Toleration::default() };
-    let wrong_effect = Toleration { effect: Some(TaintEffect::NoExecute), ..tolerate("gpu", "true") };
+    let exists = Toleration {
+        key: "gpu".to_owned(),
+        operator: TolerationOperator::Exists,
+        ..Toleration::default()
+    };
+    let wrong_effect =
+        Toleration { effect: Some(TaintEffect::NoExecute), ..tolerate("gpu", "true") };
     let cases: [(&str, Workload, &str); 11] = [
         ("a taint that is not tolerated", wl("a"), "labelled"),
         ("a tolerated taint", wl("a").toleration(tolerate("gpu", "true")), "tainted"),
@@ -61,7 +76,11 @@ fn a_flavor_may_bring_the_toleration_of_its_own_taint() {
 #[test]
 fn a_preferred_taint_refuses_nobody() {
     let mut stage = Stage::new();
-    stage.apply(Event::ResourceFlavor(flavor("tainted").taint("gpu", "true", TaintEffect::PreferNoSchedule)));
+    stage.apply(Event::ResourceFlavor(flavor("tainted").taint(
+        "gpu",
+        "true",
+        TaintEffect::PreferNoSchedule,
+    )));
     stage.queue(cq("main").quota("tainted", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1));
     assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 1 on tainted"]);
@@ -87,7 +106,10 @@ fn resources_of_one_group_come_from_one_flavor_and_groups_choose_by_themselves()
     stage.apply(Event::ResourceFlavor(flavor("a100")));
     stage.queue(queue.quota("a100", "nvidia.com/gpu", 8));
     stage.submit(wl("a").request("cpu", 2).request("memory", 50).request("nvidia.com/gpu", 4));
-    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 2 on spot, memory 50 on spot, nvidia.com/gpu 4 on a100"]);
+    assert_eq!(
+        stage.cycle(),
+        ["admit a: main x 1 cpu 2 on spot, memory 50 on spot, nvidia.com/gpu 4 on a100"]
+    );
 }
 
 #[test]
@@ -106,11 +128,16 @@ fn undeclared_resources_block_or_are_not_counted() {
             "pending a: NoMatchingFlavor: couldn't assign flavors to pod set main: resource example.com/x unavailable \
              in ClusterQueue",
         ),
-        (QuotaCheckStrategy::IgnoreUndeclared, "admit a: main x 1 cpu 1 on default; more x 1 cpu 1 on default"),
+        (
+            QuotaCheckStrategy::IgnoreUndeclared,
+            "admit a: main x 1 cpu 1 on default; more x 1 cpu 1 on default",
+        ),
     ] {
         let mut stage = Stage::with(Settings { quota_check: strategy, ..Settings::default() });
         stage.queue(cq("main").quota("default", "cpu", 10));
-        stage.submit(wl("a").request("cpu", 1).request("example.com/x", 1).pods("more", 1).request("cpu", 1));
+        stage.submit(
+            wl("a").request("cpu", 1).request("example.com/x", 1).pods("more", 1).request("cpu", 1),
+        );
         assert_eq!(stage.cycle(), [expected]);
     }
 }
@@ -131,9 +158,16 @@ fn a_pod_set_that_asks_for_nothing_needs_no_flavor() {
     assert_eq!(stage.cycle(), ["admit a: idle x 3 "]);
 }
 
-fn fungible(queue: ClusterQueue, borrow: FungibilityPolicy, preempt: FungibilityPolicy) -> ClusterQueue {
-    let fungibility =
-        FlavorFungibility { when_can_borrow: borrow, when_can_preempt: preempt, ..FlavorFungibility::default() };
+fn fungible(
+    queue: ClusterQueue,
+    borrow: FungibilityPolicy,
+    preempt: FungibilityPolicy,
+) -> ClusterQueue {
+    let fungibility = FlavorFungibility {
+        when_can_borrow: borrow,
+        when_can_preempt: preempt,
+        ..FlavorFungibility::default()
+    };
     ClusterQueue { fungibility, ..queue }
 }
 
@@ -183,20 +217,29 @@ fn the_least_borrowing_goes_first_then_priority_then_age() {
     stage.submit(wl("borrower").queue("a").request("cpu", 8).priority(100));
     stage.submit(wl("newer").queue("b").request("cpu", 5).at(2));
     stage.submit(wl("older").queue("c").request("cpu", 5).at(1));
-    let decided: Vec<_> =
-        stage.cycle().iter().map(|text| text.split(':').next().unwrap_or_default().to_owned()).collect();
+    let decided: Vec<_> = stage
+        .cycle()
+        .iter()
+        .map(|text| text.split(':').next().unwrap_or_default().to_owned())
+        .collect();
     assert_eq!(decided, ["admit older", "admit newer", "pending borrower"]);
 }
 
 #[test]
 fn what_cannot_be_preempted_for_is_held_against_lesser_workloads_of_the_cycle() {
-    for (reclaim, expected) in [(PreemptionPolicy::Never, "pending"), (PreemptionPolicy::Any, "admit")] {
+    for (reclaim, expected) in
+        [(PreemptionPolicy::Never, "pending"), (PreemptionPolicy::Any, "admit")]
+    {
         let mut stage = Stage::new();
         for name in ["a", "b"] {
             stage.apply(Event::LocalQueue(lq(name, name)));
         }
-        let preemption = PreemptionRules { reclaim_within_cohort: reclaim, ..PreemptionRules::default() };
-        stage.queue(ClusterQueue { preemption, ..cq("a").cohort("all").quota("default", "cpu", 10) });
+        let preemption =
+            PreemptionRules { reclaim_within_cohort: reclaim, ..PreemptionRules::default() };
+        stage.queue(ClusterQueue {
+            preemption,
+            ..cq("a").cohort("all").quota("default", "cpu", 10)
+        });
         stage.queue(cq("b").cohort("all").quota("default", "cpu", 0));
         stage.submit(wl("running").queue("b").request("cpu", 6));
         assert_eq!(stage.admit(), ["running"]);
@@ -217,7 +260,8 @@ fn a_queue_above_a_borrowing_limit_that_was_cut_frees_nothing_for_others() {
     stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 7, -1, -1)));
     let limit = |borrow| {
         let mut queue = cq("a").cohort("all").quota("default", "cpu", 10);
-        queue.resource_groups[0].flavors[0].resources[0].1.borrowing_limit = Some(amount("cpu", borrow));
+        queue.resource_groups[0].flavors[0].resources[0].1.borrowing_limit =
+            Some(amount("cpu", borrow));
         queue
     };
     stage.queue(limit(6));
@@ -230,8 +274,11 @@ fn a_queue_above_a_borrowing_limit_that_was_cut_frees_nothing_for_others() {
     stage.submit(wl("owner").queue("c").request("cpu", 3));
     stage.submit(wl("above").queue("a").request("cpu", 3).priority(9));
     stage.submit(wl("late").queue("b").request("cpu", 4));
-    let decided: Vec<_> =
-        stage.cycle().iter().map(|text| text.split(':').next().unwrap_or_default().to_owned()).collect();
+    let decided: Vec<_> = stage
+        .cycle()
+        .iter()
+        .map(|text| text.split(':').next().unwrap_or_default().to_owned())
+        .collect();
     assert_eq!(decided, ["admit owner", "pending above", "pending late"]);
 }
 
@@ -269,8 +316,10 @@ fn a_queue_without_flavors_takes_no_pods_that_ask_for_nothing() {
     stage.submit(wl("b").pods("none", 0).at(1));
     assert_eq!(
         stage.cycle(),
-        ["pending a: NoMatchingFlavor: failed to assign flavors to pod set driver: workload requires Topology, but \
-          there is no TAS cache information"]
+        [
+            "pending a: NoMatchingFlavor: failed to assign flavors to pod set driver: workload requires Topology, but \
+          there is no TAS cache information"
+        ]
     );
     assert_eq!(stage.admit(), ["b"]);
 }

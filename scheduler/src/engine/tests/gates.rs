@@ -2,8 +2,8 @@
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{
-    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, Gates, PreemptionPolicy, PreemptionRules, Settings,
-    WorkloadKey,
+    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, Gates, PreemptionPolicy,
+    PreemptionRules, Settings, WorkloadKey,
 };
 
 const ON: Gates = Gates {
@@ -24,7 +24,8 @@ fn stage(gates: Gates) -> Stage {
 
 /// Queues of these names below one cohort that has 12 cores, under fair sharing.
 fn fair(names: &[&str], gates: Gates) -> Stage {
-    let mut stage = Stage::preempting(Settings { fair_sharing: true, gates, ..Settings::default() });
+    let mut stage =
+        Stage::preempting(Settings { fair_sharing: true, gates, ..Settings::default() });
     stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 12, -1, -1)));
     for name in names {
         stage.apply(Event::LocalQueue(lq(name, name)));
@@ -34,7 +35,10 @@ fn fair(names: &[&str], gates: Gates) -> Stage {
 }
 
 fn reclaiming(queue: ClusterQueue) -> ClusterQueue {
-    let preemption = PreemptionRules { reclaim_within_cohort: PreemptionPolicy::Any, ..PreemptionRules::default() };
+    let preemption = PreemptionRules {
+        reclaim_within_cohort: PreemptionPolicy::Any,
+        ..PreemptionRules::default()
+    };
     ClusterQueue { preemption, ..queue }
 }
 
@@ -51,7 +55,10 @@ fn two(gates: Gates, when_can_borrow: FungibilityPolicy) -> Stage {
     stage.apply(Event::LocalQueue(lq("other", "other")));
     for name in ["main", "other"] {
         let queue = cq(name).cohort("all").quota("default", "cpu", 2).quota("spot", "cpu", 5);
-        stage.queue(ClusterQueue { fungibility: FlavorFungibility { when_can_borrow, ..queue.fungibility }, ..queue });
+        stage.queue(ClusterQueue {
+            fungibility: FlavorFungibility { when_can_borrow, ..queue.fungibility },
+            ..queue
+        });
     }
     stage
 }
@@ -61,14 +68,19 @@ fn flavor_fungibility() {
     for (flavor_fungibility, flavor) in [(true, "spot"), (false, "default")] {
         let mut stage = two(Gates { flavor_fungibility, ..ON }, FungibilityPolicy::TryNextFlavor);
         stage.submit(wl("a").request("cpu", 3));
-        assert_eq!(stage.cycle(), [format!("admit a: main x 1 cpu 3 on {flavor}")], "whether it looks on");
+        assert_eq!(
+            stage.cycle(),
+            [format!("admit a: main x 1 cpu 3 on {flavor}")],
+            "whether it looks on"
+        );
     }
 }
 
 #[test]
 fn flavor_fungibility_preserve_scan_progress() {
     for (preserve_scan_progress, flavor) in [(true, "spot"), (false, "default")] {
-        let mut stage = two(Gates { preserve_scan_progress, ..ON }, FungibilityPolicy::MayStopSearch);
+        let mut stage =
+            two(Gates { preserve_scan_progress, ..ON }, FungibilityPolicy::MayStopSearch);
         stage.submit(wl("a").request("cpu", 3).at(1));
         stage.submit(wl("b").queue("other").request("cpu", 3).at(2));
         assert_eq!(stage.admit(), ["a"]);
@@ -82,7 +94,8 @@ fn priority_sorting_within_cohort() {
     for fair_sharing in [false, true] {
         for (priority_sorting, first) in [(true, "newer"), (false, "older")] {
             let gates = Gates { priority_sorting, ..ON };
-            let mut stage = Stage::preempting(Settings { fair_sharing, gates, ..Settings::default() });
+            let mut stage =
+                Stage::preempting(Settings { fair_sharing, gates, ..Settings::default() });
             for name in ["a", "b"] {
                 stage.apply(Event::LocalQueue(lq(name, name)));
                 stage.queue(cq(name).cohort("all").quota("default", "cpu", 5));
@@ -96,22 +109,29 @@ fn priority_sorting_within_cohort() {
 
 #[test]
 fn fair_sharing_preempt_within_nominal() {
-    for (preempt_within_nominal, reason) in [(true, "InCohortReclamation"), (false, "InCohortFairSharing")] {
+    for (preempt_within_nominal, reason) in
+        [(true, "InCohortReclamation"), (false, "InCohortFairSharing")]
+    {
         let mut stage = fair(&["a", "b", "c"], Gates { preempt_within_nominal, ..ON });
         stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4)));
         fill(&mut stage, "a", 8);
         fill(&mut stage, "b", 8);
         stage.submit(wl("owner").queue("c").request("cpu", 4));
-        let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+        let told: Vec<_> =
+            stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
         assert!(!told.is_empty() && told.iter().all(|text| text.ends_with(reason)), "{told:?}");
     }
 }
 
 #[test]
 fn fair_sharing_prioritize_non_borrowing() {
-    for (prioritize_non_borrowing, order) in [(true, ["from-c", "from-a"]), (false, ["from-a", "from-c"])] {
+    for (prioritize_non_borrowing, order) in
+        [(true, ["from-c", "from-a"]), (false, ["from-a", "from-c"])]
+    {
         let mut stage = fair(&["a", "b", "c"], Gates { prioritize_non_borrowing, ..ON });
-        stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0)));
+        stage.queue(reclaiming(
+            cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0),
+        ));
         stage.queue(cq("lender").cohort("all").quota("spot", "cpu", 100));
         stage.submit(wl("big").queue("c").request("cpu", 90));
         assert_eq!(stage.admit(), ["big"]);
@@ -129,8 +149,9 @@ fn prioritize_preemptor_workloads() {
         fill(&mut stage, "a", 11);
         stage.submit(wl("new").queue("c").request("cpu", 3));
         let told = stage.cycle().into_iter();
-        let victims: Vec<_> =
-            told.filter_map(|text| Some(text.strip_prefix("preempt ")?.split(' ').next()?.to_owned())).collect();
+        let victims: Vec<_> = told
+            .filter_map(|text| Some(text.strip_prefix("preempt ")?.split(' ').next()?.to_owned()))
+            .collect();
         assert_eq!(victims.len(), 3, "{victims:?}");
         victims.iter().for_each(|name| stage.evict(name));
         // Its queue has the lower share.
@@ -141,7 +162,9 @@ fn prioritize_preemptor_workloads() {
 
 #[test]
 fn scheduler_timestamp_preemption_buffer() {
-    for (timestamp_buffer, newer_by, goes) in [(false, 1, true), (true, 300, false), (true, 301, true)] {
+    for (timestamp_buffer, newer_by, goes) in
+        [(false, 1, true), (true, 300, false), (true, 301, true)]
+    {
         let mut stage = stage(Gates { timestamp_buffer, ..ON });
         let preemption = PreemptionRules {
             within_cluster_queue: PreemptionPolicy::LowerOrNewerEqualPriority,
@@ -159,7 +182,10 @@ fn scheduler_timestamp_preemption_buffer() {
 /// A queue whose preemptor `new` has told `running` to go.
 fn preempting(release_failed_preemptors: bool) -> Stage {
     let mut stage = stage(Gates { release_failed_preemptors, ..ON });
-    stage.queue(ClusterQueue { preemption: lower_priority(), ..cq("main").quota("default", "cpu", 10) });
+    stage.queue(ClusterQueue {
+        preemption: lower_priority(),
+        ..cq("main").quota("default", "cpu", 10)
+    });
     stage.submit(wl("running").request("cpu", 8));
     stage.admit();
     stage.submit(wl("new").request("cpu", 8).priority(1));
@@ -168,7 +194,10 @@ fn preempting(release_failed_preemptors: bool) -> Stage {
 }
 
 fn lower_priority() -> PreemptionRules {
-    PreemptionRules { within_cluster_queue: PreemptionPolicy::LowerPriority, ..PreemptionRules::default() }
+    PreemptionRules {
+        within_cluster_queue: PreemptionPolicy::LowerPriority,
+        ..PreemptionRules::default()
+    }
 }
 
 #[test]
@@ -188,7 +217,10 @@ fn failed_preemptor_loses_the_head_to_higher_priorities() {
         (
             "the quota is cut below what the preemptor asks for",
             |stage| {
-                stage.queue(ClusterQueue { preemption: lower_priority(), ..cq("main").quota("default", "cpu", 7) });
+                stage.queue(ClusterQueue {
+                    preemption: lower_priority(),
+                    ..cq("main").quota("default", "cpu", 7)
+                });
                 stage.cycle();
             },
             ["urgent [new]", "[new] urgent"],

@@ -38,7 +38,10 @@ fn a_strict_head_blocks_those_behind_it() {
         assert_eq!(stage.admit(), [""; 0]);
     }
     assert_eq!(stage.order("main"), "big small");
-    assert_eq!(stage.why("small"), "PendingEvaluation: Workload is pending evaluation in the scheduling queue");
+    assert_eq!(
+        stage.why("small"),
+        "PendingEvaluation: Workload is pending evaluation in the scheduling queue"
+    );
     stage.delete("running");
     assert_eq!(stage.admit_all(), ["big", "small"]);
 }
@@ -76,14 +79,24 @@ fn what_may_let_a_parked_workload_in_brings_it_back() {
     let other = || cq("other").quota("default", "cpu", 10).cohort("all");
     let cases: [Case; 12] = [
         ("a workload of the queue is deleted", |stage| stage.delete("running")),
-        ("a workload of the queue finishes", |stage| stage.change("running", |workload| workload.finished = true)),
-        ("a workload of the queue is deactivated", |stage| stage.change("running", |workload| workload.active = false)),
+        ("a workload of the queue finishes", |stage| {
+            stage.change("running", |workload| workload.finished = true)
+        }),
+        ("a workload of the queue is deactivated", |stage| {
+            stage.change("running", |workload| workload.active = false)
+        }),
         ("a workload of another queue of the cohort is deleted", |stage| stage.delete("elsewhere")),
         ("pods of a running workload are reclaimable", |stage| {
-            stage.change("running", |workload| workload.reclaimable = BTreeMap::from([("main".into(), 1)]));
+            stage.change("running", |workload| {
+                workload.reclaimable = BTreeMap::from([("main".into(), 1)])
+            });
         }),
-        ("a running workload changes its priority", |stage| stage.change("running", |workload| workload.priority = 9)),
-        ("the queue's quota changes", |stage| stage.queue(cq("main").quota("default", "cpu", 11).cohort("all"))),
+        ("a running workload changes its priority", |stage| {
+            stage.change("running", |workload| workload.priority = 9)
+        }),
+        ("the queue's quota changes", |stage| {
+            stage.queue(cq("main").quota("default", "cpu", 11).cohort("all"))
+        }),
         ("another queue of the cohort changes", |stage| {
             stage.queue(cq("other").quota("default", "cpu", 11).cohort("all"));
         }),
@@ -93,8 +106,12 @@ fn what_may_let_a_parked_workload_in_brings_it_back() {
         ("a flavor of the queue changes", |stage| {
             stage.apply(Event::ResourceFlavor(flavor("default").label("zone", "a")));
         }),
-        ("somebody asks for it", |stage| stage.apply(Event::RetryAll { cluster_queue: "main".into() })),
-        ("the workload itself changes", |stage| stage.change("big", |workload| workload.priority = 1)),
+        ("somebody asks for it", |stage| {
+            stage.apply(Event::RetryAll { cluster_queue: "main".into() })
+        }),
+        ("the workload itself changes", |stage| {
+            stage.change("big", |workload| workload.priority = 1)
+        }),
     ];
     for (case, trigger) in cases {
         let mut stage = Stage::new();
@@ -120,14 +137,21 @@ fn what_cannot_help_leaves_a_workload_parked() {
         ("a flavor of the queue gets another topology", |stage| {
             stage.apply(Event::Topology { name: "racks".into(), levels: Vec::new() });
             let topology_name = Some("racks".into());
-            stage.apply(Event::ResourceFlavor(crate::ResourceFlavor { topology_name, ..flavor("default") }));
+            stage.apply(Event::ResourceFlavor(crate::ResourceFlavor {
+                topology_name,
+                ..flavor("default")
+            }));
         }),
-        ("its own condition is written", |stage| stage.change("big", |workload| workload.admitted = false)),
+        ("its own condition is written", |stage| {
+            stage.change("big", |workload| workload.admitted = false)
+        }),
         ("a reservation is confirmed", |stage| {
             stage.submit(wl("small").request("cpu", 1));
             assert_eq!(stage.admit_all(), ["small"]);
         }),
-        ("the same queue is listed again", |stage| stage.queue(cq("main").quota("default", "cpu", 10))),
+        ("the same queue is listed again", |stage| {
+            stage.queue(cq("main").quota("default", "cpu", 10))
+        }),
         ("a flavor of another queue changes", |stage| {
             stage.apply(Event::ResourceFlavor(flavor("spot").label("zone", "a")));
         }),
@@ -216,7 +240,10 @@ fn a_workload_whose_namespace_does_not_match_is_parked_even_in_a_strict_queue() 
 #[test]
 fn a_selector_of_nothing_matches_no_namespace() {
     let mut stage = Stage::new();
-    stage.queue(crate::ClusterQueue { namespace_selector: None, ..cq("main").quota("default", "cpu", 10) });
+    stage.queue(crate::ClusterQueue {
+        namespace_selector: None,
+        ..cq("main").quota("default", "cpu", 10)
+    });
     stage.submit(wl("a").request("cpu", 1));
     let message = "workload namespace doesn't match ClusterQueue selector";
     assert_eq!(stage.cycle(), [format!("pending a: Misconfigured: {message}")]);
@@ -226,7 +253,10 @@ fn a_selector_of_nothing_matches_no_namespace() {
 fn a_backing_off_workload_comes_back_by_itself() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
-    stage.submit(crate::Workload { requeue_at: Some(Time::from_secs(1060)), ..wl("a").request("cpu", 1) });
+    stage.submit(crate::Workload {
+        requeue_at: Some(Time::from_secs(1060)),
+        ..wl("a").request("cpu", 1)
+    });
     assert_eq!(stage.order("main"), "[a]");
     assert_eq!(stage.why("a"), "PendingEvaluation: Workload is waiting for its back-off to finish");
     stage.apply(Event::RetryAll { cluster_queue: "main".into() });
@@ -242,7 +272,11 @@ fn requeued_false_holds_a_workload_until_it_flips() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     let requeue_at = Some(Time::from_secs(1001));
-    stage.submit(crate::Workload { requeued: Some(false), requeue_at, ..wl("a").request("cpu", 1) });
+    stage.submit(crate::Workload {
+        requeued: Some(false),
+        requeue_at,
+        ..wl("a").request("cpu", 1)
+    });
     stage.wait(1000);
     assert_eq!(stage.cycle(), [""; 0]);
     stage.change("a", |workload| workload.requeued = Some(true));
@@ -261,7 +295,8 @@ fn stopped_queues_admit_nothing_and_go_on_where_they_were() {
     stage.queue(queue());
     assert_eq!(stage.admit(), ["a"]);
 
-    let local = |policy| Event::LocalQueue(crate::LocalQueue { stop_policy: policy, ..lq("main", "main") });
+    let local =
+        |policy| Event::LocalQueue(crate::LocalQueue { stop_policy: policy, ..lq("main", "main") });
     stage.apply(local(StopPolicy::HoldAndDrain));
     stage.submit(wl("b").request("cpu", 1));
     assert_eq!(stage.cycle(), [""; 0]);
@@ -312,7 +347,10 @@ fn a_workload_moves_with_its_local_queue() {
     stage.apply(Event::LocalQueue(lq("third", "main")));
     stage.change("a", |workload| "third".clone_into(&mut workload.queue_name));
     assert_eq!((stage.order("main"), stage.order("other")), ("a".to_owned(), String::new()));
-    assert_eq!(stage.engine.local_queue(&crate::LocalQueueKey::new("ns", "main")).unwrap().pending, 0);
+    assert_eq!(
+        stage.engine.local_queue(&crate::LocalQueueKey::new("ns", "main")).unwrap().pending,
+        0
+    );
 }
 
 #[test]

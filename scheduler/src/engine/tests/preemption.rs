@@ -2,14 +2,18 @@
 
 use crate::fixtures::{Stage, cq, lq, wl};
 use crate::{
-    BorrowWithinCohort, ClusterQueue, Decision, Engine, Event, Preemption, PreemptionPolicy, PreemptionRules, Settings,
+    BorrowWithinCohort, ClusterQueue, Decision, Engine, Event, Preemption, PreemptionPolicy,
+    PreemptionRules, Settings,
 };
 
 use PreemptionPolicy::{Any, LowerOrNewerEqualPriority, LowerPriority, Never};
 
 fn rules(queue: ClusterQueue, within: PreemptionPolicy, reclaim: PreemptionPolicy) -> ClusterQueue {
-    let preemption =
-        PreemptionRules { within_cluster_queue: within, reclaim_within_cohort: reclaim, ..PreemptionRules::default() };
+    let preemption = PreemptionRules {
+        within_cluster_queue: within,
+        reclaim_within_cohort: reclaim,
+        ..PreemptionRules::default()
+    };
     ClusterQueue { preemption, ..queue }
 }
 
@@ -42,7 +46,8 @@ fn within_a_queue_the_policy_decides_who_goes() {
         stage.submit(wl("running").request("cpu", 8).at(5));
         stage.admit();
         stage.submit(wl("new").request("cpu", 8).priority(priority).at(at));
-        let told = stage.cycle().iter().any(|text| text == "preempt running for new: InClusterQueue");
+        let told =
+            stage.cycle().iter().any(|text| text == "preempt running for new: InClusterQueue");
         assert_eq!(told, goes, "{policy:?} priority {priority} at {at}");
     }
 }
@@ -51,7 +56,10 @@ fn within_a_queue_the_policy_decides_who_goes() {
 fn a_victim_that_was_sent_to_the_back_is_as_old_as_ever_once_it_has_quota_again() {
     for confirmed in [false, true] {
         let mut stage = alone(LowerOrNewerEqualPriority);
-        stage.submit(crate::Workload { queue_time: crate::Time::from_secs(100), ..wl("running").request("cpu", 8) });
+        stage.submit(crate::Workload {
+            queue_time: crate::Time::from_secs(100),
+            ..wl("running").request("cpu", 8)
+        });
         if confirmed {
             stage.admit();
             // With the reservation the API shows the end of the eviction.
@@ -61,7 +69,10 @@ fn a_victim_that_was_sent_to_the_back_is_as_old_as_ever_once_it_has_quota_again(
         }
         stage.submit(wl("new").request("cpu", 8).at(50));
         let decided = stage.cycle();
-        assert!(!decided.iter().any(|text| text.starts_with("preempt")), "confirmed: {confirmed}: {decided:?}");
+        assert!(
+            !decided.iter().any(|text| text.starts_with("preempt")),
+            "confirmed: {confirmed}: {decided:?}"
+        );
     }
 }
 
@@ -118,17 +129,25 @@ fn who_was_told_to_go_stays_the_victim_before_the_api_shows_it() {
     let again = stage.cycle();
     assert!(!again.iter().any(|text| text.starts_with("preempt")), "one is enough: {again:?}");
     stage.apply(Event::PreemptionFailed { key: crate::WorkloadKey::new("ns", "newer") });
-    assert_eq!(stage.cycle()[0], "preempt older for new: InClusterQueue", "nobody is on the way out any more");
+    assert_eq!(
+        stage.cycle()[0],
+        "preempt older for new: InClusterQueue",
+        "nobody is on the way out any more"
+    );
 }
 
 #[test]
-fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victims_are_on_their_way_out() {
+fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victims_are_on_their_way_out()
+ {
     let mut stage = cohort(|queue| rules(queue, Never, Any));
     stage.apply(Event::LocalQueue(lq("second", "second")));
     stage.queue(rules(cq("second").cohort("all").quota("default", "cpu", 10), Never, Any));
-    for (name, queue, cpu, priority) in
-        [("kept", "main", 4, 9), ("base", "other", 10, 9), ("ten", "other", 10, 0), ("six", "other", 6, 0)]
-    {
+    for (name, queue, cpu, priority) in [
+        ("kept", "main", 4, 9),
+        ("base", "other", 10, 9),
+        ("ten", "other", 10, 0),
+        ("six", "other", 6, 0),
+    ] {
         stage.submit(wl(name).queue(queue).request("cpu", cpu).priority(priority));
         stage.wait(1);
         stage.admit();
@@ -136,9 +155,13 @@ fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victim
     stage.submit(wl("first").request("cpu", 6).priority(3));
     stage.submit(wl("second").queue("second").request("cpu", 10).priority(2));
     stage.submit(wl("lesser").queue("other").request("cpu", 4).priority(1));
-    let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+    let told: Vec<_> =
+        stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
     let reason = "InCohortReclamation";
-    assert_eq!(told, [format!("preempt six for first: {reason}"), format!("preempt ten for second: {reason}")]);
+    assert_eq!(
+        told,
+        [format!("preempt six for first: {reason}"), format!("preempt ten for second: {reason}")]
+    );
     stage.evict("ten");
     // Four cores are left, and `lesser` would have to go again for `second`.
     assert_eq!(stage.admit(), ["first"]);
@@ -179,7 +202,11 @@ fn reclaiming_by_priority_spares_the_more_important() {
         stage.submit(wl("borrower").queue("other").request("cpu", 15).priority(priority));
         stage.admit();
         stage.submit(wl("new").request("cpu", 10).priority(1));
-        assert_eq!(stage.cycle().iter().any(|text| text.starts_with("preempt")), goes, "{priority}");
+        assert_eq!(
+            stage.cycle().iter().any(|text| text.starts_with("preempt")),
+            goes,
+            "{priority}"
+        );
     }
 }
 
@@ -200,7 +227,9 @@ fn a_borrower_preempts_a_borrower_only_if_allowed_and_up_to_the_threshold() {
         stage.submit(wl("borrower").queue("other").request("cpu", 15).priority(2));
         stage.admit();
         stage.submit(wl("new").request("cpu", 12).priority(9));
-        let told = stage.cycle().contains(&"preempt borrower for new: InCohortReclaimWhileBorrowing".to_owned());
+        let told = stage
+            .cycle()
+            .contains(&"preempt borrower for new: InCohortReclaimWhileBorrowing".to_owned());
         assert_eq!(told, goes, "{policy:?} up to {threshold:?}");
     }
 }
@@ -235,7 +264,10 @@ fn a_closed_gate_forbids_preemption() {
     stage.submit(wl("running").request("cpu", 8));
     stage.admit();
     stage.submit(crate::Workload { gates_closed: true, ..wl("new").request("cpu", 8).priority(1) });
-    assert_eq!(stage.cycle(), ["pending new: AdmissionGated: Workload requires preemption, but it's gated"]);
+    assert_eq!(
+        stage.cycle(),
+        ["pending new: AdmissionGated: Workload requires preemption, but it's gated"]
+    );
     stage.change("new", |workload| workload.gates_closed = false);
     assert_eq!(stage.cycle()[0], "preempt running for new: InClusterQueue");
 }
@@ -261,7 +293,9 @@ fn an_engine_whose_caller_does_not_preempt_tells_nobody_to_go() {
     let message = "insufficient unused quota for cpu in flavor default, 6 more needed";
     assert_eq!(
         stage.cycle(),
-        [format!("pending new: WaitingForQuota: couldn't assign flavors to pod set main: {message}")]
+        [format!(
+            "pending new: WaitingForQuota: couldn't assign flavors to pod set main: {message}"
+        )]
     );
 }
 
@@ -271,13 +305,25 @@ fn who_would_have_preempted_the_same_one_is_counted_as_skipped_unless_it_is_look
         let preemption = Preemption { recompute_overlaps, ..Preemption::default() };
         let mut stage = Stage::around(Engine::preempting(Settings::default(), preemption));
         stage.apply(Event::LocalQueue(lq("other", "other")));
-        stage.queue(rules(cq("main").cohort("all").quota("default", "cpu", 10), LowerPriority, Any));
-        stage.queue(rules(cq("other").cohort("all").quota("default", "cpu", 10), LowerPriority, Any));
+        stage.queue(rules(
+            cq("main").cohort("all").quota("default", "cpu", 10),
+            LowerPriority,
+            Any,
+        ));
+        stage.queue(rules(
+            cq("other").cohort("all").quota("default", "cpu", 10),
+            LowerPriority,
+            Any,
+        ));
         stage.submit(wl("low").request("cpu", 20));
         assert_eq!(stage.admit(), ["low"]);
         stage.submit(wl("one").request("cpu", 10).priority(5));
         stage.submit(wl("two").request("cpu", 10).priority(5).queue("other"));
         let skips = stage.engine.cycle(stage.now).preemption_skips;
-        assert_eq!(skips.values().sum::<usize>(), skipped, "recomputed: {recompute_overlaps}, {skips:?}");
+        assert_eq!(
+            skips.values().sum::<usize>(),
+            skipped,
+            "recomputed: {recompute_overlaps}, {skips:?}"
+        );
     }
 }

@@ -74,8 +74,14 @@ fn a_flavor_taken_out_of_a_queue_keeps_what_is_charged_to_it() {
     stage.submit(wl("b").request("cpu", 6));
     assert_eq!(stage.cycle(), ["admit b: main x 1 cpu 6 on spot"]);
     stage.queue(both());
-    let reserved: Vec<_> =
-        stage.engine.cluster_queue("main").unwrap().quota.iter().map(|quota| quota.reserved.get() / 1000).collect();
+    let reserved: Vec<_> = stage
+        .engine
+        .cluster_queue("main")
+        .unwrap()
+        .quota
+        .iter()
+        .map(|quota| quota.reserved.get() / 1000)
+        .collect();
     assert_eq!(reserved, [6, 6]);
 }
 
@@ -128,7 +134,10 @@ fn a_cohort_that_is_its_own_parent_is_a_cycle() {
 #[rstest]
 #[case::of_one_that_never_had_an_object(false, "[big]")]
 #[case::of_an_object_which_kueue_would_not_do(true, "big")]
-fn the_deletion_of_a_cohort_tries_parked_workloads_again(#[case] explicit: bool, #[case] order: &str) {
+fn the_deletion_of_a_cohort_tries_parked_workloads_again(
+    #[case] explicit: bool,
+    #[case] order: &str,
+) {
     let mut stage = Stage::new();
     stage.queue(cq("main").cohort("team").quota("default", "cpu", 4));
     if explicit {

@@ -2,8 +2,8 @@
 
 use crate::fixtures::{Stage, cq, flavor, lq, wl};
 use crate::{
-    Amount, ClusterQueue, Decision, Event, PreemptionPolicy, PreemptionRules, RefusedReason, Settings, Workload,
-    WorkloadKey,
+    Amount, ClusterQueue, Decision, Event, PreemptionPolicy, PreemptionRules, RefusedReason,
+    Settings, Workload, WorkloadKey,
 };
 
 impl Workload {
@@ -29,7 +29,10 @@ fn grown_from_six(change: impl FnOnce(ClusterQueue) -> ClusterQueue) -> Stage {
 
 fn preempts_lower(queue: ClusterQueue) -> ClusterQueue {
     let within_cluster_queue = PreemptionPolicy::LowerOrNewerEqualPriority;
-    ClusterQueue { preemption: PreemptionRules { within_cluster_queue, ..PreemptionRules::default() }, ..queue }
+    ClusterQueue {
+        preemption: PreemptionRules { within_cluster_queue, ..PreemptionRules::default() },
+        ..queue
+    }
 }
 
 fn finish(stage: &mut Stage, name: &str) {
@@ -42,7 +45,8 @@ fn what_it_grew_from_is_free_for_what_it_grows_to_and_never_charged_beside_it() 
     stage.submit(job("new", 9).replacing("old"));
     assert_eq!(stage.reserved("main"), 6);
     let decisions = stage.engine.cycle(stage.now).decisions;
-    let [Decision::Reserve { key, replaces: Some((old, uid)), admission, .. }] = &decisions[..] else {
+    let [Decision::Reserve { key, replaces: Some((old, uid)), admission, .. }] = &decisions[..]
+    else {
         panic!("{decisions:?}")
     };
     assert_eq!((&*key.name, &*old.name, &**uid), ("new", "old", "uid-old"));
@@ -94,7 +98,12 @@ fn a_job_stays_on_its_flavors() {
     let mut stage = grown_from_six(|queue| queue.quota("spot", "cpu", 100));
     stage.submit(job("new", 12).replacing("old"));
     let [told] = &stage.cycle()[..] else { panic!("one is told") };
-    assert!(told.contains("could not assign spot flavor since the original workload is assigned: default"), "{told}");
+    assert!(
+        told.contains(
+            "could not assign spot flavor since the original workload is assigned: default"
+        ),
+        "{told}"
+    );
     stage.change("new", |workload| workload.pod_sets[0].count = 8);
     assert_eq!(stage.cycle(), ["admit new: main x 8 cpu 8 on default"]);
 }
@@ -155,7 +164,11 @@ fn a_reservation_that_was_not_written_leaves_the_older_one_as_it_was() {
     assert_eq!(stage.reserved("main"), 6);
     assert_eq!(stage.admit(), ["new"]);
     stage.delete("new");
-    assert_eq!(stage.reserved("main"), 6, "the newer one was deleted before the older one was over");
+    assert_eq!(
+        stage.reserved("main"),
+        6,
+        "the newer one was deleted before the older one was over"
+    );
 }
 
 #[test]
@@ -185,7 +198,11 @@ fn one_that_is_leaving_is_not_replaced() {
     stage.evict("old");
     stage.change("old", |workload| workload.active = false);
     stage.wait(2);
-    assert_eq!(stage.cycle(), ["admit new: main x 9 cpu 9 on default"], "nobody is left to replace");
+    assert_eq!(
+        stage.cycle(),
+        ["admit new: main x 9 cpu 9 on default"],
+        "nobody is left to replace"
+    );
 }
 
 /// `old` was told to go for another, so that `new` waits; then it stays.
@@ -211,7 +228,8 @@ fn it_is_tried_again_when_what_it_grew_from_stays_after_all() {
     let key = || WorkloadKey::new("ns", "old");
     let mut refused = stays_after_all(|stage| stage.apply(Event::PreemptionFailed { key: key() }));
     assert_eq!(refused.admit(), ["new"]);
-    let mut changed = stays_after_all(|stage| stage.change("old", |workload| workload.pods_ready = true));
+    let mut changed =
+        stays_after_all(|stage| stage.change("old", |workload| workload.pods_ready = true));
     assert_eq!(changed.admit(), ["new"]);
     let leaves = stays_after_all(|stage| stage.change("old", |workload| workload.evicted = true));
     assert_eq!(leaves.order("main"), "[new]", "it waits for the end of that");
@@ -251,11 +269,17 @@ fn one_that_has_no_quota_is_nothing_to_build_upon() {
 fn after_a_restart_both_are_charged_once_in_whatever_order_they_are_told() {
     let mut told = grown_from_six(|queue| queue);
     told.submit(job("new", 9).replacing("old"));
-    let Some(Decision::Reserve { admission, .. }) = told.engine.cycle(told.now).decisions.pop() else { panic!() };
+    let Some(Decision::Reserve { admission, .. }) = told.engine.cycle(told.now).decisions.pop()
+    else {
+        panic!()
+    };
     let pods = |count: i32| {
         let mut admission = admission.clone();
         admission.pod_sets[0].count = count;
-        admission.pod_sets[0].usage.values_mut().for_each(|usage| *usage = Amount::new(i64::from(count) * 1000));
+        admission.pod_sets[0]
+            .usage
+            .values_mut()
+            .for_each(|usage| *usage = Amount::new(i64::from(count) * 1000));
         Some(admission)
     };
     for first in ["old", "new"] {
@@ -311,7 +335,8 @@ fn what_explains_a_wait_counts_as_the_cycle_does() {
     stage.admit();
     stage.submit(job("new", 9).replacing("old"));
     stage.cycle();
-    let explained = stage.engine.explain(&WorkloadKey::new("ns", "new"), stage.now).expect("it is known");
+    let explained =
+        stage.engine.explain(&WorkloadKey::new("ns", "new"), stage.now).expect("it is known");
     let resource = &explained.pod_sets[0].flavors[0].resources[0];
     assert_eq!((resource.asked.get(), resource.free.get()), (9000, 7000));
 }

@@ -70,7 +70,8 @@ fn what_a_queue_refers_to_makes_it_active_when_it_comes() {
 #[test]
 fn usage_counts_and_borrowing_of_a_queue() {
     let mut stage = Stage::new();
-    stage.queue(cq("main").cohort("all").quota("default", "cpu", 4).quota("default", "memory", 100));
+    stage
+        .queue(cq("main").cohort("all").quota("default", "cpu", 4).quota("default", "memory", 100));
     stage.queue(cq("other").cohort("all").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 6).request("memory", 10));
     stage.admit();
@@ -87,26 +88,43 @@ fn usage_counts_and_borrowing_of_a_queue() {
         };
         usage.iter().map(line).collect()
     };
-    assert_eq!(text(&view.reservation), ["default cpu: 8 (4 borrowed)", "default memory: 20 (0 borrowed)"]);
-    assert_eq!(text(&view.usage), ["default cpu: 6 (2 borrowed)", "default memory: 10 (0 borrowed)"]);
+    assert_eq!(
+        text(&view.reservation),
+        ["default cpu: 8 (4 borrowed)", "default memory: 20 (0 borrowed)"]
+    );
+    assert_eq!(
+        text(&view.usage),
+        ["default cpu: 6 (2 borrowed)", "default memory: 10 (0 borrowed)"]
+    );
     assert_eq!((view.reserving, view.admitted), (2, 1));
     assert_eq!((view.pending_active, view.pending_inadmissible), (1, 1));
     let parked = stage.engine.parked_by_local_queue("main");
     assert_eq!(parked, BTreeMap::from([(LocalQueueKey::new("ns", "main"), 1)]));
     let asked = stage.engine.pending_requests("main");
-    let asked: Vec<_> =
-        asked.iter().map(|(resource, amount)| format!("{resource} {}", amount.format(resource))).collect();
+    let asked: Vec<_> = asked
+        .iter()
+        .map(|(resource, amount)| format!("{resource} {}", amount.format(resource)))
+        .collect();
     assert_eq!(asked, ["cpu 181", "memory 0"]);
     let local = stage.engine.local_queue(&LocalQueueKey::new("ns", "main")).unwrap();
     assert_eq!((local.pending, local.reserving, local.admitted), (2, 2, 1));
-    assert_eq!(text(&local.reservation), ["default cpu: 8 (0 borrowed)", "default memory: 20 (0 borrowed)"]);
-    assert_eq!(text(&local.usage), ["default cpu: 6 (0 borrowed)", "default memory: 10 (0 borrowed)"]);
+    assert_eq!(
+        text(&local.reservation),
+        ["default cpu: 8 (0 borrowed)", "default memory: 20 (0 borrowed)"]
+    );
+    assert_eq!(
+        text(&local.usage),
+        ["default cpu: 6 (0 borrowed)", "default memory: 10 (0 borrowed)"]
+    );
 }
 
 #[test]
 fn a_local_queue_says_why_it_takes_nothing() {
     let condition = |policy, stage: &mut Stage| {
-        stage.apply(Event::LocalQueue(crate::LocalQueue { stop_policy: policy, ..lq("main", "main") }));
+        stage.apply(Event::LocalQueue(crate::LocalQueue {
+            stop_policy: policy,
+            ..lq("main", "main")
+        }));
         let (active, reason, message) =
             stage.engine.local_queue(&LocalQueueKey::new("ns", "main")).unwrap().active_condition();
         format!("{active} {reason}: {message}")
@@ -144,7 +162,11 @@ fn pending_workloads_are_listed_with_their_positions() {
         .collect();
     assert_eq!(
         lines,
-        ["ns/a main 0.0 parked=true ExceedsMaxQuota", "ns/b second 1.0 parked=false ", "ns/c main 2.1 parked=false "]
+        [
+            "ns/a main 0.0 parked=true ExceedsMaxQuota",
+            "ns/b second 1.0 parked=false ",
+            "ns/c main 2.1 parked=false "
+        ]
     );
     let waiting = stage.engine.why(&crate::WorkloadKey::new("ns", "c")).unwrap().into_owned();
     let crate::Reason::Waiting { head, ahead, .. } = waiting else { panic!("{waiting:?}") };
@@ -157,11 +179,18 @@ fn cohorts(stage: &mut Stage) -> Vec<String> {
     let shown = |name: &crate::Name| match stage.engine.cohort(name) {
         None => format!("{name}: gone"),
         Some(view) => {
-            let quota = |slot: &crate::SubtreeQuota| format!("{}={} of {}", slot.resource, slot.reserved, slot.quota);
+            let quota = |slot: &crate::SubtreeQuota| {
+                format!("{}={} of {}", slot.resource, slot.reserved, slot.quota)
+            };
             let slots: Vec<_> = view.subtree.iter().map(quota).collect();
             let place = format!("{}/{name}", view.parent.as_deref().unwrap_or_default());
             let root = view.root.as_deref().unwrap_or("a cycle");
-            format!("{place} ({root}): share {}, {}, {} admitted", view.weighted_share, slots.join(" "), view.admitted)
+            format!(
+                "{place} ({root}): share {}, {}, {} admitted",
+                view.weighted_share,
+                slots.join(" "),
+                view.admitted
+            )
         }
     };
     changed.iter().map(shown).collect()
@@ -177,7 +206,10 @@ fn a_cohort_shows_its_subtree_and_is_told_of_when_it_looks_different() {
     stage.queue(cq("rest").quota("default", "cpu", 6).cohort("all"));
     assert_eq!(
         cohorts(&mut stage),
-        ["/all (all): share 0, cpu=0 of 10000, 0 admitted", "all/team (all): share 0, cpu=0 of 4000, 0 admitted"]
+        [
+            "/all (all): share 0, cpu=0 of 10000, 0 admitted",
+            "all/team (all): share 0, cpu=0 of 4000, 0 admitted"
+        ]
     );
     stage.submit(wl("a").request("cpu", 9));
     stage.cycle();
@@ -191,7 +223,11 @@ fn a_cohort_shows_its_subtree_and_is_told_of_when_it_looks_different() {
     );
     assert_eq!(cohorts(&mut stage), [""; 0], "nothing happened since");
     stage.apply(Event::Cohort(cohort("all").below("team")));
-    assert_eq!(cohorts(&mut stage)[0], "team/all (a cycle): share 0, , 0 admitted", "sums of a cycle say nothing");
+    assert_eq!(
+        cohorts(&mut stage)[0],
+        "team/all (a cycle): share 0, , 0 admitted",
+        "sums of a cycle say nothing"
+    );
     stage.apply(Event::CohortDeleted { name: "team".into() });
     stage.apply(Event::CohortDeleted { name: "all".into() });
     stage.apply(Event::ClusterQueueDeleted { name: "main".into() });

@@ -46,7 +46,11 @@ fn a_workload_gets_only_the_flavors_that_it_is_for() {
         ]
     );
     stage.submit(variant("default").at(5));
-    assert_eq!(stage.cycle(), ["admit default: main x 1 cpu 4 on default"], "it is no equal of the other");
+    assert_eq!(
+        stage.cycle(),
+        ["admit default: main x 1 cpu 4 on default"],
+        "it is no equal of the other"
+    );
 }
 
 #[test]
@@ -57,7 +61,10 @@ fn beside_a_better_one_the_others_wait_until_that_is_gone() {
     stage.submit(variant("spot").at(2));
     // Also before the reservation of the better one is written.
     assert_eq!(stage.cycle(), ["admit default: main x 1 cpu 4 on default"]);
-    assert_eq!(stage.cycle(), ["pending spot: PendingEvaluation: A more favorable variant is already admitted"]);
+    assert_eq!(
+        stage.cycle(),
+        ["pending spot: PendingEvaluation: A more favorable variant is already admitted"]
+    );
     assert!(!stage.engine.has_heads(stage.now), "it is not tried again and again");
     stage.delete("default");
     stage.wait(2);
@@ -76,14 +83,18 @@ fn another_workload_is_no_sibling() {
 #[test]
 fn for_a_better_flavor_the_worse_one_goes_first_and_is_told_once() {
     let mut stage = on_spot(|queue| queue);
-    let waits = "pending default: WaitingForPreemptedWorkloads: Pending the migration of 1 workload(s)";
+    let waits =
+        "pending default: WaitingForPreemptedWorkloads: Pending the migration of 1 workload(s)";
     assert_eq!(stage.cycle(), ["migrate spot to uid-default", waits]);
     assert_eq!(stage.cycle(), [waits]);
     stage.change("spot", |workload| workload.evicted = true);
     assert_eq!(stage.cycle(), [waits], "its pods run still");
     stage.evict("spot");
     assert_eq!(stage.admit(), ["default"]);
-    assert_eq!(stage.cycle(), ["pending spot: PendingEvaluation: A more favorable variant is already admitted"]);
+    assert_eq!(
+        stage.cycle(),
+        ["pending spot: PendingEvaluation: A more favorable variant is already admitted"]
+    );
 }
 
 #[test]
@@ -107,7 +118,12 @@ fn a_flavor_behind_the_last_acceptable_one_is_not_moved_to() {
         let said = stage.cycle();
         assert_eq!(said[0].starts_with("migrate"), expected, "{last}: {said:?}");
         if !expected {
-            assert_eq!(said, ["pending default: PendingEvaluation: Target flavor is below LastAcceptableFlavorName"]);
+            assert_eq!(
+                said,
+                [
+                    "pending default: PendingEvaluation: Target flavor is below LastAcceptableFlavorName"
+                ]
+            );
             assert!(!stage.engine.has_heads(stage.now));
         }
     }
@@ -115,7 +131,10 @@ fn a_flavor_behind_the_last_acceptable_one_is_not_moved_to() {
 
 fn preempts(queue: ClusterQueue) -> ClusterQueue {
     let within_cluster_queue = PreemptionPolicy::LowerPriority;
-    ClusterQueue { preemption: PreemptionRules { within_cluster_queue, ..PreemptionRules::default() }, ..queue }
+    ClusterQueue {
+        preemption: PreemptionRules { within_cluster_queue, ..PreemptionRules::default() },
+        ..queue
+    }
 }
 
 #[test]
@@ -126,7 +145,8 @@ fn a_variant_that_made_way_for_a_better_one_is_nobodys_victim_any_more() {
     assert_eq!(stage.admit(), ["default"]);
     let urgent = wl("urgent").pods("main", 1).request("cpu", 10).priority(9);
     stage.submit(Workload { flavors: Some(vec!["default".into()]), ..urgent });
-    let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+    let told: Vec<_> =
+        stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
     assert_eq!(told, ["preempt default for urgent: InClusterQueue"]);
 }
 
@@ -138,7 +158,10 @@ fn a_gated_variant_says_so_and_moves_once_its_gate_is_open_and_the_victim_gone()
     assert_eq!(stage.admit(), ["low"]);
     stage.submit(Workload { gates_closed: true, ..variant("default").at(1) });
     stage.submit(Workload { gates_closed: true, ..variant("spot").at(2) });
-    assert_eq!(stage.cycle(), ["pending default: AdmissionGated: Workload requires preemption, but it's gated"]);
+    assert_eq!(
+        stage.cycle(),
+        ["pending default: AdmissionGated: Workload requires preemption, but it's gated"]
+    );
     assert_eq!(stage.admit(), ["spot"]);
     stage.change("default", |workload| workload.gates_closed = false);
     assert_eq!(stage.cycle()[0], "preempt low for default: InClusterQueue");

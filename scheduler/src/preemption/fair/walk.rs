@@ -75,7 +75,14 @@ impl<'n> Supply<'n> {
 impl<'n> Walk<'n> {
     pub(super) fn new(tree: &Tree, preemptor: &Preemptor<'n>, supply: Supply<'n>) -> Self {
         let path = tree.path(preemptor.cq.node);
-        Self { preemptor: *preemptor, path, supply, open: BTreeMap::new(), current: None, over: false }
+        Self {
+            preemptor: *preemptor,
+            path,
+            supply,
+            open: BTreeMap::new(),
+            current: None,
+            over: false,
+        }
     }
 
     /// The next candidate of the queue that was found.
@@ -93,7 +100,8 @@ impl<'n> Walk<'n> {
     pub(super) fn changed(&mut self, tree: &Tree, queue: NodeId) {
         for node in tree.path(queue) {
             let siblings = tree.parent(node).and_then(|parent| self.open.get_mut(&parent));
-            let child = siblings.and_then(|open| open.cohorts.iter_mut().find(|child| child.id == node));
+            let child =
+                siblings.and_then(|open| open.cohorts.iter_mut().find(|child| child.id == node));
             if let Some(child) = child {
                 child.share = None;
             }
@@ -122,7 +130,8 @@ impl<'n> Walk<'n> {
         let path = tree.path(queue);
         // Both paths end at the root, so they meet.
         let meeting = path.iter().find(|node| self.path.contains(node));
-        let below = |path: &[NodeId]| path.iter().take_while(|node| Some(*node) != meeting).last().copied();
+        let below =
+            |path: &[NodeId]| path.iter().take_while(|node| Some(*node) != meeting).last().copied();
         Shares::of(tree, below(&self.path).unwrap_or(self.own()), below(&path).unwrap_or(queue))
     }
 
@@ -141,7 +150,8 @@ impl<'n> Walk<'n> {
             let queue = open.queues.peek().map(|offer| offer.share);
             let cohort = highest_cohort(tree, &self.path, &mut open.cohorts);
             // On a tie the Cohort, in which the worst can be chosen.
-            let down = cohort.filter(|(_, share)| queue.is_none_or(|queue| share.compare(&queue).is_ge()));
+            let down =
+                cohort.filter(|(_, share)| queue.is_none_or(|queue| share.compare(&queue).is_ge()));
             let found = if down.is_none() { open.queues.pop() } else { None };
             self.open.insert(at, open);
             match (down, found) {
@@ -191,27 +201,35 @@ impl<'n> Walk<'n> {
         }
         self.preemptor.cqs.get(&queue).filter(|cq| alone || cq.is_active())?;
         let mut rest = self.line(tree, queue)?;
-        Some(Offer { queue, is_own, share: tree.share(queue), first: rest.next(), rest }).filter(Offer::is_good)
+        Some(Offer { queue, is_own, share: tree.share(queue), first: rest.next(), rest })
+            .filter(Offer::is_good)
     }
 
     fn line(&mut self, tree: &Tree, queue: NodeId) -> Option<Line<'n>> {
         let contested = match &mut self.supply {
             Supply::Fresh { contested } => *contested,
-            Supply::Listed(by_queue) => return Some(Box::new(by_queue.remove(&queue)?.into_iter())),
+            Supply::Listed(by_queue) => {
+                return Some(Box::new(by_queue.remove(&queue)?.into_iter()));
+            }
         };
         let cq = self.preemptor.cqs.get(&queue)?;
         let rules = self.preemptor.cq.object.preemption;
         if queue == self.own() {
             return Some(self.preemptor.candidates_in(cq, rules.within_cluster_queue, contested));
         }
-        let borrows = contested.iter().any(|fr| tree.usage(queue, *fr) > tree.quota(queue, *fr).nominal);
+        let borrows =
+            contested.iter().any(|fr| tree.usage(queue, *fr) > tree.quota(queue, *fr).nominal);
         let allowed = borrows && rules.reclaim_within_cohort != PreemptionPolicy::Never;
         allowed.then(|| self.preemptor.candidates_in(cq, rules.reclaim_within_cohort, contested))
     }
 }
 
 /// The Cohort with the highest share; the last of equals. Those that have nothing to give are not looked at again.
-fn highest_cohort(tree: &Tree, path: &[NodeId], children: &mut Vec<Child>) -> Option<(NodeId, Share)> {
+fn highest_cohort(
+    tree: &Tree,
+    path: &[NodeId],
+    children: &mut Vec<Child>,
+) -> Option<(NodeId, Share)> {
     let mut highest: Option<(NodeId, Share)> = None;
     children.retain_mut(|child| {
         // Within a Cohort of the preemptor's, others may borrow from each other although it does not borrow.

@@ -11,18 +11,25 @@ use crate::{AssignedDomain, HOSTNAME_LABEL, PodCounts, TopologyAssignment, Value
 #[case::a_suffix_before_a_prefix(&[("ababa", 1), ("aba", 1)], "2 of [ab|]aba: 1")]
 #[case::nothing(&[], "")]
 fn assignments_are_written_as_kueue_does(#[case] domains: &[(&str, i32)], #[case] expected: &str) {
-    let domain = |(host, count): &(&str, i32)| AssignedDomain { values: vec![(*host).into()], count: *count };
+    let domain = |(host, count): &(&str, i32)| AssignedDomain {
+        values: vec![(*host).into()],
+        count: *count,
+    };
     let domains = domains.iter().map(domain).collect();
     let assignment = TopologyAssignment { levels: vec![HOSTNAME_LABEL.into()], domains };
     let written: Vec<_> = (encode(&assignment, true).iter())
         .map(|slice| {
             let values = match &slice.values_per_level[0] {
                 Values::Universal(value) => value.clone(),
-                Values::Individual { prefix, suffix, roots } => format!("{prefix}[{}]{suffix}", roots.join("|")),
+                Values::Individual { prefix, suffix, roots } => {
+                    format!("{prefix}[{}]{suffix}", roots.join("|"))
+                }
             };
             let counts = match &slice.pod_counts {
                 PodCounts::Universal(count) => count.to_string(),
-                PodCounts::Individual(counts) => counts.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
+                PodCounts::Individual(counts) => {
+                    counts.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+                }
             };
             format!("{} of {values}: {counts}", slice.domain_count)
         })
@@ -32,11 +39,15 @@ fn assignments_are_written_as_kueue_does(#[case] domains: &[(&str, i32)], #[case
 
 #[test]
 fn hosts_of_long_prefixes_are_split() {
-    let hosts = |pool: &str| (10..60).map(|number| format!("gpu-pool-{pool}-node-{number}")).collect::<Vec<_>>();
+    let hosts = |pool: &str| {
+        (10..60).map(|number| format!("gpu-pool-{pool}-node-{number}")).collect::<Vec<_>>()
+    };
     let hosts = [hosts("europe-west-alpha"), hosts("us-east-beta-second")].concat();
     let domain = |host: &String| AssignedDomain { values: vec![host.as_str().into()], count: 1 };
-    let assignment =
-        TopologyAssignment { levels: vec![HOSTNAME_LABEL.into()], domains: hosts.iter().map(domain).collect() };
+    let assignment = TopologyAssignment {
+        levels: vec![HOSTNAME_LABEL.into()],
+        domains: hosts.iter().map(domain).collect(),
+    };
     assert_eq!(encode(&assignment, true).len(), 2);
     assert_eq!(encode(&assignment, false).len(), 1);
 }

@@ -16,11 +16,16 @@ fn hosts() -> impl Strategy<Value = Vec<(u8, u8, i64, i64)>> {
 fn asked() -> impl Strategy<Value = (i32, String, i64)> {
     let level = prop::sample::select(vec!["block", "rack", HOSTNAME_LABEL]);
     let how = prop::sample::select(vec!["required", "preferred", "unconstrained"]);
-    let slices =
-        prop::sample::select(vec!["", "kubernetes.io/hostname=2", "rack=2", "rack=4 kubernetes.io/hostname=2"]);
+    let slices = prop::sample::select(vec![
+        "",
+        "kubernetes.io/hostname=2",
+        "rack=2",
+        "rack=4 kubernetes.io/hostname=2",
+    ]);
     (1..14_i32, how, level, slices, 1..3_i64).prop_map(|(count, how, level, slices, cpu)| {
         // Slices are at the level of the request or below.
-        let slices = if level == HOSTNAME_LABEL && slices.starts_with("rack") { "" } else { slices };
+        let slices =
+            if level == HOSTNAME_LABEL && slices.starts_with("rack") { "" } else { slices };
         let level = if how == "unconstrained" { "" } else { level };
         let size = if slices.contains("=4") {
             4
@@ -34,8 +39,9 @@ fn asked() -> impl Strategy<Value = (i32, String, i64)> {
 }
 
 fn planted(hosts: &[(u8, u8, i64, i64)]) -> Forest {
-    let text =
-        |(at, (block, rack, cpu, gpu)): (usize, &(u8, u8, i64, i64))| format!("b{block}/r{rack}/x{at:02}:{cpu},{gpu}");
+    let text = |(at, (block, rack, cpu, gpu)): (usize, &(u8, u8, i64, i64))| {
+        format!("b{block}/r{rack}/x{at:02}:{cpu},{gpu}")
+    };
     forest(&HOSTS, &hosts.iter().enumerate().map(text).collect::<Vec<_>>().join(" "))
 }
 
@@ -50,7 +56,12 @@ fn free(forest: &Forest) -> BTreeMap<Name, i64> {
     forest_ids
 }
 
-fn charge(forest: &mut Forest, assignment: &TopologyAssignment, requests: &BTreeMap<Name, Amount>, sign: i128) {
+fn charge(
+    forest: &mut Forest,
+    assignment: &TopologyAssignment,
+    requests: &BTreeMap<Name, Amount>,
+    sign: i128,
+) {
     for place in forest.uses(&flavors(&["f".into()]), assignment, requests) {
         forest.charge(&place, sign);
     }

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::place::Placement;
 use super::{Ask, Assumed, Forest, Options, Placer, PodFilter};
-use crate::{Amount, CapacityLeaf, HOSTNAME_LABEL, Name, ResourceFlavor, SliceLayer, Topology, TopologyRequest};
+use crate::{
+    Amount, CapacityLeaf, HOSTNAME_LABEL, Name, ResourceFlavor, SliceLayer, Topology,
+    TopologyRequest,
+};
 
 pub(super) const BLOCK: &str = "block";
 pub(super) const RACK: &str = "rack";
@@ -17,11 +20,18 @@ pub(super) const RACK: &str = "rack";
 pub(super) fn leaf(text: &str, levels: &[&str]) -> CapacityLeaf {
     let (path, amounts) = text.split_once(':').expect("a path and amounts");
     let mut amounts = amounts.split(',').map(|amount| amount.parse().expect("a number"));
-    let mut labels: BTreeMap<String, String> =
-        levels.iter().zip(path.split('/')).map(|(level, value)| ((*level).to_owned(), value.to_owned())).collect();
+    let mut labels: BTreeMap<String, String> = levels
+        .iter()
+        .zip(path.split('/'))
+        .map(|(level, value)| ((*level).to_owned(), value.to_owned()))
+        .collect();
     labels.insert("pool".to_owned(), "a".to_owned());
     let amount = |amount: Option<i64>| Amount::new(amount.unwrap_or(0));
-    let capacity = [("cpu", amount(amounts.next())), ("gpu", amount(amounts.next())), ("pods", Amount::new(100))];
+    let capacity = [
+        ("cpu", amount(amounts.next())),
+        ("gpu", amount(amounts.next())),
+        ("pods", Amount::new(100)),
+    ];
     CapacityLeaf {
         name: path.replace('/', "-").into(),
         labels,
@@ -56,7 +66,10 @@ pub(super) fn flavor(name: &str, pool: &str) -> ResourceFlavor {
 
 pub(super) fn requests(cpu: i64, gpu: i64) -> BTreeMap<Name, Amount> {
     let all = [("cpu", cpu), ("gpu", gpu)];
-    all.into_iter().filter(|(_, amount)| *amount > 0).map(|(name, amount)| (name.into(), Amount::new(amount))).collect()
+    all.into_iter()
+        .filter(|(_, amount)| *amount > 0)
+        .map(|(name, amount)| (name.into(), Amount::new(amount)))
+        .collect()
 }
 
 /// `required LEVEL`, `preferred LEVEL` or `unconstrained`, then layers of slices as `LEVEL=SIZE`, then `group`.
@@ -86,7 +99,8 @@ pub(super) fn written(placement: &Placement) -> String {
     }
     let pod_set = |assignment: &Option<crate::TopologyAssignment>| {
         let domains = assignment.iter().flat_map(|assignment| &assignment.domains);
-        let texts: Vec<_> = domains.map(|domain| format!("{}*{}", domain.values.join("/"), domain.count)).collect();
+        let texts: Vec<_> =
+            domains.map(|domain| format!("{}*{}", domain.values.join("/"), domain.count)).collect();
         texts.join(" ")
     };
     placement.assignments.iter().map(pod_set).collect::<Vec<_>>().join("; ")

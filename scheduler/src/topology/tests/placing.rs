@@ -15,7 +15,12 @@ const MIXED: Options = Options { mixed: true, balanced: false, empty: false };
     "required block",
     "x1*1 x2*1 x4*1 x6*1"
 )]
-#[case::the_smallest_host_that_does("b1/r1/x3:2 b1/r1/x5:1 b1/r1/x1:1", 2, "required block", "x3*2")]
+#[case::the_smallest_host_that_does(
+    "b1/r1/x3:2 b1/r1/x5:1 b1/r1/x1:1",
+    2,
+    "required block",
+    "x3*2"
+)]
 #[case::the_least_free_first(
     "b1/r1/x3:4 b1/r1/x5:1 b1/r1/x1:1 b2/r1/x6:2 b2/r1/x2:1",
     6,
@@ -46,7 +51,12 @@ const MIXED: Options = Options { mixed: true, balanced: false, empty: false };
     "required block rack=4 kubernetes.io/hostname=2",
     "x2*4 x3*2 x4*2"
 )]
-#[case::racks_alone("b1/r1/x1:1 b1/r1/x2:4 b1/r2/x3:3 b1/r2/x4:4", 8, "required block rack=4", "x1*1 x2*3 x3*3 x4*1")]
+#[case::racks_alone(
+    "b1/r1/x1:1 b1/r1/x2:4 b1/r2/x3:3 b1/r2/x4:4",
+    8,
+    "required block rack=4",
+    "x1*1 x2*3 x3*3 x4*1"
+)]
 #[case::too_little_in_layers(
     "b1/r1/x1:7 b1/r1/x2:4 b1/r2/x3:7 b1/r2/x4:3",
     16,
@@ -54,7 +64,12 @@ const MIXED: Options = Options { mixed: true, balanced: false, empty: false };
     "topology \"default\" doesn't allow to fit; 1/2 slice(s) fit on level rack; 3/4 slice(s) fit on level kubernetes.io/hostname"
 )]
 #[case::pods_beyond_whole_slices("b1/r1/x1:9", 5, "required block rack=2", "x1*4")]
-#[case::a_level_that_is_not_there("b1/r1/x1:9", 1, "required zone", "no requested topology level: zone")]
+#[case::a_level_that_is_not_there(
+    "b1/r1/x1:9",
+    1,
+    "required zone",
+    "no requested topology level: zone"
+)]
 #[case::slices_above(
     "b1/r1/x1:9",
     1,
@@ -86,10 +101,18 @@ const MIXED: Options = Options { mixed: true, balanced: false, empty: false };
     "slice topology requested, but slice size not provided"
 )]
 #[case::nothing_there("", 4, "required block", "no topology domains at level: block")]
-fn hosts_take_pods(#[case] leaves: &str, #[case] count: i32, #[case] asked: &str, #[case] expected: &str) {
+fn hosts_take_pods(
+    #[case] leaves: &str,
+    #[case] count: i32,
+    #[case] asked: &str,
+    #[case] expected: &str,
+) {
     let forest = forest(&HOSTS, leaves);
     let (name, request, requests) = ("main".into(), request(asked), requests(1, 0));
-    assert_eq!(written(&place(&forest, &[ask(&name, count, &request, &requests)], MIXED)), expected);
+    assert_eq!(
+        written(&place(&forest, &[ask(&name, count, &request, &requests)], MIXED)),
+        expected
+    );
 }
 
 #[rstest]
@@ -104,11 +127,24 @@ fn hosts_take_pods(#[case] leaves: &str, #[case] count: i32, #[case] asked: &str
     "required block",
     "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 4; excluded: resource \"cpu\": 4"
 )]
-#[case::too_many_for_all(10, 1, "preferred block", "topology \"default\" allows to fit only 7 out of 10 pod(s)")]
-fn racks_take_pods(#[case] count: i32, #[case] cpu: i64, #[case] asked: &str, #[case] expected: &str) {
+#[case::too_many_for_all(
+    10,
+    1,
+    "preferred block",
+    "topology \"default\" allows to fit only 7 out of 10 pod(s)"
+)]
+fn racks_take_pods(
+    #[case] count: i32,
+    #[case] cpu: i64,
+    #[case] asked: &str,
+    #[case] expected: &str,
+) {
     let forest = forest(&[BLOCK, RACK], "b1/r1:1 b1/r2:3 b2/r1:1 b2/r2:2");
     let (name, request, requests) = ("main".into(), request(asked), requests(cpu, 0));
-    assert_eq!(written(&place(&forest, &[ask(&name, count, &request, &requests)], MIXED)), expected);
+    assert_eq!(
+        written(&place(&forest, &[ask(&name, count, &request, &requests)], MIXED)),
+        expected
+    );
 }
 
 #[rstest]
@@ -128,14 +164,16 @@ fn a_leader_is_placed_with_its_workers(
     let forest = forest(&[BLOCK], leaves);
     let (names, request): ([Name; 2], _) = (["leader".into(), "workers".into()], request(asked));
     let (of_leader, of_worker) = (requests(1, 0), requests(1, 1));
-    let asks = [ask(&names[0], 1, &request, &of_leader), ask(&names[1], count, &request, &of_worker)];
+    let asks =
+        [ask(&names[0], 1, &request, &of_leader), ask(&names[1], count, &request, &of_worker)];
     assert_eq!(written(&place(&forest, &asks, MIXED)), expected);
 }
 
 #[test]
 fn a_third_pod_set_in_a_group_is_refused() {
     let forest = forest(&[BLOCK], "b1:9");
-    let (name, request, requests) = ("main".into(), request("required block group"), requests(1, 0));
+    let (name, request, requests) =
+        ("main".into(), request("required block group"), requests(1, 0));
     let one = || ask(&name, 1, &request, &requests);
     let refused = "podset group group has more than two pod sets";
     assert_eq!(written(&place(&forest, &[one(), one(), one()], MIXED)), refused);
@@ -145,13 +183,16 @@ fn a_third_pod_set_in_a_group_is_refused() {
 fn excluded_hosts_are_counted_by_reason() {
     let mut forest = forest(&HOSTS, "b1/r1/x2:9 b1/r1/x3:9");
     let mut tainted = leaf("b1/r1/x1:1", &HOSTS);
-    tainted.taints = vec![Taint { key: "key".into(), value: "value".into(), effect: TaintEffect::NoSchedule }];
+    tainted.taints =
+        vec![Taint { key: "key".into(), value: "value".into(), effect: TaintEffect::NoSchedule }];
     let mut small = leaf("b1/r1/x4:0", &HOSTS);
     small.labels.insert("zone".into(), "z".into());
     forest.put_leaf(tainted);
     forest.put_leaf(small);
-    let (name, request, requests) = ("main".into(), request("required kubernetes.io/hostname"), requests(1, 0));
-    let filter = PodFilter { node_selector: BTreeMap::from([("zone", "z")]), ..PodFilter::default() };
+    let (name, request, requests) =
+        ("main".into(), request("required kubernetes.io/hostname"), requests(1, 0));
+    let filter =
+        PodFilter { node_selector: BTreeMap::from([("zone", "z")]), ..PodFilter::default() };
     let asks = [Ask { filter, ..ask(&name, 1, &request, &requests) }];
     let expected = "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 4; excluded: nodeSelector: \
                     2, resource \"cpu\": 1, taint \"key=value:NoSchedule\": 1";
@@ -169,9 +210,11 @@ fn balanced_placement_gives_each_rack_the_same() {
 
 #[test]
 fn balanced_placement_that_breaks_layers_is_not_used() {
-    let hosts = "b1/r0/x0:2 b1/r0/x1:3 b0/r0/x2:4 b0/r0/x3:4 b0/r0/x4:4 b1/r1/x5:2 b1/r0/x6:3 b1/r1/x7:2";
+    let hosts =
+        "b1/r0/x0:2 b1/r0/x1:3 b0/r0/x2:4 b0/r0/x3:4 b0/r0/x4:4 b1/r1/x5:2 b1/r0/x6:3 b1/r1/x7:2";
     let forest = forest(&HOSTS, hosts);
-    let (name, request) = ("main".into(), request("preferred block rack=4 kubernetes.io/hostname=2"));
+    let (name, request) =
+        ("main".into(), request("preferred block rack=4 kubernetes.io/hostname=2"));
     let requests = requests(1, 0);
     let asks = [ask(&name, 20, &request, &requests)];
     let placed = |balanced| place(&forest, &asks, Options { balanced, ..MIXED }).assignments;
@@ -180,8 +223,14 @@ fn balanced_placement_that_breaks_layers_is_not_used() {
 }
 
 fn at(hosts: &[(&str, i32)]) -> TopologyAssignment {
-    let domain = |(host, count): &(&str, i32)| AssignedDomain { values: vec![(*host).into()], count: *count };
-    TopologyAssignment { levels: vec![HOSTNAME_LABEL.into()], domains: hosts.iter().map(domain).collect() }
+    let domain = |(host, count): &(&str, i32)| AssignedDomain {
+        values: vec![(*host).into()],
+        count: *count,
+    };
+    TopologyAssignment {
+        levels: vec![HOSTNAME_LABEL.into()],
+        domains: hosts.iter().map(domain).collect(),
+    }
 }
 
 #[rstest]
@@ -198,7 +247,8 @@ fn a_failed_node_is_replaced(
     #[case] expected: &str,
 ) {
     let mut forest = forest(&HOSTS, "b1/r1/x1:1 b1/r1/x2:1 b1/r1/x3:1 b1/r2/x4:1 b1/r2/x5:1");
-    let (name, request, requests, own) = (Name::from("main"), request(asked), requests(1, 0), at(own));
+    let (name, request, requests, own) =
+        (Name::from("main"), request(asked), requests(1, 0), at(own));
     for place in forest.uses(&flavors(&["f".into()]), &own, &requests) {
         forest.charge(&place, 1);
     }
@@ -206,7 +256,8 @@ fn a_failed_node_is_replaced(
     let placer = Placer { tree, resources: &forest.resources, options: MIXED };
     let asks = [Ask { own: Some(&own), ..ask(&name, own.pods(), &request, &requests) }];
     let node: Name = node.into();
-    let place = |keep| placer.place(&asks, Some(Unhealthy { node: &node, keep }), &mut Assumed::new());
+    let place =
+        |keep| placer.place(&asks, Some(Unhealthy { node: &node, keep }), &mut Assumed::new());
     assert_eq!(written(&place(false)), expected);
     assert_eq!(place(true).assignments, vec![Some(own.clone())], "a single pod cannot move");
 }

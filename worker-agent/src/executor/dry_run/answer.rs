@@ -54,7 +54,10 @@ const OWN_WEBHOOKS: &str = ".kb.io\"";
 pub(super) fn read(status: &Status, fidelity: Fidelity) -> Answer {
     let said = status.message.as_str();
     let unknown = || Answer::Unknown(words(said));
-    let refused = |code: &str, own: bool| Answer::Refused { trouble: Trouble::refused(code, told(said)), own };
+    let refused = |code: &str, own: bool| Answer::Refused {
+        trouble: Trouble::refused(code, told(said)),
+        own,
+    };
     let of_template = fidelity != Fidelity::Changed;
     if !(400..500).contains(&status.code) || matches!(status.code, 401 | 408 | 409 | 429) {
         return unknown();
@@ -83,7 +86,8 @@ pub(super) fn read(status: &Status, fidelity: Fidelity) -> Answer {
 
 /// The default account of a namespace, and what is used of a quota, come a moment later.
 fn is_late(said: &str) -> bool {
-    said.contains("serviceaccount \"default\" not found") || said.contains("status unknown for quota")
+    said.contains("serviceaccount \"default\" not found")
+        || said.contains("status unknown for quota")
 }
 
 /// The message without the name that the tried pod was given.
@@ -108,7 +112,9 @@ mod tests {
         let status = Status { code: status, ..Status::failure(message, "") };
         match read(&status, fidelity) {
             Answer::Accepted => "accepted".to_owned(),
-            Answer::Refused { trouble, own } => format!("{}{}", trouble.code, if own { ", own" } else { "" }),
+            Answer::Refused { trouble, own } => {
+                format!("{}{}", trouble.code, if own { ", own" } else { "" })
+            }
             Answer::Unknown(_) => "unknown".to_owned(),
             Answer::MayNot => "may not".to_owned(),
         }
@@ -119,25 +125,54 @@ mod tests {
     fn refusals_count_as_far_as_the_pods_will_meet_them() {
         use Fidelity::{Changed, Completed, Same};
         let forbidden = |why: &str| format!("pods \"a-x7z2k\" is forbidden: {why}");
-        let account = forbidden("error looking up service account ns/robot: serviceaccount \"robot\" not found");
+        let account = forbidden(
+            "error looking up service account ns/robot: serviceaccount \"robot\" not found",
+        );
         let priority = forbidden("no PriorityClass with name high was found");
         let runtime = forbidden("pod rejected: RuntimeClass \"gvisor\" not found");
-        let quota = forbidden("exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5");
+        let quota =
+            forbidden("exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5");
         let unset = forbidden("failed quota: q: must specify limits.cpu for: main");
-        let security = forbidden("violates PodSecurity \"restricted:latest\": runAsNonRoot != true");
+        let security =
+            forbidden("violates PodSecurity \"restricted:latest\": runAsNonRoot != true");
         let limits = forbidden("maximum cpu usage per Container is 1, but limit is 2");
         let webhook = "admission webhook \"pods.example.com\" denied the request: no";
         let policy = forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no");
         let invalid = "Pod \"a-x7z2k\" is invalid: spec.containers[0].image: Required value";
         let kueue = "admission webhook \"vpod.kb.io\" denied the request: no";
-        let late = forbidden("error looking up service account ns/default: serviceaccount \"default\" not found");
-        let rights =
-            "pods is forbidden: User \"u\" cannot create resource \"pods\" in API group \"\" in the namespace \"ns\"";
+        let late = forbidden(
+            "error looking up service account ns/default: serviceaccount \"default\" not found",
+        );
+        let rights = "pods is forbidden: User \"u\" cannot create resource \"pods\" in API group \"\" in the namespace \"ns\"";
         for (status, message, same, completed, changed) in [
-            (403, &*account, "ServiceAccountNotFound", "ServiceAccountNotFound", "ServiceAccountNotFound"),
-            (403, &*priority, "PriorityClassNotFound", "PriorityClassNotFound", "PriorityClassNotFound"),
-            (403, &*runtime, "RuntimeClassNotFound", "RuntimeClassNotFound", "RuntimeClassNotFound"),
-            (404, "namespaces \"ns\" not found", "NamespaceNotFound", "NamespaceNotFound", "NamespaceNotFound"),
+            (
+                403,
+                &*account,
+                "ServiceAccountNotFound",
+                "ServiceAccountNotFound",
+                "ServiceAccountNotFound",
+            ),
+            (
+                403,
+                &*priority,
+                "PriorityClassNotFound",
+                "PriorityClassNotFound",
+                "PriorityClassNotFound",
+            ),
+            (
+                403,
+                &*runtime,
+                "RuntimeClassNotFound",
+                "RuntimeClassNotFound",
+                "RuntimeClassNotFound",
+            ),
+            (
+                404,
+                "namespaces \"ns\" not found",
+                "NamespaceNotFound",
+                "NamespaceNotFound",
+                "NamespaceNotFound",
+            ),
             (403, &*quota, "ResourceQuotaExceeded", "ResourceQuotaExceeded", "unknown"),
             (403, &*unset, "ResourceQuotaExceeded", "ResourceQuotaExceeded", "unknown"),
             (403, &*security, "PodSecurityViolated", "PodSecurityViolated", "unknown"),
@@ -148,15 +183,39 @@ mod tests {
             (422, invalid, "PodInvalid, own", "unknown", "unknown"),
             (403, kueue, "unknown", "unknown", "unknown"),
             (403, &*late, "unknown", "unknown", "unknown"),
-            (403, &*forbidden("status unknown for quota: q, resources: pods"), "unknown", "unknown", "unknown"),
+            (
+                403,
+                &*forbidden("status unknown for quota: q, resources: pods"),
+                "unknown",
+                "unknown",
+                "unknown",
+            ),
             (403, rights, "may not", "may not", "may not"),
-            (400, "admission webhook \"w\" does not support dry run", "unknown", "unknown", "unknown"),
-            (403, "cannot set an ownerRef on a resource you can't delete", "unknown", "unknown", "unknown"),
+            (
+                400,
+                "admission webhook \"w\" does not support dry run",
+                "unknown",
+                "unknown",
+                "unknown",
+            ),
+            (
+                403,
+                "cannot set an ownerRef on a resource you can't delete",
+                "unknown",
+                "unknown",
+                "unknown",
+            ),
             (401, "no", "unknown", "unknown", "unknown"),
             (408, "no", "unknown", "unknown", "unknown"),
             (409, "no", "unknown", "unknown", "unknown"),
             (429, "no", "unknown", "unknown", "unknown"),
-            (500, "failed calling webhook \"w\": context deadline exceeded", "unknown", "unknown", "unknown"),
+            (
+                500,
+                "failed calling webhook \"w\": context deadline exceeded",
+                "unknown",
+                "unknown",
+                "unknown",
+            ),
             (504, "no", "unknown", "unknown", "unknown"),
         ] {
             let read = [Same, Completed, Changed].map(|fidelity| code(fidelity, status, message));
@@ -166,10 +225,21 @@ mod tests {
 
     #[test]
     fn words_of_a_cluster_are_bounded_and_on_one_line() {
-        let long = format!("pods \"a-x\" is forbidden: violates PodSecurity \u{1b}[2J\n{}", "x".repeat(5_000));
+        let long = format!(
+            "pods \"a-x\" is forbidden: violates PodSecurity \u{1b}[2J\n{}",
+            "x".repeat(5_000)
+        );
         let status = Status { code: 403, ..Status::failure(&long, "") };
-        let Answer::Refused { trouble, .. } = read(&status, Fidelity::Same) else { panic!("{long}") };
-        assert!(trouble.message.starts_with("this cluster would refuse its pods: violates PodSecurity"), "{trouble:?}");
-        assert!(trouble.message.chars().count() < MAX_WORDS + 50 && !trouble.message.contains(char::is_control));
+        let Answer::Refused { trouble, .. } = read(&status, Fidelity::Same) else {
+            panic!("{long}")
+        };
+        assert!(
+            trouble.message.starts_with("this cluster would refuse its pods: violates PodSecurity"),
+            "{trouble:?}"
+        );
+        assert!(
+            trouble.message.chars().count() < MAX_WORDS + 50
+                && !trouble.message.contains(char::is_control)
+        );
     }
 }

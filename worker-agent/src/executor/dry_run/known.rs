@@ -70,7 +70,14 @@ mod tests {
     fn trial(shape: u8, template: u8) -> Trial {
         let pod = serde_json::Value::Null;
         let (template, shape) = ([template; 32], [shape; 32]);
-        Trial { namespace: "ns".to_owned(), pod, fidelity: Fidelity::Same, references: Vec::new(), template, shape }
+        Trial {
+            namespace: "ns".to_owned(),
+            pod,
+            fidelity: Fidelity::Same,
+            references: Vec::new(),
+            template,
+            shape,
+        }
     }
 
     fn refused(own: bool) -> Answer {
@@ -89,7 +96,10 @@ mod tests {
         ] {
             let now = Time::from_secs(1_000);
             let remembered = Remembered::new(&one, answer, now);
-            assert!(remembered.of(&one, now + Duration::from_secs(seconds - 1)).is_some(), "{case}");
+            assert!(
+                remembered.of(&one, now + Duration::from_secs(seconds - 1)).is_some(),
+                "{case}"
+            );
             assert!(remembered.of(&one, now + Duration::from_secs(seconds)).is_none(), "{case}");
             assert_eq!(remembered.of(&other, now).is_some(), shared, "{case}");
         }

@@ -12,7 +12,9 @@ mod references;
 
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
@@ -47,7 +49,11 @@ pub struct DryRunCounts(Family<Result, Counter>);
 impl DryRunCounts {
     /// Has them shown.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("dry_runs", "Dry runs of pods before a job was taken, by result", self.0.clone());
+        registry.register(
+            "dry_runs",
+            "Dry runs of pods before a job was taken, by result",
+            self.0.clone(),
+        );
     }
 
     fn count(&self, answer: &Answer) {
@@ -112,8 +118,10 @@ impl DryRuns {
 
     async fn run(&self, trial: &Trial) -> Answer {
         let pods = ApiResource::erase::<Pod>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &trial.namespace, &pods);
-        let params = PostParams { dry_run: true, field_manager: Some(names::FIELD_MANAGER.to_owned()) };
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &trial.namespace, &pods);
+        let params =
+            PostParams { dry_run: true, field_manager: Some(names::FIELD_MANAGER.to_owned()) };
         let pod: DynamicObject = match serde_json::from_value(trial.pod.clone()) {
             Ok(pod) => pod,
             Err(error) => return Answer::Unknown(error.to_string()),
@@ -131,7 +139,8 @@ impl DryRuns {
         for reference in &trial.references {
             if self.is_missing(&trial.namespace, reference).await {
                 let Reference { kind, name, .. } = reference;
-                let message = format!("this cluster would not start its pods: {kind} \"{name}\" not found");
+                let message =
+                    format!("this cluster would not start its pods: {kind} \"{name}\" not found");
                 return Some(Trouble::refused(&format!("{kind}NotFound"), message));
             }
         }
@@ -151,17 +160,24 @@ impl DryRuns {
             kind: reference.kind.to_owned(),
             plural: reference.plural.to_owned(),
         };
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
         let found = tokio::time::timeout(DEADLINE, api.get_metadata_opt(&reference.name)).await;
         matches!(found, Ok(Ok(None)))
     }
 
     /// Whether this account may do that; none if it is not known.
     async fn may(&self, attributes: ResourceAttributes) -> Option<bool> {
-        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..Default::default()
+        };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let answer = tokio::time::timeout(DEADLINE, reviews.create(&PostParams::default(), &review)).await.ok()?;
+        let answer =
+            tokio::time::timeout(DEADLINE, reviews.create(&PostParams::default(), &review))
+                .await
+                .ok()?;
         match answer {
             Ok(review) => Some(review.status?.allowed),
             Err(error) => {

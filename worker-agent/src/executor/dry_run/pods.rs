@@ -58,7 +58,8 @@ pub(super) fn trials(job: &[u8], namespace: &str) -> Vec<Trial> {
         let Some(kind) = kind_of_owner(version, name) else { continue };
         for pod_set in job_pod_sets(kind, &object).unwrap_or_default() {
             let trial = trial(kind, &object, namespace, &pod_set.template.value());
-            if trials.len() < MAX_TEMPLATES && trials.iter().all(|it| it.template != trial.template) {
+            if trials.len() < MAX_TEMPLATES && trials.iter().all(|it| it.template != trial.template)
+            {
                 trials.push(trial);
             }
         }
@@ -69,7 +70,11 @@ pub(super) fn trials(job: &[u8], namespace: &str) -> Vec<Trial> {
 fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> Trial {
     let id = kind.id();
     let name = meta::name(job);
-    let owner = if id.kind == "JobSet" { ("batch/v1".to_owned(), "Job") } else { (id.api_version(), id.kind) };
+    let owner = if id.kind == "JobSet" {
+        ("batch/v1".to_owned(), "Job")
+    } else {
+        (id.api_version(), id.kind)
+    };
     let mut metadata = Map::new();
     for field in ["labels", "annotations"] {
         let of_template = template.get("metadata").and_then(|metadata| metadata.get(field));
@@ -98,8 +103,12 @@ fn trial(kind: &dyn JobKind, job: &Value, namespace: &str, template: &Value) -> 
 }
 
 /// Labels that Jobs' controller puts into templates, by the job.
-const OF_THE_JOB: [&str; 4] =
-    ["batch.kubernetes.io/job-name", "job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
+const OF_THE_JOB: [&str; 4] = [
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "controller-uid",
+    "batch.kubernetes.io/controller-uid",
+];
 
 /// A template without the labels by which those of two equal jobs differ.
 fn unnamed(template: &Value) -> Value {
@@ -114,7 +123,10 @@ fn unnamed(template: &Value) -> Value {
 fn shape(template: &Value) -> Value {
     let mut shape = template.clone();
     for field in ["containers", "initContainers"] {
-        let containers = shape.get_mut("spec").and_then(|spec| spec.get_mut(field)).and_then(Value::as_array_mut);
+        let containers = shape
+            .get_mut("spec")
+            .and_then(|spec| spec.get_mut(field))
+            .and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
             container.remove("command");
             container.remove("args");
@@ -171,7 +183,10 @@ mod tests {
         let pod = one(&job("a", &spec("x", "i"))).pod;
         let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": NO_UID}]);
         assert_eq!(pod["metadata"]["ownerReferences"], owner);
-        assert_eq!((pod["metadata"]["generateName"].as_str(), pod["kind"].as_str()), (Some("a-"), Some("Pod")));
+        assert_eq!(
+            (pod["metadata"]["generateName"].as_str(), pod["kind"].as_str()),
+            (Some("a-"), Some("Pod"))
+        );
         assert_eq!(pod["spec"], spec("x", "i"));
         assert_eq!(pod["metadata"]["labels"]["app"], "a");
     }

@@ -39,20 +39,28 @@ const VARIABLES: &[(&str, &str, (&str, &str))] = &[
 pub(super) fn references(pod: &Value) -> Vec<Reference> {
     let spec = pod.get("spec").unwrap_or(&Value::Null);
     let volumes = list(spec, "volumes");
-    let sources = volumes.iter().filter_map(|volume| volume.get("projected")).flat_map(|it| list(it, "sources"));
+    let sources = volumes
+        .iter()
+        .filter_map(|volume| volume.get("projected"))
+        .flat_map(|it| list(it, "sources"));
     let containers = list(spec, "containers").iter().chain(list(spec, "initContainers"));
     let variables = containers.flat_map(|container| {
         let values = list(container, "env").iter().filter_map(|variable| variable.get("valueFrom"));
         list(container, "envFrom").iter().chain(values)
     });
     let in_volumes = volumes.iter().chain(sources).flat_map(|volume| named(volume, VOLUMES));
-    let all: BTreeSet<Reference> = in_volumes.chain(variables.flat_map(|it| named(it, VARIABLES))).collect();
+    let all: BTreeSet<Reference> =
+        in_volumes.chain(variables.flat_map(|it| named(it, VARIABLES))).collect();
     all.into_iter().take(MAX).collect()
 }
 
-fn named(source: &Value, fields: &'static [(&str, &str, (&str, &str))]) -> impl Iterator<Item = Reference> {
+fn named(
+    source: &Value,
+    fields: &'static [(&str, &str, (&str, &str))],
+) -> impl Iterator<Item = Reference> {
     let found = |(field, name, (kind, plural)): &(&str, &str, (&'static str, &'static str))| {
-        let value = source.get(field).filter(|value| value.get("optional") != Some(&Value::Bool(true)))?;
+        let value =
+            source.get(field).filter(|value| value.get("optional") != Some(&Value::Bool(true)))?;
         let name = value.get(name)?.as_str()?.to_owned();
         Some(Reference { kind, plural, name })
     };
@@ -88,12 +96,20 @@ mod tests {
                 {"name": "C", "value": "v"}, {"name": "D", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             ]}],
         }});
-        let found: Vec<String> = references(&pod).iter().map(|it| format!("{} {}", it.plural, it.name)).collect();
-        let wanted =
-            ["configmaps a", "configmaps e", "persistentvolumeclaims c", "secrets b", "secrets d", "secrets f"];
+        let found: Vec<String> =
+            references(&pod).iter().map(|it| format!("{} {}", it.plural, it.name)).collect();
+        let wanted = [
+            "configmaps a",
+            "configmaps e",
+            "persistentvolumeclaims c",
+            "secrets b",
+            "secrets d",
+            "secrets f",
+        ];
         assert_eq!(found, wanted);
         assert!(references(&json!({})).is_empty());
-        let many: Vec<Value> = (0..40).map(|n| json!({"configMap": {"name": format!("m-{n}")}})).collect();
+        let many: Vec<Value> =
+            (0..40).map(|n| json!({"configMap": {"name": format!("m-{n}")}})).collect();
         assert_eq!(references(&json!({"spec": {"volumes": many}})).len(), MAX);
     }
 }

@@ -83,7 +83,12 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         finished: None,
         unready_checks: Vec::new(),
         status: b"w".to_vec(),
-        origin: Origin { kind: "batch/v1, Kind=Job".into(), job_name: "a".into(), pod_sets: vec![1], created: 5 },
+        origin: Origin {
+            kind: "batch/v1, Kind=Job".into(),
+            job_name: "a".into(),
+            pod_sets: vec![1],
+            created: 5,
+        },
         slice: None,
     }
 }
@@ -205,7 +210,13 @@ impl Bench {
 
     pub(super) fn connect(&mut self) {
         self.ledger.session_opened();
-        let welcome = v1::Welcome { version: 1, hub_id: "hub".to_owned(), session_id: 7, lease: None, snapshot: true };
+        let welcome = v1::Welcome {
+            version: 1,
+            hub_id: "hub".to_owned(),
+            session_id: 7,
+            lease: None,
+            snapshot: true,
+        };
         self.say(hub_message::Kind::Welcome(welcome)).unwrap();
         self.sequence = 0;
     }
@@ -216,7 +227,11 @@ impl Bench {
         Ok(())
     }
 
-    pub(super) fn desire(&mut self, assignments: Vec<v1::Assignment>, snapshot: bool) -> Result<(), SessionError> {
+    pub(super) fn desire(
+        &mut self,
+        assignments: Vec<v1::Assignment>,
+        snapshot: bool,
+    ) -> Result<(), SessionError> {
         let base_revision = self.revision;
         self.revision += 1;
         let desired = v1::Desired {
@@ -248,13 +263,21 @@ impl Bench {
 
     fn want_made_of(&mut self, assignment: v1::Assignment, job: &[u8]) -> &mut Self {
         let workload = payload().workload;
-        let payload = v1::Payload { hash: payload_hash(&workload, job), workload, job: job.to_vec() };
+        let payload =
+            v1::Payload { hash: payload_hash(&workload, job), workload, job: job.to_vec() };
         let wanted = v1::Assignment { payload_hash: payload.hash.clone(), ..assignment };
         let base_revision = self.revision;
         self.revision += 1;
         let (revision, payloads) = (self.revision, vec![payload]);
         let assignments = vec![wanted];
-        let desired = v1::Desired { revision, snapshot: false, base_revision, payloads, assignments, more: false };
+        let desired = v1::Desired {
+            revision,
+            snapshot: false,
+            base_revision,
+            payloads,
+            assignments,
+            more: false,
+        };
         self.say(hub_message::Kind::Desired(desired)).unwrap();
         self
     }
@@ -272,7 +295,10 @@ impl Bench {
 
     /// The actions asked for since last time, in words.
     pub(super) fn asked(&mut self) -> Vec<String> {
-        self.actions.iter().map(|action| format!("{} {:?}", action.verb.name(), action.kind)).collect()
+        self.actions
+            .iter()
+            .map(|action| format!("{} {:?}", action.verb.name(), action.kind))
+            .collect()
     }
 
     /// Answers the only action under way.
@@ -316,7 +342,9 @@ impl Bench {
     pub(super) fn running() -> Self {
         let mut bench = Self::open();
         bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-        bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+        bench
+            .see(workload(1).admitted().seen())
+            .answer(Outcome::Object(Box::new(Object::Job(job(1)))));
         bench.see(workload(1).admitted().owned().seen()).see(job(1).running().seen());
         assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
         bench

@@ -29,7 +29,9 @@ impl Bench {
         let mut bench = Self::open();
         bench.renew().desire(vec![fenced(UID, 1, AFTER)], false).unwrap();
         bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).fenced(AFTER)))));
-        bench.see(workload(1).fenced(AFTER).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+        bench
+            .see(workload(1).fenced(AFTER).admitted().seen())
+            .answer(Outcome::Object(Box::new(Object::Job(job(1)))));
         bench.see(workload_of(1).seen()).see(job(1).running().seen());
         assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
         bench
@@ -37,7 +39,8 @@ impl Bench {
 
     /// Another process of this agent begins, with what the first one wrote down.
     fn begin_anew(&mut self, lease: Option<Time>) -> &mut Self {
-        self.ledger = Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All });
+        self.ledger =
+            Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All });
         self.actions.clear();
         if let Some(lease) = lease {
             self.ledger.recall(self.epoch, lease);
@@ -62,7 +65,9 @@ fn it_is_stopped_when_the_lease_has_lapsed_for_long_enough_and_goes_on_after() {
 #[test]
 fn job_deleted_by_others_does_not_outrun_its_fence() {
     let mut bench = Bench::new();
-    bench.see(workload(1).admitted().fenced(Time::from_secs(30)).seen()).see(job(1).running().seen());
+    bench
+        .see(workload(1).admitted().fenced(Time::from_secs(30)).seen())
+        .see(job(1).running().seen());
     bench.actions.clear();
     assert_eq!(bench.see(job(1).running().deleting().seen()).asked(), ["delete Job"]);
 }
@@ -106,7 +111,11 @@ fn nothing_is_started_that_would_have_to_be_stopped_at_once() {
     bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).fenced(AFTER).admitted()))));
     assert!(bench.asked().is_empty(), "no lease, no job");
     assert_eq!(bench.renew().asked(), ["create Job"]);
-    assert_eq!(bench.actions[0].until, Some(bench.now + LEASE + AFTER), "and not when it comes too late");
+    assert_eq!(
+        bench.actions[0].until,
+        Some(bench.now + LEASE + AFTER),
+        "and not when it comes too late"
+    );
     // Its answer never came: it may run.
     bench.answer(Outcome::Failed("no answer".to_owned())).pass(LEASE + AFTER);
     assert!(bench.asked().contains(&"deactivate Workload".to_owned()), "{:?}", bench.asked());
@@ -116,7 +125,9 @@ fn nothing_is_started_that_would_have_to_be_stopped_at_once() {
 fn the_fence_is_recorded_before_its_job_is_made_and_follows_the_hub() {
     let mut bench = Bench::open();
     bench.renew().desire(vec![fenced(UID, 1, AFTER)], false).unwrap();
-    let Verb::Create { fence_after, .. } = &bench.actions[0].verb else { panic!("{:?}", bench.actions) };
+    let Verb::Create { fence_after, .. } = &bench.actions[0].verb else {
+        panic!("{:?}", bench.actions)
+    };
     assert_eq!(*fence_after, Some(AFTER));
     // Made by an earlier agent, or for another rule.
     bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
@@ -200,8 +211,10 @@ fn what_a_fence_has_stopped_goes_on_only_when_the_hub_has_said_all_that_it_wants
 fn what_a_fence_has_stopped_goes_on_in_the_same_attempt() {
     let mut bench = Bench::fenced();
     let evicted = |active: bool| {
-        let mut workload = workload(1).fenced(AFTER).owned().pending("Deactivated", "The workload is deactivated");
-        (workload.active, workload.suspended_by_us, workload.evicted) = (active, !active, yes("Deactivated"));
+        let mut workload =
+            workload(1).fenced(AFTER).owned().pending("Deactivated", "The workload is deactivated");
+        (workload.active, workload.suspended_by_us, workload.evicted) =
+            (active, !active, yes("Deactivated"));
         workload
     };
     bench.pass(LEASE + AFTER).answer(Outcome::Object(Box::new(Object::Workload(stopped(1)))));

@@ -16,7 +16,10 @@ fn gated(bench: &mut Bench, opened: Option<i64>) -> Vec<String> {
 
 fn waits(opened: Option<i64>, blocked: Option<i64>) -> RemoteWorkload {
     let gate = Some(Gate { opened, blocked });
-    RemoteWorkload { gate, ..workload(1).pending("AdmissionGated", "Workload requires preemption, but it's gated") }
+    RemoteWorkload {
+        gate,
+        ..workload(1).pending("AdmissionGated", "Workload requires preemption, but it's gated")
+    }
 }
 
 /// A Workload with a closed gate that is in the way.
@@ -32,10 +35,15 @@ fn blocked() -> Bench {
 fn said(bench: &mut Bench) -> Vec<(State, Option<i64>, Option<i64>)> {
     bench.pass(Time::from_secs(1));
     let seconds = |at: Option<prost_types::Timestamp>| at.map(|at| at.seconds);
-    let gate = |it: &v1::Observation| it.preemption_gate.map(|gate| (seconds(gate.opened), seconds(gate.blocked)));
+    let gate = |it: &v1::Observation| {
+        it.preemption_gate.map(|gate| (seconds(gate.opened), seconds(gate.blocked)))
+    };
     let told = bench.told();
     told.iter()
-        .map(|it| gate(it).map_or((it.state(), None, None), |(opened, blocked)| (it.state(), opened, blocked)))
+        .map(|it| {
+            gate(it)
+                .map_or((it.state(), None, None), |(opened, blocked)| (it.state(), opened, blocked))
+        })
         .collect()
 }
 
@@ -49,7 +57,10 @@ fn the_hub_hears_that_it_is_in_the_way_and_opens_it_once() {
     assert_eq!(said(&mut bench).last(), Some(&(State::Waiting, Some(9), Some(7))));
 
     bench.see(waits(None, None).seen());
-    assert!(bench.asked().is_empty(), "an eviction has closed it, and the hub has not opened it since");
+    assert!(
+        bench.asked().is_empty(),
+        "an eviction has closed it, and the hub has not opened it since"
+    );
     assert_eq!(said(&mut bench).last(), Some(&(State::Waiting, None, None)));
     assert_eq!(gated(&mut bench, Some(20)), ["open the preemption gate of Workload"]);
 }

@@ -44,7 +44,9 @@ fn what_comes_to_a_group_is_made_while_it_runs_and_once() {
     bench.want_of(1, Phase::Run, b"more");
     assert_eq!(bench.asked(), ["create Job"]);
     bench.answer(made(1));
-    assert!(bench.want_of(1, Phase::Run, b"more").see(group(1).running().seen()).asked().is_empty());
+    assert!(
+        bench.want_of(1, Phase::Run, b"more").see(group(1).running().seen()).asked().is_empty()
+    );
     assert!(bench.heard().iter().all(|told| *told == (1, State::Running)));
 }
 
@@ -97,7 +99,10 @@ fn pods_in_another_namespace_say_nothing_of_a_job() {
     let mut bench = Bench::running();
     bench.see(parts("another", 1, b"forged")).pass(Time::from_secs(1));
     assert!(bench.told().is_empty());
-    bench.see(parts("ns", 1, b"pods")).see(parts("another", 1, b"forged more")).pass(Time::from_secs(1));
+    bench
+        .see(parts("ns", 1, b"pods"))
+        .see(parts("another", 1, b"forged more"))
+        .pass(Time::from_secs(1));
     let shown = bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap());
     assert_eq!(shown.as_deref(), Some("pods"));
     bench.see(parts("another", 1, b"")).pass(Time::from_secs(1));
@@ -109,7 +114,10 @@ fn pods_seen_before_their_job_are_shown_with_it() {
     let mut bench = Bench::open();
     bench.see(parts("ns", 1, b"pods"));
     assert!(bench.ledger.is_empty(), "pods alone are no copy");
-    bench.see(workload(1).admitted().seen()).see(group(1).running().seen()).pass(Time::from_secs(1));
+    bench
+        .see(workload(1).admitted().seen())
+        .see(group(1).running().seen())
+        .pass(Time::from_secs(1));
     let shown = bench.told().pop().map(|it| String::from_utf8(it.job_status).unwrap());
     assert_eq!(shown.as_deref(), Some("pods"));
 }
@@ -133,7 +141,8 @@ fn following() -> Bench {
 }
 
 #[test]
-fn nothing_is_made_for_a_workload_whose_pods_come_with_anothers_job_and_it_runs_once_it_has_quota() {
+fn nothing_is_made_for_a_workload_whose_pods_come_with_anothers_job_and_it_runs_once_it_has_quota()
+{
     let mut bench = following();
     assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Running)]);
     assert_eq!(bench.want(1, Phase::Absent).asked(), ["delete Workload"]);

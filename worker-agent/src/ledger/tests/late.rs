@@ -107,7 +107,11 @@ fn of_two_creations_without_an_answer_one_is_found_and_the_other_may_come() {
 fn what_the_only_creation_has_made_comes_once() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    bench.see(workload(1).admitted().seen()).answer(unanswered()).see(job(1).running().seen()).heard();
+    bench
+        .see(workload(1).admitted().seen())
+        .answer(unanswered())
+        .see(job(1).running().seen())
+        .heard();
     bench.see(job(1).ended(true).seen()).heard();
     assert_eq!(bench.persist().want(1, Phase::Absent).asked(), ["release Job", "delete Workload"]);
 }
@@ -139,7 +143,11 @@ fn a_lower_tombstone_is_answered_by_what_is_gone() {
     bench.want(5, Phase::Absent);
     assert_eq!(bench.heard(), [(5, State::Gone)]);
     bench.want(4, Phase::Absent).pass(Time::from_secs(1));
-    assert_eq!(bench.heard(), [(5, State::Gone)], "a hub whose store was lost asks for less than it did");
+    assert_eq!(
+        bench.heard(),
+        [(5, State::Gone)],
+        "a hub whose store was lost asks for less than it did"
+    );
     bench.want(4, Phase::Run).pass(Time::from_secs(1));
     assert!(bench.heard().is_empty());
 }
@@ -159,12 +167,20 @@ fn a_creation_that_was_rejected_does_not_come() {
 
     let mut bench = reserving();
     assert!(bench.answer(rejected()).asked().is_empty());
-    assert_eq!(bench.pass(Time::from_millis(250)).asked(), ["create Workload"], "it is tried again");
+    assert_eq!(
+        bench.pass(Time::from_millis(250)).asked(),
+        ["create Workload"],
+        "it is tried again"
+    );
 
     let mut bench = reserving();
     bench.answer(unanswered()).pass(Time::from_millis(250)).answer(rejected());
     assert_eq!(bench.heard(), [(1, State::Waiting)], "it fails again and again");
-    assert_eq!(bench.want(1, Phase::Absent).asked(), ["find Workload"], "the first try may have gone through");
+    assert_eq!(
+        bench.want(1, Phase::Absent).asked(),
+        ["find Workload"],
+        "the first try may have gone through"
+    );
     bench.answer(rejected());
     assert!(bench.heard().is_empty());
     assert_eq!(bench.pass(MINUTE).asked(), ["find Workload"]);
@@ -188,9 +204,15 @@ fn unanswered_creation_counts_as_a_job_until_disproved() {
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
     bench.see(workload(1).admitted().seen()).answer(unanswered()).connect();
     bench.desire(Vec::new(), true).unwrap();
-    let has_job = |bench: &mut Bench| bench.told().pop().and_then(|told| told.origin).expect("its origin").has_job;
+    let has_job = |bench: &mut Bench| {
+        bench.told().pop().and_then(|told| told.origin).expect("its origin").has_job
+    };
     assert!(has_job(&mut bench));
-    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["find Job"], "nothing is wanted, and it is looked for");
+    assert_eq!(
+        bench.pass(Time::from_secs(1)).asked(),
+        ["find Job"],
+        "nothing is wanted, and it is looked for"
+    );
     assert!(bench.answer(Outcome::Gone).told().is_empty(), "it may come yet");
     assert_eq!(bench.pass(MINUTE).asked(), ["find Job"]);
     bench.answer(Outcome::Gone);
@@ -212,7 +234,10 @@ fn end_of_a_job_that_a_late_creation_made_counts() {
 #[test]
 fn workload_with_unanswered_deletion_is_recreated() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1))))).heard();
+    bench
+        .want(1, Phase::Reserve)
+        .answer(Outcome::Object(Box::new(Object::Workload(workload(1)))))
+        .heard();
     bench.want(1, Phase::Absent);
     assert_eq!(bench.asked(), ["delete Workload"]);
     bench.answer(unanswered()).connect();

@@ -94,8 +94,13 @@ impl World {
         self.disconnect();
         self.actions.clear();
         self.cluster.events.clear();
-        let ours: Vec<Object> =
-            self.cluster.objects.values().filter(|it| !it.foreign).map(|it| it.object.clone()).collect();
+        let ours: Vec<Object> = self
+            .cluster
+            .objects
+            .values()
+            .filter(|it| !it.foreign)
+            .map(|it| it.object.clone())
+            .collect();
         for object in ours {
             self.see(Seen::Applied(Box::new(object)));
         }
@@ -117,7 +122,13 @@ impl World {
         self.disconnect();
         self.open = true;
         self.ledger.session_opened();
-        let welcome = v1::Welcome { version: 1, hub_id: "hub".to_owned(), session_id: 1, lease: None, snapshot: true };
+        let welcome = v1::Welcome {
+            version: 1,
+            hub_id: "hub".to_owned(),
+            session_id: 1,
+            lease: None,
+            snapshot: true,
+        };
         self.say(hub_message::Kind::Welcome(welcome));
         self.send_all();
     }
@@ -133,7 +144,8 @@ impl World {
     fn assignment(&self, index: usize) -> Option<v1::Assignment> {
         let (attempt, phase) = self.hub.get(index)?.assignment?;
         let mut assignment = assignment(&uid(index), attempt, phase);
-        (assignment.priority, assignment.priority_class) = (priority((attempt, phase)), CLASS.to_owned());
+        (assignment.priority, assignment.priority_class) =
+            (priority((attempt, phase)), CLASS.to_owned());
         if index == FENCED {
             assignment.on_disconnect = super::build::fenced("", 0, AFTER).on_disconnect;
         }
@@ -191,7 +203,13 @@ impl World {
             let revision = self.revision;
             let assignments = self.assignment(index).into_iter().collect();
             let payloads = vec![payload()];
-            let desired = v1::Desired { revision, base_revision, payloads, assignments, ..v1::Desired::default() };
+            let desired = v1::Desired {
+                revision,
+                base_revision,
+                payloads,
+                assignments,
+                ..v1::Desired::default()
+            };
             self.say(hub_message::Kind::Desired(desired.clone()));
             // Once more: it must change nothing.
             self.say(hub_message::Kind::Desired(desired));
@@ -216,29 +234,42 @@ impl World {
                 observation.attempt,
                 observation.state()
             ));
-            let index = (0..WORKLOADS).find(|index| uid(*index) == observation.workload_uid).unwrap();
+            let index =
+                (0..WORKLOADS).find(|index| uid(*index) == observation.workload_uid).unwrap();
             let state = observation.state();
             let Some(workload) = self.hub.get_mut(index) else { continue };
-            workload.taken = matches!(state, State::Evicted | State::Gone).then_some(observation.attempt);
+            workload.taken =
+                matches!(state, State::Evicted | State::Gone).then_some(observation.attempt);
             match state {
                 State::Succeeded | State::Failed => {
                     if workload.ended.is_some_and(|attempt| attempt != observation.attempt) {
-                        self.cluster.violations.push(format!("{} ended twice", observation.workload_uid));
+                        self.cluster
+                            .violations
+                            .push(format!("{} ended twice", observation.workload_uid));
                     }
                     workload.ended = Some(observation.attempt);
                     workload.assignment = Some((workload.attempt, Phase::Absent));
                 }
-                State::Gone if workload.assignment == Some((observation.attempt, Phase::Absent)) => {
-                    if self.cluster.objects.contains_key(&(Kind::Job, format!("job-{}", uid(index)))) {
-                        self.cluster.violations.push(format!("{} is said to be gone", observation.workload_uid));
+                State::Gone
+                    if workload.assignment == Some((observation.attempt, Phase::Absent)) =>
+                {
+                    if self
+                        .cluster
+                        .objects
+                        .contains_key(&(Kind::Job, format!("job-{}", uid(index))))
+                    {
+                        self.cluster
+                            .violations
+                            .push(format!("{} is said to be gone", observation.workload_uid));
                     }
                     workload.assignment = None;
                 }
                 _ => {}
             }
         }
-        let ends: Vec<usize> =
-            (0..WORKLOADS).filter(|index| self.hub.get(*index).is_some_and(|it| it.ended.is_some())).collect();
+        let ends: Vec<usize> = (0..WORKLOADS)
+            .filter(|index| self.hub.get(*index).is_some_and(|it| it.ended.is_some()))
+            .collect();
         if !ends.is_empty() {
             self.send_all();
         }
@@ -270,7 +301,9 @@ impl World {
     }
 
     fn deliver(&mut self, kind: Kind, twice: bool) {
-        let Some(seen) = self.cluster.events.get_mut(&kind).and_then(VecDeque::pop_front) else { return };
+        let Some(seen) = self.cluster.events.get_mut(&kind).and_then(VecDeque::pop_front) else {
+            return;
+        };
         self.trace.push(match &seen {
             Seen::Applied(object) => format!("seen {}", short(object)),
             other => format!("seen {other:?}"),
@@ -318,15 +351,25 @@ impl World {
     }
 
     fn check(&self) {
-        assert!(self.cluster.violations.is_empty(), "{:?}\n{}", self.cluster.violations, self.trace.join("\n"));
+        assert!(
+            self.cluster.violations.is_empty(),
+            "{:?}\n{}",
+            self.cluster.violations,
+            self.trace.join("\n")
+        );
         for stored in self.cluster.objects.values() {
             let Object::Job(job) = &stored.object else { continue };
             // An end that the hub does not know is held.
             let known = self.hub.iter().enumerate().any(|(index, hub)| {
-                uid(index) == job.meta.workload_uid && hub.ended.is_some_and(|ended| ended >= job.meta.attempt)
+                uid(index) == job.meta.workload_uid
+                    && hub.ended.is_some_and(|ended| ended >= job.meta.attempt)
             });
             let lost = job.end.is_some() && job.meta.held.is_none() && !known;
-            assert!(!lost, "an end the hub does not know was released: {job:?}\n{}", self.trace.join("\n"));
+            assert!(
+                !lost,
+                "an end the hub does not know was released: {job:?}\n{}",
+                self.trace.join("\n")
+            );
         }
     }
 
@@ -336,7 +379,8 @@ impl World {
         self.disconnect();
         self.turns(12);
         let name = format!("job-{}", uid(FENCED));
-        if let Some(Stored { object: Object::Job(job), foreign: false }) = self.cluster.objects.get(&(Kind::Job, name))
+        if let Some(Stored { object: Object::Job(job), foreign: false }) =
+            self.cluster.objects.get(&(Kind::Job, name))
         {
             assert!(!job.active, "runs beyond its fence: {job:?}\n{}", self.trace.join("\n"));
         }
@@ -382,11 +426,17 @@ impl World {
                 stored.filter(|it| !it.foreign).map(|it| it.object.clone())
             };
             let (workload, job) = (mine(Kind::Workload), mine(Kind::Job));
-            let text = format!("{name} wants {:?}, has {workload:?} and {job:?}\n{}", hub, self.trace.join("\n"));
+            let text = format!(
+                "{name} wants {:?}, has {workload:?} and {job:?}\n{}",
+                hub,
+                self.trace.join("\n")
+            );
             match hub.assignment {
                 None => assert!(workload.is_none() && job.is_none(), "left over: {text}"),
                 Some((_, Phase::Absent)) => panic!("a tombstone stays: {text}"),
-                Some(_) if index == BLOCKED => assert!(workload.is_none() && job.is_none(), "{text}"),
+                Some(_) if index == BLOCKED => {
+                    assert!(workload.is_none() && job.is_none(), "{text}")
+                }
                 Some((attempt, phase)) => {
                     // An attempt that was said to be deleted on the worker is over until the hub begins another, whatever a
                     // creation that was under way has made of it.
@@ -415,11 +465,19 @@ fn short(object: &Object) -> String {
     let meta = object.meta();
     let facts = match object {
         Object::Workload(it) => {
-            format!("active {} admitted {} owned {}", it.active, it.admitted.is_some(), !meta.owners.is_empty())
+            format!(
+                "active {} admitted {} owned {}",
+                it.active,
+                it.admitted.is_some(),
+                !meta.owners.is_empty()
+            )
         }
-        Object::Job(it) => format!("running {} ended {} held {}", it.active, it.end.is_some(), meta.held.is_some()),
+        Object::Job(it) => {
+            format!("running {} ended {} held {}", it.active, it.end.is_some(), meta.held.is_some())
+        }
     };
-    let (kind, uid, attempt, deleting) = (object.kind(), &meta.workload_uid, meta.attempt, meta.deleting);
+    let (kind, uid, attempt, deleting) =
+        (object.kind(), &meta.workload_uid, meta.attempt, meta.deleting);
     format!("{kind:?} {} of {uid} attempt {attempt} deleting {deleting}: {facts}", meta.target.uid)
 }
 

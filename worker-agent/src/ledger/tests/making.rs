@@ -46,7 +46,10 @@ fn the_same_again_changes_nothing() {
 }
 
 #[rstest]
-#[case::an_object_in_the_way(Outcome::Refused(Trouble::refused("ObjectInTheWay", "x")), State::Refused)]
+#[case::an_object_in_the_way(
+    Outcome::Refused(Trouble::refused("ObjectInTheWay", "x")),
+    State::Refused
+)]
 #[case::no_such_namespace(Outcome::Refused(Trouble::unfit("NamespaceNotFound", "x")), State::Unfit)]
 #[case::what_another_workload_left(Outcome::Occupied { by: "u0".to_owned() }, State::Waiting)]
 fn what_cannot_be_made_is_reported_and_tried_again(#[case] outcome: Outcome, #[case] state: State) {
@@ -122,7 +125,11 @@ fn of_class(workload: RemoteWorkload, class: &str, value: i32) -> RemoteWorkload
 /// The hub wants the job to run with this priority.
 fn prioritized(bench: &mut Bench, class: &str, value: i32) -> Vec<String> {
     let priority_class = class.to_owned();
-    let wanted = switchyard_proto::v1::Assignment { priority: value, priority_class, ..assignment(UID, 1, Phase::Run) };
+    let wanted = switchyard_proto::v1::Assignment {
+        priority: value,
+        priority_class,
+        ..assignment(UID, 1, Phase::Run)
+    };
     bench.desire(vec![wanted], false).unwrap();
     bench.asked()
 }
@@ -175,7 +182,10 @@ fn creation_that_fails_is_told_after_the_second_failure() {
     assert_eq!(bench.heard(), [], "it may pass");
     retry(&mut bench);
     let told = bench.told();
-    assert_eq!((told.len(), told[0].state(), told[0].reasons[0].code.as_str()), (1, State::Waiting, "CreationFailed"));
+    assert_eq!(
+        (told.len(), told[0].state(), told[0].reasons[0].code.as_str()),
+        (1, State::Waiting, "CreationFailed")
+    );
     assert!(told[0].reasons[0].message.ends_with("the webhook is away"), "{told:?}");
 
     let mut bench = Bench::open();
@@ -194,11 +204,16 @@ fn creation_that_fails_is_told_after_the_second_failure() {
 #[test]
 fn trouble_is_told_for_its_attempt_until_it_is_over() {
     let troubles = |reason: &str| {
-        let one = switchyard_proto::v1::JobTrouble { reason: reason.to_owned(), ..Default::default() };
+        let one =
+            switchyard_proto::v1::JobTrouble { reason: reason.to_owned(), ..Default::default() };
         if reason.is_empty() { Vec::new() } else { vec![one] }
     };
     let see = |bench: &mut Bench, attempt, reason: &str| {
-        bench.see(Seen::Troubles { workload_uid: UID.to_owned(), attempt, troubles: troubles(reason) });
+        bench.see(Seen::Troubles {
+            workload_uid: UID.to_owned(),
+            attempt,
+            troubles: troubles(reason),
+        });
         bench.now += Time::from_secs(1);
         bench.told().into_iter().map(|it| it.troubles).collect::<Vec<_>>()
     };
@@ -208,6 +223,10 @@ fn trouble_is_told_for_its_attempt_until_it_is_over() {
     assert_eq!(see(&mut bench, 1, "ImagePull"), [troubles("ImagePull")]);
     assert_eq!(see(&mut bench, 1, ""), [troubles("")]);
     assert!(see(&mut bench, 2, "Volume").is_empty(), "of no attempt that is here");
-    bench.see(Seen::Troubles { workload_uid: "stranger".to_owned(), attempt: 1, troubles: troubles("Volume") });
+    bench.see(Seen::Troubles {
+        workload_uid: "stranger".to_owned(),
+        attempt: 1,
+        troubles: troubles("Volume"),
+    });
     assert_eq!(bench.ledger.len(), 1);
 }

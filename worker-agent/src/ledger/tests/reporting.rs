@@ -12,7 +12,10 @@ fn states_are_told_in_order_though_the_hub_was_slow() {
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
     bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
     bench.see(job(1).ended(true).seen());
-    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Reserved), (1, State::Running), (1, State::Succeeded)]);
+    assert_eq!(
+        bench.heard(),
+        [(1, State::Waiting), (1, State::Reserved), (1, State::Running), (1, State::Succeeded)]
+    );
 }
 
 #[test]
@@ -27,7 +30,11 @@ fn mere_status_is_told_now_and_then_and_only_the_newest() {
     };
     see(&mut bench, 0..3);
     let told = bench.told();
-    assert_eq!((told.len(), told[0].job_status.as_slice()), (1, &[2][..]), "the first change follows soon");
+    assert_eq!(
+        (told.len(), told[0].job_status.as_slice()),
+        (1, &[2][..]),
+        "the first change follows soon"
+    );
     see(&mut bench, 3..5);
     assert!(bench.told().is_empty(), "the last was just told");
     bench.now += Time::from_millis(750);
@@ -40,7 +47,9 @@ fn mere_status_is_told_now_and_then_and_only_the_newest() {
 #[test]
 fn running_waits_a_moment_for_the_jobs_first_status() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
+    bench
+        .want(1, Phase::Run)
+        .answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
     bench.heard();
     bench.answer(Outcome::Object(Box::new(Object::Job(job(1)))));
     assert_eq!(bench.ledger.outgoing(bench.now), None);
@@ -48,7 +57,10 @@ fn running_waits_a_moment_for_the_jobs_first_status() {
     first.status = b"active".to_vec();
     bench.see(first.seen());
     let told = bench.told();
-    assert_eq!((told.len(), told[0].state(), told[0].job_status.as_slice()), (1, State::Running, &b"active"[..]));
+    assert_eq!(
+        (told.len(), told[0].state(), told[0].job_status.as_slice()),
+        (1, State::Running, &b"active"[..])
+    );
 }
 
 #[test]
@@ -56,7 +68,9 @@ fn the_inventory_names_everything_once_and_later_states_follow_it() {
     let mut bench = Bench::new();
     bench.see(workload(3).admitted().owned().seen()).see(job(3).running().seen());
     bench.connect();
-    let Some(agent_message::Kind::Observed(inventory)) = bench.ledger.outgoing(bench.now) else { panic!() };
+    let Some(agent_message::Kind::Observed(inventory)) = bench.ledger.outgoing(bench.now) else {
+        panic!()
+    };
     assert!(inventory.inventory && !inventory.more);
     assert_eq!((inventory.sequence, inventory.observations.len()), (1, 1));
     assert_eq!(inventory.observations[0].name, format!("job-{UID}"));
@@ -86,12 +100,16 @@ fn the_digest_covers_what_was_told_and_a_resend_tells_it_again() {
     let mut bench = Bench::running();
     bench.heard();
     bench.now += Time::from_secs(60);
-    let Some(agent_message::Kind::Digest(digest)) = bench.ledger.outgoing(bench.now) else { panic!() };
+    let Some(agent_message::Kind::Digest(digest)) = bench.ledger.outgoing(bench.now) else {
+        panic!()
+    };
     assert!(Digest::of([(UID, 1, State::Running)]).differing(&digest).is_empty());
     let other = (u32::from(bucket(UID)) + 1) % 256;
     bench.say(hub_message::Kind::Resend(v1::Resend { buckets: vec![other] })).unwrap();
     assert!(bench.told().is_empty());
-    bench.say(hub_message::Kind::Resend(v1::Resend { buckets: vec![u32::from(bucket(UID))] })).unwrap();
+    bench
+        .say(hub_message::Kind::Resend(v1::Resend { buckets: vec![u32::from(bucket(UID))] }))
+        .unwrap();
     let told = bench.told();
     assert_eq!((told.len(), told[0].state()), (1, State::Running));
     assert!(!told[0].job_status.is_empty() && !told[0].workload_status.is_empty());
@@ -107,7 +125,13 @@ fn a_deposed_leader_is_not_obeyed() {
     assert_eq!(deposed, Err(SessionError::Deposed { got: 4, seen: 5 }));
     assert!(bench.asked().is_empty());
     bench.ledger.session_opened();
-    let welcome = v1::Welcome { version: 1, hub_id: "hub".to_owned(), session_id: 8, lease: None, snapshot: true };
+    let welcome = v1::Welcome {
+        version: 1,
+        hub_id: "hub".to_owned(),
+        session_id: 8,
+        lease: None,
+        snapshot: true,
+    };
     let refused = bench.say(hub_message::Kind::Welcome(welcome));
     assert_eq!(refused, Err(SessionError::Deposed { got: 4, seen: 5 }), "nor in another session");
 }
@@ -116,7 +140,8 @@ fn a_deposed_leader_is_not_obeyed() {
 fn messages_of_another_session_are_dropped() {
     let mut bench = Bench::running();
     let desired = v1::Desired { revision: 9, snapshot: true, ..v1::Desired::default() };
-    let message = HubMessage { session_id: 6, epoch: 1, kind: Some(hub_message::Kind::Desired(desired)) };
+    let message =
+        HubMessage { session_id: 6, epoch: 1, kind: Some(hub_message::Kind::Desired(desired)) };
     assert_eq!(bench.ledger.hub(message, bench.now), Ok(Vec::new()));
     assert_ne!(bench.ledger.memory().revision, 9);
 }
@@ -149,25 +174,45 @@ fn a_payload_that_is_missing_or_not_what_it_says_ends_the_session() {
     let mut bench = Bench::open();
     let mut unknown = assignment(UID, 1, Phase::Reserve);
     unknown.payload_hash = vec![1];
-    assert_eq!(bench.desire(vec![unknown], false), Err(SessionError::PayloadMissing(UID.to_owned())));
+    assert_eq!(
+        bench.desire(vec![unknown], false),
+        Err(SessionError::PayloadMissing(UID.to_owned()))
+    );
     let mut bench = Bench::open();
     let corrupt = v1::Payload { job: b"other".to_vec(), ..payload() };
-    let desired = v1::Desired { revision: 9, snapshot: true, payloads: vec![corrupt], ..v1::Desired::default() };
+    let desired = v1::Desired {
+        revision: 9,
+        snapshot: true,
+        payloads: vec![corrupt],
+        ..v1::Desired::default()
+    };
     assert_eq!(bench.say(hub_message::Kind::Desired(desired)), Err(SessionError::PayloadCorrupt));
 }
 
 #[test]
 fn a_payload_over_the_limit_is_refused_by_name() {
     let mut bench = Bench::open();
-    let huge = v1::Payload { hash: vec![9], workload: vec![0; switchyard_proto::MAX_PAYLOAD], job: vec![0] };
+    let huge = v1::Payload {
+        hash: vec![9],
+        workload: vec![0; switchyard_proto::MAX_PAYLOAD],
+        job: vec![0],
+    };
     let mut named = assignment(UID, 1, Phase::Reserve);
     named.payload_hash = vec![9];
     let payloads = vec![huge];
-    let desired =
-        v1::Desired { revision: 9, snapshot: true, payloads, assignments: vec![named], ..v1::Desired::default() };
+    let desired = v1::Desired {
+        revision: 9,
+        snapshot: true,
+        payloads,
+        assignments: vec![named],
+        ..v1::Desired::default()
+    };
     bench.say(hub_message::Kind::Desired(desired)).unwrap();
     let told = bench.told();
-    assert_eq!((told[0].state(), told[0].reasons[0].code.as_str()), (State::Refused, "PayloadTooLarge"));
+    assert_eq!(
+        (told[0].state(), told[0].reasons[0].code.as_str()),
+        (State::Refused, "PayloadTooLarge")
+    );
     assert!(bench.asked().is_empty());
 }
 
@@ -186,15 +231,17 @@ fn half_a_snapshot_drops_nothing() {
 #[test]
 fn an_inventory_names_what_was_listed_after_the_session_had_begun() {
     let mut bench = Bench::new();
-    bench.ledger = Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All });
+    bench.ledger =
+        Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All });
     bench.connect();
     bench.see(workload(1).admitted().seen()).see(job(1).running().seen());
     assert!(bench.told().is_empty(), "there may be more");
     bench.see(Seen::Synced);
-    let said = std::iter::from_fn(|| bench.ledger.outgoing(bench.now)).find_map(|kind| match kind {
-        agent_message::Kind::Observed(observed) => Some(observed),
-        _ => None,
-    });
+    let said =
+        std::iter::from_fn(|| bench.ledger.outgoing(bench.now)).find_map(|kind| match kind {
+            agent_message::Kind::Observed(observed) => Some(observed),
+            _ => None,
+        });
     let said = said.unwrap();
     assert_eq!((said.inventory, said.more, said.observations.len()), (true, false, 1));
 }
@@ -206,7 +253,9 @@ fn a_late_answer_does_not_bring_back_what_is_gone() {
     let going = || job(1).running().deleting();
     bench.see(going().seen());
     assert_eq!(bench.asked(), ["release Job"]);
-    bench.see(gone(Kind::Job, 1)).answer(Outcome::Object(Box::new(Object::Job(going().released()))));
+    bench
+        .see(gone(Kind::Job, 1))
+        .answer(Outcome::Object(Box::new(Object::Job(going().released()))));
     bench.see(gone(Kind::Workload, 1));
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
@@ -237,7 +286,10 @@ fn an_inventory_names_what_is_being_torn_down() {
         (1, 1, State::Running),
         "a hub that has just begun would think that it is gone"
     );
-    let origin = told[0].origin.as_ref().expect("a hub that has forgotten it knows it by what it was made of");
+    let origin = told[0]
+        .origin
+        .as_ref()
+        .expect("a hub that has forgotten it knows it by what it was made of");
     assert_eq!((origin.job_name.as_str(), origin.has_job), ("a", true));
     bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
     assert_eq!(bench.heard(), [(1, State::Gone)]);
@@ -248,7 +300,11 @@ fn an_inventory_tells_the_end_of_what_is_being_torn_down() {
     let mut bench = Bench::running();
     bench.see(job(1).ended(true).seen()).heard();
     bench.persist().want(1, Phase::Absent).connect();
-    assert_eq!(bench.heard(), [(1, State::Succeeded)], "a hub that has forgotten it would let it run again");
+    assert_eq!(
+        bench.heard(),
+        [(1, State::Succeeded)],
+        "a hub that has forgotten it would let it run again"
+    );
 }
 
 #[test]

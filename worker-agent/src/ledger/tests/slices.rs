@@ -10,7 +10,8 @@ use super::build::*;
 fn slice(name: &str, replaces: Option<&str>) -> RemoteWorkload {
     let slice = Slice { chain: format!("job-{UID}"), replaces: replaces.map(str::to_owned) };
     let mut workload = RemoteWorkload { slice: Some(slice), ..workload(1) };
-    (workload.meta.target.name, workload.meta.target.uid) = (name.to_owned(), format!("uid of {name}"));
+    (workload.meta.target.name, workload.meta.target.uid) =
+        (name.to_owned(), format!("uid of {name}"));
     workload
 }
 
@@ -58,12 +59,16 @@ fn which_of_them_the_job_goes_by(#[case] seen: Vec<RemoteWorkload>, #[case] want
     let mut bench = running();
     for workload in seen {
         bench.see(workload.seen());
-        assert!(bench.heard().iter().all(|told| *told == (1, State::Running)), "it runs all the while");
+        assert!(
+            bench.heard().iter().all(|told| *told == (1, State::Running)),
+            "it runs all the while"
+        );
     }
     // Whichever it is, is stopped.
     bench.want(1, Phase::Suspend);
     let asked = bench.actions.iter().filter_map(|action| action.verb.target()).next().unwrap();
-    let name = if asked.name == "second" || asked.name == "third" { asked.name.as_str() } else { "first" };
+    let name =
+        if asked.name == "second" || asked.name == "third" { asked.name.as_str() } else { "first" };
     assert_eq!(name, want);
 }
 
@@ -91,7 +96,8 @@ fn its_job_goes_by_the_workload_that_is_there_whatever_the_hub_calls_its_own() {
     let grown = v1::Assignment { name: "grown".to_owned(), ..assignment(UID, 1, Phase::Run) };
     bench.desire(vec![grown], false).unwrap();
     bench.see(first().admitted().seen());
-    let [Action { kind: Kind::Job, verb: Verb::Create { name, .. }, .. }] = &bench.actions[..] else {
+    let [Action { kind: Kind::Job, verb: Verb::Create { name, .. }, .. }] = &bench.actions[..]
+    else {
         panic!("{:?}", bench.actions)
     };
     assert_eq!(*name, format!("job-{UID}"));

@@ -75,7 +75,9 @@ fn an_agent_that_begins_anew_collects_what_is_left_of_either() {
 #[test]
 fn a_reservation_withdrawn_is_deleted_at_once() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
+    bench
+        .want(1, Phase::Reserve)
+        .answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
     assert_eq!(bench.want(1, Phase::Absent).asked(), ["delete Workload"]);
     bench.answer(Outcome::Gone);
     assert_eq!(bench.heard(), [(1, State::Reserved), (1, State::Gone)]);
@@ -106,7 +108,9 @@ fn a_higher_attempt_tears_the_lower_down_before_it_begins() {
 #[test]
 fn a_higher_attempt_does_not_run_on_the_reservation_of_a_lower_one() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
+    bench
+        .want(1, Phase::Reserve)
+        .answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
     assert_eq!(bench.want(2, Phase::Run).asked(), ["delete Workload"]);
 }
 
@@ -153,8 +157,14 @@ fn the_end_of_what_is_not_desired_is_kept_until_somebody_wants_it() {
     bench.see(job(1).ended(true).seen());
     let told = bench.told();
     let origin = told[0].origin.clone().expect("what it was made of");
-    assert_eq!((origin.kind.as_str(), origin.job_name.as_str(), origin.has_job), ("batch/v1, Kind=Job", "a", true));
-    assert!(bench.persist().asked().is_empty(), "a hub that has forgotten it may come to know it again");
+    assert_eq!(
+        (origin.kind.as_str(), origin.job_name.as_str(), origin.has_job),
+        ("batch/v1, Kind=Job", "a", true)
+    );
+    assert!(
+        bench.persist().asked().is_empty(),
+        "a hub that has forgotten it may come to know it again"
+    );
     assert_eq!(bench.want(1, Phase::Absent).asked(), ["release Job"]);
 }
 
@@ -164,7 +174,10 @@ fn a_job_without_its_workload_still_says_what_it_was_made_of() {
     bench.see(gone(Kind::Workload, 1)).connect();
     bench.desire(Vec::new(), true).unwrap();
     let told = bench.told();
-    assert_eq!(told[0].origin.as_ref().map(|origin| (origin.job_name.as_str(), origin.has_job)), Some(("a", true)));
+    assert_eq!(
+        told[0].origin.as_ref().map(|origin| (origin.job_name.as_str(), origin.has_job)),
+        Some(("a", true))
+    );
 }
 
 #[test]
@@ -172,8 +185,13 @@ fn a_job_that_nobody_asks_for_runs_on_without_its_workload_until_it_is_stopped()
     let mut bench = Bench::new();
     bench.see(job(3).running().seen()).connect();
     let told = bench.told();
-    let said: Vec<_> = told.iter().map(|it| (it.attempt, it.state(), it.reasons[0].code.as_str())).collect();
-    assert_eq!(said, [(3, State::Running, DELETED_ON_WORKER)], "its hub must not take it for one that is over");
+    let said: Vec<_> =
+        told.iter().map(|it| (it.attempt, it.state(), it.reasons[0].code.as_str())).collect();
+    assert_eq!(
+        said,
+        [(3, State::Running, DELETED_ON_WORKER)],
+        "its hub must not take it for one that is over"
+    );
     assert_eq!(bench.see(job(3).seen()).heard(), [(3, State::Evicted)]);
     assert!(bench.asked().is_empty());
 }
@@ -182,10 +200,15 @@ fn a_job_that_nobody_asks_for_runs_on_without_its_workload_until_it_is_stopped()
 fn a_job_that_is_being_made_may_be_there() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
-    let has_job = |bench: &mut Bench| bench.told().pop().and_then(|told| told.origin).expect("its origin").has_job;
+    let has_job = |bench: &mut Bench| {
+        bench.told().pop().and_then(|told| told.origin).expect("its origin").has_job
+    };
     bench.connect();
     assert!(!has_job(&mut bench));
-    assert_eq!(bench.see(workload(1).admitted().seen()).asked().last().map(String::as_str), Some("create Job"));
+    assert_eq!(
+        bench.see(workload(1).admitted().seen()).asked().last().map(String::as_str),
+        Some("create Job")
+    );
     bench.connect();
     assert!(has_job(&mut bench));
 }
@@ -233,7 +256,10 @@ fn a_job_deleted_by_somebody_else_ends_the_attempt_and_is_not_made_again() {
     assert!(matches!(bench.actions[0].verb, Verb::Delete { foreground: true, .. }));
     assert!(bench.answer(Outcome::Accepted).asked().is_empty(), "held until the hub knows");
     let told = bench.told();
-    assert_eq!((told[0].state(), told[0].reasons[0].code.as_str()), (State::Evicted, DELETED_ON_WORKER));
+    assert_eq!(
+        (told[0].state(), told[0].reasons[0].code.as_str()),
+        (State::Evicted, DELETED_ON_WORKER)
+    );
     assert_eq!(bench.persist().asked(), ["release Job"]);
     bench.answer(Outcome::Object(Box::new(Object::Job(job(1).deleting().released()))));
     bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
@@ -245,7 +271,8 @@ fn a_job_deleted_by_somebody_else_ends_the_attempt_and_is_not_made_again() {
 fn a_copy_under_another_name_is_not_ours() {
     let mut bench = Bench::running();
     let mut copy = job(1).running();
-    copy.meta.target = Target { name: "copy".to_owned(), uid: "copy".to_owned(), ..copy.meta.target };
+    copy.meta.target =
+        Target { name: "copy".to_owned(), uid: "copy".to_owned(), ..copy.meta.target };
     bench.see(copy.seen()).want(1, Phase::Absent);
     let verbs: Vec<&Verb> = bench.actions.iter().map(|action| &action.verb).collect();
     assert_eq!(verbs, [&Verb::Delete { target: target(Kind::Job, UID, 1), foreground: true }]);
@@ -265,7 +292,11 @@ fn what_a_new_list_lacks_is_read_again() {
 #[test]
 fn what_a_new_list_lacks_is_read_again_until_somebody_answers() {
     let mut bench = Bench::running();
-    let lacks = || Seen::Listed { kind: Kind::Job, gvk: JOB_GVK.into(), uids: std::collections::BTreeSet::new() };
+    let lacks = || Seen::Listed {
+        kind: Kind::Job,
+        gvk: JOB_GVK.into(),
+        uids: std::collections::BTreeSet::new(),
+    };
     bench.see(lacks()).answer(Outcome::Failed("no answer".to_owned()));
     assert!(bench.asked().is_empty());
     assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["reread Job"]);
@@ -332,7 +363,11 @@ fn late_news_of_an_earlier_attempts_job_is_not_said_of_the_later_one() {
     bench.want(2, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(2)))));
     assert_eq!(bench.heard(), [(2, State::Waiting)]);
     bench.see(job(1).running().seen()).see(workload(2).admitted().seen());
-    assert_eq!(bench.heard(), [], "it would say that the earlier one is gone, or that the later one runs");
+    assert_eq!(
+        bench.heard(),
+        [],
+        "it would say that the earlier one is gone, or that the later one runs"
+    );
     bench.see(gone(Kind::Job, 1));
     assert_eq!(bench.heard(), [(2, State::Reserved)]);
 }
@@ -343,7 +378,10 @@ fn late_news_of_an_earlier_attempts_job_is_not_said_of_the_later_one() {
 fn a_creation_that_was_not_answered_may_yet_come_for_a_minute(#[case] waited: u64) {
     let lost = || {
         let mut bench = Bench::open();
-        bench.want(1, Phase::Reserve).pass(Time::from_secs(waited)).answer(Outcome::Failed("no answer".to_owned()));
+        bench
+            .want(1, Phase::Reserve)
+            .pass(Time::from_secs(waited))
+            .answer(Outcome::Failed("no answer".to_owned()));
         assert_eq!(bench.want(1, Phase::Absent).asked(), ["find Workload"]);
         bench.answer(Outcome::Gone);
         assert_eq!(bench.heard(), [], "to say that it is gone would let the hub begin elsewhere");

@@ -8,8 +8,7 @@ use super::build::*;
 
 /// A message of Kueue 0.19 and of later ones.
 const TOO_MUCH: &str = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (9) > maximum capacity (4)";
-const LATER: &str =
-    "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
+const LATER: &str = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
 
 #[rstest]
 #[case::not_considered_yet(workload(1), State::Waiting, "PendingEvaluation")]
@@ -44,8 +43,11 @@ fn before_admission(#[case] workload: RemoteWorkload, #[case] state: State, #[ca
 fn quota_without_its_checks_is_waited_for() {
     let mut waiting = workload(1);
     waiting.quota_reserved = yes("QuotaReserved");
-    waiting.unready_checks =
-        vec![UnreadyCheck { name: "prov".to_owned(), state: "Pending".to_owned(), message: "nodes".to_owned() }];
+    waiting.unready_checks = vec![UnreadyCheck {
+        name: "prov".to_owned(),
+        state: "Pending".to_owned(),
+        message: "nodes".to_owned(),
+    }];
     let mut bench = Bench::open();
     bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(waiting))));
     let told = bench.told();
@@ -68,7 +70,11 @@ fn quota_without_its_checks_is_waited_for() {
 #[case::the_workload_ends_before_the_job_is_seen_to(workload(1).admitted().finished_for("Succeeded"), job(1).running(), None)]
 #[case::succeeded(workload(1).admitted(), job(1).ended(true), Some(State::Succeeded))]
 #[case::failed(workload(1).admitted(), job(1).ended(false), Some(State::Failed))]
-fn after_the_job_began(#[case] workload: RemoteWorkload, #[case] job: RemoteJob, #[case] state: Option<State>) {
+fn after_the_job_began(
+    #[case] workload: RemoteWorkload,
+    #[case] job: RemoteJob,
+    #[case] state: Option<State>,
+) {
     let mut bench = Bench::running();
     bench.see(workload.owned().seen()).see(job.seen());
     assert_eq!(bench.heard().last().map(|(_, state)| *state), state);

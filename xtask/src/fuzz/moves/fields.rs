@@ -31,7 +31,9 @@ fn plainest(field: &str) -> Option<Value> {
         }),
         "borrowWithinCohort" => json!({ "policy": "Never" }),
         "withinClusterQueue" | "reclaimWithinCohort" => json!("Never"),
-        "flavorFungibility" => json!({ "whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor" }),
+        "flavorFungibility" => {
+            json!({ "whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor" })
+        }
         "queueingStrategy" => json!("BestEffortFIFO"),
         "stopPolicy" => json!("None"),
         "count" => json!(1),
@@ -50,8 +52,12 @@ pub(super) fn simpler(scenario: &Value) -> Vec<Value> {
 /// The places of all fields and elements: the parent's JSON pointer, and the last part.
 fn collect(value: &Value, at: &str, into: &mut Vec<(String, String)>) {
     let children: Vec<(String, &Value)> = match value {
-        Value::Array(list) => list.iter().enumerate().map(|(index, inner)| (index.to_string(), inner)).collect(),
-        Value::Object(fields) => fields.iter().map(|(field, inner)| (field.clone(), inner)).collect(),
+        Value::Array(list) => {
+            list.iter().enumerate().map(|(index, inner)| (index.to_string(), inner)).collect()
+        }
+        Value::Object(fields) => {
+            fields.iter().map(|(field, inner)| (field.clone(), inner)).collect()
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
     };
     for (field, inner) in children {
@@ -63,10 +69,13 @@ fn collect(value: &Value, at: &str, into: &mut Vec<(String, String)>) {
 fn simplified(scenario: &Value, parent: &str, field: &str) -> Option<Value> {
     let at_start = parent.is_empty();
     let owner = if at_start { scenario } else { scenario.pointer(parent)? };
-    let in_pod_sets = parent.ends_with("/podSets") && owner.as_array().is_some_and(|sets| sets.len() > 1);
+    let in_pod_sets =
+        parent.ends_with("/podSets") && owner.as_array().is_some_and(|sets| sets.len() > 1);
     let priority = field == "priority" && parent.ends_with("/spec");
     // A scenario's own `name` and `start` and the like are no fields of objects.
-    if at_start || !(in_pod_sets || priority || OPTIONAL.contains(&field) || plainest(field).is_some()) {
+    if at_start
+        || !(in_pod_sets || priority || OPTIONAL.contains(&field) || plainest(field).is_some())
+    {
         return None;
     }
     changed(scenario, |scenario| match scenario.pointer_mut(parent) {

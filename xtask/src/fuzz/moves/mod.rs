@@ -27,7 +27,8 @@ fn is_sound(scenario: &Value) -> bool {
     let mut sound = true;
     let mut read = scenario.clone();
     everywhere(&mut read, &mut |value| {
-        let without_groups = value["kind"] == "ClusterQueue" && list(&value["spec"], "resourceGroups").is_empty();
+        let without_groups =
+            value["kind"] == "ClusterQueue" && list(&value["spec"], "resourceGroups").is_empty();
         let without_requests = value["requests"].as_object().is_some_and(serde_json::Map::is_empty);
         sound &= !without_groups && !without_requests;
     });

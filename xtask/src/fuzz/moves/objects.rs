@@ -11,8 +11,11 @@ pub(super) fn without_queues(scenario: &Value) -> Vec<Value> {
     let without = |queue: &str| {
         changed(scenario, |scenario| {
             let leads_there = |local: &Value| local["spec"]["clusterQueue"] == queue;
-            let gone: BTreeSet<(String, String)> =
-                list(scenario, "localQueues").iter().filter(|local| leads_there(local)).map(place).collect();
+            let gone: BTreeSet<(String, String)> = list(scenario, "localQueues")
+                .iter()
+                .filter(|local| leads_there(local))
+                .map(place)
+                .collect();
             let waits_there = |workload: &Value| {
                 let namespace = workload["metadata"]["namespace"].as_str().unwrap_or_default();
                 gone.contains(&(
@@ -21,7 +24,8 @@ pub(super) fn without_queues(scenario: &Value) -> Vec<Value> {
                 ))
             };
             let submitted = list(scenario, "steps").iter().flat_map(|step| list(step, "submit"));
-            let workloads: BTreeSet<_> = submitted.filter(|workload| waits_there(workload)).map(super::key).collect();
+            let workloads: BTreeSet<_> =
+                submitted.filter(|workload| waits_there(workload)).map(super::key).collect();
             steps::forget(scenario, &|key| workloads.contains(key));
             retain(scenario, "localQueues", |local| !leads_there(local));
             retain(scenario, "clusterQueues", |object| name(object) != queue);
@@ -29,7 +33,11 @@ pub(super) fn without_queues(scenario: &Value) -> Vec<Value> {
         })
     };
     let queues = list(scenario, "clusterQueues");
-    if queues.len() < 2 { Vec::new() } else { queues.iter().filter_map(|object| without(name(object))).collect() }
+    if queues.len() < 2 {
+        Vec::new()
+    } else {
+        queues.iter().filter_map(|object| without(name(object))).collect()
+    }
 }
 
 /// Where a LocalQueue is.
@@ -79,7 +87,11 @@ pub(super) fn without_flavors(scenario: &Value) -> Vec<Value> {
             });
         })
     };
-    if flavors.len() < 2 { Vec::new() } else { flavors.iter().filter_map(|object| without(name(object))).collect() }
+    if flavors.len() < 2 {
+        Vec::new()
+    } else {
+        flavors.iter().filter_map(|object| without(name(object))).collect()
+    }
 }
 
 /// Without each resource.
@@ -87,14 +99,18 @@ pub(super) fn without_resources(scenario: &Value) -> Vec<Value> {
     let mut resources = BTreeSet::new();
     let mut read = scenario.clone();
     everywhere(&mut read, &mut |value| {
-        resources.extend(list(value, "coveredResources").iter().filter_map(Value::as_str).map(str::to_owned));
+        resources.extend(
+            list(value, "coveredResources").iter().filter_map(Value::as_str).map(str::to_owned),
+        );
     });
     let without = |resource: &String| {
         changed(scenario, |scenario| {
             everywhere(scenario, &mut |value| {
                 retain(value, "coveredResources", |covered| covered != resource);
                 retain(value, "resources", |quota| quota["name"] != *resource);
-                retain(value, "resourceGroups", |group| !list(group, "coveredResources").is_empty());
+                retain(value, "resourceGroups", |group| {
+                    !list(group, "coveredResources").is_empty()
+                });
                 if let Some(requests) = value.get_mut("requests").and_then(Value::as_object_mut) {
                     requests.remove(resource);
                 }
@@ -107,7 +123,8 @@ pub(super) fn without_resources(scenario: &Value) -> Vec<Value> {
 /// Without the namespaces that no LocalQueue is in.
 pub(super) fn without_namespaces(scenario: &Value) -> Option<Value> {
     changed(scenario, |scenario| {
-        let used: BTreeSet<_> = list(scenario, "localQueues").iter().map(|local| place(local).0).collect();
+        let used: BTreeSet<_> =
+            list(scenario, "localQueues").iter().map(|local| place(local).0).collect();
         retain(scenario, "namespaces", |namespace| used.contains(name(namespace)));
     })
 }

@@ -31,7 +31,9 @@ pub(super) fn without_workloads(scenario: &Value) -> Vec<Value> {
     groups.extend(submitted.map(|workload| vec![key(workload)]));
     groups
         .iter()
-        .filter_map(|keys| changed(scenario, |scenario| forget(scenario, &|key| keys.iter().any(|k| k == key))))
+        .filter_map(|keys| {
+            changed(scenario, |scenario| forget(scenario, &|key| keys.iter().any(|k| k == key)))
+        })
         .collect()
 }
 
@@ -56,16 +58,21 @@ const NAMING: [&str; 6] = ["finish", "delete", "reclaim", "priority", "checks", 
 pub(super) fn without_edits(scenario: &Value) -> Vec<Value> {
     let mut smaller = Vec::new();
     for (number, step) in list(scenario, "steps").iter().enumerate() {
-        for (field, edit) in step.as_object().into_iter().flatten().filter(|(field, _)| *field != "submit") {
+        for (field, edit) in
+            step.as_object().into_iter().flatten().filter(|(field, _)| *field != "submit")
+        {
             smaller.extend(changed(scenario, |scenario| {
                 if let Some(step) = scenario["steps"][number].as_object_mut() {
                     step.remove(field);
                 }
             }));
-            let parts = edit.as_array().map_or(0, Vec::len) + edit.as_object().map_or(0, serde_json::Map::len);
+            let parts = edit.as_array().map_or(0, Vec::len)
+                + edit.as_object().map_or(0, serde_json::Map::len);
             if parts > 1 {
                 smaller.extend((0..parts).filter_map(|at| {
-                    changed(scenario, |scenario| remove_part(&mut scenario["steps"][number][field], at))
+                    changed(scenario, |scenario| {
+                        remove_part(&mut scenario["steps"][number][field], at)
+                    })
                 }));
             }
         }

@@ -49,8 +49,10 @@ impl Draft {
         }
         if self.chance(0.3) {
             let chosen = self.some_workloads(2);
-            step["priority"] =
-                chosen.into_iter().map(|name| (name, json!(self.rng.random_range(0..=6) * 50))).collect();
+            step["priority"] = chosen
+                .into_iter()
+                .map(|name| (name, json!(self.rng.random_range(0..=6) * 50)))
+                .collect();
         }
         if self.chance(0.3)
             && let Some(workload) = self.pick(&self.workloads.clone())
@@ -73,8 +75,12 @@ impl Draft {
         }
         let workloads = self.some_workloads(8);
         let answers = workloads.into_iter().map(|workload| {
-            let checks: Vec<_> = self.checks.clone().into_iter().filter(|_| self.chance(0.9)).collect();
-            let all = ["Ready", "Ready", "Ready", "Ready", "Ready", "Ready", "Retry", "Retry", "Rejected", "Pending"];
+            let checks: Vec<_> =
+                self.checks.clone().into_iter().filter(|_| self.chance(0.9)).collect();
+            let all = [
+                "Ready", "Ready", "Ready", "Ready", "Ready", "Ready", "Retry", "Retry", "Rejected",
+                "Pending",
+            ];
             (workload, checks.into_iter().map(|check| (check, json!(self.word(&all)))).collect())
         });
         step["checks"] = Value::Object(answers.collect());
@@ -120,13 +126,16 @@ impl Draft {
                 }
                 5 => {
                     let flavor = self.pick(&self.flavors.clone());
-                    if let Some(name) = flavor.as_ref().and_then(|flavor| flavor["metadata"]["name"].as_str()) {
+                    if let Some(name) =
+                        flavor.as_ref().and_then(|flavor| flavor["metadata"]["name"].as_str())
+                    {
                         let changed = self.flavor(name);
                         push(step, "apply", changed);
                     }
                 }
                 _ => {
-                    let (at, mine) = (self.rng.random_range(0..self.queues.len()), self.chance(0.6));
+                    let (at, mine) =
+                        (self.rng.random_range(0..self.queues.len()), self.chance(0.6));
                     push(step, "apply", objects::namespace(at, mine));
                 }
             }

@@ -66,10 +66,13 @@ impl Draft {
         self.make_flavors();
         self.make_cohorts();
         self.make_queues();
-        let (missing, present): (Vec<_>, Vec<_>) = self.flavors.clone().into_iter().partition(|_| self.late_flavor());
+        let (missing, present): (Vec<_>, Vec<_>) =
+            self.flavors.clone().into_iter().partition(|_| self.late_flavor());
         let checks = self.checks.clone();
-        let admission_checks: Vec<_> = checks.iter().filter_map(|check| self.first_check(check)).collect();
-        let namespaces: Vec<_> = (0..self.queues.len()).map(|at| objects::namespace(at, true)).collect();
+        let admission_checks: Vec<_> =
+            checks.iter().filter_map(|check| self.first_check(check)).collect();
+        let namespaces: Vec<_> =
+            (0..self.queues.len()).map(|at| objects::namespace(at, true)).collect();
         self.make_doors();
         let local_queues = self.doors.clone();
         let (cohorts, queues) = (self.cohorts.clone(), self.queues.clone());
@@ -110,7 +113,8 @@ impl Draft {
     /// Some of the names of the workloads submitted so far.
     fn some_workloads(&mut self, at_most: usize) -> Vec<String> {
         let count = self.rng.random_range(1..=at_most);
-        let chosen: Vec<_> = self.workloads.choose_multiple(&mut self.rng, count).map(objects::key).collect();
+        let chosen: Vec<_> =
+            self.workloads.choose_multiple(&mut self.rng, count).map(objects::key).collect();
         chosen
     }
 }

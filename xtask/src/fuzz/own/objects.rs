@@ -62,7 +62,8 @@ impl Draft {
             spec["nodeLabels"] = json!({ "pool": self.word(&["a", "b"]) });
         }
         if self.chance(0.15) {
-            spec["nodeTaints"] = json!([{ "key": "spot", "value": "true", "effect": "NoSchedule" }]);
+            spec["nodeTaints"] =
+                json!([{ "key": "spot", "value": "true", "effect": "NoSchedule" }]);
         }
         json!({ "apiVersion": API, "kind": "ResourceFlavor", "metadata": { "name": name }, "spec": spec })
     }
@@ -77,7 +78,8 @@ impl Draft {
                 spec["resourceGroups"] = self.groups(spec["parentName"].is_string());
             }
             if self.fair && self.chance(0.5) {
-                spec["fairSharing"] = json!({ "weight": self.word(&["1", "2", "500m", "1500m", "250m"]) });
+                spec["fairSharing"] =
+                    json!({ "weight": self.word(&["1", "2", "500m", "1500m", "250m"]) });
             }
             self.cohorts.push(cohort(&format!("co{at}"), &spec));
         }
@@ -90,7 +92,8 @@ impl Draft {
 
     pub(super) fn make_queues(&mut self) {
         if matches!(self.about, About::Checks | About::Stops | About::Doors) {
-            self.checks = (0..self.rng.random_range(1..=3)).map(|at| format!("check{at}")).collect();
+            self.checks =
+                (0..self.rng.random_range(1..=3)).map(|at| format!("check{at}")).collect();
         }
         for at in 0..self.rng.random_range(2..=4) {
             let cohort = self.chance(0.9).then(|| self.any_cohort());
@@ -108,17 +111,18 @@ impl Draft {
                 spec["cohortName"] = json!(cohort);
             }
             if self.fair {
-                spec["fairSharing"] = json!({ "weight": self.word(&["1", "1", "2", "500m", "1500m", "0"]) });
+                spec["fairSharing"] =
+                    json!({ "weight": self.word(&["1", "1", "2", "500m", "1500m", "0"]) });
             }
             if self.about == About::Use && self.chance(0.8) {
-                spec["admissionScope"] = json!({ "admissionMode": "UsageBasedAdmissionFairSharing" });
+                spec["admissionScope"] =
+                    json!({ "admissionMode": "UsageBasedAdmissionFairSharing" });
             }
             if let Some(rules) = self.check_rules(&spec) {
                 spec["admissionChecksStrategy"] = json!({ "admissionChecks": rules });
             }
             let name = format!("cq{at}");
-            let object =
-                json!({ "apiVersion": API, "kind": "ClusterQueue", "metadata": { "name": name }, "spec": spec });
+            let object = json!({ "apiVersion": API, "kind": "ClusterQueue", "metadata": { "name": name }, "spec": spec });
             self.queues.push(object);
         }
     }
@@ -128,7 +132,8 @@ impl Draft {
         self.doors = (0..self.queues.len()).map(|at| local_queue("main", at, at)).collect();
         if matches!(self.about, About::Doors | About::Use) {
             for at in 0..self.queues.len() {
-                let queue = if self.chance(0.8) { at } else { self.rng.random_range(0..self.queues.len()) };
+                let queue =
+                    if self.chance(0.8) { at } else { self.rng.random_range(0..self.queues.len()) };
                 self.doors.push(local_queue("side", at, queue));
             }
         }
@@ -171,10 +176,11 @@ impl Draft {
             .flat_map(|group| group["flavors"].as_array().into_iter().flatten())
             .map(|flavor| flavor["name"].clone())
             .collect();
-        let rules = checks.into_iter().map(|name| match self.pick(&flavors).filter(|_| self.chance(0.4)) {
-            Some(flavor) => json!({ "name": name, "onFlavors": [flavor] }),
-            None => json!({ "name": name }),
-        });
+        let rules =
+            checks.into_iter().map(|name| match self.pick(&flavors).filter(|_| self.chance(0.4)) {
+                Some(flavor) => json!({ "name": name, "onFlavors": [flavor] }),
+                None => json!({ "name": name }),
+            });
         let rules: Vec<_> = rules.collect();
         (!rules.is_empty()).then_some(rules)
     }
@@ -188,8 +194,12 @@ impl Draft {
 
     /// Resource groups over the flavors: one for all resources, or one for each.
     pub(super) fn groups(&mut self, in_cohort: bool) -> Value {
-        let mut names: Vec<String> =
-            self.flavors.iter().filter_map(|flavor| flavor["metadata"]["name"].as_str()).map(str::to_owned).collect();
+        let mut names: Vec<String> = self
+            .flavors
+            .iter()
+            .filter_map(|flavor| flavor["metadata"]["name"].as_str())
+            .map(str::to_owned)
+            .collect();
         names.shuffle(&mut self.rng);
         let shapes = self.about == About::Shapes;
         let mut resources = vec!["cpu"];
@@ -202,7 +212,8 @@ impl Draft {
         let apart = resources.len() > 1 && names.len() > 1 && self.chance(0.5);
         let (first, second) = names.split_at(if apart { names.len() / 2 } else { names.len() });
         let (left, right) = resources.split_at(if apart { 1 } else { resources.len() });
-        let groups = [(left, first), (right, second)].into_iter().filter(|(_, flavors)| !flavors.is_empty());
+        let groups =
+            [(left, first), (right, second)].into_iter().filter(|(_, flavors)| !flavors.is_empty());
         groups.map(|(resources, flavors)| self.group(resources, flavors, in_cohort)).collect()
     }
 
@@ -210,7 +221,8 @@ impl Draft {
         let flavors: Vec<Value> = flavors
             .iter()
             .map(|flavor| {
-                let quotas: Vec<_> = resources.iter().map(|resource| self.quota(resource, in_cohort)).collect();
+                let quotas: Vec<_> =
+                    resources.iter().map(|resource| self.quota(resource, in_cohort)).collect();
                 json!({ "name": flavor, "resources": quotas })
             })
             .collect();
@@ -236,8 +248,10 @@ impl Draft {
     }
 
     pub(super) fn preemption(&mut self, in_cohort: bool) -> Value {
-        let within = self.word(&["Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority"]);
-        let reclaim = if in_cohort { self.word(&["Never", "LowerPriority", "Any"]) } else { "Never" };
+        let within =
+            self.word(&["Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority"]);
+        let reclaim =
+            if in_cohort { self.word(&["Never", "LowerPriority", "Any"]) } else { "Never" };
         let mut borrow = json!({ "policy": "Never" });
         if reclaim != "Never" && !self.fair && self.chance(0.5) {
             borrow = json!({ "policy": "LowerPriority" });
@@ -250,7 +264,8 @@ impl Draft {
 
     pub(super) fn fungibility(&mut self) -> Value {
         let stop = ["MayStopSearch", "TryNextFlavor"];
-        let mut fungibility = json!({ "whenCanBorrow": self.word(&stop), "whenCanPreempt": self.word(&stop) });
+        let mut fungibility =
+            json!({ "whenCanBorrow": self.word(&stop), "whenCanPreempt": self.word(&stop) });
         if self.about == About::Shapes && self.chance(0.6) {
             let preferences = ["PreemptionOverBorrowing", "BorrowingOverPreemption"];
             fungibility["preference"] = json!(self.word(&preferences));
@@ -263,10 +278,15 @@ impl Draft {
         let number = self.workloads.len();
         let at = self.rng.random_range(0..self.queues.len());
         let most = if self.about == About::Shapes { 3 } else { 2 };
-        let sets: Vec<_> = (0..self.rng.random_range(1..=most)).map(|set| self.pod_set(set, at)).collect();
+        let sets: Vec<_> =
+            (0..self.rng.random_range(1..=most)).map(|set| self.pod_set(set, at)).collect();
         let created = format!("2026-01-01T00:{:02}:{:02}Z", number / 60, number % 60);
         let priority = self.rng.random_range(0..=4) * 50;
-        let door = if matches!(self.about, About::Doors | About::Use) { self.word(&["main", "side"]) } else { "main" };
+        let door = if matches!(self.about, About::Doors | About::Use) {
+            self.word(&["main", "side"])
+        } else {
+            "main"
+        };
         let workload = json!({
             "apiVersion": API, "kind": "Workload",
             "metadata": {
@@ -281,8 +301,11 @@ impl Draft {
 
     fn pod_set(&mut self, number: usize, queue: usize) -> Value {
         let covered = self.queues[queue]["spec"]["resourceGroups"].to_string();
-        let cpu: &[&'static str] =
-            if self.about == About::Shapes { &["500m", "1", "1500m", "3"] } else { &["1", "2", "3", "5"] };
+        let cpu: &[&'static str] = if self.about == About::Shapes {
+            &["500m", "1", "1500m", "3"]
+        } else {
+            &["1", "2", "3", "5"]
+        };
         let mut requests = json!({ "cpu": self.word(cpu) });
         if covered.contains(GPU) && self.chance(0.6) {
             requests[GPU] = json!(self.word(&["1", "2", "4"]));
@@ -290,7 +313,8 @@ impl Draft {
         if covered.contains("memory") && self.chance(0.7) {
             requests["memory"] = json!(self.word(&["512Mi", "1Gi", "3000Mi"]));
         }
-        let containers = json!([{ "name": "c", "image": "x", "resources": { "requests": requests } }]);
+        let containers =
+            json!([{ "name": "c", "image": "x", "resources": { "requests": requests } }]);
         let mut pod = json!({ "restartPolicy": "Never", "containers": containers });
         if self.chance(0.1) {
             pod["nodeSelector"] = json!({ "pool": self.word(&["a", "b"]) });
@@ -300,7 +324,8 @@ impl Draft {
             pod["tolerations"] = json!([toleration]);
         }
         let count = self.rng.random_range(1..=5);
-        let mut set = json!({ "name": format!("p{number}"), "count": count, "template": { "spec": pod } });
+        let mut set =
+            json!({ "name": format!("p{number}"), "count": count, "template": { "spec": pod } });
         if count > 1 && self.chance(0.25) {
             set["minCount"] = json!(self.rng.random_range(1..count));
         }

@@ -30,11 +30,16 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Reads what `cargo tree --prefix depth` printed of several programs, and keeps what one of them depends on.
-    pub(super) fn parse(printed: &str, root: &str, checksums: &BTreeMap<Id, String>) -> anyhow::Result<Self> {
+    pub(super) fn parse(
+        printed: &str,
+        root: &str,
+        checksums: &BTreeMap<Id, String>,
+    ) -> anyhow::Result<Self> {
         let (mut path, mut root_id): (Vec<Id>, Option<Id>) = (Vec::new(), None);
         let (mut crates, mut edges) = (BTreeMap::new(), BTreeMap::<Id, BTreeSet<Id>>::new());
         for line in printed.lines().filter(|line| !line.is_empty()) {
-            let (depth, mut it) = parse_line(line).with_context(|| format!("cargo tree printed {line:?}"))?;
+            let (depth, mut it) =
+                parse_line(line).with_context(|| format!("cargo tree printed {line:?}"))?;
             let id = (it.name.clone(), it.version.clone());
             it.checksum = checksums.get(&id).cloned();
             path.truncate(depth);
@@ -75,7 +80,13 @@ impl Tree {
     }
 
     fn after<T>(&self, id: &Id, show: impl Fn(&Crate) -> T) -> Vec<T> {
-        self.edges.get(id).into_iter().flatten().filter_map(|id| self.crates.get(id)).map(show).collect()
+        self.edges
+            .get(id)
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.crates.get(id))
+            .map(show)
+            .collect()
     }
 }
 
@@ -99,7 +110,9 @@ pub(super) fn checksums(lock: &str) -> BTreeMap<Id, String> {
         Some(line.trim_end_matches('"').to_owned())
     };
     let blocks = lock.split("[[package]]").skip(1);
-    let entry = |block| Some(((value(block, "name")?, value(block, "version")?), value(block, "checksum")?));
+    let entry = |block| {
+        Some(((value(block, "name")?, value(block, "version")?), value(block, "checksum")?))
+    };
     blocks.filter_map(entry).collect()
 }
 
@@ -126,12 +139,25 @@ mod tests {
             let crates: Vec<String> = tree.crates().map(|it| it.name.clone()).collect();
             (crates, tree.of_root(|it| it.name.clone()))
         };
-        assert_eq!(names("hub"), (vec!["core".into(), "serde".into()], vec!["core".into(), "serde".into()]));
-        let tool = (vec!["clap".into(), "core".into(), "serde".into()], vec!["clap".into(), "serde".into()]);
-        assert_eq!(names("tool"), tool, "what was printed with the first program counts for the second");
+        assert_eq!(
+            names("hub"),
+            (vec!["core".into(), "serde".into()], vec!["core".into(), "serde".into()])
+        );
+        let tool = (
+            vec!["clap".into(), "core".into(), "serde".into()],
+            vec!["clap".into(), "serde".into()],
+        );
+        assert_eq!(
+            names("tool"),
+            tool,
+            "what was printed with the first program counts for the second"
+        );
         let tree = Tree::parse(PRINTED, "hub", &checksums).unwrap();
         let serde = tree.crates().find(|it| it.name == "serde").unwrap();
-        assert_eq!((serde.license.as_str(), serde.checksum.as_deref()), ("MIT OR Apache-2.0", Some("abc")));
+        assert_eq!(
+            (serde.license.as_str(), serde.checksum.as_deref()),
+            ("MIT OR Apache-2.0", Some("abc"))
+        );
         assert!(Tree::parse(PRINTED, "other", &checksums).is_err());
     }
 }

@@ -7,7 +7,12 @@ use super::*;
 fn subjects() -> impl Strategy<Value = Workload> {
     let condition = (0_usize..9, any::<bool>(), 0_usize..9, 0_i64..200);
     let check = (0_usize..3, 0_usize..4);
-    (proptest::collection::vec(condition, 0..7), proptest::collection::vec(check, 0..3), any::<bool>(), any::<bool>())
+    (
+        proptest::collection::vec(condition, 0..7),
+        proptest::collection::vec(check, 0..3),
+        any::<bool>(),
+        any::<bool>(),
+    )
         .prop_map(|(conditions, checks, active, admission)| {
             const TYPES: [&str; 9] = [
                 "QuotaReserved",
@@ -42,7 +47,11 @@ fn subjects() -> impl Strategy<Value = Workload> {
             }
             for (name, state) in checks {
                 let name = ["a", "b", "c"][name];
-                let known = subject.status.iter().flat_map(|s| &s.admission_checks).any(|check| check.name == name);
+                let known = subject
+                    .status
+                    .iter()
+                    .flat_map(|s| &s.admission_checks)
+                    .any(|check| check.name == name);
                 if !known {
                     subject = subject.check(name, STATES[state], "said");
                 }

@@ -51,7 +51,10 @@ fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
             ));
         }
         for eviction in status.scheduling_stats.iter().flat_map(|stats| &stats.evictions) {
-            lines.push(format!("evicted {} {:?} x{}", eviction.reason, eviction.underlying_cause, eviction.count));
+            lines.push(format!(
+                "evicted {} {:?} x{}",
+                eviction.reason, eviction.underlying_cause, eviction.count
+            ));
         }
         if let Some(state) = &status.requeue_state {
             let at = state.requeue_at.as_ref().map(|at| at.0.as_second());
@@ -64,7 +67,9 @@ fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
             lines.push(format!("ran {seconds}s before"));
         }
     }
-    for (what, done) in [("deactivate", plan.deactivate), ("release", plan.release), ("delete", plan.delete)] {
+    for (what, done) in
+        [("deactivate", plan.deactivate), ("release", plan.release), ("delete", plan.delete)]
+    {
         if done {
             lines.push(what.into());
         }
@@ -124,5 +129,9 @@ fn patient(limit: Option<i32>) -> Rules {
         base: Duration::from_secs(60),
         max: Duration::from_secs(3600),
     };
-    Rules { keep_finished: Some(Duration::from_secs(60)), pods_ready: Some(pods_ready), ..Rules::default() }
+    Rules {
+        keep_finished: Some(Duration::from_secs(60)),
+        pods_ready: Some(pods_ready),
+        ..Rules::default()
+    }
 }

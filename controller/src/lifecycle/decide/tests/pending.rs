@@ -9,7 +9,12 @@ use super::*;
 fn leaves_alone() {
     let cases = vec![
         ("a new workload is left to the engine", workload("a"), open(), Rules::default()),
-        ("an admitted workload is left alone", workload("a").reserved("cq").admitted(), open(), Rules::default()),
+        (
+            "an admitted workload is left alone",
+            workload("a").reserved("cq").admitted(),
+            open(),
+            Rules::default(),
+        ),
         (
             "the engines reasons stay",
             workload("a").condition(
@@ -35,8 +40,18 @@ fn leaves_alone() {
 fn queues() {
     let cases = vec![
         ("without a local queue", workload("a"), Facts::default(), Rules::default()),
-        ("the local queue is stopped", workload("a"), facts(StopPolicy::Hold, StopPolicy::None, &[]), Rules::default()),
-        ("the cluster queue is missing", workload("a"), Facts { cluster_queue: None, ..open() }, Rules::default()),
+        (
+            "the local queue is stopped",
+            workload("a"),
+            facts(StopPolicy::Hold, StopPolicy::None, &[]),
+            Rules::default(),
+        ),
+        (
+            "the cluster queue is missing",
+            workload("a"),
+            Facts { cluster_queue: None, ..open() },
+            Rules::default(),
+        ),
         (
             "the cluster queue is inactive",
             workload("a"),
@@ -45,7 +60,12 @@ fn queues() {
         ),
         (
             "the blocker is gone",
-            workload("a").condition("QuotaReserved", false, "Suspended", "LocalQueue lq is inactive"),
+            workload("a").condition(
+                "QuotaReserved",
+                false,
+                "Suspended",
+                "LocalQueue lq is inactive",
+            ),
             open(),
             Rules::default(),
         ),
@@ -75,13 +95,23 @@ fn queues() {
         ),
         (
             "a restarted cluster queue takes it back",
-            workload("a").condition("Requeued", false, "ClusterQueueStopped", "The ClusterQueue is stopped"),
+            workload("a").condition(
+                "Requeued",
+                false,
+                "ClusterQueueStopped",
+                "The ClusterQueue is stopped",
+            ),
             open(),
             Rules::default(),
         ),
         (
             "a restarted local queue takes it back",
-            workload("a").condition("Requeued", false, "LocalQueueStopped", "The LocalQueue is stopped"),
+            workload("a").condition(
+                "Requeued",
+                false,
+                "LocalQueueStopped",
+                "The LocalQueue is stopped",
+            ),
             open(),
             Rules::default(),
         ),
@@ -156,7 +186,12 @@ fn preemption_gates_are_listed_in_the_status_closed_at_first() {
     for (sentence, subject, rules, expected) in [
         ("new ones", subject(&["a", "b"], &[]), &rules, Some("a Closed 100, b Closed 100")),
         ("one that is open", subject(&["a"], &[("a", PreemptionGatePosition::Open)]), &rules, None),
-        ("one more, one fewer", subject(&["b"], &[("a", PreemptionGatePosition::Open)]), &rules, Some("b Closed 100")),
+        (
+            "one more, one fewer",
+            subject(&["b"], &[("a", PreemptionGatePosition::Open)]),
+            &rules,
+            Some("b Closed 100"),
+        ),
         ("where they do not hold", subject(&["a"], &[]), &Rules::default(), None),
     ] {
         settled(&subject, &open(), rules);
@@ -175,10 +210,20 @@ fn preemption_gates_are_listed_in_the_status_closed_at_first() {
 fn deactivation() {
     let cases = vec![
         ("deactivated while pending", workload("a").inactive(), open(), Rules::default()),
-        ("deactivated while running", workload("a").reserved("cq").admitted().inactive(), open(), Rules::default()),
+        (
+            "deactivated while running",
+            workload("a").reserved("cq").admitted().inactive(),
+            open(),
+            Rules::default(),
+        ),
         (
             "a deactivation target deactivates",
-            workload("a").reserved("cq").admitted().condition("DeactivationTarget", true, "AdmissionCheck", "no"),
+            workload("a").reserved("cq").admitted().condition(
+                "DeactivationTarget",
+                true,
+                "AdmissionCheck",
+                "no",
+            ),
             open(),
             Rules::default(),
         ),
@@ -195,12 +240,9 @@ fn deactivation() {
         ),
         (
             "reactivated",
-            workload("a").condition("Evicted", true, "Deactivated", "The workload is deactivated").condition(
-                "Requeued",
-                false,
-                "Deactivated",
-                "The workload is deactivated",
-            ),
+            workload("a")
+                .condition("Evicted", true, "Deactivated", "The workload is deactivated")
+                .condition("Requeued", false, "Deactivated", "The workload is deactivated"),
             open(),
             Rules::default(),
         ),
@@ -239,7 +281,8 @@ fn gates_say_nothing_where_they_are_switched_off() {
     let off = Rules { ignores_admission_gates: true, ..Rules::default() };
     assert!(told(&gated, &open(), &Rules::default()).contains("AdmissionGated"));
     assert_eq!(told(&gated, &open(), &off), told(&workload("a"), &open(), &off));
-    let known = gated.condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: x.io/y");
+    let known =
+        gated.condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: x.io/y");
     assert!(told(&known, &open(), &off).contains("AdmissionGateCleared"));
 }
 
@@ -281,7 +324,12 @@ fn gates() {
             "another gate holds it now",
             workload("a")
                 .annotation("kueue.x-k8s.io/admission-gated-by", "example.com/other")
-                .condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: example.com/wait")
+                .condition(
+                    "QuotaReserved",
+                    false,
+                    "AdmissionGated",
+                    "Admission is gated by: example.com/wait",
+                )
                 .condition("Admitted", false, "NoReservation", "The workload has no reservation"),
             open(),
             Rules::default(),
@@ -295,7 +343,12 @@ fn gates() {
         (
             "a closed preemption gate is the engines",
             workload("a")
-                .condition("QuotaReserved", false, "AdmissionGated", "Workload requires preemption, but it's gated")
+                .condition(
+                    "QuotaReserved",
+                    false,
+                    "AdmissionGated",
+                    "Workload requires preemption, but it's gated",
+                )
                 .condition("Admitted", false, "NoReservation", "The workload has no reservation"),
             open(),
             Rules::default(),

@@ -8,19 +8,36 @@ fn plain() -> Rules {
 
 #[test]
 fn in_fewer_words() {
-    let waits =
-        || workload("a").condition("QuotaReserved", false, "Pending", "couldn't assign flavors to pod set main: x");
-    let inadmissible = |message| workload("a").condition("QuotaReserved", false, "Inadmissible", message);
+    let waits = || {
+        workload("a").condition(
+            "QuotaReserved",
+            false,
+            "Pending",
+            "couldn't assign flavors to pod set main: x",
+        )
+    };
+    let inadmissible =
+        |message| workload("a").condition("QuotaReserved", false, "Inadmissible", message);
     let cases = vec![
         ("a new workload is left to the engine", workload("a"), open(), plain()),
         ("the engine's words stay", waits(), open(), plain()),
         ("without a local queue", workload("a"), Facts::default(), plain()),
-        ("the cluster queue is inactive", waits(), Facts { cluster_queue_active: false, ..open() }, plain()),
+        (
+            "the cluster queue is inactive",
+            waits(),
+            Facts { cluster_queue_active: false, ..open() },
+            plain(),
+        ),
         ("the blocker is gone", inadmissible("LocalQueue lq is inactive"), open(), plain()),
         ("deactivated while it waits", waits().inactive(), open(), plain()),
         (
             "active again",
-            workload("a").condition("QuotaReserved", false, "Pending", "The workload is deactivated"),
+            workload("a").condition(
+                "QuotaReserved",
+                false,
+                "Pending",
+                "The workload is deactivated",
+            ),
             open(),
             plain(),
         ),
@@ -61,7 +78,9 @@ fn in_fewer_words() {
 
 #[test]
 fn an_eviction_that_ends() {
-    let evicted = |workload: Workload| workload.condition_at(100, "Evicted", true, "AdmissionCheck", "At least one");
+    let evicted = |workload: Workload| {
+        workload.condition_at(100, "Evicted", true, "AdmissionCheck", "At least one")
+    };
     let ended = |workload: Workload| {
         let mut edit = Edit::new(&workload, Reasons::Plain, at(110));
         assert!(edit.complete_eviction());
@@ -90,7 +109,8 @@ fn an_eviction_that_ends() {
 #[test]
 fn a_hubs_copy_says_finely_why() {
     let copy = workload("a").edit(|workload| {
-        workload.metadata.annotations = Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
+        workload.metadata.annotations =
+            Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
     });
     let cases = vec![("without a local queue", copy, Facts::default(), plain())];
     insta::assert_snapshot!(table(cases), @r"

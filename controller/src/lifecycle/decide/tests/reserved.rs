@@ -4,67 +4,69 @@ use super::*;
 
 #[test]
 fn admission_checks() {
-    let cases = vec![
-        (
-            "checks of all flavors appear before the reservation",
-            workload("a"),
-            facts(StopPolicy::None, StopPolicy::None, &["b", "a"]),
-            Rules::default(),
-        ),
-        (
-            "a check that was removed from the queue goes",
-            workload("a").check("old", CheckState::Pending, ""),
-            open(),
-            Rules::default(),
-        ),
-        (
-            "the last check admits",
-            workload("a").reserved("cq").check("ac", CheckState::Ready, "ok"),
-            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
-            Rules::default(),
-        ),
-        (
-            "a check wants a retry",
-            workload("a").reserved("cq").check("ac", CheckState::Retry, "busy").check("b", CheckState::Ready, ""),
-            facts(StopPolicy::None, StopPolicy::None, &["ac", "b"]),
-            Rules::default(),
-        ),
-        (
-            "a check wants a retry later",
-            workload("a")
-                .reserved("cq")
-                .check("ac", CheckState::Retry, "busy")
-                .status(|status| status.admission_checks[0].requeue_after_seconds = Some(300)),
-            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
-            Rules::default(),
-        ),
-        (
-            "a check rejects",
-            workload("a").reserved("cq").check("ac", CheckState::Rejected, "never"),
-            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
-            Rules::default(),
-        ),
-        (
-            "a check rejects it while it is being evicted",
-            workload("a").reserved("cq").condition_at(20, conditions::EVICTED, true, "Preempted", "gone").check(
-                "ac",
-                CheckState::Rejected,
-                "never",
+    let cases =
+        vec![
+            (
+                "checks of all flavors appear before the reservation",
+                workload("a"),
+                facts(StopPolicy::None, StopPolicy::None, &["b", "a"]),
+                Rules::default(),
             ),
-            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
-            Rules::default(),
-        ),
-        (
-            "a check rejects it after it was evicted",
-            workload("a").condition_at(20, conditions::EVICTED, true, "Preempted", "gone").check(
-                "ac",
-                CheckState::Rejected,
-                "never",
+            (
+                "a check that was removed from the queue goes",
+                workload("a").check("old", CheckState::Pending, ""),
+                open(),
+                Rules::default(),
             ),
-            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
-            Rules::default(),
-        ),
-    ];
+            (
+                "the last check admits",
+                workload("a").reserved("cq").check("ac", CheckState::Ready, "ok"),
+                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                Rules::default(),
+            ),
+            (
+                "a check wants a retry",
+                workload("a").reserved("cq").check("ac", CheckState::Retry, "busy").check(
+                    "b",
+                    CheckState::Ready,
+                    "",
+                ),
+                facts(StopPolicy::None, StopPolicy::None, &["ac", "b"]),
+                Rules::default(),
+            ),
+            (
+                "a check wants a retry later",
+                workload("a")
+                    .reserved("cq")
+                    .check("ac", CheckState::Retry, "busy")
+                    .status(|status| status.admission_checks[0].requeue_after_seconds = Some(300)),
+                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                Rules::default(),
+            ),
+            (
+                "a check rejects",
+                workload("a").reserved("cq").check("ac", CheckState::Rejected, "never"),
+                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                Rules::default(),
+            ),
+            (
+                "a check rejects it while it is being evicted",
+                workload("a")
+                    .reserved("cq")
+                    .condition_at(20, conditions::EVICTED, true, "Preempted", "gone")
+                    .check("ac", CheckState::Rejected, "never"),
+                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                Rules::default(),
+            ),
+            (
+                "a check rejects it after it was evicted",
+                workload("a")
+                    .condition_at(20, conditions::EVICTED, true, "Preempted", "gone")
+                    .check("ac", CheckState::Rejected, "never"),
+                facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+                Rules::default(),
+            ),
+        ];
     insta::assert_snapshot!(table(cases), @r#"
     # checks of all flavors appear before the reservation
 
@@ -139,10 +141,20 @@ fn checks_of_single_flavors() {
     };
     for (sentence, subject, on, expected) in [
         ("before the flavor is known", workload("a"), ["gpu"].as_slice(), "every"),
-        ("for each of the queue's flavors, before one is known", workload("a"), &["default", "gpu"], "every some"),
+        (
+            "for each of the queue's flavors, before one is known",
+            workload("a"),
+            &["default", "gpu"],
+            "every some",
+        ),
         ("with the flavor", with_quota("gpu"), &["gpu"], "every some"),
         ("with another flavor", with_quota("default"), &["gpu"], "every"),
-        ("moved to another flavor", with_quota("default").check("some", CheckState::Ready, ""), &["gpu"], "every"),
+        (
+            "moved to another flavor",
+            with_quota("default").check("some", CheckState::Ready, ""),
+            &["gpu"],
+            "every",
+        ),
     ] {
         assert_eq!(states(subject, on), expected, "{sentence}");
     }
@@ -220,13 +232,22 @@ fn a_check_that_we_dispatch_by_is_written_with_the_reservation() {
     facts.dispatching_checks.insert("mk".into());
     assert_eq!(decide(&workload("a"), &facts, &Rules::default(), at(100)), Plan::default());
     let evicted = workload("a").check("mk", CheckState::Pending, "");
-    assert_eq!(decide(&evicted, &facts, &Rules::default(), at(100)), Plan::default(), "one that is there stays");
+    assert_eq!(
+        decide(&evicted, &facts, &Rules::default(), at(100)),
+        Plan::default(),
+        "one that is there stays"
+    );
 }
 
 #[test]
 fn an_eviction_ends_when_the_job_has_no_pods() {
     let mut evicted = workload("a").reserved("cq").admitted();
-    let stopped = decide(&evicted, &facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]), &Rules::default(), at(100));
+    let stopped = decide(
+        &evicted,
+        &facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
+        &Rules::default(),
+        at(100),
+    );
     evicted.status = stopped.status;
     let mut edit = Edit::new(&evicted, Reasons::Fine, at(110));
     assert!(edit.complete_eviction());

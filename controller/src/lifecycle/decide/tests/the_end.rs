@@ -19,9 +19,12 @@ fn the_end() {
         ),
         (
             "a finished copy waits for its hub",
-            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").edit(|workload| {
-                workload.metadata.annotations = Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
-            }),
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").edit(
+                |workload| {
+                    workload.metadata.annotations =
+                        Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
+                },
+            ),
             open(),
             patient(None),
         ),
@@ -33,9 +36,12 @@ fn the_end() {
         ),
         (
             "a finished copy that is deleted waits for its hub, too",
-            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").deleting().edit(|workload| {
-                workload.metadata.annotations = Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
-            }),
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").deleting().edit(
+                |workload| {
+                    workload.metadata.annotations =
+                        Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
+                },
+            ),
             open(),
             Rules::default(),
         ),
@@ -61,7 +67,8 @@ fn the_end() {
             "its owner let it go",
             workload("a").reserved("cq").admitted().edit(|workload| {
                 workload.metadata.owner_references = None;
-                workload.metadata.labels = Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+                workload.metadata.labels =
+                    Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
             }),
             open(),
             Rules::default(),
@@ -70,7 +77,8 @@ fn the_end() {
             "and is left as it is",
             workload("a").reserved("cq").admitted().edit(|workload| {
                 workload.metadata.owner_references = None;
-                workload.metadata.labels = Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+                workload.metadata.labels =
+                    Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
             }),
             open(),
             Rules { leaves_orphans: true, ..Rules::default() },

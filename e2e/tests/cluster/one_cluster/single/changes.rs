@@ -15,7 +15,12 @@ fn deleted_jobs_leave_nothing_and_free_their_quota() {
         bed.job("runs").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("runs").await;
         for name in ["queued", "next"] {
-            bed.job(name).cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+            bed.job(name)
+                .cpu("1")
+                .run_for(Duration::from_millis(100))
+                .create(bed.admin())
+                .await
+                .unwrap();
             bed.workload_of(name).await;
             bed.next_second().await;
         }
@@ -54,9 +59,23 @@ fn a_job_moves_to_another_queue_while_it_waits() {
     fixture::run(async {
         let bed = Bed::new("move").await;
         bed.simple(&[("cpu", "1")]).await;
-        bed.job("a").queue("nosuch").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
-        bed.expect("a", "QuotaReserved", "False", "Misconfigured", "LocalQueue nosuch doesn't exist").await;
-        bed.patch_job("a", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "queue"}}})).await;
+        bed.job("a")
+            .queue("nosuch")
+            .cpu("1")
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
+        bed.expect(
+            "a",
+            "QuotaReserved",
+            "False",
+            "Misconfigured",
+            "LocalQueue nosuch doesn't exist",
+        )
+        .await;
+        bed.patch_job("a", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "queue"}}}))
+            .await;
         job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
     });
 }
@@ -70,11 +89,21 @@ fn a_queue_in_use_outlives_its_deletion() {
         bed.running("a").await;
         bed.delete("ClusterQueue", &bed.name).await;
         bed.delete("ResourceFlavor", &bed.name).await;
-        bed.cluster_queue_condition("False", "Terminating", "Can't admit new workloads; clusterQueue is terminating")
-            .await;
+        bed.cluster_queue_condition(
+            "False",
+            "Terminating",
+            "Can't admit new workloads; clusterQueue is terminating",
+        )
+        .await;
         bed.job("late").cpu("1").create(bed.admin()).await.unwrap();
-        bed.expect("late", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name))
-            .await;
+        bed.expect(
+            "late",
+            "QuotaReserved",
+            "False",
+            "Suspended",
+            &format!("ClusterQueue {} is inactive", bed.name),
+        )
+        .await;
         job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
         bed.gone("ClusterQueue", &bed.name).await;
         bed.gone("ResourceFlavor", &bed.name).await;

@@ -13,7 +13,12 @@ fn jobs_run_in_order_as_quota_allows() {
         let bed = Bed::new("order").await;
         bed.simple(&[("cpu", "2")]).await;
         for name in ["a", "b", "c", "d"] {
-            bed.job(name).cpu("1").run_for(Duration::from_secs(6)).create(bed.admin()).await.unwrap();
+            bed.job(name)
+                .cpu("1")
+                .run_for(Duration::from_secs(6))
+                .create(bed.admin())
+                .await
+                .unwrap();
             bed.workload_of(name).await;
             bed.next_second().await;
         }
@@ -23,7 +28,8 @@ fn jobs_run_in_order_as_quota_allows() {
             bed.name
         );
         bed.expect("c", "QuotaReserved", "False", "WaitingForQuota", &message).await;
-        bed.expect("c", "Admitted", "False", "NoReservation", "The workload has no reservation").await;
+        bed.expect("c", "Admitted", "False", "NoReservation", "The workload has no reservation")
+            .await;
         bed.expect(
             "a",
             "QuotaReserved",
@@ -67,11 +73,18 @@ fn flavors_are_tried_in_order_and_select_nodes() {
             .await
             .unwrap();
         for name in ["first", "second"] {
-            bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+            bed.job(name)
+                .cpu("1")
+                .run_for(Duration::from_secs(2))
+                .create(bed.admin())
+                .await
+                .unwrap();
             bed.expect_true(name, "Admitted").await;
         }
         let (first, second) = (bed.running("first").await, bed.running("second").await);
-        let pod = |job: &k8s_openapi::api::batch::v1::Job| job.spec.clone().unwrap().template.spec.unwrap();
+        let pod = |job: &k8s_openapi::api::batch::v1::Job| {
+            job.spec.clone().unwrap().template.spec.unwrap()
+        };
         assert_eq!(pod(&first).node_selector.unwrap()["pool"], "spot");
         assert_eq!(pod(&first).tolerations.unwrap()[0].key.as_deref(), Some("spot"));
         assert_eq!(pod(&second).node_selector.unwrap()["pool"], "gpu");
@@ -95,22 +108,41 @@ fn strict_fifo_waits_where_best_effort_goes_on() {
     fixture::run(async {
         let (strict, effort) = (Bed::new("strict").await, Bed::new("effort").await);
         strict
-            .apply(queues::ClusterQueue::new(&strict.name).group(&strict.name, &[("cpu", "2")]).strict_fifo().build())
+            .apply(
+                queues::ClusterQueue::new(&strict.name)
+                    .group(&strict.name, &[("cpu", "2")])
+                    .strict_fifo()
+                    .build(),
+            )
             .await;
         effort.simple(&[("cpu", "2")]).await;
         for bed in [&strict, &effort] {
             bed.job("holder").cpu("1").run_forever().create(bed.admin()).await.unwrap();
             bed.expect_true("holder", "Admitted").await;
-            bed.job("big").cpu("2").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+            bed.job("big")
+                .cpu("2")
+                .run_for(Duration::from_millis(100))
+                .create(bed.admin())
+                .await
+                .unwrap();
             bed.expect("big", "QuotaReserved", "False", "WaitingForQuota", "").await;
             bed.next_second().await;
-            bed.job("small").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+            bed.job("small")
+                .cpu("1")
+                .run_for(Duration::from_millis(100))
+                .create(bed.admin())
+                .await
+                .unwrap();
         }
         job::complete(effort.admin(), &effort.namespace, "small", WAIT).await.unwrap();
-        wait::always(Duration::from_secs(1), "the small job waits behind the big one", async || {
-            anyhow::ensure!(!strict.is_true("small", "QuotaReserved").await);
-            Ok(())
-        })
+        wait::always(
+            Duration::from_secs(1),
+            "the small job waits behind the big one",
+            async || {
+                anyhow::ensure!(!strict.is_true("small", "QuotaReserved").await);
+                Ok(())
+            },
+        )
         .await
         .unwrap();
         strict.delete_job("holder").await;

@@ -19,17 +19,29 @@ fn modest() -> Value {
 
 fn cpu(workload: &Workload) -> Option<&str> {
     let admission = workload.status.as_ref()?.admission.as_ref()?;
-    admission.pod_set_assignments.first()?.resource_usage.get("cpu").map(|quantity| quantity.0.as_str())
+    admission
+        .pod_set_assignments
+        .first()?
+        .resource_usage
+        .get("cpu")
+        .map(|quantity| quantity.0.as_str())
 }
 
 /// Waits until a job is charged with so much.
 async fn charged(bed: &Bed, job: &str, expected: &str) {
     let check = async || {
         let workload = bed.workload_of(job).await;
-        ensure!(cpu(&workload) == Some(expected), "it is charged with {:?}: {:?}", cpu(&workload), workload.status);
+        ensure!(
+            cpu(&workload) == Some(expected),
+            "it is charged with {:?}: {:?}",
+            cpu(&workload),
+            workload.status
+        );
         Ok(())
     };
-    wait::eventually(WAIT, format!("{job} to be charged with {expected} CPUs"), check).await.unwrap();
+    wait::eventually(WAIT, format!("{job} to be charged with {expected} CPUs"), check)
+        .await
+        .unwrap();
 }
 
 #[test]
@@ -52,13 +64,22 @@ fn a_limit_range_gives_defaults_and_bounds_and_counts_when_it_changes() {
         let large = json!([{"name": "main", "image": "example.org/job:1", "resources": {
             "requests": {"cpu": "3"}, "limits": {"cpu": "3"},
         }}]);
-        bed.job("large").pod_field("containers", large).run_forever().create(bed.admin()).await.unwrap();
+        bed.job("large")
+            .pod_field("containers", large)
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
         let refused = async || {
             let status = bed.workload_of("large").await.status.unwrap_or_default();
-            let told = conditions::find(&status.conditions, "QuotaReserved").map(|it| (&it.reason, &it.message));
-            let begins = "resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.";
+            let told = conditions::find(&status.conditions, "QuotaReserved")
+                .map(|it| (&it.reason, &it.message));
+            let begins =
+                "resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.";
             let right = |(reason, message): (&String, &String)| {
-                reason == "Misconfigured" && message.starts_with(begins) && message.contains("above the limitRange max")
+                reason == "Misconfigured"
+                    && message.starts_with(begins)
+                    && message.contains("above the limitRange max")
             };
             ensure!(told.is_some_and(right), "{told:?}");
             Ok(())
@@ -84,10 +105,12 @@ fn the_overhead_of_a_runtime_class_is_charged_and_counts_when_it_changes() {
         let class = |cpu: &str| json!({"overhead": {"podFixed": {"cpu": cpu}}});
         let mut object = class("1500m");
         object["metadata"] = json!({"name": bed.name});
-        (object["kind"], object["apiVersion"]) = (Value::from("RuntimeClass"), Value::from("node.k8s.io/v1"));
+        (object["kind"], object["apiVersion"]) =
+            (Value::from("RuntimeClass"), Value::from("node.k8s.io/v1"));
         object["handler"] = "sandbox".into();
         bed.cluster().apply([object]).await.unwrap();
-        let sandboxed = bed.job("a").cpu("1").pod_field("runtimeClassName", bed.name.as_str().into());
+        let sandboxed =
+            bed.job("a").cpu("1").pod_field("runtimeClassName", bed.name.as_str().into());
         sandboxed.run_forever().create(bed.admin()).await.unwrap();
         let message = format!(
             "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor {}, previously considered podsets requests (0) + current podset request (2500m) > maximum capacity (2)",

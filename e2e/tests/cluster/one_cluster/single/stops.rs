@@ -17,17 +17,32 @@ fn stop_policies_of_both_queues() {
 
         // Hold: what runs goes on, what comes waits.
         bed.stop_cluster_queue("Hold").await;
-        bed.cluster_queue_condition("False", "Stopped", "Can't admit new workloads: is stopped.").await;
-        bed.job("waits").cpu("1").run_forever().create(bed.admin()).await.unwrap();
-        bed.expect("waits", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name))
+        bed.cluster_queue_condition("False", "Stopped", "Can't admit new workloads: is stopped.")
             .await;
+        bed.job("waits").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.expect(
+            "waits",
+            "QuotaReserved",
+            "False",
+            "Suspended",
+            &format!("ClusterQueue {} is inactive", bed.name),
+        )
+        .await;
         bed.suspended("runs", false).await;
 
         // HoldAndDrain: what runs is evicted.
         bed.stop_cluster_queue("HoldAndDrain").await;
-        bed.expect("runs", "Evicted", "True", "ClusterQueueStopped", "The ClusterQueue is stopped").await;
+        bed.expect("runs", "Evicted", "True", "ClusterQueueStopped", "The ClusterQueue is stopped")
+            .await;
         bed.suspended("runs", true).await;
-        bed.expect("runs", "Requeued", "False", "ClusterQueueStopped", "The ClusterQueue is stopped").await;
+        bed.expect(
+            "runs",
+            "Requeued",
+            "False",
+            "ClusterQueueStopped",
+            "The ClusterQueue is stopped",
+        )
+        .await;
         bed.queue_status(2, 0, 0).await;
 
         // And taken back.
@@ -37,14 +52,23 @@ fn stop_policies_of_both_queues() {
         for name in ["runs", "waits"] {
             bed.running(name).await;
         }
-        bed.expect("runs", "Evicted", "False", "QuotaReserved", "Previously: The ClusterQueue is stopped").await;
+        bed.expect(
+            "runs",
+            "Evicted",
+            "False",
+            "QuotaReserved",
+            "Previously: The ClusterQueue is stopped",
+        )
+        .await;
 
         bed.stop_local_queue("HoldAndDrain").await;
         bed.local_queue_condition("queue", "False", "Stopped", "LocalQueue is stopped").await;
         for name in ["runs", "waits"] {
-            bed.expect(name, "Evicted", "True", "LocalQueueStopped", "The LocalQueue is stopped").await;
+            bed.expect(name, "Evicted", "True", "LocalQueueStopped", "The LocalQueue is stopped")
+                .await;
             bed.suspended(name, true).await;
-            bed.expect(name, "QuotaReserved", "False", "Suspended", "LocalQueue queue is inactive").await;
+            bed.expect(name, "QuotaReserved", "False", "Suspended", "LocalQueue queue is inactive")
+                .await;
         }
         bed.stop_local_queue("None").await;
         for name in ["runs", "waits"] {
@@ -60,12 +84,18 @@ fn a_workload_is_deactivated_and_reactivated() {
         bed.simple(&[("cpu", "1")]).await;
         bed.job("a").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("a").await;
-        bed.job("b").cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+        bed.job("b")
+            .cpu("1")
+            .run_for(Duration::from_millis(200))
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.set_active("a", false).await;
         bed.expect("a", "Evicted", "True", "Deactivated", "The workload is deactivated").await;
         bed.suspended("a", true).await;
         job::complete(bed.admin(), &bed.namespace, "b", WAIT).await.unwrap();
-        bed.expect("a", "QuotaReserved", "False", "Deactivated", "The workload is deactivated").await;
+        bed.expect("a", "QuotaReserved", "False", "Deactivated", "The workload is deactivated")
+            .await;
         bed.set_active("a", true).await;
         bed.running("a").await;
     });
@@ -85,7 +115,8 @@ fn the_maximum_execution_time_ends_a_job() {
             .unwrap();
         bed.running("a").await;
         let message = "The workload is deactivated due to exceeding the maximum execution time";
-        bed.expect("a", "Evicted", "True", "DeactivatedDueToMaximumExecutionTimeExceeded", message).await;
+        bed.expect("a", "Evicted", "True", "DeactivatedDueToMaximumExecutionTimeExceeded", message)
+            .await;
         bed.suspended("a", true).await;
         assert_eq!(bed.workload_of("a").await.spec.active, Some(false));
     });
@@ -97,18 +128,29 @@ fn an_admission_check_decides_after_the_quota() {
         let bed = Bed::new("check").await;
         bed.cluster().apply([queues::admission_check(&bed.name)]).await.unwrap();
         bed.apply(
-            queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name).build(),
+            queues::ClusterQueue::new(&bed.name)
+                .group(&bed.name, &[("cpu", "2")])
+                .admission_check(&bed.name)
+                .build(),
         )
         .await;
         bed.cluster_queue_condition(
             "False",
             "AdmissionCheckInactive",
-            &format!("Can't admit new workloads: references inactive AdmissionCheck(s): {}.", bed.name),
+            &format!(
+                "Can't admit new workloads: references inactive AdmissionCheck(s): {}.",
+                bed.name
+            ),
         )
         .await;
         bed.activate_check().await;
         for name in ["ready", "retry", "reject"] {
-            bed.job(name).cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+            bed.job(name)
+                .cpu("1")
+                .run_for(Duration::from_millis(200))
+                .create(bed.admin())
+                .await
+                .unwrap();
         }
         for (name, state) in [("ready", "Ready"), ("retry", "Retry"), ("reject", "Rejected")] {
             if name != "ready" {
@@ -117,17 +159,39 @@ fn an_admission_check_decides_after_the_quota() {
             bed.expect("ready", "QuotaReserved", "True", "QuotaReserved", "").await;
             bed.answer_check(name, state).await;
             match name {
-                "ready" => drop(job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap()),
+                "ready" => {
+                    drop(job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap())
+                }
                 "retry" => {
-                    let message =
-                        format!("Evicted due to AdmissionCheck in Retry state: \"{}\" (said Retry)", bed.name);
-                    bed.expect(name, "Requeued", "True", "BackoffFinished", "The workload backoff was finished").await;
-                    bed.expect(name, "Evicted", "False", "QuotaReserved", &format!("Previously: {message}")).await;
+                    let message = format!(
+                        "Evicted due to AdmissionCheck in Retry state: \"{}\" (said Retry)",
+                        bed.name
+                    );
+                    bed.expect(
+                        name,
+                        "Requeued",
+                        "True",
+                        "BackoffFinished",
+                        "The workload backoff was finished",
+                    )
+                    .await;
+                    bed.expect(
+                        name,
+                        "Evicted",
+                        "False",
+                        "QuotaReserved",
+                        &format!("Previously: {message}"),
+                    )
+                    .await;
                 }
                 _ => {
-                    let message = format!("AdmissionCheck in Rejected state: \"{}\" (said Rejected)", bed.name);
+                    let message = format!(
+                        "AdmissionCheck in Rejected state: \"{}\" (said Rejected)",
+                        bed.name
+                    );
                     let message = format!("The workload is deactivated due to {message}");
-                    bed.expect(name, "Evicted", "True", "DeactivatedDueToAdmissionCheck", &message).await;
+                    bed.expect(name, "Evicted", "True", "DeactivatedDueToAdmissionCheck", &message)
+                        .await;
                 }
             }
         }
@@ -141,16 +205,22 @@ fn a_check_of_one_flavor_is_waited_for_by_those_who_get_the_flavor() {
         let (checked, free) = (bed.part("checked"), bed.part("free"));
         let cpu = [("cpu", "1")];
         let strategy = json!({"admissionChecks": [{"name": bed.name, "onFlavors": [checked]}]});
-        let queue = queues::ClusterQueue::new(&bed.name).flavors(&[(&checked, &cpu), (&free, &cpu)]);
+        let queue =
+            queues::ClusterQueue::new(&bed.name).flavors(&[(&checked, &cpu), (&free, &cpu)]);
         let flavors = [&checked, &free].map(|name| queues::ResourceFlavor::new(name).build());
-        bed.cluster().apply(flavors.into_iter().chain([queues::admission_check(&bed.name)])).await.unwrap();
+        bed.cluster()
+            .apply(flavors.into_iter().chain([queues::admission_check(&bed.name)]))
+            .await
+            .unwrap();
         bed.activate_check().await;
         bed.apply(queue.field("admissionChecksStrategy", strategy).build()).await;
 
         let got = async |name: &str| {
             let status = bed.workload_of(name).await.status.unwrap();
-            let flavor = status.admission.unwrap().pod_set_assignments[0].flavors.get("cpu").cloned();
-            let checks: Vec<String> = status.admission_checks.into_iter().map(|check| check.name).collect();
+            let flavor =
+                status.admission.unwrap().pod_set_assignments[0].flavors.get("cpu").cloned();
+            let checks: Vec<String> =
+                status.admission_checks.into_iter().map(|check| check.name).collect();
             (flavor, checks)
         };
         let brief = |name: &str| bed.job(name).run_for(Duration::from_millis(200));

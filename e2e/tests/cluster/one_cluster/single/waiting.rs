@@ -17,7 +17,12 @@ fn a_plain_job_is_suspended_by_the_reconciler_when_no_webhook_did() {
         bed.simple(&[("cpu", "1")]).await;
         bed.plain_job("a").cpu("2").create(bed.admin()).await.unwrap();
         bed.suspended("a", true).await;
-        bed.plain_job("b").cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+        bed.plain_job("b")
+            .cpu("1")
+            .run_for(Duration::from_millis(200))
+            .create(bed.admin())
+            .await
+            .unwrap();
         job::complete(bed.admin(), &bed.namespace, "b", WAIT).await.unwrap();
     });
 }
@@ -27,7 +32,8 @@ fn a_job_without_a_queue_is_none_of_ours() {
     fixture::run(async {
         let bed = Bed::new("foreign").await;
         bed.simple(&[("cpu", "1")]).await;
-        let foreign = JobBuilder::new(&bed.namespace, "a").cpu("4").run_for(Duration::from_millis(200));
+        let foreign =
+            JobBuilder::new(&bed.namespace, "a").cpu("4").run_for(Duration::from_millis(200));
         foreign.create(bed.admin()).await.unwrap();
         job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
         assert!(bed.workloads().await.is_empty());
@@ -46,7 +52,8 @@ fn what_can_never_fit_says_so() {
         );
         bed.expect("big", "QuotaReserved", "False", "ExceedsMaxQuota", &message).await;
         bed.job("odd").cpu("1").request("memory", "1Gi").create(bed.admin()).await.unwrap();
-        let message = "couldn't assign flavors to pod set main: resource memory unavailable in ClusterQueue";
+        let message =
+            "couldn't assign flavors to pod set main: resource memory unavailable in ClusterQueue";
         bed.expect("odd", "QuotaReserved", "False", "NoMatchingFlavor", message).await;
     });
 }
@@ -58,7 +65,8 @@ fn quantities_that_no_number_holds_wait_and_say_why_and_negative_ones_are_refuse
         let bed = Bed::new("absurd").await;
         bed.simple(&[("cpu", "2")]).await;
         bed.job("huge").cpu("9e30").create(bed.admin()).await.unwrap();
-        let many = bed.job("many").cpu("9223372036854775807").parallelism(100_000).completions(100_000);
+        let many =
+            bed.job("many").cpu("9223372036854775807").parallelism(100_000).completions(100_000);
         many.create(bed.admin()).await.unwrap();
         let message = format!(
             "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor {}, previously considered podsets requests (0) + current podset request (9223372036854775807m) > maximum capacity (2)",
@@ -83,10 +91,32 @@ fn queues_that_are_missing_or_closed_are_named() {
     fixture::run(async {
         let bed = Bed::new("missing").await;
         bed.job("nowhere").queue("nosuch").cpu("1").create(bed.admin()).await.unwrap();
-        bed.expect("nowhere", "QuotaReserved", "False", "Misconfigured", "LocalQueue nosuch doesn't exist").await;
-        bed.cluster().apply([queues::local_queue(&bed.namespace, "queue", "nosuch")]).await.unwrap();
-        bed.job("dangling").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
-        bed.expect("dangling", "QuotaReserved", "False", "Misconfigured", "ClusterQueue nosuch doesn't exist").await;
+        bed.expect(
+            "nowhere",
+            "QuotaReserved",
+            "False",
+            "Misconfigured",
+            "LocalQueue nosuch doesn't exist",
+        )
+        .await;
+        bed.cluster()
+            .apply([queues::local_queue(&bed.namespace, "queue", "nosuch")])
+            .await
+            .unwrap();
+        bed.job("dangling")
+            .cpu("1")
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
+        bed.expect(
+            "dangling",
+            "QuotaReserved",
+            "False",
+            "Misconfigured",
+            "ClusterQueue nosuch doesn't exist",
+        )
+        .await;
         bed.local_queue_condition(
             "queue",
             "False",
@@ -96,7 +126,10 @@ fn queues_that_are_missing_or_closed_are_named() {
         .await;
 
         // The queue that was missing comes.
-        bed.cluster().apply([queues::local_queue(&bed.namespace, "nosuch", &bed.name)]).await.unwrap();
+        bed.cluster()
+            .apply([queues::local_queue(&bed.namespace, "nosuch", &bed.name)])
+            .await
+            .unwrap();
         let flavor = queues::ResourceFlavor::new(&bed.name).build();
         let queue = queues::ClusterQueue::new(&bed.name).group("absent", &[("cpu", "4")]).build();
         bed.cluster().apply([queue]).await.unwrap();
@@ -118,7 +151,13 @@ fn queues_that_are_missing_or_closed_are_named() {
         let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]).build();
         bed.cluster().apply([flavor, queue]).await.unwrap();
         bed.cluster_queue_condition("True", "Ready", "Can admit new workloads").await;
-        bed.local_queue_condition("nosuch", "True", "Ready", "Can submit new workloads to localQueue").await;
+        bed.local_queue_condition(
+            "nosuch",
+            "True",
+            "Ready",
+            "Can submit new workloads to localQueue",
+        )
+        .await;
         bed.expect_true("nowhere", "Admitted").await;
     });
 }
@@ -128,10 +167,16 @@ fn a_namespace_that_the_selector_excludes_waits_until_it_is_let_in() {
     fixture::run(async {
         let bed = Bed::new("selector").await;
         let selector = json!({"matchLabels": {"team": bed.name}});
-        let queue =
-            queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "1")]).field("namespaceSelector", selector);
+        let queue = queues::ClusterQueue::new(&bed.name)
+            .group(&bed.name, &[("cpu", "1")])
+            .field("namespaceSelector", selector);
         bed.apply(queue.build()).await;
-        bed.job("a").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+        bed.job("a")
+            .cpu("1")
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
         let message = "workload namespace doesn't match ClusterQueue selector";
         bed.expect("a", "QuotaReserved", "False", "Misconfigured", message).await;
         bed.label_namespace("team", &bed.name).await;

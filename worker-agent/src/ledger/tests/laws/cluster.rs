@@ -50,7 +50,11 @@ impl Cluster {
         }
         let meta = object.meta();
         let seen = if removed {
-            Seen::Deleted { kind, workload_uid: meta.workload_uid.clone(), target: meta.target.clone() }
+            Seen::Deleted {
+                kind,
+                workload_uid: meta.workload_uid.clone(),
+                target: meta.target.clone(),
+            }
         } else {
             Seen::Applied(Box::new(object.clone()))
         };
@@ -64,7 +68,10 @@ impl Cluster {
     pub(super) fn collect(&mut self, name: &str, owner: &str) {
         for kind in [Kind::Workload, Kind::Job] {
             let key = (kind, name.to_owned());
-            let owned = self.objects.get(&key).is_some_and(|it| it.object.meta().owners.iter().any(|it| it == owner));
+            let owned = self
+                .objects
+                .get(&key)
+                .is_some_and(|it| it.object.meta().owners.iter().any(|it| it == owner));
             if owned {
                 self.delete(kind, name);
             }
@@ -75,13 +82,21 @@ impl Cluster {
         if let Some(stored) = self.objects.get_mut(&(kind, name.to_owned())) {
             match &mut stored.object {
                 Object::Workload(workload) => workload.meta.deleting = true,
-                Object::Job(job) => (job.meta.deleting, job.active, job.suspended) = (true, false, true),
+                Object::Job(job) => {
+                    (job.meta.deleting, job.active, job.suspended) = (true, false, true)
+                }
             }
             self.touch(kind, name);
         }
     }
 
-    pub(super) fn meta(&mut self, kind: Kind, name: &str, workload_uid: &str, attempt: u64) -> Meta {
+    pub(super) fn meta(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        workload_uid: &str,
+        attempt: u64,
+    ) -> Meta {
         self.uids += 1;
         let gvk = if kind == Kind::Job { JOB_GVK } else { WORKLOAD_GVK };
         Meta {
@@ -100,7 +115,13 @@ impl Cluster {
         }
     }
 
-    pub(super) fn create(&mut self, kind: Kind, name: &str, workload_uid: &str, attempt: u64) -> Outcome {
+    pub(super) fn create(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        workload_uid: &str,
+        attempt: u64,
+    ) -> Outcome {
         if let Some(there) = self.objects.get(&(kind, name.to_owned())) {
             let meta = there.object.meta();
             return match (there.foreign, meta.workload_uid == workload_uid) {
@@ -110,13 +131,19 @@ impl Cluster {
             };
         }
         if kind == Kind::Job && self.ended.contains(&(workload_uid.to_owned(), attempt)) {
-            self.violations.push(format!("{workload_uid} attempt {attempt} was made again after it had ended"));
+            self.violations.push(format!(
+                "{workload_uid} attempt {attempt} was made again after it had ended"
+            ));
         }
         let meta = self.meta(kind, name, workload_uid, attempt);
         let object = match kind {
             Kind::Workload => {
                 let priority = Some(Priority { class: CLASS.to_owned(), value: 0 });
-                Object::Workload(RemoteWorkload { meta, priority, ..super::super::build::workload(attempt) })
+                Object::Workload(RemoteWorkload {
+                    meta,
+                    priority,
+                    ..super::super::build::workload(attempt)
+                })
             }
             Kind::Job => Object::Job(RemoteJob { meta, ..super::super::build::job(attempt) }),
         };
@@ -133,7 +160,9 @@ impl Cluster {
     }
 
     pub(super) fn is(&self, kind: Kind, target: &Target) -> bool {
-        self.objects.get(&(kind, target.name.clone())).is_some_and(|it| it.object.meta().target.uid == target.uid)
+        self.objects
+            .get(&(kind, target.name.clone()))
+            .is_some_and(|it| it.object.meta().target.uid == target.uid)
     }
 
     pub(super) fn perform(&mut self, action: &Action) -> Outcome {
@@ -242,13 +271,17 @@ impl Cluster {
         match choice {
             // Its quota comes, or goes.
             0 | 1 if workload.active && !admitted => {
-                (workload.quota_reserved, workload.admitted, workload.evicted) = (yes("Q"), yes("A"), None);
+                (workload.quota_reserved, workload.admitted, workload.evicted) =
+                    (yes("Q"), yes("A"), None);
             }
             2 if admitted => (workload.admitted, workload.evicted) = (None, yes("Preempted")),
-            3 if admitted && !workload.active => (workload.admitted, workload.evicted) = (None, yes("Deactivated")),
+            3 if admitted && !workload.active => {
+                (workload.admitted, workload.evicted) = (None, yes("Deactivated"))
+            }
             // The job is adopted, started, stopped.
             4 => {
-                let owners: Vec<String> = job.iter().map(|job| job.meta.target.uid.clone()).collect();
+                let owners: Vec<String> =
+                    job.iter().map(|job| job.meta.target.uid.clone()).collect();
                 if owners.is_empty() || workload.meta.owners == owners {
                     return;
                 }
@@ -259,7 +292,8 @@ impl Cluster {
             _ => return,
         }
         let Some(run) = run else { return self.touch(Kind::Workload, &name) };
-        if let Some(Stored { object: Object::Job(job), .. }) = self.objects.get_mut(&(Kind::Job, name.clone()))
+        if let Some(Stored { object: Object::Job(job), .. }) =
+            self.objects.get_mut(&(Kind::Job, name.clone()))
             && !job.meta.deleting
             && job.end.is_none()
             && job.active != run
