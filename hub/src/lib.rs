@@ -1,22 +1,22 @@
 //! The hub: global quota, the dispatcher, and the sessions with the worker clusters.
 //!
 //! [`run`] takes its listeners, client, clock and shutdown from the caller. Around the pure dispatcher ([`dispatch`])
-//! stands one task ([`shell`]); agents come in through [`server`], or run in this process ([`hosted`]).
+//! stands one task ([`dispatcher_task`]); agents come in through [`server`], or run in this process ([`hosted`]).
 
 mod api_clock;
 mod args;
 pub mod audit;
-pub mod cluster;
-pub mod clusters;
+pub mod cluster_channel;
 pub mod copy_keys;
 pub mod dispatch;
+pub mod dispatcher_task;
 pub mod hosted;
 pub mod metrics;
+pub mod multikueue_cluster;
 pub mod pki;
 mod quota;
 mod run;
 pub mod server;
-pub mod shell;
 
 pub use args::{Args, Mode};
 pub use run::{HubOptions, Options, dispatch_settings, run};

@@ -26,7 +26,7 @@ use switchyard_controller::write::{Target, WriteError};
 use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
 
-use crate::shell::{Reports, is_declared_lost, is_held, lost_since, parameters};
+use crate::dispatcher_task::{Reports, is_declared_lost, is_held, lost_since, parameters};
 
 /// The feature gate.
 const GATE: &str = "MultiKueueManagerQuotaAutomation";

@@ -18,20 +18,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Ports;
-use crate::clusters::{Reconciler, StoredClusters};
+use crate::cluster_channel::Ports;
 use crate::copy_keys::CopyKeys;
 use crate::dispatch::{Mode, Settings, StoreLoss};
+use crate::dispatcher_task::{self, Inbox, Parts, Reports, SESSION_EVENTS};
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
-use crate::pki::follow;
+use crate::multikueue_cluster::{Reconciler, StoredClusters};
+use crate::pki::ca_watch;
 use crate::pki::store::{self, Stored};
 use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions,
     TlsKeeper,
 };
-use crate::shell::{self, Inbox, Parts, Reports, SESSION_EVENTS};
-use crate::{api_clock, clusters, hosted, quota};
+use crate::{api_clock, hosted, multikueue_cluster, quota};
 
 /// The API server has to answer within this at start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
@@ -257,9 +257,13 @@ async fn serve(
         },
         metrics: HubMetrics::register(&ctx.metrics),
     };
-    spawn(tasks, "dispatcher", shell::run(parts, heard, stop.clone()));
+    spawn(tasks, "dispatcher", dispatcher_task::run(parts, heard, stop.clone()));
     spawn(tasks, "agents' door", server::serve(listener, tls, services, hub.server, stop.clone()));
-    spawn(tasks, "cluster conditions", ok(clusters::Reconciler::run(reconciler, stop.clone())));
+    spawn(
+        tasks,
+        "cluster conditions",
+        ok(multikueue_cluster::Reconciler::run(reconciler, stop.clone())),
+    );
     let hosting = Hosting {
         clusters: ctx.stores.multi_kueue_clusters.clone(),
         source: Source::new(secrets.clone(), hub.kubeconfig_dir).with_profiles(profiles(&ctx)),
@@ -279,7 +283,7 @@ async fn serve(
         "token sweep",
         ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())),
     );
-    spawn(tasks, "authority", ok(follow::follow(secrets, authority, ctx.clone(), stop.clone())));
+    spawn(tasks, "authority", ok(ca_watch::follow(secrets, authority, ctx.clone(), stop.clone())));
     ctx.components.set("dispatcher", true);
     let ended = tasks.join_next().await;
     ctx.components.set("dispatcher", false);

@@ -18,7 +18,7 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 
-use crate::shell::{dispatches, follows};
+use crate::dispatcher_task::{dispatches, follows};
 
 const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 

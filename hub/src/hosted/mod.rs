@@ -3,11 +3,11 @@
 //! Only a leader runs them: two hubs never drive one worker by the same kubeconfig.
 
 mod adopt;
+mod duplicate_kubeconfigs;
 mod keyed;
 pub mod kubeconfig;
 mod profile;
 mod source;
-mod twins;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use duplicate_kubeconfigs::{Rank, Twins};
 use source::Reference;
 pub use source::{PATH_PREFIX, Profiles, Source};
-use twins::{Rank, Twins};
 use worker::Worker;
 pub(crate) use worker::has_jobs;
 
-use crate::clusters::conditions::Reach;
 use crate::copy_keys::CopyKeys;
+use crate::multikueue_cluster::conditions::Reach;
 use crate::server::Sessions;
 
 /// What agents in this process call themselves.

@@ -22,12 +22,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::adopt::Adoption;
+use super::duplicate_kubeconfigs::{Claim, server};
 use super::kubeconfig::BadKubeconfig;
 use super::source::{Reference, Source};
-use super::twins::{Claim, server};
 use super::{HOSTED_SOFTWARE, HostedStates, ranks};
-use crate::clusters::conditions::{self, Reach};
 use crate::copy_keys::CopyKeys;
+use crate::multikueue_cluster::conditions::{self, Reach};
 use crate::server::Sessions;
 
 /// How often the kubeconfig is looked at for a rotation.

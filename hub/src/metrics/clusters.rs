@@ -13,9 +13,9 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
 use switchyard_controller::metrics::ReplicaRole;
 
+use crate::dispatcher_task::{Reports, is_unable};
 use crate::quota::multi_kueue_config;
 use crate::server::Registry;
-use crate::shell::{Reports, is_unable};
 
 /// Where the gauges are read from.
 pub(crate) struct ClusterGauges {

@@ -19,9 +19,9 @@ use tonic::transport::Server;
 
 use super::agent::AgentService;
 use super::conn::{Conn, Peer};
+use super::connection_limit::Places;
 use super::enrolment::EnrolmentService;
 use super::limits::MAX_AGENT_MESSAGE;
-use super::places::Places;
 use super::{Settings, TlsKeeper};
 
 /// Tokens and signing requests are small.

@@ -14,8 +14,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
+use super::connection_limit::Place;
 use super::gate::Refusal;
-use super::places::Place;
 use crate::pki::ClusterIdentity;
 use crate::pki::ca::{identity_of, not_after};
 

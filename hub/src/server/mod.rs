@@ -7,26 +7,27 @@
 
 mod accept;
 mod agent;
+mod agent_health;
 mod arrivals;
 mod conn;
+mod connection_limit;
+mod duplicate_clusters;
 mod enrolment;
 mod epochs;
 mod gate;
 mod limits;
 mod newest;
-mod places;
 mod registry;
 mod session;
 mod tls;
 mod token_memory;
-mod twins;
-mod words;
 
 use std::time::Duration;
 
 pub use accept::{Listen, Services, serve};
 pub use agent::AgentService;
 pub use conn::Peer;
+pub use duplicate_clusters::Member;
 pub use enrolment::{EnrolmentService, Tokens};
 pub use gate::{Clusters, Gate, Refusal};
 pub use limits::{MAX_WORKLOADS, Weight};
@@ -34,7 +35,6 @@ pub use registry::{Live, Registry};
 pub use session::{SessionEvent, SessionInfo, Sessions, Term};
 pub use tls::{Authorities, TlsKeeper};
 pub use token_memory::SecretTokens;
-pub use twins::Member;
 
 /// Deadlines and bounds of the door.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::twins::{Member, Workers};
-use super::words::{Word, Words};
+use super::agent_health::{Word, Words};
+use super::duplicate_clusters::{Member, Workers};
 
 /// Ends one session from outside.
 #[derive(Debug, Clone, Default)]

@@ -24,8 +24,8 @@ use super::arrivals::Arrivals;
 use super::epochs::{BEHIND_RETRY, Epochs};
 use super::limits::Weight;
 use super::registry::{Live, Registry};
-use crate::cluster::outbox::Limits;
-use crate::cluster::{Outgoing, Port, Ports};
+use crate::cluster_channel::outbox::Limits;
+use crate::cluster_channel::{Outgoing, Port, Ports};
 
 /// What sessions tell the dispatcher's task.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
 use switchyard_controller::EpochFloor;
 use switchyard_controller::clock::Clock;
-use switchyard_hub::cluster::Ports;
+use switchyard_hub::cluster_channel::Ports;
 use switchyard_hub::pki::store::RedeemError;
 use switchyard_hub::pki::token::{Token, TokenBook};
 use switchyard_hub::pki::{Authority, Ca};
@@ -172,7 +172,7 @@ impl Door {
         let book = Arc::new(Book::default());
         let (ports, registry) = (Arc::new(Ports::default()), Arc::new(Registry::default()));
         let (term, watched) = watch::channel(Some(EPOCH));
-        let (sender, events) = mpsc::channel(switchyard_hub::shell::SESSION_EVENTS);
+        let (sender, events) = mpsc::channel(switchyard_hub::dispatcher_task::SESSION_EVENTS);
         let floor = EpochFloor::default();
         let sessions = Sessions::new(
             "hub",

@@ -17,7 +17,7 @@ use rand::{Rng as _, SeedableRng as _};
 use switchyard_agent::enrol::{self, Join};
 use switchyard_agent::route::{Dial, Io};
 use switchyard_agent::session::SessionState;
-use switchyard_hub::cluster::Ports;
+use switchyard_hub::cluster_channel::Ports;
 use switchyard_hub::server::{Listen, Registry, SessionEvent, Settings};
 use switchyard_proto::v1::{Assignment, Phase};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

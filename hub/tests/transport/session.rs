@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchyard_hub::cluster::Content;
+use switchyard_hub::cluster_channel::Content;
 use switchyard_hub::server::{SessionEvent, Settings};
 use switchyard_proto::v1::{
     Assignment, Hello, Observation, Observed, Phase, Ping, State, agent_message, hub_message,

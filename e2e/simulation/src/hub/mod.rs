@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use switchyard_api::v1beta2::AgentStatus;
 use switchyard_controller::lease::step::{Observed, State as Election};
-use switchyard_hub::cluster::Port;
+use switchyard_hub::cluster_channel::Port;
 use switchyard_hub::dispatch::{Dispatcher, Facts, Loss, Memory, Sessions, Uid};
 use switchyard_hub::server::Registry;
 

@@ -2,8 +2,8 @@
 //! dispatcher's task.
 
 use jiff::Timestamp;
-use switchyard_hub::cluster::Outgoing;
-use switchyard_hub::cluster::inbound::Accepted;
+use switchyard_hub::cluster_channel::Outgoing;
+use switchyard_hub::cluster_channel::inbound::Accepted;
 use switchyard_hub::dispatch::{Event as Input, Uids, capacity};
 use switchyard_hub::server::Live;
 use switchyard_proto::v1::{
@@ -147,7 +147,8 @@ impl World {
             Some(agent_message::Kind::Observed(observed)) => {
                 match self.port(hub, cluster).accept(session, &observed) {
                     Some(Accepted::Take { inventory }) => {
-                        let inventory = inventory.as_ref().map(switchyard_hub::cluster::port::uids);
+                        let inventory =
+                            inventory.as_ref().map(switchyard_hub::cluster_channel::port::uids);
                         let observations = observed.observations;
                         self.tell_task(
                             hub,

@@ -1,8 +1,8 @@
 //! What agents say of themselves, and what the statuses of MultiKueueClusters say of it: production's registry and status,
 //! with a write that takes a while, or fails with the API server.
 
-use switchyard_hub::clusters::agent_status;
 use switchyard_hub::dispatch::Event as Input;
+use switchyard_hub::multikueue_cluster::agent_status;
 use switchyard_hub::server::Member;
 
 use crate::event::Event;

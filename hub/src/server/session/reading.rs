@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep_until};
 use super::super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Turns};
 use super::super::newest::Newest;
 use super::{Control, SessionEvent, Sessions};
-use crate::cluster::Port;
-use crate::cluster::inbound::Accepted;
+use crate::cluster_channel::Port;
+use crate::cluster_channel::inbound::Accepted;
 
 impl Sessions {
     /// Reads until the session ends. Waits for the dispatcher's task, and, to answer a ping, for the writing half, which
@@ -68,7 +68,7 @@ impl Sessions {
                     };
                     newest.hear_observations(&observed.observations);
                     if let Some(inventory) = inventory {
-                        newest.hear_inventory(crate::cluster::port::uids(&inventory));
+                        newest.hear_inventory(crate::cluster_channel::port::uids(&inventory));
                     }
                     // With the first observations that it names, if it may go at once.
                     let inventory = newest.take_inventory(Instant::now());

@@ -12,37 +12,37 @@ use switchyard_controller::workload::{self as state, Edit, WriteError, patch_sta
 
 use super::{Word, Wrote};
 use crate::dispatch::{Name, Uid};
-use crate::shell::facts::attempt;
-use crate::shell::writes::owners;
+use crate::dispatcher_task::facts::attempt;
+use crate::dispatcher_task::writes::owners;
 
 /// Tries after a conflict with another writer.
 const CONFLICTS: u32 = 5;
 
 /// One write of one workload's condition.
 #[derive(Debug)]
-pub(in crate::shell) struct TroubleWrite {
-    pub(in crate::shell) key: Key,
-    pub(in crate::shell) uid: Uid,
+pub(in crate::dispatcher_task) struct TroubleWrite {
+    pub(in crate::dispatcher_task) key: Key,
+    pub(in crate::dispatcher_task) uid: Uid,
     /// Where it was sent, and with which attempt.
-    pub(in crate::shell) sent: (Name, u64),
-    pub(in crate::shell) word: Option<Word>,
+    pub(in crate::dispatcher_task) sent: (Name, u64),
+    pub(in crate::dispatcher_task) word: Option<Word>,
 }
 
 /// The reason and message of the condition, if it holds.
-pub(in crate::shell) fn recorded(workload: &Workload) -> Option<(&str, &str)> {
+pub(in crate::dispatcher_task) fn recorded(workload: &Workload) -> Option<(&str, &str)> {
     let condition = state::condition(workload, WORKER_TROUBLE).filter(|it| it.status == TRUE)?;
     Some((&condition.reason, &condition.message))
 }
 
 /// An attempt is over, and so is its trouble.
-pub(in crate::shell) fn settle(edit: &mut Edit) {
+pub(in crate::dispatcher_task) fn settle(edit: &mut Edit) {
     if is_true(&edit.status.conditions, WORKER_TROUBLE) {
         edit.set(WORKER_TROUBLE, false, reasons::RESOLVED, "the attempt is over");
     }
 }
 
 impl TroubleWrite {
-    pub(in crate::shell) async fn perform(&self, ctx: &Context) -> Wrote {
+    pub(in crate::dispatcher_task) async fn perform(&self, ctx: &Context) -> Wrote {
         for _ in 0..CONFLICTS {
             let Some(workload) =
                 ctx.stores.workloads.by_key(&self.key).filter(|it| self.concerns(it))

@@ -25,9 +25,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::copy_keys::CopyKeys;
+use crate::dispatcher_task::Reports;
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates};
 use crate::server::{Clusters, Member, Registry};
-use crate::shell::Reports;
 use conditions::Reach;
 use draft::{Draft, Plan};
 pub use status::agent_status;

@@ -1,13 +1,13 @@
 //! One term of leadership: a dispatcher, and what its wishes become.
 //!
-//! Here is what comes in from the stores and the engine; [`sessions`] has what clusters say, [`act`] what is done.
+//! Here is what comes in from the stores and the engine; [`session_events`] has what clusters say, [`perform`] what is done.
 
-mod act;
-mod asked;
-mod sessions;
+mod perform;
+mod session_events;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod user_requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use switchyard_controller::{Context, Reservation};
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
-use self::asked::Auditor;
-use super::follow::is_slice_of;
+use self::user_requests::Auditor;
 use super::inbox::Batch;
-use super::slots::Slots;
+use super::spec_propagation::is_slice_of;
+use super::status_mirror_queue::Slots;
 use super::topology::Topology;
 use super::troubles::TroubleQueue;
 use super::{Answer, Clock, Hands, Parts, Reports};
 use super::{payload, replicas};
-use crate::cluster::Ports;
+use crate::cluster_channel::Ports;
 use crate::dispatch::{Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written};
 
 /// The state of one term.
@@ -223,7 +223,7 @@ impl TermState {
         let events = now.events(&self.topology);
         let is_open = self.dispatcher.breaker().is_some();
         for (name, before, rules) in now.changed_rules(&self.topology) {
-            self.auditor.cluster(name, asked::of_cluster(before, rules, is_open));
+            self.auditor.cluster(name, user_requests::of_cluster(before, rules, is_open));
         }
         self.topology = now;
         for event in events {

@@ -17,8 +17,8 @@ use switchyard_proto::v1::{Observation, Phase, State};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::*;
-use crate::cluster::Outgoing;
-use crate::cluster::outbox::Limits;
+use crate::cluster_channel::Outgoing;
+use crate::cluster_channel::outbox::Limits;
 use crate::dispatch::{ClusterRules, Name, Settings};
 use crate::metrics::HubMetrics;
 use crate::server::Registry;

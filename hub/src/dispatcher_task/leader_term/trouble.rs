@@ -10,9 +10,11 @@ use tokio::time::Instant;
 
 use super::TermState;
 use crate::dispatch::{Contact, Name, Time, Uid};
-use crate::shell::Answer;
-use crate::shell::topology::lost_since;
-use crate::shell::troubles::{Connection, TroubleWrite, Urgency, Word, Wrote, recorded, word};
+use crate::dispatcher_task::Answer;
+use crate::dispatcher_task::topology::lost_since;
+use crate::dispatcher_task::troubles::{
+    Connection, TroubleWrite, Urgency, Word, Wrote, recorded, word,
+};
 
 /// A cluster that is away for less is not said to be: each of its jobs costs a write.
 const SILENT: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use switchyard_api::v1beta2::{
 };
 
 use crate::dispatch::Open;
-use crate::shell::parameters;
+use crate::dispatcher_task::parameters;
 
 /// Whether a worker can be reached, and why not.
 #[derive(Debug, Clone, PartialEq, Eq)]

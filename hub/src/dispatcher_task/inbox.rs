@@ -10,7 +10,7 @@ use switchyard_controller::store::Key;
 use switchyard_controller::stores::Stores;
 use tokio::sync::Notify;
 
-use super::follow;
+use super::spec_propagation;
 
 /// What has come in since the last look.
 #[derive(Debug, Default)]
@@ -70,11 +70,11 @@ impl Inbox {
         for jobs in &stores.jobs {
             let (inbox, resource) = (self.clone(), jobs.resource.clone());
             jobs.store.subscribe(move |change| {
-                if let Some(first) = follow::changed(&resource, change) {
+                if let Some(first) = spec_propagation::changed(&resource, change) {
                     inbox.lock().batch.workloads.insert(first);
                     inbox.bell.notify_one();
                 }
-                if let Some(job) = follow::resized(&resource, change) {
+                if let Some(job) = spec_propagation::resized(&resource, change) {
                     inbox.lock().batch.resized.insert(job);
                     inbox.bell.notify_one();
                 }

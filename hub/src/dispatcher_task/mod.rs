@@ -1,18 +1,18 @@
 //! The task that owns the dispatcher: feeds it from the stores, the engine and the sessions, and performs what it
 //! decides. One term of leadership, one dispatcher: all that it knows is in the API and on the clusters.
 
-mod desire;
+mod assignment;
 mod facts;
 mod fair_queue;
-mod follow;
 mod inbox;
+mod leader_term;
 mod mirror;
 mod payload;
 mod policy;
 mod replicas;
 mod reports;
-mod slots;
-mod term;
+mod spec_propagation;
+mod status_mirror_queue;
 mod topology;
 mod troubles;
 mod writes;
@@ -28,19 +28,19 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub use desire::{assignment, gated};
+pub use assignment::{assignment, gated};
 pub use inbox::Inbox;
 pub(crate) use replicas::follows;
 pub use reports::Reports;
 pub use topology::{is_declared_lost, is_held, is_unable, lost_since, parameters};
 
-use crate::cluster::Ports;
+use crate::cluster_channel::Ports;
 use crate::dispatch::{Settings, Time, Uid, Written};
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use fair_queue::FairQueue;
+use leader_term::TermState;
 use mirror::Show;
-use term::TermState;
 use troubles::Wrote;
 
 /// Messages of sessions that wait for us. Beyond it sessions wait, and through them the agents.

@@ -14,7 +14,7 @@ const ORPHANS: usize = 64;
 
 impl TermState {
     /// A session has something to say; only the newest of each cluster counts.
-    pub(in crate::shell) fn session(&mut self, event: SessionEvent) {
+    pub(in crate::dispatcher_task) fn session(&mut self, event: SessionEvent) {
         let cluster = event.cluster().to_owned();
         self.take_in(event);
         // Before it has told all that it has, and once it is away, what was last known stays.

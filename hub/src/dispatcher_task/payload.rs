@@ -16,7 +16,7 @@ use switchyard_controller::workload::{is_group_workload, maker_of};
 use switchyard_proto::pod_sets_hash;
 use thiserror::Error;
 
-use crate::cluster::Content;
+use crate::cluster_channel::Content;
 
 /// Why nothing can be sent.
 #[derive(Debug, Error)]
@@ -280,7 +280,7 @@ mod tests {
             "spec": {"parallelism": 6, "completions": 12, "template": {"spec": {"containers": []}}},
         });
         let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
-        let sized = crate::shell::facts::sized(&workload, None);
+        let sized = crate::dispatcher_task::facts::sized(&workload, None);
         let content = content(&workload, sized.as_ref(), kind, &job, "multikueue").unwrap();
         let (copy, job): (Value, Value) = (
             serde_json::from_slice(&content.workload).unwrap(),

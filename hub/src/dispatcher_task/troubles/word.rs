@@ -7,7 +7,7 @@ use switchyard_proto::v1::JobTrouble;
 
 /// How the hub stands with the cluster, in wall time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::shell) enum Connection {
+pub(in crate::dispatcher_task) enum Connection {
     /// Its last state is fresh.
     Heard,
     /// It is silent.
@@ -18,14 +18,14 @@ pub(in crate::shell) enum Connection {
 
 /// Reason and message of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::shell) struct Word {
+pub(in crate::dispatcher_task) struct Word {
     /// Of a closed set.
-    pub(in crate::shell) reason: &'static str,
-    pub(in crate::shell) message: String,
+    pub(in crate::dispatcher_task) reason: &'static str,
+    pub(in crate::dispatcher_task) message: String,
 }
 
 /// The condition for a job on a cluster; none without trouble.
-pub(in crate::shell) fn word(
+pub(in crate::dispatcher_task) fn word(
     cluster: &str,
     connection: &Connection,
     troubles: &[JobTrouble],

@@ -12,7 +12,7 @@ use super::facts::{priority_class, sized};
 use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use super::replicas::follows;
-use crate::cluster::Content;
+use crate::cluster_channel::Content;
 use crate::dispatch::Gate;
 
 /// What a cluster is to create for a workload. A later replica of an object comes without it: it is there with the first. `held`:

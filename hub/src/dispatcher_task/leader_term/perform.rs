@@ -10,14 +10,14 @@ use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
 
 use super::TermState;
-use crate::cluster::Content;
+use crate::cluster_channel::Content;
 use crate::dispatch::{
     Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written,
 };
-use crate::shell::mirror::{self, Show};
-use crate::shell::slots::Work;
-use crate::shell::writes::{What, Write, finish_reason};
-use crate::shell::{Answer, Hands, assignment, desire, payload, replicas};
+use crate::dispatcher_task::mirror::{self, Show};
+use crate::dispatcher_task::status_mirror_queue::Work;
+use crate::dispatcher_task::writes::{What, Write, finish_reason};
+use crate::dispatcher_task::{Answer, Hands, assignment, payload, replicas};
 
 impl TermState {
     pub(super) fn apply(&mut self, event: Event) {
@@ -162,15 +162,15 @@ impl TermState {
         let known = port
             .content(theirs)
             .filter(|_| port.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload));
-        let content =
-            known.map_or_else(|| desire::made_of(&self.ctx, &workload, self.held(&workload)), Ok);
+        let content = known
+            .map_or_else(|| assignment::made_of(&self.ctx, &workload, self.held(&workload)), Ok);
         let content = content.map_err(|error| error.to_string())?;
-        let priority = desire::priority(&workload);
+        let priority = assignment::priority(&workload);
         // That of the content, which was made for the workload whose copy it was.
         let named = port.name(theirs, attempt).unwrap_or_else(|| name.to_string());
         let assignment =
             assignment(theirs, namespace, &named, attempt, phase, Some(priority), fence);
-        let assignment = desire::gated(assignment, self.dispatcher.gate(uid, cluster));
+        let assignment = assignment::gated(assignment, self.dispatcher.gate(uid, cluster));
         if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
             let held = self
                 .reservations
@@ -230,7 +230,7 @@ impl TermState {
         let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
-        let Ok(now) = desire::made_of(&self.ctx, workload, self.held(workload)) else { return };
+        let Ok(now) = assignment::made_of(&self.ctx, workload, self.held(workload)) else { return };
         if payload::has_changed(&known.job, &now.job) && payload::is_of_its_size(workload, &now.job)
         {
             port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));

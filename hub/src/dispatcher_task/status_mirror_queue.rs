@@ -204,7 +204,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::writes::What;
+    use crate::dispatcher_task::writes::What;
     use serde_json::json;
     use switchyard_controller::store::Key;
 
