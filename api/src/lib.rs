@@ -5,6 +5,8 @@
 //!
 //! No client and no runtime: everything here is data and pure functions.
 
+#![warn(missing_docs)]
+
 pub mod affinity;
 pub mod autoscaling;
 pub mod build;

@@ -3,6 +3,8 @@
 //! The file itself is the documentation: what each message means, who may send it, and what is promised. Beside the
 //! generated code stand the few computations both ends must agree on.
 
+#![warn(missing_docs)]
+
 pub mod codec;
 pub mod digest;
 mod payload;
