@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "transport")]
 pub mod codec;
 pub mod digest;
 mod payload;
@@ -13,7 +14,7 @@ pub mod trouble;
 /// Version 1 of the protocol.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)] // generated
 pub mod v1 {
-    tonic::include_proto!("switchyard.agent.v1");
+    include!(concat!(env!("OUT_DIR"), "/switchyard.agent.v1.rs"));
 }
 
 pub use payload::{payload_hash, pod_sets_hash};
