@@ -1,7 +1,8 @@
-//! What stores hold in memory of a job and of its workload: `cargo bench -p switchyard-controller --bench memory`.
+//! Memory that stores use per Job and per Workload: `cargo bench -p switchyard-controller --bench
+//! memory`.
 //!
-//! Resident memory with our own allocator, as the programs have it: each figure is what a store grew by, divided by how many
-//! objects it holds.
+//! Measures resident memory with the programs' own allocator: the growth of a store divided by its
+//! number of objects.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use switchyard_controller::{object::Object, store::Store, workload};
 
-/// What one object may take, in bytes. As trees of JSON and lists as they were read it took 15,000 to 18,000.
+/// Bytes allowed per object. As plain JSON trees they took 15,000 to 18,000.
 const JOB: usize = 3_500;
 const PENDING: usize = 4_000;
 const RUNNING: usize = 5_500;
@@ -20,7 +21,7 @@ fn main() {
         return;
     }
     println!("\nMemory (bytes an object, and microseconds to take it in)");
-    // The allocator's own beginnings are nobody's.
+    // Start-up cost of the allocator belongs to no object.
     measure("warm-up", usize::MAX, &Store::<Object>::default(), job);
     measure("Job", JOB, &Store::<Object>::default(), job);
     let workloads = || Store::fitted(workload::fit);
@@ -48,7 +49,7 @@ where
     assert!(each <= bound, "more than {bound} bytes for {what}");
 }
 
-/// Bytes that are in memory, as the kernel counts them.
+/// Resident memory in bytes, as the kernel counts it.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -64,7 +65,7 @@ fn uid(number: usize) -> String {
     format!("7a4f5e0c-7a52-4f0e-9d57-{number:012}")
 }
 
-/// As an API server has it of one that was written with a few lines.
+/// A short pod template as the API server stores it.
 fn template(number: usize) -> Value {
     let resources =
         json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});

@@ -1,4 +1,4 @@
-//! Which workloads and which pods belong together: those of one job, whose workloads may be several where it is elastic.
+//! Groups workloads and pods of one job into chains. An elastic job may have several workloads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use switchyard_api::v1beta2::Workload;
 
 use crate::store::{Change, Key, Store};
 
-/// The workloads and pods of each chain. A chain is kept as long as it has some.
+/// Workloads and pods by chain; empty chains are removed.
 #[derive(Default)]
 pub(crate) struct Chains(Mutex<BTreeMap<Key, Members>>);
 
@@ -25,12 +25,11 @@ impl Chains {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every chain that is known.
     pub(crate) fn all(&self) -> Vec<Key> {
         self.lock().keys().cloned().collect()
     }
 
-    /// The workloads and pods of a chain, from the stores.
+    /// The workloads and pods of a chain that the stores have.
     pub(crate) fn members<P: Resource + 'static>(
         &self,
         chain: &Key,
@@ -45,7 +44,7 @@ impl Chains {
         )
     }
 
-    /// Follows a change of a workload; gives the chains to look at.
+    /// Applies a workload's change and returns the chains affected.
     pub(crate) fn follow_workload(
         &self,
         change: &Change<Workload>,
@@ -54,7 +53,7 @@ impl Chains {
         self.follow(change, chain, |members| &mut members.workloads)
     }
 
-    /// Follows a change of a pod; gives the chains to look at.
+    /// Applies a pod's change and returns the chains affected.
     pub(crate) fn follow_pod<P>(
         &self,
         change: &Change<P>,
@@ -72,7 +71,7 @@ impl Chains {
         let before = change.old.as_deref().and_then(&chain);
         let after = change.new.as_deref().and_then(&chain);
         if before.is_none() && after.is_none() {
-            // Most workloads are of no chain that anybody looks at.
+            // The usual case: most workloads are in no chain.
             return BTreeSet::new();
         }
         let mut chains = self.lock();

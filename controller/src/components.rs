@@ -1,21 +1,20 @@
-//! Which of our parts run, for readiness.
+//! State of the program's parts, for readiness.
 
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
 };
 
-/// Parts that must run for this process to be ready, each with whether it does. The watches answer for themselves.
+/// Parts that must run for the program to be ready, and whether they do. Watches are checked apart.
 #[derive(Debug, Default)]
 pub struct Components(Mutex<BTreeMap<&'static str, bool>>);
 
 impl Components {
-    /// Names a part and whether it runs.
     pub fn set(&self, name: &'static str, ok: bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, ok);
     }
 
-    /// All parts by name.
+    /// All parts, ordered by name.
     #[must_use]
     pub fn checks(&self) -> Vec<(&'static str, bool)> {
         self.0

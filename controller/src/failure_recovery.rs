@@ -1,9 +1,9 @@
-//! Pods that cannot end because nobody reaches their node: Kueue's `FailureRecoveryPolicy`, for pods whose annotation says
-//! that it is safe to delete them by force. Off by default.
+//! Deletes pods that cannot terminate because their node is unreachable: Kueue's
+//! `FailureRecoveryPolicy`, off by default. Pods opt in by an annotation.
 //!
-//! Such a pod holds back its job, which is not replaced before the pod has ended. A minute after it should have ended it is
-//! declared failed and deleted at once, if its node bears Kubernetes' taint of nodes that are not reached. What that node
-//! does once it is back is the matter of whoever set the annotation.
+//! Such a pod blocks its job, which is not replaced before the pod has terminated. One minute after
+//! the pod's deletion deadline it is marked failed and deleted without grace, if its node has the
+//! taint `unreachable`. Setting the annotation accepts that the node may still run the pod.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,26 +26,25 @@ use crate::{
     write::{WriteError, answered},
 };
 
-/// How long after the moment at which it should have ended a pod is given up.
+/// Time after a pod's deletion deadline until it is deleted by force.
 const GRACE: Duration = Duration::from_secs(60);
-/// How often the node of a pod that is given up is looked at, while it is reached.
+/// Interval for checking the node of an overdue pod while it is reachable.
 const NODE_AGAIN: Duration = Duration::from_secs(15);
-/// Pods looked at in parallel.
+/// Pods reconciled in parallel.
 const WORKERS: usize = 4;
 
-/// Kubernetes' taint of nodes that are not reached.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// The condition of a pod that was deleted by force.
+/// Condition of a pod that was deleted by force, as in Kueue.
 const CONDITION: &str = "KueueFailureRecovery";
 
-/// Whether a pod is to end, and may be deleted by force.
+/// Whether a pod is being deleted and may be deleted by force.
 pub(crate) fn is_eligible<K: Resource>(pod: &K) -> bool {
     let annotation =
         pod.meta().annotations.as_ref().and_then(|all| all.get(names::SAFE_TO_FORCEFULLY_DELETE));
     pod.meta().deletion_timestamp.is_some() && annotation.is_some_and(|value| value == "true")
 }
 
-/// How long a pod that is to end still has.
+/// Time left until a terminating pod is overdue.
 fn left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let ends = pod.metadata.deletion_timestamp.as_ref().filter(|_| is_eligible(pod))?;
     let given_up = ends.0.checked_add(GRACE).unwrap_or(Timestamp::MAX);
@@ -57,7 +56,7 @@ fn is_unreachable(node: &Node) -> bool {
     taints.into_iter().flatten().any(|taint| taint.key == UNREACHABLE)
 }
 
-/// What is said of a pod that is deleted by force.
+/// Kueue's message about a pod that is deleted by force.
 fn message(pod: &Pod, node: &str) -> String {
     let grace = i64::try_from(GRACE.as_secs()).unwrap_or(i64::MAX);
     let waited = GoDuration::from_secs(
@@ -69,7 +68,7 @@ fn message(pod: &Pod, node: &str) -> String {
     )
 }
 
-/// The pod's status once it is given up: it has failed, unless it has ended.
+/// The status of a pod deleted by force: `Failed`, unless it has ended already.
 fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
@@ -89,7 +88,7 @@ fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
     })
 }
 
-/// Whether all was done for it: it is still there for somebody's finalizer.
+/// Whether the pod was deleted by force and only a finalizer keeps it.
 fn was_given_up(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let said = conditions
@@ -98,7 +97,7 @@ fn was_given_up(pod: &Pod) -> bool {
     said && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// Looks after pods that hang until `shutdown`. Without the gate there are none to look after.
+/// Reconciles terminating pods until `shutdown`. With the feature gate off the store is empty.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let queue = Queue::default();
     let into = queue.clone();
@@ -147,7 +146,7 @@ async fn give_up(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
         return Ok(Outcome::Done);
     }
     let nodes: Api<Node> = Api::all(ctx.client.clone());
-    // The pods of a node that is gone are collected by Kubernetes.
+    // Kubernetes collects the pods of a deleted node.
     let Some(found) = answered(nodes.get_opt(&node)).await? else { return Ok(Outcome::Done) };
     if !is_unreachable(&found) {
         return Ok(Outcome::Again(NODE_AGAIN));
@@ -188,7 +187,7 @@ mod tests {
     use super::*;
     use crate::fixtures::at;
 
-    /// A running pod on node `n` that is to end at second 100, 30 s after it was deleted.
+    /// A running pod on node `n`, deleted with a grace of 30 s that ends at second 100.
     fn pod(metadata: &Value) -> Pod {
         let mut whole = json!({
             "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7", "deletionGracePeriodSeconds": 30,

@@ -1,4 +1,4 @@
-//! Flags that every program with a controller in it has.
+//! Flags of every program that contains a controller.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -16,30 +16,33 @@ use crate::options::Endpoint;
 use crate::recording::RecordingOptions;
 use crate::webhook::{Advertise, WebhookOptions};
 
-/// What a flag says for "not at all".
+/// The value for "off".
 const NONE: &str = "none";
-/// What a flag says for "as the configuration file says".
+/// The value for "as in the configuration file".
 const CONFIG: &str = "config";
 
-/// Where the webhooks are served, and how the API server reaches them.
+/// How the webhooks are served and reached.
 #[derive(clap::Args, Debug, Clone)]
 pub struct WebhookFlags {
-    /// Serves the admission webhooks. Default: they are neither served nor registered.
+    /// Address to serve the admission webhooks at. Default: they are neither served nor registered.
     #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
     pub webhook_listen: Option<SocketAddr>,
-    /// How the API server reaches the webhooks from outside: https://HOST:PORT.
+    /// URL at which the API server reaches the webhooks from outside the cluster:
+    /// https://HOST:PORT.
     #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", value_parser = webhook_url, conflicts_with = "webhook_service")]
     pub webhook_url: Option<String>,
-    /// How the API server reaches the webhooks in the cluster: a Service of our namespace, NAME[:PORT].
+    /// Service through which the API server reaches the webhooks, in Switchyard's namespace:
+    /// NAME[:PORT].
     #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
     pub webhook_service: Option<String>,
-    /// What the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration are called. Our role must name it, too.
+    /// Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration. The role
+    /// must allow this name too.
     #[arg(long, env = "SWITCHYARD_WEBHOOK_CONFIGURATION", value_name = "NAME", value_parser = object_name,
         default_value = WebhookOptions::CONFIGURATION)]
     pub webhook_configuration: String,
-    /// How the API server reaches replicas that are not ready yet, for the conversions without which they cannot read
-    /// objects that are stored in v1beta1: a Service of our namespace with publishNotReadyAddresses, NAME[:PORT]. Default:
-    /// as it reaches the webhooks.
+    /// Service in Switchyard's namespace, NAME[:PORT], through which the API server reaches
+    /// replicas that are not ready. They need conversion to read objects stored in v1beta1, so the
+    /// Service needs publishNotReadyAddresses. Default: as the webhooks.
     #[arg(
         long,
         env = "SWITCHYARD_CONVERSION_SERVICE",
@@ -47,35 +50,38 @@ pub struct WebhookFlags {
         requires = "webhook_listen"
     )]
     pub conversion_service: Option<String>,
-    /// What becomes of jobs that are created or changed while nobody answers the webhooks, on one cluster and on workers:
-    /// "ignore" lets them, and new ones run until they are seen and suspended; "fail" refuses them where they have a queue, as
-    /// Kueue does. New ones of a hub, pods, and what is queued by its pods are refused in any case.
+    /// Policy for jobs that are created or changed while no replica answers the webhooks, on a
+    /// single cluster and on workers. "ignore" allows them; new ones run until they are suspended.
+    /// "fail" denies jobs with a queue, as Kueue does. New jobs on a hub, and pods and kinds queued
+    /// by their pods, are always denied.
     #[arg(long, env = "SWITCHYARD_JOB_WEBHOOKS", value_enum, default_value_t)]
     pub job_webhooks: JobWebhooks,
-    /// A queue that a new job names by the annotation kueue.x-k8s.io/queue-name, as in Kueue 0.1, says nothing, as with later
-    /// Kueue. Default: it becomes the label of that name, with a warning to who creates the job.
+    /// Ignore the annotation kueue.x-k8s.io/queue-name of new jobs, as later Kueue releases do.
+    /// Default: as in Kueue 0.1, it becomes the label of that name, with a warning to the job's
+    /// creator.
     #[arg(long, env = "SWITCHYARD_IGNORE_QUEUE_ANNOTATION")]
     pub ignore_queue_annotation: bool,
-    /// The Secret switchyard-webhook-cert is kept by somebody else, such as cert-manager: tls.crt, tls.key and ca.crt. They
-    /// are read every ten minutes. Default: certificates are made and renewed here.
+    /// Another program, such as cert-manager, keeps the Secret switchyard-webhook-cert with
+    /// tls.crt, tls.key and ca.crt. They are read every ten minutes. Default: Switchyard makes and
+    /// renews the certificates.
     #[arg(long, env = "SWITCHYARD_EXTERNAL_WEBHOOK_CERTIFICATES", requires = "webhook_listen")]
     pub external_webhook_certificates: bool,
 }
 
-/// What becomes of jobs while nobody answers the webhooks.
+/// Policy for jobs while no replica answers the webhooks.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum JobWebhooks {
-    /// They are refused, as with Kueue.
+    /// They are denied, as with Kueue.
     Fail,
-    /// They are let in.
+    /// They are allowed.
     #[default]
     Ignore,
 }
 
-/// A namespace, as a flag names it.
+/// Parses a namespace.
 ///
 /// # Errors
-/// What a namespace's name is made of.
+/// The rules for a namespace's name.
 pub fn namespace(text: &str) -> Result<String, String> {
     let label = !text.contains('.') && text.len() <= 63 && is_subdomain(text);
     label.then(|| text.to_owned()).ok_or_else(|| {
@@ -91,7 +97,7 @@ fn object_name(text: &str) -> Result<String, String> {
 }
 
 fn webhook_url(text: &str) -> Result<String, String> {
-    // What the API server takes: no query, nobody's name.
+    // Kubernetes accepts neither a query nor a user in `clientConfig.url`.
     let taken = text.parse::<Uri>().ok().filter(|uri| {
         uri.scheme_str() == Some("https")
             && uri.query().is_none()
@@ -102,25 +108,25 @@ fn webhook_url(text: &str) -> Result<String, String> {
     taken.map(|_| text.to_owned()).ok_or_else(|| "write it as https://HOST:PORT".to_owned())
 }
 
-/// Which cluster is ours.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ClusterFlags {
-    /// The kubeconfig of our cluster. Default: the one in KUBECONFIG, or the cluster we run in.
+    /// Kubeconfig of the cluster. Default: KUBECONFIG, else the cluster that the program runs in.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl ClusterFlags {
-    /// A client for our cluster.
+    /// A client for the cluster.
     ///
     /// # Errors
-    /// Why there is none, and the mend.
+    /// Why there is none, and what to do.
     pub async fn client(&self) -> anyhow::Result<Client> {
         Client::try_from(self.config().await?).map_err(|error| self.said(&error))
     }
 
-    /// A client that sends each request once. Others repeat one that was answered with 429, 503 or 504, and show the last
-    /// answer alone, which says nothing of whether an earlier one of them happened, or will.
+    /// A client that sends each request once. Other clients repeat requests that were answered with
+    /// 429, 503 or 504 and return only the last answer, so an earlier attempt may have taken
+    /// effect.
     ///
     /// # Errors
     /// As [`ClusterFlags::client`].
@@ -139,7 +145,6 @@ impl ClusterFlags {
         config.map_err(|error| self.said(&error))
     }
 
-    /// What is wrong, and the mend.
     fn said(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
         let root = with_root(error);
         match &self.kubeconfig {
@@ -154,10 +159,10 @@ impl ClusterFlags {
 }
 
 impl WebhookFlags {
-    /// Opens the listener, if there is to be one.
+    /// Opens the listener, if one is configured.
     ///
     /// # Errors
-    /// Names the flag and the mend.
+    /// Names the flag and what to do.
     pub fn options(&self, namespace: &str) -> anyhow::Result<Option<WebhookOptions>> {
         let advertise = match (&self.webhook_url, &self.webhook_service) {
             (Some(url), _) => Some(Advertise::Url(url.clone())),
@@ -202,20 +207,20 @@ fn service_of(flag: &str, text: &str, namespace: &str) -> anyhow::Result<Adverti
     Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
 }
 
-/// Whether decisions are recorded, so that `switchyard replay` can make them again.
+/// Recording of decisions, which `switchyard replay` repeats.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct RecordingFlags {
-    /// Records what the engine is told and decides in this file; the part before it is kept as FILE.1. Default: nothing
-    /// is recorded.
+    /// Record the engine's events and decisions in this file; an older part is kept as FILE.1.
+    /// Default: off.
     #[arg(long, env = "SWITCHYARD_RECORD", value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// How much both files may take, in MiB. More than twice the engine's state, about 2 MiB for 1,000 workloads.
+    /// Limit for both recording files together, in MiB. It must exceed twice the engine's state,
+    /// which is about 2 MiB for 1,000 workloads.
     #[arg(long, env = "SWITCHYARD_RECORD_MAX_MIB", default_value_t = 256, value_name = "MIB")]
     pub record_max_mib: u64,
 }
 
 impl RecordingFlags {
-    /// What to record, if anything.
     #[must_use]
     pub fn options(&self) -> Option<RecordingOptions> {
         let file = self.record.clone()?;
@@ -223,50 +228,51 @@ impl RecordingFlags {
     }
 }
 
-/// How often charges are audited.
 #[derive(clap::Args, Debug, Clone)]
 pub struct AuditFlags {
-    /// Compares the pods of this cluster with what their queues are charged every so many seconds, and shows findings that
-    /// last as metrics; 0: never. A look that takes long delays the next.
+    /// Seconds between audits. An audit compares this cluster's pods with what their queues are
+    /// charged and shows lasting differences as metrics. 0: never. A slow audit delays the next
+    /// one.
     #[arg(long, env = "SWITCHYARD_AUDIT_INTERVAL", default_value_t = 60, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub audit_interval: u64,
 }
 
 impl AuditFlags {
-    /// The time between two looks; none: no audit.
+    /// The time between two audits; `None`: off.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         (self.audit_interval > 0).then(|| Duration::from_secs(self.audit_interval))
     }
 }
 
-/// What is served as Kueue serves it, besides the webhooks.
+/// Servers besides the webhooks, as in Kueue.
 #[derive(clap::Args, Debug, Clone)]
 pub struct ServingFlags {
-    /// Serves /metrics over HTTPS to those who may read it; "config": where `metrics.bindAddress` of the configuration says;
-    /// "none": with the probes, to everybody. Where they are served here, the probes' port has none.
+    /// Address to serve /metrics over HTTPS at, to clients that may read it. "config": as
+    /// `metrics.bindAddress` of the configuration. "none": on the probes' port, to everybody.
+    /// Otherwise the probes' port does not serve metrics.
     #[arg(long, env = "SWITCHYARD_METRICS_LISTEN", default_value = NONE, value_name = "ADDRESS")]
     pub metrics_listen: String,
-    /// Serves the visibility API, to which an APIService leads; "config": where `visibilityServer` of the configuration
-    /// says; "none": not served.
+    /// Address to serve the visibility API at, for an APIService. "config": as `visibilityServer`
+    /// of the configuration. "none": not served.
     #[arg(long, env = "SWITCHYARD_VISIBILITY_LISTEN", default_value = NONE, value_name = "ADDRESS")]
     pub visibility_listen: String,
-    /// Serves the metrics with a certificate that somebody else keeps, such as cert-manager in a mounted Secret: tls.crt and
-    /// tls.key in this folder, read every minute. Default: each replica makes its own.
+    /// Directory with the metrics server's certificate, tls.crt and tls.key, provided by another
+    /// program, such as cert-manager. It is read every minute. Default: each replica makes its own.
     #[arg(long, env = "SWITCHYARD_METRICS_CERTIFICATES", value_name = "DIRECTORY")]
     pub metrics_certificates: Option<PathBuf>,
-    /// Serves the visibility API with a certificate that somebody else keeps: tls.crt and tls.key in this folder, read every
-    /// minute. Default: each replica makes its own.
+    /// Directory with the visibility API's certificate, tls.crt and tls.key, provided by another
+    /// program. It is read every minute. Default: each replica makes its own.
     #[arg(long, env = "SWITCHYARD_VISIBILITY_CERTIFICATES", value_name = "DIRECTORY")]
     pub visibility_certificates: Option<PathBuf>,
 }
 
 impl ServingFlags {
-    /// Opens the listener of the metrics, if there is to be one.
+    /// Opens the listener for metrics, if one is configured.
     ///
     /// # Errors
-    /// Names the flag, or the field of the file, and the address.
+    /// Names the flag or the field, and the address.
     pub fn metrics(&self, config: &Configuration) -> anyhow::Result<Option<Endpoint>> {
         let certificates = self.metrics_certificates.clone();
         Ok(self.metrics_listener(config)?.map(|listener| Endpoint { listener, certificates }))
@@ -291,10 +297,10 @@ impl ServingFlags {
         }
     }
 
-    /// Opens the listener of the visibility API, if there is to be one. Without the feature gate there is none.
+    /// Opens the listener of the visibility API, if one is configured and its feature gate is on.
     ///
     /// # Errors
-    /// Names the flag, or the field of the file, and the address.
+    /// Names the flag or the field, and the address.
     pub fn visibility(&self, config: &Configuration) -> anyhow::Result<Option<Endpoint>> {
         let certificates = self.visibility_certificates.clone();
         Ok(self.visibility_listener(config)?.map(|listener| Endpoint { listener, certificates }))
@@ -324,19 +330,19 @@ impl ServingFlags {
     }
 }
 
-/// A field of the file that says where to listen counts where its flag says so.
+/// Warns that an address in the file counts only if its flag says so.
 fn warn_idle(field: &str, flag: &str) {
     let mend = format!("it has an effect with {flag}={CONFIG}");
     tracing::warn!(field, mend, "this field of the configuration has no effect");
 }
 
-/// The configuration, in Kueue's words.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ConfigFlags {
     /// Kueue's configuration file.
     #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Feature gates by Kueue's names, such as PartialAdmission=false,PriorityBoost=true. The file must not have any then.
+    /// Feature gates by Kueue's names, such as PartialAdmission=false,PriorityBoost=true. The
+    /// configuration file must not set any then.
     #[arg(
         long,
         env = "SWITCHYARD_FEATURE_GATES",
@@ -348,10 +354,10 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// The file, or its defaults; fields without effect are warned of.
+    /// Reads the file, or the defaults without one. Warns of fields without effect.
     ///
     /// # Errors
-    /// Names the file, the field and the mend.
+    /// Names the file, the field and what to do.
     pub fn read(&self) -> anyhow::Result<Configuration> {
         let (text, named) = match &self.config {
             None => (
@@ -388,7 +394,7 @@ impl ConfigFlags {
     }
 }
 
-/// Listens where a flag says. Without a host, as in ":8443", at all addresses.
+/// Listens at an address from a flag. `:8443` means all addresses.
 ///
 /// # Errors
 /// Names the flag and the address.
@@ -398,7 +404,7 @@ pub fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(at).with_context(|| format!("{flag} {address}: cannot listen there"))
 }
 
-/// [`listen`], but for a flag that may say "none".
+/// [`listen`], or `None` for "none".
 ///
 /// # Errors
 /// As [`listen`].

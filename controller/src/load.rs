@@ -1,7 +1,7 @@
-//! An engine from lists: the same translation as the controller's, of one reading of every kind.
+//! Builds an engine from one list of each kind, with the conversion that the controller uses.
 //!
-//! For whoever wants to know what the engine makes of a cluster without running a controller in it: `switchyard explain`.
-//! It needs to list, and nothing else, and works on any cluster with Kueue's API.
+//! For `switchyard explain`, which shows the engine's view of a cluster without running a
+//! controller. It needs only the right to list, and works on any cluster with Kueue's API.
 
 use std::fmt::Debug;
 
@@ -20,25 +20,23 @@ use crate::{
     topology, world,
 };
 
-/// Objects in one answer of the API server.
+/// Objects per list request.
 const PAGE: u32 = 500;
 
-/// A kind could not be listed.
 #[derive(Debug, thiserror::Error)]
 #[error("listing {kind}")]
 pub struct LoadError {
-    /// The kind's plural name.
+    /// Plural name.
     pub kind: String,
-    /// What the API server said.
     #[source]
     pub source: kube::Error,
 }
 
-/// Reads every kind that decisions depend on into `stores`, page by page. Kinds that the cluster does not have count as
-/// empty, except those that there is nothing to decide without.
+/// Lists every kind that decisions depend on into `stores`, page by page. A kind that the cluster
+/// does not serve counts as empty, unless no decision is possible without it.
 ///
 /// # Errors
-/// When a kind cannot be listed: most often because the caller may not.
+/// If a kind cannot be listed, most often for want of rights.
 pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
     tokio::try_join!(
         list(client, &stores.workloads, true),
@@ -62,10 +60,10 @@ pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Reads the worker clusters and their configurations into `stores`, for what is said of a hub's jobs.
+/// Lists MultiKueue clusters and configurations into `stores`, to explain a hub's jobs.
 ///
 /// # Errors
-/// When they cannot be listed: most often because the caller may not.
+/// If they cannot be listed, most often for want of rights.
 pub async fn fleet(client: &Client, stores: &Stores) -> Result<(), LoadError> {
     tokio::try_join!(
         list(client, &stores.multi_kueue_clusters, false),
@@ -99,13 +97,13 @@ where
     Ok(())
 }
 
-/// The engine of a controller with this configuration that has just read `stores` and decided nothing yet. Pure.
+/// The engine of a controller that has just read `stores` and decided nothing yet. Pure.
 #[must_use]
 pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
     let mut engine = options::engine(config);
     let now = engine_time(now);
     let mut apply = |event: Event| engine.apply(event, now);
-    // What is referred to comes first, so that nothing is worked out twice.
+    // Referenced objects come first, so that nothing is computed twice.
     for (kind, keys) in [
         (Kind::Namespace, keys(&stores.namespaces)),
         (Kind::Topology, keys(&stores.topologies)),

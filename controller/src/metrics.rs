@@ -1,7 +1,7 @@
-//! What `/metrics` shows: Kueue's metrics under Kueue's names, and a few of our own under `switchyard_`.
+//! `/metrics`: Kueue's metrics under Kueue's names, and Switchyard's own under `switchyard_`.
 //!
-//! Counters and histograms are kept here, and taken away with the queue that they are about. Gauges are read from the
-//! published views when somebody asks.
+//! Counters and histograms are kept here and removed with the queue that they are about. Gauges are
+//! read from the published views at each scrape.
 
 mod custom;
 mod gauges;
@@ -42,21 +42,18 @@ use switchyard_api::v1beta2::Workload;
 
 use crate::store::Key;
 
-/// Who we are among replicas: a label on every metric of Kueue.
+/// Role of a replica, a label on all of Kueue's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaRole {
-    /// Without leader election.
+    /// Leader election is off.
     Standalone,
-    /// The leader.
     Leader,
-    /// Not the leader.
     Follower,
 }
 
 impl ReplicaRole {
     const ALL: [Self; 3] = [Self::Standalone, Self::Leader, Self::Follower];
 
-    /// The label's value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,14 +64,15 @@ impl ReplicaRole {
     }
 }
 
-// Kueue keeps the Prometheus defaults for the attempt's duration; ours take well under a millisecond, so finer below.
+// Kueue uses Prometheus' default buckets. Switchyard's cycles take well under a millisecond, so
+// there are finer ones below.
 fn attempts() -> Histogram {
     Histogram::new([
         0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     ])
 }
 
-/// All metrics of one controller, and the registry that renders them.
+/// All metrics of one controller, with the registry that renders them.
 pub struct Metrics {
     registry: Mutex<Registry>,
     role: AtomicU8,
@@ -132,12 +130,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Lets others put their own metrics into the same `/metrics`.
+    /// Registers further metrics in the same `/metrics`.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The metrics as OpenMetrics text.
     #[must_use]
     pub fn render(&self) -> String {
         let mut page = String::new();
@@ -150,28 +147,26 @@ impl Metrics {
         }
     }
 
-    /// Sets the `replica_role` that from now on labels what is counted.
+    /// Sets the `replica_role` of later observations.
     pub fn set_role(&self, role: ReplicaRole) {
         self.role.store(role as u8, Ordering::Relaxed);
     }
 
-    /// The current `replica_role`.
     #[must_use]
     pub fn role(&self) -> ReplicaRole {
         ReplicaRole::ALL[usize::from(self.role.load(Ordering::Relaxed)).min(2)]
     }
 
-    /// Says, once, which LocalQueues have metrics; until then all have.
+    /// Sets which LocalQueues have metrics; works once. Until then all have.
     pub(crate) fn show(&self, local_queues: Shown) {
         let _ = self.shown.set(local_queues);
     }
 
-    /// Says, once, which labels come from objects.
+    /// Sets the labels taken from objects; works once.
     pub(crate) fn label(&self, custom: Arc<Custom>) {
         let _ = self.custom.set(custom);
     }
 
-    /// Whether a LocalQueue has metrics.
     #[must_use]
     pub fn shows(&self, local_queue: &Key) -> bool {
         self.shown.get().is_none_or(|shown| shown.has(local_queue))
@@ -181,7 +176,7 @@ impl Metrics {
         self.shows(&Key::new(&local.namespace, &local.name))
     }
 
-    /// A scheduling cycle ended, having admitted something or not.
+    /// Counts a scheduling cycle; `success` if it admitted a workload.
     pub fn attempt(&self, success: bool, took: Duration) {
         let labels = ResultLabels {
             result: if success { "success" } else { "inadmissible" },
@@ -191,7 +186,7 @@ impl Metrics {
         self.attempt_duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// Quota was reserved after a wait.
+    /// Counts a quota reservation, `waited` after queueing.
     pub fn quota_reserved(&self, workload: &Workload, cluster_queue: &str, waited: Duration) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.quota_reserved(&queue, waited);
@@ -200,8 +195,8 @@ impl Metrics {
         }
     }
 
-    /// A workload was admitted: how long since it queued, and since its quota was reserved (if it had checks), and below
-    /// which Cohorts its ClusterQueue is.
+    /// Counts an admission. `waited`: since queueing; `checks`: since the reservation, if the
+    /// workload has admission checks; `cohorts`: all above its ClusterQueue.
     pub fn admitted(
         &self,
         workload: &Workload,
@@ -225,7 +220,7 @@ impl Metrics {
         }
     }
 
-    /// All pods of a workload are ready for the first time.
+    /// Records that all pods of a workload are ready for the first time.
     pub fn ready(&self, workload: &Workload, cluster_queue: &str, after: Readiness) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.ready(&queue, after);
@@ -234,7 +229,7 @@ impl Metrics {
         }
     }
 
-    /// A workload finished, after this long since its admission.
+    /// Counts a finished workload. `ran`: since its admission.
     pub fn finished(&self, workload: &Workload, cluster_queue: &str, ran: Option<Duration>) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.finished(&queue, ran);
@@ -243,17 +238,16 @@ impl Metrics {
         }
     }
 
-    /// The workload of a job was created, this long after the job.
+    /// Records the creation of a job's Workload, `after` the job's creation.
     pub fn workload_created(&self, job_kind: &'static str, after: Duration) {
         self.jobs.created(job_kind, after, self.role().as_str());
     }
 
-    /// The gate of a pod, alone or of a group, was taken off this long after the admission of its workload.
+    /// Records the removal of a pod's gate, `after` the admission of its workload.
     pub fn ungated(&self, gate: &'static str, cluster_queue: &str, group: bool, after: Duration) {
         self.jobs.ungated(gate, (cluster_queue, group), after, self.role().as_str());
     }
 
-    /// A workload was evicted.
     pub fn evicted(
         &self,
         workload: &Workload,
@@ -281,7 +275,7 @@ impl Metrics {
         }
     }
 
-    /// An evicted workload gave its quota back this long after the eviction.
+    /// Records that an evicted workload released its quota, `after` the eviction.
     pub fn eviction_completed(&self, cluster_queue: &str, reason: &str, after: Duration) {
         let labels = EvictionLatencyLabels {
             cluster_queue: cluster_queue.into(),
@@ -291,7 +285,7 @@ impl Metrics {
         self.eviction_latency.observe(&labels, after);
     }
 
-    /// A workload was preempted for one of this ClusterQueue.
+    /// Counts a preemption in favour of the ClusterQueue `by`.
     pub fn preempted(&self, by: &str, reason: &'static str) {
         let labels = PreemptedLabels {
             preempting_cluster_queue: by.into(),
@@ -301,7 +295,7 @@ impl Metrics {
         self.preempted.inc(&labels);
     }
 
-    /// A workload of this ClusterQueue was replaced by what its job grew to.
+    /// Counts a workload slice that was replaced by a larger one of its job.
     pub fn slice_replaced(&self, cluster_queue: &str) {
         let labels = ClusterQueueLabels {
             cluster_queue: cluster_queue.into(),
@@ -310,7 +304,8 @@ impl Metrics {
         self.slices_replaced.inc(&labels);
     }
 
-    /// So many workloads of a ClusterQueue would have preempted others in this cycle and were skipped.
+    /// Sets how many workloads of a ClusterQueue the last cycle skipped that would have preempted
+    /// others.
     pub fn preemptions_skipped(&self, cluster_queue: &str, count: usize) {
         let labels = ClusterQueueLabels {
             cluster_queue: cluster_queue.into(),
@@ -319,14 +314,14 @@ impl Metrics {
         self.preemption_skips.set(&labels, count);
     }
 
-    /// We wrote something to the API server.
+    /// Counts a write to the API server.
     pub fn wrote(&self, what: &'static str, ok: bool) {
         self.writes
             .get_or_create(&WriteLabels { what, result: if ok { "ok" } else { "failed" } })
             .inc();
     }
 
-    /// A ClusterQueue is gone, and its series with it.
+    /// Removes the series of a deleted ClusterQueue.
     pub fn forget_cluster_queue(&self, name: &str) {
         let queue = Key::new("", name);
         self.cluster.remove(&queue);
@@ -340,13 +335,13 @@ impl Metrics {
         self.preemption_skips.remove(&queue);
     }
 
-    /// A LocalQueue is gone, and its series with it.
+    /// Removes the series of a deleted LocalQueue.
     pub fn forget_local_queue(&self, queue: &Key) {
         self.local.remove(queue);
         self.local_evicted.remove(queue);
     }
 
-    /// Nothing names a Cohort any more: its series go.
+    /// Removes the series of a Cohort that nothing names any more.
     pub fn forget_cohort(&self, name: &str) {
         self.cohort_admitted.remove(&Key::new("", name));
     }
@@ -443,20 +438,20 @@ impl Metrics {
     }
 }
 
-/// An eviction, as it is counted.
+/// An eviction to count.
 #[derive(Debug, Clone, Copy)]
 pub struct CountedEviction<'a> {
-    /// Kueue's reason.
+    /// Kueue's eviction reason.
     pub reason: &'a str,
-    /// What led to a deactivation; empty elsewhere.
+    /// The cause of a deactivation, else empty.
     pub cause: &'a str,
-    /// It is the first time for this reason and cause.
+    /// Whether it is the workload's first for this reason and cause.
     pub first: bool,
     /// How long all pods had been ready, if they were.
     pub ready: Option<Duration>,
 }
 
-/// Kueue's labels; what no program that is not written in Go has is empty.
+/// Kueue's labels; those specific to Go are empty.
 fn build_info() -> Family<BuildLabels, Gauge> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",

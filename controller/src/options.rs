@@ -1,4 +1,4 @@
-//! What a caller gives to start a controller.
+//! Options of a controller.
 
 use std::{net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,23 +19,21 @@ use crate::{
     webhook::WebhookOptions,
 };
 
-/// Whether this process competes for leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LeaderMode {
-    /// Hold the Lease before writing anything.
+    /// Write only while holding the Lease.
     #[default]
     Elect,
-    /// There is only ever one of us: lead at once, with epoch 0.
+    /// There is a single replica: lead at once, with epoch 0.
     Always,
 }
 
-/// Where an HTTPS server is.
+/// An HTTPS server.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where it listens.
     pub listener: TcpListener,
-    /// A folder with `tls.crt` and `tls.key` that somebody else keeps, such as a mounted Secret of cert-manager; none: the
-    /// certificate is made by each replica for itself.
+    /// A folder with `tls.crt` and `tls.key` that another program provides, such as a mounted
+    /// Secret of cert-manager. `None`: each replica makes its own certificate.
     pub certificates: Option<PathBuf>,
 }
 
@@ -45,40 +43,36 @@ impl From<TcpListener> for Endpoint {
     }
 }
 
-/// What a caller gives to start a controller.
+/// Options of a controller.
 pub struct Options {
-    /// The API server.
     pub client: Client,
-    /// Kueue's configuration.
     pub config: Arc<Configuration>,
-    /// Names this replica in the Lease and in events; unique among replicas.
+    /// Name of this replica in the Lease and in events; unique among replicas.
     pub identity: String,
-    /// Our own namespace: Lease, Secrets.
+    /// Switchyard's own namespace, for the Lease and Secrets.
     pub namespace: String,
-    /// Whether to compete for leadership.
     pub leader: LeaderMode,
-    /// Serves `/healthz`, `/livez`, `/readyz` and `/metrics`; none: not served.
+    /// For `/healthz`, `/livez`, `/readyz` and `/metrics`; `None`: not served.
     pub health: Option<TcpListener>,
-    /// Serves the webhooks and registers them; none: the reconcilers do all that can be done without.
+    /// For the webhooks; `None`: neither served nor registered, and the reconcilers do what they
+    /// can.
     pub webhook: Option<WebhookOptions>,
-    /// Serves `/metrics` over HTTPS to those whom the API server lets read it; none: not served so.
+    /// For `/metrics` over HTTPS to clients that the API server lets read it; `None`: not served.
     pub metrics: Option<Endpoint>,
-    /// Serves the visibility API; none: not served.
+    /// For the visibility API; `None`: not served.
     pub visibility: Option<Endpoint>,
-    /// Time.
     pub clock: Arc<dyn Clock>,
-    /// How this process takes part.
     pub role: Role,
-    /// Records what the engine is told and decides; none: nothing is recorded.
+    /// Recording of the engine's events and decisions; `None`: off.
     pub recording: Option<crate::recording::RecordingOptions>,
-    /// How often charges are compared with pods; none: never.
+    /// Interval between audits of charges against pods; `None`: off.
     pub audit: Option<Duration>,
-    /// Where dispatched workloads go; only on a hub.
+    /// Chooses clusters for dispatched workloads; only on a hub.
     pub placement: Option<Arc<dyn Placement>>,
 }
 
 impl Options {
-    /// A single-cluster controller that leads at once and serves nothing.
+    /// Options of a single-cluster controller that leads at once and serves nothing.
     #[must_use]
     pub fn new(
         client: Client,
@@ -105,11 +99,12 @@ impl Options {
     }
 }
 
-/// How long freed quota waits for more of its kind before parked workloads are tried again. Kueue takes a second, in which
-/// the quota lies idle; our cycles are cheap, and what they write is limited elsewhere.
+/// How long freed quota waits for more before parked workloads are tried again. Kueue waits a
+/// second, with the quota idle. Switchyard's cycles are cheap, and its writes are bounded
+/// elsewhere.
 const REQUEUE_WINDOW: Duration = Duration::from_millis(100);
 
-/// The engine's part of the configuration.
+/// The engine's settings from the configuration.
 pub(crate) fn engine_settings(config: &Configuration) -> Settings {
     Settings {
         quota_check: match config.resources.quota_check_strategy {
@@ -142,7 +137,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
     }
 }
 
-/// How the engine preempts. [`crate::admit`] performs it.
+/// How the engine preempts; [`crate::admit`] performs it.
 pub(crate) fn preemption(config: &Configuration) -> Preemption {
     let recompute_overlaps = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap");
     let Some(sharing) = &config.fair_sharing else {
@@ -157,7 +152,7 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
     Preemption { recompute_overlaps, fair_strategies: fair_strategies.collect() }
 }
 
-/// The engine of a controller with this configuration, knowing nothing yet.
+/// An empty engine for this configuration.
 pub(crate) fn engine(config: &Configuration) -> Engine {
     let engine = Engine::preempting(engine_settings(config), preemption(config));
     let sharing =
@@ -174,7 +169,7 @@ pub(crate) fn engine(config: &Configuration) -> Engine {
     })
 }
 
-/// `leaderElection`'s times.
+/// Times of `leaderElection`.
 pub(crate) fn lease_timing(config: &Configuration) -> Timing {
     let election = &config.leader_election;
     Timing {
@@ -184,7 +179,7 @@ pub(crate) fn lease_timing(config: &Configuration) -> Timing {
     }
 }
 
-/// Whether a PodsReady timeout sends a workload to the back of the queue.
+/// Whether a workload requeues after a PodsReady timeout by its eviction time, behind others.
 pub(crate) fn order_by_eviction(config: &Configuration) -> bool {
     config.wait_for_pods_ready.requeuing_strategy.timestamp == RequeuingTimestamp::Eviction
 }

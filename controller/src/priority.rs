@@ -1,7 +1,7 @@
-//! WorkloadPriorityClass: a new value is taken over by the workloads that name the class, queued or admitted.
+//! Copies a changed WorkloadPriorityClass value to the workloads of the class, queued or admitted.
 //!
-//! A finished Workload keeps its priority, as nothing asks for it any more. The priority of a hub's copy is the hub's, whatever
-//! its class is worth in this cluster, and a variant's is that of its workload.
+//! A finished Workload keeps its priority. So does a hub's copy, whose priority is the hub's, and a
+//! variant, which follows its workload.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::{
     workload::{self, WriteError, patch_metadata},
 };
 
-/// Classes looked at in parallel.
+/// Classes reconciled in parallel.
 const WORKERS: usize = 2;
-/// Workloads of a class written in parallel.
+/// Writes for one class in parallel.
 const WRITES: usize = 16;
 
-/// Looks after the classes until `shutdown`.
+/// Reconciles classes until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let queue = Queue::default();
     let into = queue.clone();

@@ -1,8 +1,9 @@
-//! Labels of metrics that come from labels or annotations of objects: `metrics.customLabels`, behind Kueue's gate
+//! Metric labels from labels or annotations of objects: `metrics.customLabels`, behind Kueue's gate
 //! `CustomMetricLabels`.
 //!
-//! A series is about a ClusterQueue, a LocalQueue or a Cohort, and gets what that object has at the moment of the scrape,
-//! when the page is there. By Workloads admitted ones alone are told apart, where they are counted.
+//! A series is about a ClusterQueue, a LocalQueue or a Cohort. It gets the labels that this object
+//! has at the scrape, added to the rendered page. Labels of Workloads split only the gauge of
+//! admitted workloads, which counts by them.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
@@ -17,7 +18,7 @@ use crate::{
     workload::{admitted_by, is_admitted, is_finished},
 };
 
-/// Whom a series is about.
+/// The object that a series is about.
 #[derive(Debug, PartialEq, Eq)]
 enum Subject {
     ClusterQueue(String),
@@ -25,10 +26,10 @@ enum Subject {
     Cohort(String),
 }
 
-/// Names and values of labels.
+/// Names and values.
 pub(super) type Labels = Vec<(String, String)>;
 
-/// The labels that the configuration asks for.
+/// The labels that the configuration defines.
 pub(crate) struct Custom {
     cluster_queue: Vec<CustomLabel>,
     local_queue: Vec<CustomLabel>,
@@ -38,7 +39,7 @@ pub(crate) struct Custom {
 }
 
 impl Custom {
-    /// None if there are no such labels.
+    /// `None` if the configuration defines no labels.
     pub(crate) fn new(config: &Configuration, stores: &Arc<Stores>) -> Option<Self> {
         let of = |kind| config.custom_labels(kind).cloned().collect::<Vec<_>>();
         let custom = Self {
@@ -52,7 +53,7 @@ impl Custom {
         lists.iter().any(|list| !list.is_empty()).then_some(custom)
     }
 
-    /// A page with these labels on its series.
+    /// Adds the labels to the series of a rendered page.
     pub(crate) fn onto(&self, page: &str) -> String {
         labelled(page, |subject| match subject {
             Subject::ClusterQueue(name) => {
@@ -70,7 +71,7 @@ impl Custom {
         })
     }
 
-    /// How many workloads of each ClusterQueue are admitted, by what they are told apart by; none if they are not.
+    /// Admitted workloads by ClusterQueue and labels. `None` if no label is for workloads.
     pub(super) fn admitted(&self) -> Option<BTreeMap<String, BTreeMap<Labels, usize>>> {
         if self.workload.is_empty() {
             return None;
@@ -79,7 +80,7 @@ impl Custom {
         for workload in
             self.stores.workloads.filter(|workload| is_admitted(workload) && !is_finished(workload))
         {
-            // Of a workload with variants it alone is counted.
+            // A workload with variants counts once.
             if let Some(queue) =
                 admitted_by(&workload).filter(|_| variants::parent_of(&workload).is_none())
             {
@@ -91,7 +92,7 @@ impl Custom {
     }
 }
 
-/// The labels of an object. As in Kueue, one that is not there has them all, with nothing in them.
+/// An object's labels. As in Kueue, a missing object has all of them, empty.
 fn values(labels: &[CustomLabel], object: Option<&ObjectMeta>) -> Labels {
     let value = |label: &CustomLabel| {
         object.map_or("", |it| label.value(&it.labels, &it.annotations)).to_owned()
@@ -99,7 +100,7 @@ fn values(labels: &[CustomLabel], object: Option<&ObjectMeta>) -> Labels {
     labels.iter().map(|label| (label.metric_name(), value(label))).collect()
 }
 
-/// Puts labels at the end of each series of a page.
+/// Appends labels to each series of a page.
 fn labelled(page: &str, of: impl Fn(&Subject) -> Labels) -> String {
     let mut out = String::with_capacity(page.len());
     for line in page.split_inclusive('\n') {
@@ -120,7 +121,7 @@ fn labelled(page: &str, of: impl Fn(&Subject) -> Labels) -> String {
     out
 }
 
-/// The name of a line's series, its labels as they are written, and where they end. None without labels.
+/// Name, raw labels and end of the labels of a series. `None` without labels.
 fn parse(line: &str) -> Option<(&str, BTreeMap<&str, &str>, usize)> {
     let begin = line.find(['{', ' '])?;
     let (mut at, mut labels) = (begin + 1, BTreeMap::new());
@@ -133,7 +134,7 @@ fn parse(line: &str) -> Option<(&str, BTreeMap<&str, &str>, usize)> {
     line[at - 1..].starts_with('}').then(|| (&line[..begin], labels, at - 1))
 }
 
-/// Where the first quote is that is not escaped.
+/// Position of the first quote that is not escaped.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut escapes = false;
     text.bytes().position(|byte| {
@@ -143,7 +144,7 @@ fn end_of_value(text: &str) -> Option<usize> {
     })
 }
 
-/// Whom Kueue's metric of that name is about. Names of queues and Cohorts have nothing that would be escaped.
+/// The object that one of Kueue's metrics is about. Names of queues and Cohorts need no unescaping.
 fn subject(metric: &str, labels: &BTreeMap<&str, &str>) -> Option<Subject> {
     let label = |name: &str| labels.get(name).map(|value| (*value).to_owned());
     let metric = metric.strip_prefix("kueue_")?;

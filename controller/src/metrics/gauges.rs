@@ -1,4 +1,4 @@
-//! Gauges that are read from the published views at the moment of the scrape.
+//! Gauges, read from the published views at each scrape.
 
 mod cohorts;
 mod shares;
@@ -21,20 +21,19 @@ use crate::{
     stores::Stores,
 };
 
-/// Collects the gauges of all queues.
 pub(crate) struct Gauges {
     pub(crate) views: Arc<Views>,
     pub(crate) stores: Arc<Stores>,
     pub(crate) metrics: std::sync::Weak<Metrics>,
     /// `metrics.enableClusterQueueResources`.
     pub(crate) resources: bool,
-    /// Workloads that are not admitted are counted by why (`UnadmittedWorkloadsObservability`).
+    /// Kueue's `UnadmittedWorkloadsObservability`: count unadmitted workloads by reason.
     pub(crate) unadmitted: bool,
-    /// Quota is shared fairly.
+    /// Fair sharing is on.
     pub(crate) fair: bool,
-    /// What was shown of ClusterQueues' shares last.
+    /// The last rendered shares of ClusterQueues.
     pub(crate) shares: LastShares,
-    /// By what labels admitted workloads are told apart.
+    /// Labels that split admitted workloads.
     pub(crate) custom: Option<Arc<Custom>>,
 }
 
@@ -119,7 +118,7 @@ impl Gauges {
             labels.push((key, value.to_owned()));
             labels
         };
-        // As Kueue has it: of a queue that is not active nothing is tried.
+        // As in Kueue, an inactive queue has no active workloads.
         let (active, inadmissible) = match figures.inactive.is_empty() {
             true => (figures.pending_active, figures.pending_inadmissible),
             false => (0, figures.pending_active + figures.pending_inadmissible),
@@ -148,7 +147,7 @@ impl Gauges {
                 value,
             );
         }
-        // Without a cohort, and below a cycle of them, it stands nowhere.
+        // Without a Cohort, or below a cycle of Cohorts, both are empty.
         let (parent, root) = figures.cohorts.clone().unwrap_or_default();
         let place = [queue(), vec![("parent_cohort", parent), ("root_cohort", root)]].concat();
         families.add("kueue_cluster_queue_info", "Where a ClusterQueue stands", place, 1.0);
@@ -232,8 +231,8 @@ impl Gauges {
         }
     }
 
-    /// A LocalQueue's pending workloads that will be tried, and those that will not: parked ones, and all of a ClusterQueue
-    /// that is not active. In a LocalQueue that is stopped, as in Kueue, nothing is queued.
+    /// A LocalQueue's active and inadmissible pending workloads. Inadmissible are parked ones, and
+    /// all behind an inactive ClusterQueue. As in Kueue, a stopped LocalQueue has none.
     fn pending(
         &self,
         key: &Key,
@@ -259,7 +258,6 @@ impl Gauges {
         Some([("active", pending - parked), ("inadmissible", parked)])
     }
 
-    /// Whether a LocalQueue has metrics.
     fn shows(&self, key: &Key) -> bool {
         self.metrics.upgrade().is_none_or(|metrics| metrics.shows(key))
     }
@@ -298,7 +296,7 @@ impl Gauges {
                     used,
                 );
             }
-            // Quota is its ClusterQueue's: without one there is nothing to tell.
+            // Quota belongs to the ClusterQueue.
             if self.views.cluster_queue(&figures.cluster_queue).is_some() {
                 local_queue_quota(families, &queue, &figures);
             }
@@ -306,7 +304,6 @@ impl Gauges {
     }
 }
 
-/// A ClusterQueue's status.
 fn state(inactive: &[Inactive]) -> &'static str {
     match inactive.iter().any(|cause| cause.reason == reasons::cluster_queue::TERMINATING) {
         true => "terminating",
@@ -362,7 +359,7 @@ fn number(count: usize) -> f64 {
     count as f64
 }
 
-/// Cores for cpu, base units for everything else, as Kueue shows them.
+/// As in Kueue: cores for `cpu`, base units for other resources.
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 fn amount(resource: &str, amount: Amount) -> f64 {
     if amount.is_unlimited() {

@@ -1,4 +1,4 @@
-//! What is measured of the way from a job to its pods.
+//! Latencies between a job and its pods.
 
 use std::time::Duration;
 
@@ -16,17 +16,16 @@ use super::{
 };
 use crate::store::Key;
 
-/// Kueue's: 10 ms doubling up to about 10 s.
+/// Kueue's buckets: 10 ms, doubling up to about 10 s.
 fn creations() -> Histogram {
     Histogram::new(exponential_buckets(0.01, 2.0, 11))
 }
 
-/// The defaults of Prometheus.
+/// Prometheus' default buckets.
 fn prompt() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
 }
 
-/// The families.
 pub(super) struct OfJobs {
     created: Family<CreationLabels, Histogram, fn() -> Histogram>,
     ungated: Series<UngatedLabels, Histogram>,
@@ -64,7 +63,6 @@ impl OfJobs {
         self.ungated.observe(&labels, after);
     }
 
-    /// The ClusterQueue is gone.
     pub(super) fn remove(&self, cluster_queue: &Key) {
         self.ungated.remove(cluster_queue);
     }

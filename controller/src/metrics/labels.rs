@@ -1,4 +1,4 @@
-//! The labels of what is counted. Their names are Kueue's.
+//! Label sets. The names are Kueue's.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

@@ -1,4 +1,4 @@
-//! What is counted of workloads' lives, once for each ClusterQueue and once for each LocalQueue.
+//! Counts the stages of workloads, per ClusterQueue and per LocalQueue.
 
 use std::{hash::Hash, time::Duration};
 
@@ -19,17 +19,17 @@ pub(super) fn waits() -> Histogram {
     Histogram::new(std::iter::once(1.0).chain(exponential_buckets(2.5, 2.0, 13)))
 }
 
-/// Kueue's buckets of a ClusterQueue's waits for admission: up to 40,960 s.
+/// Kueue's buckets for a ClusterQueue's admission waits: up to 40,960 s.
 pub(super) fn long_waits() -> Histogram {
     Histogram::new(std::iter::once(1.0).chain(exponential_buckets(2.5, 2.0, 15)))
 }
 
-/// How long until the pods of a workload were ready.
+/// How long it took until the pods of a workload were ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
-    /// Since it was queued.
+    /// Since queueing.
     pub queued: Duration,
-    /// Since it was admitted.
+    /// Since admission.
     pub admitted: Duration,
 }
 
@@ -50,7 +50,7 @@ impl<L> Life<L>
 where
     L: OfQueue + Clone + Hash + Eq,
 {
-    /// None yet. Waits for admission have buckets of their own.
+    /// `admission`: buckets for admission waits.
     pub(super) fn new(admission: fn() -> Histogram) -> Self {
         Self {
             quota_reserved: Series::new(Counter::default),
@@ -90,7 +90,7 @@ where
         }
     }
 
-    /// The queue is gone.
+    /// Removes the series of a queue.
     pub(super) fn remove(&self, queue: &Key) {
         let Self {
             quota_reserved,

@@ -1,4 +1,4 @@
-//! Series by labels that can be taken away again, all those of one queue at once.
+//! Metric families whose series can be removed by queue.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,12 +12,12 @@ use prometheus_client::metrics::{
 
 use crate::store::Key;
 
-/// Labels of one queue: a LocalQueue's key, or a ClusterQueue's or Cohort's, which have no namespace.
+/// Labels of one queue: a LocalQueue, or a ClusterQueue or Cohort, whose key has no namespace.
 pub(super) trait OfQueue {
     fn queue(&self) -> Key;
 }
 
-/// A family that knows which of its series belong to which queue.
+/// A metric family that knows which series belong to which queue.
 pub(super) struct Series<L, M> {
     family: Family<L, M, fn() -> M>,
     known: Mutex<BTreeMap<Key, HashSet<L>>>,
@@ -28,12 +28,12 @@ impl<L: OfQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
         Self { family: Family::new_with_constructor(constructor), known: Mutex::default() }
     }
 
-    /// What is registered.
+    /// The family to register.
     pub(super) fn family(&self) -> Family<L, M, fn() -> M> {
         self.family.clone()
     }
 
-    /// Takes all series of a queue away.
+    /// Removes all series of a queue.
     pub(super) fn remove(&self, queue: &Key) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for labels in known.remove(queue).unwrap_or_default() {
@@ -42,7 +42,7 @@ impl<L: OfQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
     }
 
     fn with(&self, labels: &L, act: impl FnOnce(&M)) {
-        // Held to the end: a series must not come back unnoticed while its queue's are taken away.
+        // Held to the end, so that [`Self::remove`] cannot miss a series created meanwhile.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let of_queue = known.entry(labels.queue()).or_default();
         if !of_queue.contains(labels) {

@@ -1,5 +1,5 @@
-//! Metrics as Kueue serves them: over HTTPS, to those whom the API server lets read `/metrics`. The probes' port then serves
-//! none.
+//! Serves metrics over HTTPS to clients that the API server lets read `/metrics`, as Kueue does.
+//! The probes' port then serves none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,13 +22,13 @@ use crate::{
 
 const NAME: &str = "metrics";
 const PATH: &str = "/metrics";
-/// How often it is looked whether the certificate is due, or another one is there.
+/// Interval of the certificate check.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown`.
 ///
 /// # Errors
-/// When the listener or TLS cannot be used.
+/// If the listener or TLS is unusable.
 pub(crate) async fn run(
     ctx: Arc<Context>,
     endpoint: Endpoint,

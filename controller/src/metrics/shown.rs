@@ -1,4 +1,5 @@
-//! Which LocalQueues have metrics: `metrics.localQueueMetrics`, behind Kueue's gate `LocalQueueMetrics`.
+//! Which LocalQueues have metrics: `metrics.localQueueMetrics`, behind Kueue's gate
+//! `LocalQueueMetrics`.
 
 use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
@@ -6,19 +7,18 @@ use switchyard_api::{config::Configuration, v1beta2::LocalQueue};
 
 use crate::store::{Key, Store};
 
-/// Those that have.
 pub(crate) enum Shown {
     None,
     All,
-    /// Those with these labels. One that is not there has no labels.
+    /// LocalQueues whose labels match. A LocalQueue that does not exist has no labels.
     Matching(Selector, Store<LocalQueue>),
 }
 
 impl Shown {
-    /// As the configuration says.
+    /// Reads the configuration.
     ///
     /// # Errors
-    /// When the selector is none.
+    /// If the selector is invalid.
     pub(crate) fn new(config: &Configuration, queues: &Store<LocalQueue>) -> anyhow::Result<Self> {
         let section = &config.metrics.local_queue_metrics;
         if !section.enable || !config.enabled("LocalQueueMetrics") {
@@ -30,7 +30,6 @@ impl Shown {
         Ok(Self::Matching(selector, queues.clone()))
     }
 
-    /// Whether a LocalQueue has.
     pub(crate) fn has(&self, queue: &Key) -> bool {
         match self {
             Self::None => false,

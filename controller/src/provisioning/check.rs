@@ -1,4 +1,4 @@
-//! Whether a ProvisioningRequest check can be used.
+//! Keeps the `Active` condition of ProvisioningRequest checks.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
 const GROUP: &str = "kueue.x-k8s.io";
 const KIND: &str = "ProvisioningRequestConfig";
 
-/// The configuration that a check names, or why there is none, in Kueue's words.
+/// The configuration that a check refers to, or Kueue's message why there is none.
 pub(super) fn config_of(
     check: &AdmissionCheck,
     configs: &Store<ProvisioningRequestConfig>,
@@ -41,7 +41,7 @@ pub(super) fn config_of(
     configs.get("", name).ok_or_else(|| format!("{KIND}.{GROUP} {name:?} not found"))
 }
 
-/// `Active` of a check, given its configuration and whether the cluster knows ProvisioningRequests.
+/// The `Active` condition of a check. `served`: the API server serves ProvisioningRequests.
 fn active(check: &AdmissionCheck, config: Result<(), String>, served: bool) -> Condition {
     let (holds, reason, message) = match config {
         Err(message) => (false, reasons::BAD_PARAMETERS_REF, message),
@@ -55,7 +55,7 @@ fn active(check: &AdmissionCheck, config: Result<(), String>, served: bool) -> C
     conditions::new(conditions::ACTIVE, holds, reason, message, check.metadata.generation)
 }
 
-/// Keeps the condition of one check.
+/// Reconciles one check.
 pub(super) async fn look(ctx: &Context, key: Key) -> Outcome {
     let check = ctx.stores.admission_checks.by_key(&key).filter(|check| is_ours(check));
     let Some(check) = check.filter(|_| ctx.leading()) else { return Outcome::Done };

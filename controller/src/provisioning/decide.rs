@@ -1,4 +1,4 @@
-//! What is to be done about a workload with ProvisioningRequest checks. Pure.
+//! Decides what to do about a workload with ProvisioningRequest checks. Pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -24,24 +24,22 @@ use super::{
 };
 use crate::{clock::whole_seconds, store::Key, workload};
 
-/// What is to be done, in this order. The default is nothing.
+/// Steps to perform, in this order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Plan {
-    /// Write this status,
+    /// The status to write.
     pub(super) status: Option<WorkloadStatus>,
-    /// and say so.
+    /// Events to record once the status is written.
     pub(super) told: Vec<String>,
-    /// Delete requests that nobody needs.
+    /// Requests to delete because they are outdated.
     pub(super) delete: Vec<Arc<ProvisioningRequest>>,
-    /// Give templates to their requests.
+    /// Templates to hand over to their requests.
     pub(super) hand_over: Vec<(Key, OwnerReference)>,
-    /// Make requests.
     pub(super) create: Vec<Creation>,
-    /// Requests that cannot be made: the check, and why.
+    /// Requests that cannot be composed: the check, and why.
     pub(super) refused: Vec<(String, String)>,
 }
 
-/// Decides about one workload as it stands at `now`.
 pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan {
     let evicted = workload::is_evicted(subject);
     if workload::is_finished(subject) || (evicted && facts.cleanup_on_eviction) {
@@ -58,7 +56,7 @@ pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan 
             turn(&mut plan, state, judged(subject, state, &Standing::Inactive), now);
             continue;
         };
-        // Else it is about to be given something else.
+        // Quota that does not fit the pod sets is about to change.
         let Some(asked) = objects::asked(subject, config) else { return Plan::default() };
         let latest = latest(subject, facts, state, config).filter(|_| !asked.is_empty());
         let standing = match &latest {
@@ -85,7 +83,7 @@ pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan 
     plan
 }
 
-/// The latest attempt for a check that asks for what its configuration says.
+/// The latest attempt whose request matches the configuration.
 fn latest<'a>(
     subject: &Workload,
     facts: &'a Facts,
@@ -100,7 +98,7 @@ fn latest<'a>(
     of_check.max_by_key(|(attempt, _)| *attempt)
 }
 
-/// Lets the state become `after`.
+/// Updates `state` and records an event if it changed.
 fn turn(
     plan: &mut Plan,
     state: &mut AdmissionCheckState,
@@ -119,7 +117,8 @@ fn turn(
     *state = after;
 }
 
-/// Templates are the workload's until their request is there: so they are not left behind if it never is.
+/// A template belongs to the workload until its request exists, so it is not left behind if that
+/// never does.
 fn hand_over(
     plan: &mut Plan,
     subject: &Workload,
@@ -139,7 +138,7 @@ fn hand_over(
     plan.hand_over.extend(named.filter(ours).map(|template| (Key::of(&**template), owner.clone())));
 }
 
-/// Makes the first request for a check, or the next after one that came to nothing.
+/// Creates a check's first request, or the next one after a failed one.
 fn ask(
     plan: &mut Plan,
     subject: &Workload,
@@ -152,7 +151,7 @@ fn ask(
         return;
     }
     let attempt = match latest {
-        // The check remembers how many there were that are deleted by now.
+        // `retryCount` also counts attempts whose requests are deleted.
         None => state.retry_count.unwrap_or(0).saturating_add(1),
         Some((attempt, request)) if has_ended(subject, request) => attempt.saturating_add(1),
         Some(_) => return,

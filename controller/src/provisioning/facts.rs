@@ -1,4 +1,4 @@
-//! What a decision about a workload needs to know besides the workload.
+//! Gathers what the decision about a workload depends on.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,18 +13,18 @@ use switchyard_api::{
 use super::{check::config_of, owned::Owned};
 use crate::{context::Context, store::Key};
 
-/// See the module.
+/// Input of the decision, besides the workload.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// Those of the workload's checks that are ours, with what they ask for; none where a check is not active.
+    /// The workload's ProvisioningRequest checks with their configuration; `None` if a check is
+    /// inactive.
     pub(super) checks: BTreeMap<String, Option<Arc<ProvisioningRequestConfig>>>,
-    /// The workload's requests.
     pub(super) requests: Vec<Arc<ProvisioningRequest>>,
-    /// The PodTemplates that those name, as far as they are there.
+    /// Existing PodTemplates of those requests, by name.
     pub(super) templates: BTreeMap<String, Arc<PartialObjectMeta<PodTemplate>>>,
-    /// The flavors that the workload got.
+    /// Flavors assigned to the workload, by name.
     pub(super) flavors: BTreeMap<String, Arc<ResourceFlavor>>,
-    /// Whether an evicted workload's requests are deleted: `CleanupProvisioningRequestsOnEviction`.
+    /// Kueue's `CleanupProvisioningRequestsOnEviction`: delete an evicted workload's requests.
     pub(super) cleanup_on_eviction: bool,
 }
 
@@ -69,7 +69,7 @@ impl Facts {
     }
 }
 
-/// Whether we judge this check.
+/// Whether this controller is responsible for the check.
 pub(super) fn is_ours(check: &AdmissionCheck) -> bool {
     check.spec.controller_name == names::PROVISIONING_REQUEST_CONTROLLER
 }

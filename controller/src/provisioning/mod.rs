@@ -1,10 +1,10 @@
-//! The controller of ProvisioningRequest admission checks: the cluster autoscaler is asked for room before a workload with
-//! quota may start.
+//! The controller of ProvisioningRequest admission checks: before a workload with quota starts, it
+//! asks the cluster autoscaler for nodes.
 //!
-//! As Kueue's (`pkg/controller/admissionchecks/provisioning`): a workload that has quota gets one ProvisioningRequest for
-//! each of our checks, with a PodTemplate for each of its pod sets; what the autoscaler answers becomes the state of the
-//! check. [`decide`] says purely what is to be done about one workload. A cluster that knows no ProvisioningRequests
-//! is not an error: the checks are inactive until it does.
+//! As Kueue's `pkg/controller/admissionchecks/provisioning`: a workload with reserved quota gets
+//! one ProvisioningRequest per check, with one PodTemplate per pod set. The autoscaler's conditions
+//! become the state of the check. [`decide`] is the pure decision about one workload. If the API
+//! server does not serve ProvisioningRequests, the checks are inactive until it does.
 
 mod check;
 mod decide;
@@ -30,19 +30,18 @@ use crate::{
     work::{self, Queue},
 };
 
-/// Workloads looked at in parallel.
+/// Workloads reconciled in parallel.
 const WORKERS: usize = 8;
 
-/// What is to be looked at.
 #[derive(Debug, Default)]
 struct Queues {
-    /// AdmissionChecks: whether they are active.
+    /// AdmissionChecks, for their `Active` condition.
     checks: Queue<Key>,
     /// Workloads with checks.
     workloads: Queue<Key>,
 }
 
-/// Looks after all ProvisioningRequest checks, and the workloads that have some, until `shutdown`.
+/// Reconciles ProvisioningRequest checks and their workloads until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queues, owned) = (Arc::new(Queues::default()), Arc::new(Owned::default()));
     triggers::connect(&ctx, &queues, &owned);

@@ -1,4 +1,4 @@
-//! The ProvisioningRequest of a workload and its PodTemplates. Pure.
+//! Composes a workload's ProvisioningRequest and its PodTemplates. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use switchyard_api::{
 use super::request_name;
 use crate::object::Object;
 
-/// Pods that are asked for by one template: those of a pod set, and of all that were merged into it.
+/// Pods requested by one template: a pod set, and all pod sets merged into it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked<'a> {
     pub(super) pod_set: &'a PodSet,
@@ -29,7 +29,8 @@ pub(super) struct Asked<'a> {
     pub(super) count: i32,
 }
 
-/// A request that is to be made. The templates come first and are the workload's until the request is there.
+/// A request to create. The templates come first and belong to the workload until the request
+/// exists.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Creation {
     pub(super) check: String,
@@ -37,8 +38,8 @@ pub(super) struct Creation {
     pub(super) request: ProvisioningRequest,
 }
 
-/// What a workload with quota asks for; nothing if none of its pods uses what is managed, or none was admitted.
-/// None when what it was given does not fit its pod sets.
+/// Pods that a workload with quota needs nodes for. Empty if none of its pods uses a managed
+/// resource or none was admitted. `None` if the assignment does not match the pod sets.
 pub(super) fn asked<'a>(
     subject: &'a Workload,
     config: &ProvisioningRequestConfigSpec,
@@ -65,7 +66,8 @@ pub(super) fn asked<'a>(
     Some(all)
 }
 
-/// Whether a request asks for what the configuration says now. What the job's annotations say goes before it.
+/// Whether a request matches the configuration. Parameters from the job's annotations take
+/// precedence.
 pub(super) fn is_current(
     request: &ProvisioningRequest,
     subject: &Workload,
@@ -93,7 +95,7 @@ fn parameters(
 /// The request of one attempt for a check, with its templates.
 ///
 /// # Errors
-/// What is told to the user, when a template cannot be composed.
+/// If a template cannot be composed: the message for the user.
 pub(super) fn creation(
     subject: &Workload,
     check: &str,
@@ -136,7 +138,7 @@ fn metadata(subject: &Workload, name: &str) -> ObjectMeta {
     }
 }
 
-/// The reference that makes an object the controller of another.
+/// An owner reference to `owner` as controller.
 pub(super) fn controller<K: Resource<DynamicType = ()>>(owner: &K) -> Option<OwnerReference> {
     owner
         .controller_owner_ref(&())
@@ -179,7 +181,7 @@ fn fill_requests(of: &mut Value) {
     }
 }
 
-/// Whether a container of the pods names one of the resources, or none is asked for in particular.
+/// Whether a container names one of the resources. True if `resources` is empty.
 fn uses(pod_set: &PodSet, resources: &[String]) -> bool {
     let names = |container: &Value| {
         let named = ["requests", "limits"]
@@ -192,7 +194,7 @@ fn uses(pod_set: &PodSet, resources: &[String]) -> bool {
         || containers(&pod_set.template.value()).any(|(_, container)| names(container))
 }
 
-/// The containers of a pod template, each with the list that it is in.
+/// Containers of a pod template, each with the name of its list.
 fn containers(template: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     ["initContainers", "containers"].into_iter().flat_map(|list| {
         let containers =
@@ -223,7 +225,7 @@ fn is_empty(value: &Value) -> bool {
         || value.as_object().is_some_and(|map| map.is_empty())
 }
 
-/// What each container requests; init containers are told from the others.
+/// Requests of each container, init containers kept apart.
 fn requests(template: &Value) -> Vec<(&'static str, Requests)> {
     let of = |container: &Value| -> Requests {
         let requests = container.pointer("/resources/requests").and_then(Value::as_object);
@@ -238,7 +240,7 @@ fn requests(template: &Value) -> Vec<(&'static str, Requests)> {
 
 type Requests = BTreeMap<String, Requested>;
 
-/// `1` and `1000m` are the same.
+/// Compares by amount, so that `1` equals `1000m`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Requested {
     Amount(i128),

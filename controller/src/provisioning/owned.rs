@@ -1,4 +1,4 @@
-//! The ProvisioningRequests of each workload.
+//! Indexes ProvisioningRequests by workload.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,12 +11,12 @@ use switchyard_api::{autoscaling::ProvisioningRequest, v1beta2::Workload};
 
 use crate::store::{Change, Key};
 
-/// Keys of ProvisioningRequests by the uid of the workload that controls them.
+/// Keys of ProvisioningRequests by the uid of the Workload that controls them.
 #[derive(Debug, Default)]
 pub(super) struct Owned(Mutex<BTreeMap<String, BTreeSet<Key>>>);
 
 impl Owned {
-    /// Takes a change in. Returns the workloads that it concerns.
+    /// Applies a change and returns the workloads affected.
     pub(super) fn changed(&self, change: &Change<ProvisioningRequest>) -> BTreeSet<Key> {
         let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut concerned = BTreeSet::new();
@@ -36,21 +36,20 @@ impl Owned {
         concerned
     }
 
-    /// The requests of a workload, by name.
+    /// Keys of a workload's requests, in the order of their names.
     pub(super) fn of(&self, workload: &Workload) -> BTreeSet<Key> {
         let requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         workload.uid().and_then(|uid| requests.get(&uid).cloned()).unwrap_or_default()
     }
 }
 
-/// The workload that controls an object.
+/// The Workload that controls an object.
 pub(super) fn workload_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
     controller_of(object).filter(|owner| {
         owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/")
     })
 }
 
-/// What controls an object.
 pub(super) fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
     object.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }

@@ -1,4 +1,4 @@
-//! Doing what was decided about a workload.
+//! Performs what was decided about a workload.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -32,12 +32,12 @@ use crate::{
     write::{Target, answered},
 };
 
-/// What we have made and not seen yet is seen by then.
+/// By then the watch has delivered an object that was just created.
 const UNTIL_SEEN: Duration = Duration::from_secs(1);
 
-/// Looks at one workload, and does what is to be done.
+/// Reconciles one workload.
 pub(super) async fn look(ctx: &Context, owned: &Owned, key: Key) -> Outcome {
-    // Without the kind there is nothing to ask; what is there is left as it is.
+    // Without the kind there is nothing to request, and nothing to delete.
     if !ctx.leading() || !*ctx.stores.provisioning_requests.served().borrow() {
         return Outcome::Done;
     }
@@ -48,7 +48,7 @@ pub(super) async fn look(ctx: &Context, owned: &Owned, key: Key) -> Outcome {
     }
     match perform(ctx, &subject, plan).await {
         Ok(outcome) => outcome,
-        // What made it out of date comes as a change of its own.
+        // The change that made this stale triggers another reconcile.
         Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
         Err(WriteError::Conflict) => Outcome::Failed,
         Err(error) => {
@@ -114,13 +114,12 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
     Ok(outcome)
 }
 
-/// Why a request was not made.
 enum Failure {
-    /// We have made it already, and the watch has not brought it yet.
+    /// The object was created already, and the watch has not delivered it yet.
     NotSeenYet,
-    /// The server says why.
+    /// The API server's message for the user.
     Refused(String),
-    /// Nothing that the user could mend.
+    /// An error that the user cannot fix.
     Write(WriteError),
 }
 
@@ -130,12 +129,13 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
     let templates: Api<Object> = Api::namespaced_with(ctx.client.clone(), &namespace, &resource);
     for template in &creation.templates {
         match ctx.stores.pod_templates.get(&namespace, &template.name_any()) {
-            // Made before the request, whether by this controller or by a user who forged its owner.
+            // It was created before the request, by this controller or by a user who forged its
+            // owner.
             Some(known) if same_owner(&*known, &creation.request) => {
                 enforce_content(ctx, &templates, &known, template).await.map_err(Failure::Write)?;
                 continue;
             }
-            // What is left of an earlier request of the same name may ask for another flavor.
+            // A leftover of an earlier request with this name may be for another flavor.
             Some(stale) if was_handed_over(&*stale) => {
                 let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(
                     ctx.client.clone(),
@@ -143,7 +143,7 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
                 );
                 delete(ctx, &*stale, api).await.map_err(Failure::Write)?;
             }
-            // Somebody else's: the answer will say so.
+            // Another object has the name; creation fails with a message that says so.
             Some(_) | None => (),
         }
         post(ctx, &templates, template, creation, "PodTemplate").await?;
@@ -152,7 +152,7 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
     post(ctx, &requests, &creation.request, creation, "ProvisioningRequest").await
 }
 
-/// Makes a PodTemplate of the expected name and owner say what the Workload's quota was reserved for, whoever wrote it.
+/// Overwrites a PodTemplate with the content that quota was reserved for, regardless of its author.
 async fn enforce_content(
     ctx: &Context,
     templates: &Api<Object>,
@@ -213,18 +213,18 @@ where
     )))
 }
 
-/// Whether a request owns the template.
+/// Whether a ProvisioningRequest owns the template.
 fn was_handed_over(template: &impl Resource) -> bool {
     template.owner_references().iter().any(|owner| owner.kind == "ProvisioningRequest")
 }
 
-/// Whether an object is of the workload that a request is for.
+/// Whether an object belongs to the workload of `request`.
 pub(super) fn same_owner(found: &impl Resource, request: &ProvisioningRequest) -> bool {
     workload_of(found)
         .is_some_and(|owner| workload_of(request).is_some_and(|other| owner.uid == other.uid))
 }
 
-/// Says on the check, and in an event, why its request could not be made.
+/// Reports on the check and in an event why its request was not created.
 async fn tell_failure(
     ctx: &Context,
     current: Workload,
@@ -240,7 +240,7 @@ async fn tell_failure(
     Ok(written.unwrap_or(current))
 }
 
-/// Deletes an object, if it is still the one that was seen.
+/// Deletes an object by uid; one that is gone or replaced is fine.
 async fn delete<K>(ctx: &Context, object: &K, api: Api<K>) -> Result<(), WriteError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>

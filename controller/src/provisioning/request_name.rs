@@ -1,17 +1,17 @@
-//! Names of ProvisioningRequests and of their PodTemplates, as Kueue makes them: what a restart knows again, and what
-//! tells the attempts apart.
+//! Names of ProvisioningRequests and their PodTemplates, as in Kueue. A restarted controller finds
+//! its requests by them, and they tell attempts apart.
 
 use switchyard_api::jobs::limited_name;
 
-/// A name that was cut holds its attempt in a hash only: so many are tried. A workload is deactivated long before.
+/// Attempts tried to recognise a shortened name, which has its attempt only in a hash. A workload
+/// is deactivated long before.
 const ATTEMPTS_OF_CUT_NAMES: i32 = 100;
 
-/// The name of a workload's request for a check.
 pub(super) fn request(workload: &str, check: &str, attempt: i32) -> String {
     limited_name(&format!("{workload}-{check}-{attempt}"))
 }
 
-/// Which attempt a request of a workload for a check is; none if its name is another's.
+/// The attempt that a request's name stands for. `None` if it is for another workload or check.
 pub(super) fn attempt(name: &str, workload: &str, check: &str) -> Option<i32> {
     let digits =
         name.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-')?.strip_prefix(check));
@@ -25,10 +25,9 @@ pub(super) fn attempt(name: &str, workload: &str, check: &str) -> Option<i32> {
     (name.len() > LONGEST_UNCUT).then(|| (1..=ATTEMPTS_OF_CUT_NAMES).find(cut)).flatten()
 }
 
-/// Longer names are cut ones.
+/// Longer names are shortened ones.
 const LONGEST_UNCUT: usize = 247;
 
-/// The name of the PodTemplate of a pod set in a request.
 pub(super) fn template(request: &str, pod_set: &str) -> String {
     limited_name(&format!("ppt-{request}-{pod_set}"))
 }

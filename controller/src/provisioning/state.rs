@@ -1,5 +1,5 @@
-//! What the state of a check becomes by its ProvisioningRequest. Pure; the order of the questions and the messages are
-//! Kueue's.
+//! Derives the state of a check from its ProvisioningRequest. Pure. The order of the conditions and
+//! the messages are Kueue's.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,15 +15,14 @@ use switchyard_api::{
 use super::request_name;
 use crate::{clock::doubled, workload};
 
-/// How a check stands.
 pub(super) enum Standing<'a> {
-    /// It has no configuration.
+    /// The check has no valid configuration.
     Inactive,
-    /// None of the workload's pods needs a request.
+    /// No pod of the workload needs a request.
     NotNeeded,
-    /// There is no request yet, or no more.
+    /// There is no request, or it was deleted.
     NotAsked,
-    /// This is the latest request, of this attempt.
+    /// The latest request.
     Asked {
         request: &'a ProvisioningRequest,
         attempt: i32,
@@ -31,7 +30,7 @@ pub(super) enum Standing<'a> {
     },
 }
 
-/// The state of a check, its time of transition left as it was.
+/// The new state of a check, with the transition time unchanged.
 pub(super) fn judged(
     subject: &Workload,
     known: &AdmissionCheckState,
@@ -67,13 +66,13 @@ fn by_request(
     if let Some(failed) = holds(request, autoscaling::FAILED) {
         retry(state, attempt, config, "Retrying after failure", &failed.message);
     } else if let Some(revoked) = holds(request, autoscaling::CAPACITY_REVOKED) {
-        // The nodes are gone: pods that are made anew would wait for ever.
+        // The nodes are gone, so new pods would wait for ever.
         if subject.spec.is_active() {
             state.state = CheckState::Rejected;
             state.message.clone_from(&revoked.message);
         }
     } else if let Some(expired) = holds(request, autoscaling::BOOKING_EXPIRED) {
-        // Once it is admitted its pods have the room.
+        // Pods of an admitted workload have their capacity already.
         if !workload::is_admitted(subject) {
             retry(state, attempt, config, "Retrying after booking expired", &expired.message);
         }
@@ -84,13 +83,13 @@ fn by_request(
             state.pod_set_updates = pod_set_updates(subject, request, config);
         }
     } else if holds(request, autoscaling::ACCEPTED).is_some() {
-        // Its message tells when the room will be there.
+        // The message of `Provisioned` says when capacity is expected.
         if let Some(expected) = find(request, autoscaling::PROVISIONED) {
             state.state = CheckState::Pending;
             state.message.clone_from(&expected.message);
         }
     } else {
-        // Whatever was said of an earlier request, or of a failure to make this one, is over.
+        // Clears a message about an earlier request or a failed creation.
         state.state = CheckState::Pending;
         state.message.clear();
     }
@@ -122,8 +121,8 @@ fn retry(
     }
 }
 
-/// What leads the pods to the room that was made for them. Pods that were merged into others' template get nothing, as
-/// with Kueue.
+/// Directs pods to the nodes provisioned for them. As in Kueue, pod sets merged into another's
+/// template get no update.
 fn pod_set_updates(
     subject: &Workload,
     request: &ProvisioningRequest,
@@ -163,7 +162,7 @@ fn pod_set_updates(
         .collect()
 }
 
-/// Whether a request has come to nothing, so that another may be made.
+/// Whether the request failed for good, so that another may be created.
 pub(super) fn has_ended(subject: &Workload, request: &ProvisioningRequest) -> bool {
     holds(request, autoscaling::FAILED).is_some()
         || (holds(request, autoscaling::BOOKING_EXPIRED).is_some()

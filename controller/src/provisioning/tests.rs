@@ -1,4 +1,4 @@
-//! What is done about a workload with ProvisioningRequest checks, as tables of sentences.
+//! Decisions about a workload with ProvisioningRequest checks, as tables of text.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -26,7 +26,8 @@ use crate::{
     object::Object,
 };
 
-/// A configuration of class `class` with parameter `p=v`, one retry after 60 s, and a selector from the detail `Group`.
+/// A configuration of class `class` with parameter `p=v`, one retry after 60 s and a node selector
+/// from the class detail `Group`.
 fn config(spec: &Value) -> Arc<ProvisioningRequestConfig> {
     let mut whole = json!({
         "provisioningClassName": "class",
@@ -38,7 +39,7 @@ fn config(spec: &Value) -> Arc<ProvisioningRequestConfig> {
     Arc::new(ProvisioningRequestConfig::new("config", serde_json::from_value(whole).unwrap()))
 }
 
-/// One check `prov` of ours.
+/// The active check `prov`.
 fn facts() -> Facts {
     let flavor = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default"},
@@ -53,9 +54,8 @@ fn facts() -> Facts {
     }
 }
 
-/// Fluent changes of facts.
 trait FactsExt: Sized {
-    /// The next attempt of `prov` was made, and the autoscaler has said this of it.
+    /// Adds the next attempt of `prov`, with these conditions from the autoscaler.
     fn asked(self, subject: &Workload, attempt: i32, said: &[(&str, bool, &str)]) -> Self;
     fn config(self, spec: Value) -> Self;
 }
@@ -98,7 +98,7 @@ fn retried(times: i32) -> Workload {
     reserved(CheckState::Pending).edit(|workload| state(workload).retry_count = Some(times))
 }
 
-/// What is done at second 100, one line each.
+/// The decision at second 100, one step a line.
 fn told(subject: &Workload, facts: &Facts) -> String {
     let plan = decide(subject, facts, at(100));
     let mut said = String::new();
@@ -142,7 +142,7 @@ fn told(subject: &Workload, facts: &Facts) -> String {
             sets.map(|it| format!("{} x {}", it.count, it.pod_template_ref.name)).collect();
         writeln!(said, "ask {} for {}", creation.request.name_any(), sets.join(", ")).unwrap();
     }
-    // Once the status is written there is nothing more to be written.
+    // The written status is stable.
     assert_eq!(decide(&settled, facts, at(200)).status, None, "{said}");
     if said.is_empty() { "nothing".to_owned() } else { said.trim_end().to_owned() }
 }
@@ -363,7 +363,7 @@ fn a_limit_stands_for_a_missing_request() {
     assert_eq!(spec["initContainers"], json!([{"name": "i"}]));
 }
 
-/// A workload with these pod sets, each with as many pods as its place in the list.
+/// A workload with these pod sets; the n-th has n pods.
 fn of_pod_sets(specs: &[Value]) -> Workload {
     let named = |at: usize| (format!("ps{at}"), i32::try_from(at).unwrap());
     reserved(CheckState::Pending).edit(|workload| {

@@ -1,4 +1,4 @@
-//! What makes us look again: workloads, their requests and templates, checks, and their configurations.
+//! Queues workloads and checks when their requests, templates, checks or configurations change.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
         let template = change.new.as_ref().or(change.old.as_ref());
         let Some(owner) = template.and_then(|it| controller_of(&**it)) else { return };
         let request = seen.provisioning_requests.get(&change.key.namespace, &owner.name);
-        // First it is the workload's, then the request's.
+        // A template belongs to the workload first, and to the request once that exists.
         let workload = template
             .and_then(|it| workload_of(&**it))
             .or_else(|| request.as_deref().and_then(workload_of));
@@ -41,7 +41,7 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
     });
     let (into, seen) = (queues.clone(), stores.clone());
     stores.admission_checks.subscribe(move |change| {
-        // Finalizers and conditions are no reason to look at all workloads.
+        // Other changes of a check do not matter to workloads.
         let spec = |check: &Option<Arc<AdmissionCheck>>| {
             check.as_ref().map(|check| (check.uid(), check.spec.clone()))
         };
@@ -62,8 +62,8 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
     });
 }
 
-/// A new leader looks at everything once, and so does everyone when the cluster comes to know ProvisioningRequests, or
-/// ceases to.
+/// Queues everything when this replica becomes leader, and when the API server starts or stops
+/// serving ProvisioningRequests.
 pub(super) async fn everything_again(
     ctx: &Arc<Context>,
     queues: &Queues,
@@ -104,7 +104,7 @@ fn has_checks(workload: &Workload) -> bool {
     workload.status.as_ref().is_some_and(|status| !status.admission_checks.is_empty())
 }
 
-/// Where nobody uses our checks, workloads with checks of others are not ours to look at.
+/// Skips workloads with other controllers' checks only, if no check is of this controller.
 fn concerns_us(stores: &Stores) -> bool {
     stores.admission_checks.any(is_ours) || !stores.provisioning_requests.is_empty()
 }

@@ -1,4 +1,4 @@
-//! Topology requests and assignments as the engine wants them, and back.
+//! Converts topology requests and assignments between the API and the engine.
 
 use switchyard_api::v1beta2::{
     self as api, DelayedTopologyRequestState, PodSetTopologyRequest, TopologyAssignmentSlice,
@@ -10,7 +10,6 @@ use switchyard_scheduler::{
     TopologyAssignment, TopologyRequest, Values, encode,
 };
 
-/// What a pod set asks for.
 pub(crate) fn request(request: &PodSetTopologyRequest) -> TopologyRequest {
     let name = |text: &Option<String>| text.as_deref().map(Name::from);
     let layers = request.podset_slice_required_topology_constraints.iter();
@@ -33,7 +32,7 @@ pub(crate) fn request(request: &PodSetTopologyRequest) -> TopologyRequest {
     }
 }
 
-/// Where its pods run, as its status says.
+/// The assignment that a status records.
 pub(crate) fn assignment(assignment: &api::TopologyAssignment) -> TopologyAssignment {
     let name = |text: String| Name::from(text);
     let domains = assignment.domains();
@@ -48,8 +47,8 @@ pub(crate) fn assignment(assignment: &api::TopologyAssignment) -> TopologyAssign
     }
 }
 
-/// As its status is to say. `by_prefix`: hosts whose names begin alike are written together (Kueue's
-/// `TASAssignmentsEncodingByHostnamePrefix`).
+/// The assignment for a status. `by_prefix` writes hosts with a common name prefix together
+/// (Kueue's `TASAssignmentsEncodingByHostnamePrefix`).
 pub(crate) fn written(assignment: &TopologyAssignment, by_prefix: bool) -> api::TopologyAssignment {
     api::TopologyAssignment {
         levels: assignment.levels.iter().map(ToString::to_string).collect(),

@@ -1,8 +1,10 @@
-//! Nodes that fail under pods that were placed: their workloads are told (`status.unhealthyNodes`), and the engine looks for
-//! other places. Kueue's `pkg/controller/tas/node_controller.go` is the rule. Workloads name nodes by their hostname label.
+//! Marks workloads with pods on failed nodes in `status.unhealthyNodes`, so that the engine finds a
+//! replacement. As Kueue's `pkg/controller/tas/node_controller.go`. Nodes are named by hostname
+//! label.
 //!
-//! A node that is not ready, or bears a taint that the pods do not tolerate, has failed for a workload once none of its pods
-//! makes progress there. Where a second node of one workload fails before the first is replaced, the workload is evicted.
+//! A node that is not ready, or has a taint that the pods do not tolerate, has failed for a
+//! workload once none of its pods makes progress there. If a second node of a workload fails before
+//! the first is replaced, the workload is evicted.
 
 mod hosts;
 mod judge;
@@ -42,32 +44,32 @@ use crate::{
     write::answered,
 };
 
-/// Nodes looked at in parallel.
+/// Nodes reconciled in parallel.
 const WORKERS: usize = 4;
-/// What pods do on a node is gathered for so long.
+/// Delay after a pod's change, which lets several be handled together.
 const GATHERED: Duration = Duration::from_millis(100);
-/// A node that has not been ready for so long is given up, where no pods are waited for.
+/// How long a node must have been not ready to count as failed, if its pods do not decide.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
-/// Kueue's condition of pods that have to make room for others, and its reason.
+/// Kueue's condition, reason, event and message of pods that cannot start on their node.
 const TERMINATED: &str = "TerminatedByKueue";
 const UNSCHEDULABLE: &str = "UnschedulableOnAssignedNode";
 const POD_TERMINATED: &str = "PodTerminatedByKueue";
 const POD_MESSAGE: &str = "Pod terminated by Kueue NodeController due to node taint";
 
-/// What the feature gates say of failed nodes.
+/// Feature gates for failed nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// `TASReplaceNodeOnPodTermination`: pods that still run on it are waited for.
+    /// `TASReplaceNodeOnPodTermination`: a node fails only once no pod makes progress there.
     await_pods: bool,
-    /// `TASReplaceNodeDueToNotReadyOverFixedTime`.
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node fails after [`GIVEN_UP`].
     fixed_time: bool,
-    /// `TASReplaceNodeOnNodeTaints`.
+    /// `TASReplaceNodeOnNodeTaints`: taints that are not tolerated count.
     taints: bool,
 }
 
 impl Rules {
-    /// None: failed nodes are nobody's matter (`TASFailedNodeReplacement`).
+    /// `None` if `TASFailedNodeReplacement` is off.
     fn of(config: &Configuration) -> Option<Self> {
         let on = config.enabled(super::GATE) && config.enabled("TASFailedNodeReplacement");
         on.then(|| Self {
@@ -80,14 +82,14 @@ impl Rules {
 
 struct State {
     rules: Rules,
-    /// Which workloads have pods assigned to a host.
+    /// Workloads by the hosts that their pods are assigned to.
     assigned: Hosts,
-    /// Which pods are to go to a host, or are there.
+    /// Pods by the hosts that they are bound to or selected for.
     pods: Hosts,
     chains: Chains,
 }
 
-/// Looks after nodes until `shutdown`.
+/// Reconciles nodes until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let Some(rules) = Rules::of(&ctx.config) else { return shutdown.cancelled().await };
     let queue = Queue::default();
@@ -118,7 +120,7 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
             };
             let now = hosts(&change.new);
             of.assigned.follow(&change.key, &hosts(&change.old), &now);
-            // One that failed between the decision and the write.
+            // The host may have failed between the decision and the write.
             now.into_iter().for_each(|host| into.add(host));
         }
     });
@@ -150,9 +152,9 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
     });
 }
 
-/// Whether a workload has other places than before, or holds them no longer.
+/// Whether the workload's assignment or its admission changed.
 fn is_placed_anew(change: &Change<Workload>) -> bool {
-    // Nearly all changes are of workloads without places: nothing is copied.
+    // Borrows: nearly all changes are of workloads without an assignment.
     fn places(workload: Option<&Workload>) -> Option<(Vec<&TopologyAssignment>, bool)> {
         let admission = workload?.status.as_ref()?.admission.as_ref()?;
         let places =
@@ -166,7 +168,7 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
     }
-    // What nodes there are is known only after the first list.
+    // Before the first list, every node would seem to be gone.
     if ctx.stores.awaits_nodes() {
         return Outcome::Again(GIVEN_UP);
     }
@@ -214,7 +216,7 @@ async fn all_failed(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> O
     outcome
 }
 
-/// Looks at each workload that has pods on the node, or pods that are to go there.
+/// Checks each workload with pods on the node, or with pods that are to go there.
 async fn judged(
     ctx: &Context,
     state: &State,
@@ -253,7 +255,7 @@ async fn judged(
     outcome
 }
 
-/// What a workload's status becomes when a host of it has failed, or is well again; none if it says so already.
+/// The status after a host of the workload failed or recovered. `None` if it says so already.
 fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evicted>)> {
     let known: Vec<String> =
         edit.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
@@ -300,7 +302,8 @@ async fn mark(ctx: &Context, workload: &Workload, host: &str, failed: bool) -> O
     }
 }
 
-/// Declares a pod failed that cannot start where it was sent, so that its job makes another. Whether that was done.
+/// Fails a pod that cannot start on its node, so that its job creates another. False if that
+/// failed.
 async fn end(ctx: &Context, pod: &PodRecord) -> bool {
     if !ctx.leading() {
         return true;
@@ -311,7 +314,7 @@ async fn end(ctx: &Context, pod: &PodRecord) -> bool {
         "type": TERMINATED, "status": "True", "reason": UNSCHEDULABLE, "message": POD_MESSAGE,
         "lastTransitionTime": crate::clock::whole_seconds(ctx.clock.now()).to_string(),
     });
-    // Conditions are merged by their type.
+    // A strategic merge patch merges conditions by type.
     let patch = json!({"metadata": {"uid": pod.meta().uid}, "status": {"phase": "Failed", "conditions": [condition]}});
     let params = PatchParams {
         field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()),

@@ -1,10 +1,10 @@
-//! Topology-aware scheduling in one cluster. The engine decides where pods run; here it is told what nodes have and what the
-//! pods of others use, and what it decided is done.
+//! Topology-aware scheduling in one cluster. The engine decides where pods run. This module reports
+//! nodes and other pods' usage to the engine, and carries its decisions out.
 //!
-//! - [`nodes`] and [`pods`]: what of nodes and pods is kept in memory, and what the engine is told of them.
-//! - [`watch`]: they are read only where a Topology exists.
-//! - [`ungate`] lets pods go to their places, [`ranks`] says which pod goes where.
-//! - [`failures`] tells workloads of failed nodes.
+//! - [`nodes`] and [`pods`]: the parts of nodes and pods that are cached and reported.
+//! - [`watch`]: reads nodes and pods only if a Topology exists.
+//! - [`ungate`]: releases pods to their assigned domains; [`ranks`] decides which pod goes where.
+//! - [`failures`]: marks workloads whose nodes have failed.
 
 pub(crate) mod convert;
 pub(crate) mod failures;
@@ -17,10 +17,10 @@ pub(crate) mod watch;
 use switchyard_api::config::Configuration;
 use switchyard_scheduler::TopologyGates;
 
-/// The gate that turns all of it on.
+/// The feature gate of topology-aware scheduling.
 pub(crate) const GATE: &str = "TopologyAwareScheduling";
 
-/// The engine's part of the configuration; none where topology-aware scheduling is off.
+/// The engine's feature gates. `None` if topology-aware scheduling is off.
 pub(crate) fn gates(config: &Configuration) -> Option<TopologyGates> {
     config.enabled(GATE).then(|| TopologyGates {
         mixed_profile: config.enabled("TASProfileMixed"),

@@ -1,4 +1,4 @@
-//! Nodes as places with capacity.
+//! Nodes as capacity leaves of a topology.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use switchyard_scheduler::{Amount, CapacityLeaf, Event, HOSTNAME_LABEL, Name};
 
 use crate::{store::Key, stores::Stores, world::selector};
 
-/// Strips a node to the fields that are read: clusters have thousands, and kubelets write much into them.
+/// Removes all fields that are not read. A cluster has thousands of nodes with large statuses.
 pub(crate) fn fit(node: &mut Node) {
     node.metadata.annotations = None;
     if let Some(spec) = &mut node.spec {
@@ -22,7 +22,7 @@ pub(crate) fn fit(node: &mut Node) {
         .flatten()
         .filter(|condition| condition.type_ == "Ready")
         .map(|condition| {
-            // A heartbeat and its words are no news.
+            // Heartbeats must not count as changes.
             NodeCondition { last_heartbeat_time: None, message: None, reason: None, ..condition }
         });
     let conditions = Some(ready.collect());
@@ -30,19 +30,19 @@ pub(crate) fn fit(node: &mut Node) {
         Some(NodeStatus { allocatable: status.allocatable, conditions, ..NodeStatus::default() });
 }
 
-/// The value of its hostname label.
+/// The value of the hostname label.
 pub(crate) fn hostname(node: &Node) -> Option<&str> {
     node.metadata.labels.as_ref()?.get(HOSTNAME_LABEL).map(String::as_str)
 }
 
-/// The node with this hostname. Its name is the same nearly everywhere.
+/// The node with this hostname. Nearly always that is its name, so the store is tried by name
+/// first.
 pub(crate) fn of_host(stores: &Stores, host: &str) -> Option<Arc<Node>> {
     let named =
         stores.nodes.get("", host).filter(|node| hostname(node).is_none_or(|it| it == host));
     named.or_else(|| stores.nodes.filter(|node| hostname(node) == Some(host)).into_iter().next())
 }
 
-/// The `Ready` condition.
 pub(crate) fn ready_condition(node: &Node) -> Option<&NodeCondition> {
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == "Ready")
 }
@@ -55,7 +55,7 @@ pub(crate) fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// The event that tells the engine of a node, or that it takes no new pods: it is gone, cordoned or not ready.
+/// The engine's event for a node. A missing, cordoned or not ready node has no capacity.
 pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
     let node = stores.nodes.by_key(key).filter(|node| takes_pods(node));
     match node {

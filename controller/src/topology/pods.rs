@@ -1,4 +1,4 @@
-//! Pods as topology-aware scheduling sees them: what those of others use of a node, and where those that it placed go.
+//! Pods for topology-aware scheduling: what other pods use of a node, and where placed pods go.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use crate::{
     stores::Stores,
 };
 
-/// The annotations of which each makes a pod one that was placed, whatever its value.
+/// Annotations that make a pod a placed one, whatever their value.
 pub(crate) const PLACED_BY: [&str; 5] = [
     names::POD_SET_REQUIRED_TOPOLOGY,
     names::POD_SET_PREFERRED_TOPOLOGY,
@@ -33,10 +33,10 @@ pub(crate) const PLACED_BY: [&str; 5] = [
     names::POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
 ];
 
-/// The annotations of a placed pod that are looked at besides.
+/// Annotations that are read from placed pods.
 const KEPT: [&str; 3] = [names::WORKLOAD, names::WORKLOAD_SLICE_NAME, names::POD_INDEX_OFFSET];
 
-/// What is kept of a pod. Of most it is little: a cluster may have 100,000.
+/// The part of a pod that is kept. A cluster may have 100,000 pods, so other pods keep very little.
 #[derive(Debug, Clone)]
 pub struct PodRecord {
     metadata: ObjectMeta,
@@ -49,41 +49,37 @@ enum Kind {
     Placed(Box<Placed>),
 }
 
-/// A pod that topology-aware scheduling did not place, on a node.
+/// A pod on a node that topology-aware scheduling did not place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outside {
     node: Name,
-    /// Shared by pods that ask for the same.
+    /// Shared by pods with equal requests.
     requests: Arc<Requests>,
 }
 
 type Requests = BTreeMap<Name, Amount>;
 
-/// A pod that is placed by topology-aware scheduling, or is to be.
+/// A pod that topology-aware scheduling places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// Where it runs; none before it is bound.
+    /// `None` until the pod is bound.
     pub(crate) node: Option<String>,
-    /// Its node selector.
     pub(crate) node_selector: BTreeMap<String, String>,
-    /// Its scheduling gates.
     pub(crate) gates: Vec<String>,
-    /// It is `Pending`.
+    /// Its phase is `Pending`.
     pub(crate) pending: bool,
     /// It has succeeded or failed.
     pub(crate) ended: bool,
-    /// What it asks for.
     requests: Arc<Requests>,
 }
 
 impl Placed {
-    /// It waits for its place.
     pub(crate) fn is_gated(&self) -> bool {
         self.gates.iter().any(|gate| gate == names::TOPOLOGY_SCHEDULING_GATE)
     }
 }
 
-/// As the answer to a write says it.
+/// For answers to writes.
 impl<'de> Deserialize<'de> for PodRecord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let pod = Pod::deserialize(deserializer)?;
@@ -122,7 +118,7 @@ impl Resource for PodRecord {
 }
 
 impl PodRecord {
-    /// The record of a pod; none of one that uses nothing and waits for no place.
+    /// `None` for a pod that uses nothing and waits for no domain.
     pub(crate) fn of(pod: Pod, shapes: &Shapes) -> Option<Self> {
         let annotations = pod.metadata.annotations.as_ref();
         let placed =
@@ -159,12 +155,11 @@ impl PodRecord {
         Some(Self { metadata, kind: Kind::Placed(Box::new(kind)) })
     }
 
-    /// One that is known to be gone: its name and uid.
+    /// A deleted pod: only its identity.
     pub(crate) fn gone(pod: &Pod) -> Self {
         Self { metadata: identity(pod.metadata.clone()), kind: Kind::Placed(Box::default()) }
     }
 
-    /// What there is of one that is placed.
     pub(crate) fn placed(&self) -> Option<&Placed> {
         match &self.kind {
             Kind::Placed(placed) => Some(placed),
@@ -172,8 +167,9 @@ impl PodRecord {
         }
     }
 
-    /// What it uses of a node beside the places that workloads have. `is_level`: whether a label is that of a level. A pod
-    /// that asks for a topology but was sent nowhere was started before there was one.
+    /// The usage to charge outside of workloads' assignments. `is_level`: whether a label is that
+    /// of a topology level. A pod that requests a topology without a selector for a level was
+    /// started before the Topology existed.
     fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
         match &self.kind {
             Kind::Outside(outside) => Some(outside.clone()),
@@ -189,22 +185,20 @@ impl PodRecord {
         }
     }
 
-    /// It is to end.
     pub(crate) fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// A label.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// An annotation, of those that are kept.
+    /// An annotation, if it is one of [`KEPT`].
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// The workload that it is of, or the first of those of an elastic job.
+    /// The pod's Workload, or for an elastic job its first one.
     pub(crate) fn chain(&self) -> Option<Key> {
         let name = self
             .annotation(names::WORKLOAD_SLICE_NAME)
@@ -212,13 +206,12 @@ impl PodRecord {
         Some(Key::new(self.metadata.namespace.as_deref().unwrap_or_default(), name))
     }
 
-    /// Its pod set.
     pub(crate) fn pod_set(&self) -> &str {
         self.label(names::POD_SET).unwrap_or_default()
     }
 }
 
-/// The API server has let it in: it can be counted, but for what a later Kubernetes knows.
+/// An invalid pod cannot exist; one with fields of a later Kubernetes counts as using nothing.
 fn requests(spec: &PodSpec) -> Requests {
     let defaults =
         RequestDefaults { overhead: spec.overhead.clone(), ..RequestDefaults::default() };
@@ -231,18 +224,18 @@ fn identity(metadata: ObjectMeta) -> ObjectMeta {
     ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
 }
 
-/// What pods ask for, once for all that ask for the same.
+/// Interns requests, so that pods with equal ones share them.
 #[derive(Debug, Default)]
 pub(crate) struct Shapes(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     shapes: BTreeSet<Arc<Requests>>,
-    /// How many were in use when that was last looked at.
+    /// Number in use at the last cleanup.
     used: usize,
 }
 
-/// So many are kept without looking at who uses them.
+/// Interned requests below this count are never cleaned up.
 const SHAPES: usize = 1_000;
 
 impl Shapes {
@@ -261,16 +254,16 @@ impl Shapes {
     }
 }
 
-/// Whether a change is one of what pods of others use.
+/// Whether a change affects what other pods use.
 pub(crate) fn changes_use(change: &Change<PodRecord>) -> bool {
-    // Of a pod that was sent somewhere the engine is told that it uses nothing, which it knows.
+    // For a pod with a selector the engine is only told again that it uses nothing.
     let of = |record: &Option<Arc<PodRecord>>| {
         record.as_ref().and_then(|record| record.outside(|_| false))
     };
     of(&change.old) != of(&change.new)
 }
 
-/// The event that tells the engine what a pod of others uses, or that it uses nothing any more.
+/// The engine's event for a pod outside of workloads' assignments: its usage, or that it has none.
 pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
     let name = Name::from(key.to_string());
     let topologies = stores.topologies.all();

@@ -1,8 +1,8 @@
-//! Which pod of a workload goes where. Pure.
+//! Decides which gated pod of a workload goes to which domain. Pure.
 //!
-//! Pods of a job that numbers them go by their numbers, so that neighbours are near each other: the pod of rank i gets the
-//! i-th place. Where that cannot be kept for all pods of a pod set, they take what places are free, by name. Kueue's
-//! `pkg/controller/tas/topology_ungater.go` is the rule.
+//! If the job numbers its pods, the pod of rank i gets the i-th place, so that neighbours run near
+//! each other. If that fails for any pod of a pod set, its pods take free places in the order of
+//! their names. As Kueue's `pkg/controller/tas/topology_ungater.go`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,14 +15,13 @@ use super::pods::PodRecord;
 
 pub(crate) use switchyard_scheduler::HOSTNAME_LABEL as HOSTNAME;
 
-/// A pod, and the node selector of its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Going<'a> {
     pub(crate) pod: &'a Arc<PodRecord>,
     pub(crate) selector: BTreeMap<String, String>,
 }
 
-/// The gated pods that can go to their places, of all pods of the workload.
+/// Gated pods that can go, with their node selectors. `pods`: all pods of the workload.
 pub(crate) fn going<'a>(workload: &Workload, pods: &'a [Arc<PodRecord>]) -> Vec<Going<'a>> {
     let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref())
     else {
@@ -57,10 +56,9 @@ fn is_gated(pod: &PodRecord) -> bool {
     pod.placed().is_some_and(|placed| placed.is_gated())
 }
 
-/// The domains of an assignment.
 struct Places<'a> {
     levels: &'a [String],
-    /// The values of each, and how many pods it has.
+    /// Level values and pod count of each domain.
     domains: Vec<(Vec<String>, usize)>,
 }
 
@@ -77,7 +75,7 @@ impl<'a> Places<'a> {
         self.levels.iter().cloned().zip(values.iter().cloned()).collect()
     }
 
-    /// The place that a pod was sent to.
+    /// The domain that a pod's node selector names.
     fn place_of(&self, pod: &PodRecord) -> Option<usize> {
         let selector = &pod.placed()?.node_selector;
         let is_it = |values: &[String]| {
@@ -99,7 +97,7 @@ impl<'a> Places<'a> {
         self.domains.iter().map(|(_, count)| count).sum()
     }
 
-    /// The place of each rank, for as many as asked.
+    /// The domain of each rank below `ranks`.
     fn by_rank(&self, ranks: usize) -> Vec<usize> {
         let places = self.domains.iter().enumerate();
         places
@@ -108,7 +106,7 @@ impl<'a> Places<'a> {
             .collect()
     }
 
-    /// Gated pods take what the others leave of each place, in the order of their names.
+    /// Gives gated pods, ordered by name, the places that other pods leave free.
     fn by_turns<'p>(&self, pods: &[&'p Arc<PodRecord>]) -> Vec<(&'p Arc<PodRecord>, usize)> {
         let mut taken = vec![0; self.domains.len()];
         for place in pods.iter().filter(|pod| !is_gated(pod)).filter_map(|pod| self.place_of(pod)) {
@@ -128,16 +126,16 @@ impl<'a> Places<'a> {
 struct Numbering<'a> {
     request: &'a PodSetTopologyRequest,
     label: &'a str,
-    /// How many pods the pod set has.
+    /// Pods of the pod set.
     count: u64,
-    /// The first number of it.
+    /// The first number.
     offset: u64,
-    /// Above all its numbers.
+    /// One past the last number.
     end: u64,
 }
 
 impl<'a> Numbering<'a> {
-    /// None where its pods have no numbers.
+    /// `None` if the pods are not numbered.
     fn of(
         workload: &'a Workload,
         all: &[PodSetAssignment],
@@ -159,7 +157,7 @@ impl<'a> Numbering<'a> {
         Some(numbering)
     }
 
-    /// Of a leader and its workers, the smaller pod set has the first numbers.
+    /// In a group of a leader and its workers, the smaller pod set is numbered first.
     fn within(
         &mut self,
         workload: &Workload,
@@ -200,7 +198,8 @@ impl<'a> Numbering<'a> {
         usize::try_from(rank).ok()
     }
 
-    /// The place of each gated pod; none if the numbers do not tell them, or others are not where their numbers say.
+    /// The domain of each gated pod. `None` if the numbers are incomplete or ambiguous, or another
+    /// pod is not where its number says.
     fn places<'p>(
         &self,
         pods: &[&'p Arc<PodRecord>],

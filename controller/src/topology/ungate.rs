@@ -1,8 +1,9 @@
-//! Lets pods go to the places that admission gave them. Each comes with a scheduling gate; the gate is taken off together
-//! with the node selector of its place.
+//! Removes the topology scheduling gate from pods, in one write with the node selector of the
+//! domain that admission assigned.
 //!
 //! # Guarantees
-//! - Of each domain of an assignment no more pods are let go than it has.
+//!
+//! - No domain of an assignment gets more pods than its count.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,15 +25,15 @@ use crate::{
     write::{Target, WriteError},
 };
 
-/// Workloads looked at in parallel.
+/// Workloads reconciled in parallel.
 const WORKERS: usize = 8;
 const GATE: Gate =
     Gate { name: names::TOPOLOGY_SCHEDULING_GATE, failure: "a pod was not let go to its place" };
-/// Pods are waited for so long, so that those of one job are looked at together, and so that a node that has just failed is
-/// known to have.
+/// Delay after a pod's change. It lets the pods of one job be handled together, and the failure of
+/// a node arrive first.
 const GATHERED: Duration = Duration::from_secs(1);
 
-/// The chain of a workload whose pods have places.
+/// The chain of a workload that has a topology assignment.
 pub(super) fn chain_of(workload: &Workload) -> Option<Key> {
     let admission = workload.status.as_ref()?.admission.as_ref()?;
     let placed = admission.pod_set_assignments.iter().any(|it| it.topology_assignment.is_some());
@@ -44,7 +45,7 @@ pub(super) fn chain_of(workload: &Workload) -> Option<Key> {
     Some(Key::new(namespace, elastic::slice_name(workload)))
 }
 
-/// Whether a change of a pod may change where pods go.
+/// Whether a pod's change may change which pods go where.
 fn matters(change: &Change<PodRecord>) -> bool {
     let seen = |pod: &Arc<PodRecord>| {
         let placed = pod
@@ -55,7 +56,7 @@ fn matters(change: &Change<PodRecord>) -> bool {
     change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
 }
 
-/// Lets pods go until `shutdown`.
+/// Ungates pods until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
     let (into, of) = (queue.clone(), chains.clone());

@@ -1,5 +1,6 @@
-//! Nodes and pods are read only where a Topology exists, or a workload has places from before the gate was turned off: a
-//! cluster may have 100,000 pods that nobody has to know of.
+//! Watches nodes and pods, from the first Topology on. Without one, a workload that was assigned
+//! domains before the gate was turned off starts the watches too. Otherwise a cluster's pods, which
+//! may number 100,000, are not read.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use super::{
 };
 use crate::stores::{Stores, feed};
 
-/// Reads nodes and pods from when somebody has to know of them until `shutdown`. `on`: whether the gate is on.
+/// Waits until nodes and pods are needed, then watches them until `shutdown`. `on`: the feature
+/// gate.
 pub(crate) async fn run(
     stores: Stores,
     client: Client,
@@ -56,7 +58,7 @@ pub(crate) async fn run(
     tokio::try_join!(nodes, pods).map(|_| ())
 }
 
-/// The event as it is for a store of what is kept: a pod of which nothing is kept is not there.
+/// The event for a store of records. A pod without a record is deleted from it.
 fn kept(event: Event<Pod>, shapes: &Shapes) -> Option<Event<PodRecord>> {
     let gone = |pod: &Pod| PodRecord::gone(pod);
     Some(match event {

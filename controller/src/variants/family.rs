@@ -1,4 +1,4 @@
-//! What a workload is to others, and what its ClusterQueue says of variants.
+//! Relations between workloads and variants, and the ClusterQueue's policy for them.
 
 use switchyard_api::{
     names,
@@ -9,19 +9,20 @@ use switchyard_scheduler::{self as engine, Name};
 
 use crate::{stores::Stores, workload};
 
-/// How workloads of a ClusterQueue try for several flavors at once.
+/// The ClusterQueue's `concurrentAdmissionPolicy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// The flavors, the best first.
+    /// Flavors, the best first.
     pub(crate) flavors: Vec<String>,
-    /// Whether one that runs stays where it is.
+    /// Whether a running workload stays on its flavor (`RetainFirstAdmission`).
     pub(crate) retains: bool,
-    /// The last flavor that is worth moving to.
+    /// The worst flavor that is worth moving to (`lastAcceptableFlavorName`).
     pub(crate) last: Option<String>,
 }
 
 impl Policy {
-    /// What a ClusterQueue says, if it says anything. What is sent to other clusters goes there as one workload.
+    /// The policy of a ClusterQueue. `None` without one, or if an admission check dispatches: then
+    /// the workload is dispatched as a whole. `is_sent`: whether a check dispatches.
     pub(crate) fn of(queue: &ClusterQueue, is_sent: impl Fn(&str) -> bool) -> Option<Self> {
         let migration = &queue.spec.concurrent_admission_policy.as_ref()?.migration;
         let checks = queue
@@ -43,13 +44,13 @@ impl Policy {
         })
     }
 
-    /// Where a flavor stands.
+    /// Position of a flavor, the best is 0.
     pub(crate) fn rank(&self, flavor: &str) -> Option<usize> {
         self.flavors.iter().position(|other| other == flavor)
     }
 }
 
-/// What the ClusterQueue behind a workload's LocalQueue says; none while there is none.
+/// The policy of the ClusterQueue behind a workload's LocalQueue; `None` without either queue.
 pub(crate) fn policy(stores: &Stores, workload: &Workload) -> Option<Policy> {
     let is_sent = |name: &str| {
         let check = stores.admission_checks.get("", name);
@@ -58,21 +59,20 @@ pub(crate) fn policy(stores: &Stores, workload: &Workload) -> Option<Policy> {
     Policy::of(&*queue(stores, workload)?, is_sent)
 }
 
-/// The ClusterQueue behind a workload's LocalQueue.
 pub(crate) fn queue(stores: &Stores, workload: &Workload) -> Option<std::sync::Arc<ClusterQueue>> {
     let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
     let local = stores.local_queues.get(namespace, workload::queue_name(workload))?;
     stores.cluster_queues.get("", local.spec.cluster_queue.as_deref()?)
 }
 
-/// Tells the engine what a workload is to others. One that has variants, or is about to, is not queued, and what it shows
-/// is its variant's quota.
+/// Sets a workload's flavors and parent for the engine. A workload with variants, or about to get
+/// some, is held and charges nothing itself: its quota is its variant's.
 pub(crate) fn tell(stores: &Stores, workload: &Workload, known: &mut engine::Workload) {
     known.flavors = variants::allowed_flavors(workload)
         .map(|flavors| flavors.into_iter().map(Name::from).collect());
     if let Some(parent) = variants::parent_of(workload) {
         known.parent = Some(Name::from(parent.uid.as_str()));
-        // Variants are created within a second: the better flavor goes first.
+        // Variants are created within one second, so their ranks order them.
         let rank =
             policy(stores, workload).and_then(|policy| policy.rank(variants::flavor_of(workload)?));
         let later = std::time::Duration::from_millis(u64::try_from(rank.unwrap_or(0)).unwrap_or(0));

@@ -1,12 +1,15 @@
-//! Workloads that try for several flavors at once, Kueue's `ConcurrentAdmission`: off by default.
+//! Workloads that try several flavors at once: Kueue's `ConcurrentAdmission`, off by default.
 //!
-//! In a ClusterQueue with a policy for it, each workload has a variant for each flavor. [`plan`] says what is to be done about
-//! a workload and its variants as they stand: who is created, who tries, whom the workload is admitted with, who may preempt.
-//! What the engine does with variants is its own matter (`engine/variants.rs` there).
+//! In a ClusterQueue with such a policy, each workload has a variant per flavor. [`plan`] decides
+//! about a workload and its variants: which to create, which compete for quota, with which the
+//! workload is admitted, and which may preempt. `engine/variants.rs` of the scheduler treats them
+//! in the queue.
 //!
 //! # Guarantees
-//! - A job that runs has its quota charged once: its workload's is its variant's, which gives it back once the pods are gone.
-//! - Once the feature gate is switched off, what is left of it is undone when this process comes to lead.
+//!
+//! - A running job's quota is charged once. The workload's quota is its variant's, which releases
+//!   it after the pods are gone.
+//! - After the feature gate is turned off, the next leader undoes what is left of it.
 
 pub(crate) mod family;
 mod plan;
@@ -35,10 +38,10 @@ use crate::{
     write::answered,
 };
 
-/// Workloads looked at in parallel.
+/// Workloads reconciled in parallel.
 const WORKERS: usize = 8;
 
-/// The variants of each workload, by its place.
+/// The variants of each workload, by its key.
 #[derive(Default)]
 struct Index(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
 
@@ -47,7 +50,7 @@ impl Index {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a change; gives the workload to look at, itself or that which it is a variant of.
+    /// Applies a change. Returns the workload to reconcile: itself, or the parent of a variant.
     fn follow(&self, change: &Change<Workload>) -> Key {
         let Some(parent) =
             change.new.as_ref().or(change.old.as_ref()).and_then(|it| parent_key(it))
@@ -75,12 +78,12 @@ fn parent_key(workload: &Workload) -> Option<Key> {
     Some(Key::new(workload.metadata.namespace.as_deref()?, &variants::parent_of(workload)?.name))
 }
 
-/// The workload to look at: itself, or that which it is a variant of.
+/// The workload to reconcile: itself, or the parent of a variant.
 fn subject(workload: &Workload) -> Key {
     parent_key(workload).unwrap_or_else(|| Key::of(workload))
 }
 
-/// Looks after variants until `shutdown`.
+/// Reconciles variants until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, index, on) =
         (Queue::default(), Index::default(), ctx.config.enabled(variants::FEATURE_GATE));
@@ -138,7 +141,7 @@ fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
     });
 }
 
-/// Looks at one workload and its variants, and does what is to be done.
+/// Reconciles one workload with its variants.
 async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
@@ -148,7 +151,7 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
         index.of(&key).iter().filter_map(|key| ctx.stores.workloads.by_key(key)).collect();
     let policy =
         parent.as_ref().filter(|_| on).and_then(|parent| family::policy(&ctx.stores, parent));
-    // Without its queues nothing is known of what they say.
+    // The policy is unknown until both queues exist.
     let unknown =
         on && parent.as_ref().is_some_and(|parent| family::queue(&ctx.stores, parent).is_none());
     if unknown && !parent.as_ref().is_some_and(|parent| workload::is_finished(parent)) {
@@ -162,12 +165,12 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
         (Reasons::of(&ctx.config), gated),
         ctx.clock.now(),
     );
-    // Without the gate nothing follows the changes.
+    // With the feature gate off there are no subscriptions, so retry until nothing is left.
     let mut outcome = if on || acts.is_empty() { Outcome::Done } else { Outcome::Failed };
     for act in acts {
         match perform(ctx, parent.as_deref(), act).await {
             Ok(()) => (),
-            // What made it out of date comes as a change of its own.
+            // The change that made this stale triggers another reconcile.
             Err(WriteError::Gone | WriteError::NotLeading) => (),
             Err(WriteError::Conflict) => outcome = Outcome::Failed,
             Err(error) => {
@@ -222,7 +225,7 @@ fn tell(ctx: &Context, workload: &Workload, told: Option<(&'static str, String)>
     }
 }
 
-/// Creates a variant. Returns false if it was there already, as the watch will tell.
+/// Creates a variant. False if it exists already; the watch will deliver it.
 async fn create(ctx: &Context, variant: &Workload) -> Result<bool, WriteError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading);

@@ -1,4 +1,4 @@
-//! What is to be done about a workload and its variants. Pure. Kueue's `variantReconciler` is the rule.
+//! Decides about a workload and its variants. Pure. As Kueue's `variantReconciler`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,38 +24,36 @@ use crate::{
     },
 };
 
-/// How long a variant that may preempt has before the next one may, too.
+/// Time for a variant with an open preemption gate to get quota before the next gate opens.
 const PREEMPTION_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Act {
-    /// Create this variant.
     Create(Box<Workload>),
-    /// Delete this variant, as its flavor or its parent is gone.
+    /// Its flavor or its parent is gone.
     Delete(Arc<Workload>),
-    /// Merge this into metadata and spec.
+    /// A merge patch of metadata and spec.
     Patch {
         of: Arc<Workload>,
         patch: Value,
-        /// Reason and note of the event about it.
+        /// Reason and note of the event to record.
         told: Option<(&'static str, String)>,
     },
-    /// Write this status.
     Status {
         of: Arc<Workload>,
         status: Box<WorkloadStatus>,
-        /// Reason and note of the event about it.
+        /// Reason and note of the event to record.
         told: Option<(&'static str, String)>,
     },
 }
 
-/// What is to be done. The default is nothing.
+/// The default does nothing.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// At most one for each object.
+    /// At most one per object.
     pub(super) acts: Vec<Act>,
-    /// Look again after this long at the latest.
+    /// Reconcile again after this time at the latest.
     pub(super) again: Option<Duration>,
 }
 
@@ -65,19 +63,19 @@ impl Plan {
     }
 }
 
-/// A workload, its variants in the order of their flavors, and what its ClusterQueue says.
+/// A workload with its variants, best flavor first.
 struct Family<'a> {
     parent: &'a Arc<Workload>,
     variants: Vec<Arc<Workload>>,
     policy: &'a Policy,
     reasons: Reasons,
-    // Annotations hold workloads back.
+    // Kueue's `AdmissionGatedBy`: annotations hold workloads back.
     gated: bool,
     now: Timestamp,
 }
 
-/// What is to be done about a workload that may have variants. Those of one that is gone go, too. `gated`: annotations hold
-/// workloads back.
+/// Decides about a workload that may have variants. Variants of a deleted workload are deleted.
+/// `gated`: Kueue's `AdmissionGatedBy` is on.
 pub(super) fn plan(
     parent: Option<&Arc<Workload>>,
     variants: Vec<Arc<Workload>>,
@@ -95,7 +93,7 @@ pub(super) fn plan(
     if !orphans.is_empty() {
         return Plan::acts(orphans);
     }
-    // A variant has none itself.
+    // A variant has no variants.
     let Some(parent) = parent.filter(|it| variants::parent_of(it).is_none()) else {
         return Plan::default();
     };
@@ -120,7 +118,8 @@ pub(super) fn plan(
     Family { parent, variants: own, policy, reasons, gated, now }.plan()
 }
 
-/// What ends a family: its parent is queued, or charged, by itself again, and then its variants go.
+/// Ends a family: first the parent is queued or charged itself again, then its variants are
+/// deleted.
 pub(super) fn dissolve(parent: &Arc<Workload>, variants: &[Arc<Workload>]) -> Vec<Act> {
     if variants::is_parent(parent) {
         return vec![label(parent, None)];
@@ -148,7 +147,7 @@ fn status(of: &Arc<Workload>, edit: Edit, told: Option<(&'static str, String)>) 
     Act::Status { of: of.clone(), status: Box::new(edit.status), told }
 }
 
-/// A variant for each flavor, none for others, and each as its parent says.
+/// Creates missing variants, deletes those of other flavors, and updates each from its parent.
 fn in_step(parent: &Arc<Workload>, variants: &[Arc<Workload>], policy: &Policy) -> Vec<Act> {
     let is_for =
         |variant: &Arc<Workload>, flavor: &String| variants::flavor_of(variant) == Some(flavor);
@@ -165,7 +164,7 @@ fn in_step(parent: &Arc<Workload>, variants: &[Arc<Workload>], policy: &Policy) 
     acts
 }
 
-/// What of its parent has changed since a variant was made. While it holds quota only what may change then is taken over.
+/// The parent's changes for a variant. With quota it takes over only fields that are mutable then.
 fn follow(parent: &Workload, variant: &Arc<Workload>) -> Option<Act> {
     if is_finished(variant) || variant.metadata.deletion_timestamp.is_some() {
         return None;
@@ -212,7 +211,7 @@ impl Family<'_> {
         self.gates()
     }
 
-    /// The variant that is admitted; of several, on their way from one to the other, the best.
+    /// The admitted variant. During a migration two are admitted, and the better one counts.
     fn admitted(&self) -> Option<&Arc<Workload>> {
         self.variants.iter().find(|variant| is_admitted(variant))
     }
@@ -223,7 +222,8 @@ impl Family<'_> {
         has_reservation(self.parent) && is_admitted(variant) && quota(self.parent) == quota(variant)
     }
 
-    /// First the parent's job stops, and then its variant's quota is given back: also if the parent was evicted for itself.
+    /// Stops the parent's job before the variant releases its quota, also if the parent itself was
+    /// evicted.
     fn evictions(&self) -> Option<Vec<Act>> {
         if is_evicted(self.parent)
             && let Some(variant) =
@@ -242,8 +242,8 @@ impl Family<'_> {
         Some(vec![status(variant, edit, None)])
     }
 
-    /// What stopped the parent (its pods were not ready in time, its queue was stopped) is its variant's matter as well, and
-    /// how long it is kept out of the queue.
+    /// Passes eviction and backoff on to the variant, if the parent was evicted because its pods
+    /// were not ready in time or its queue was stopped.
     fn evict_with_parent(&self, variant: &Arc<Workload>) -> Option<Act> {
         let why = condition(self.parent, conditions::EVICTED)?;
         let own = [
@@ -271,7 +271,8 @@ impl Family<'_> {
         status(self.parent, edit, None)
     }
 
-    /// Which variants try for quota: all until one is admitted, then those that it may move to.
+    /// Activates or deactivates a variant. Before the first admission all are active, then only
+    /// those that the workload may move to.
     fn activity(&self, variant: &Arc<Workload>) -> Option<Act> {
         let (active, why) = self.wanted(variant)?;
         if variant.spec.is_active() == active {
@@ -330,7 +331,7 @@ impl Family<'_> {
         ))
     }
 
-    /// The parent is admitted with its variant.
+    /// Admits the parent with its variant.
     fn admission(&self) -> Option<Act> {
         if is_admitted(self.parent) {
             return match self.variants.iter().find(|variant| self.runs_with(variant)) {
@@ -352,7 +353,7 @@ impl Family<'_> {
         Some(status(self.parent, edit, None))
     }
 
-    /// What the job says of its pods to the parent holds for the variant that is charged for them.
+    /// Copies the pods' state from the parent to the variant that is charged for them.
     fn tell_of_pods(&self, variant: &Arc<Workload>) -> Option<Act> {
         let mut edit = Edit::new(variant, Reasons::default(), self.now);
         if let Some(ready) = condition(self.parent, conditions::PODS_READY) {
@@ -369,7 +370,7 @@ impl Family<'_> {
         (variant.status.as_ref() != Some(&edit.status)).then(|| status(variant, edit, None))
     }
 
-    /// One variant after the other may preempt, the best first; each has some time to get quota by that.
+    /// Opens preemption gates one by one, best flavor first, [`PREEMPTION_TIMEOUT`] apart.
     fn gates(&self) -> Plan {
         let waiting: Vec<_> =
             self.variants.iter().filter(|variant| is_admissible(variant, self.gated)).collect();
@@ -392,7 +393,7 @@ impl Family<'_> {
     }
 }
 
-/// Whether the engine has not looked at a variant since it came to its queue, or came back to it.
+/// Whether the engine has not evaluated a variant since it was last queued.
 fn is_unevaluated(variant: &Workload) -> bool {
     condition(variant, conditions::QUOTA_RESERVED).is_none_or(|said| {
         said.status == conditions::FALSE
@@ -401,7 +402,7 @@ fn is_unevaluated(variant: &Workload) -> bool {
     })
 }
 
-/// The best variant that would have to preempt and must not. Better ones have to be tried first.
+/// The best variant that waits for its preemption gate. `None` while a better one is unevaluated.
 fn next_to_preempt<'a>(waiting: &[&'a Arc<Workload>]) -> Option<&'a Arc<Workload>> {
     for variant in waiting.iter().filter(|variant| opened(variant).is_none()) {
         if condition(variant, conditions::BLOCKED_ON_PREEMPTION_GATES)
@@ -416,7 +417,7 @@ fn next_to_preempt<'a>(waiting: &[&'a Arc<Workload>]) -> Option<&'a Arc<Workload
     None
 }
 
-/// Since when a variant may preempt.
+/// When a variant's preemption gate was opened.
 fn opened(variant: &Workload) -> Option<Timestamp> {
     let gates = variant
         .status

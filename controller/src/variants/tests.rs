@@ -1,4 +1,5 @@
-//! What is done about workload `ns/job`, whose variants are named after their flavors: `reserved` before `spot`.
+//! Decisions about the workload `ns/job`. Its variants are named by their flavors, `reserved`
+//! before `spot`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,7 +40,7 @@ fn variant(flavor: &str) -> Workload {
     variant
 }
 
-/// With quota on its flavor, and admitted.
+/// Admitted on its flavor.
 fn runs(variant: Workload) -> Workload {
     let flavor = variants::flavor_of(&variant).unwrap_or_default().to_owned();
     runs_on(variant, &flavor)
@@ -75,7 +76,7 @@ fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Po
     )
 }
 
-/// The acts in words: of a status those conditions that are news.
+/// The acts as text; of a status only the conditions that changed.
 fn words(plan: &Plan) -> Vec<String> {
     let name = |of: &Workload| of.metadata.name.clone().unwrap_or_default();
     let word = |act: &Act| match act {

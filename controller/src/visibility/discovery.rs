@@ -1,10 +1,9 @@
-//! What the API server asks to learn what there is.
+//! Discovery and OpenAPI documents of the visibility API.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use switchyard_api::visibility::{GROUP, PENDING, SUMMARY, VERSIONS, openapi};
 
-/// All groups that are served here.
 pub(super) fn groups() -> Value {
     let mut group = group();
     if let Some(group) = group.as_object_mut() {
@@ -14,7 +13,6 @@ pub(super) fn groups() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]})
 }
 
-/// The group and its versions.
 pub(super) fn group() -> Value {
     let versions = VERSIONS
         .map(|version| json!({"groupVersion": format!("{GROUP}/{version}"), "version": version}));
@@ -24,7 +22,7 @@ pub(super) fn group() -> Value {
     })
 }
 
-/// A version's resources. The queues themselves are here in name only, as in Kueue.
+/// Resources of a version. As in Kueue, the queues themselves cannot be read.
 pub(super) fn resources(version: &str) -> Value {
     let resource = |name: &str, singular: &str, namespaced: bool, verbs: &[&str]| {
         json!({
@@ -43,7 +41,7 @@ pub(super) fn resources(version: &str) -> Value {
     })
 }
 
-/// Where the documents of OpenAPI 3 are. Clients keep one for as long as its hash is the same.
+/// Paths of the OpenAPI v3 documents. Clients cache a document by its hash.
 pub(super) fn documents() -> Value {
     let paths = VERSIONS.map(|version| {
         let path = format!("apis/{GROUP}/{version}");

@@ -1,9 +1,10 @@
-//! The visibility API, `visibility.kueue.x-k8s.io`: which workloads wait in a queue, in its order, as Kueue serves it beside
-//! the API server. An APIService leads here.
+//! The visibility API `visibility.kueue.x-k8s.io`: pending workloads of a queue in order, as an
+//! aggregated API like Kueue's. An APIService points here.
 //!
-//! Every replica answers: a follower's engine is kept in step. Unless somebody else keeps the serving certificate, it is made
-//! at start and signed by nobody that the API server knows, as in Kueue's own manifests (`insecureSkipTLSVerify`); what makes
-//! requests believable is the certificate that the API server shows ([`crate::delegated`]).
+//! Every replica serves, because a follower's engine is up to date too. Unless another program
+//! provides the serving certificate, each replica makes its own at start. The API server does not
+//! verify it, as in Kueue's manifests (`insecureSkipTLSVerify`). Requests are trusted by the API
+//! server's client certificate ([`crate::delegated`]).
 
 mod discovery;
 mod summary;
@@ -35,18 +36,18 @@ use crate::{
     options::Endpoint,
 };
 
-/// Our name among the parts that must run.
+/// Name in [`crate::components`].
 const COMPONENT: &str = "visibility";
-/// How often it is looked at what the API server publishes about itself, and whether the certificate is due.
+/// Interval for reading the API server's front-proxy configuration, and for the certificate check.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// The same after a failure. As long as nothing is known, requests of the API server are refused.
+/// The same after a failure. Until the first success, requests through the API server are refused.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Serves until `shutdown`.
 ///
 /// # Errors
-/// When the listener or TLS cannot be used. An API server that does not answer is asked again; until then nobody but the
-/// holders of tokens is believed.
+/// If the listener or TLS is unusable. An unreachable API server is retried; until it answers, only
+/// clients with tokens are served.
 pub(crate) async fn run(
     ctx: Arc<Context>,
     engine: EngineHandle,
@@ -73,13 +74,13 @@ pub(crate) async fn run(
     }
 }
 
-/// What the next connection is served with.
+/// Configuration for new connections.
 struct State {
     proxy: Arc<FrontProxy>,
     tls: Arc<ServerConfig>,
 }
 
-/// Keeps the certificates as they should be.
+/// Keeps certificates and the front-proxy configuration up to date.
 struct Keeper {
     ctx: Arc<Context>,
     own: Identity,
@@ -99,7 +100,7 @@ impl Keeper {
         Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })
     }
 
-    /// False when it must be tried again soon.
+    /// False if it must be retried soon.
     async fn refresh(&mut self) -> bool {
         self.own.renew(self.ctx.clock.now());
         let proxy = match FrontProxy::read(&self.ctx.client).await {

@@ -1,4 +1,4 @@
-//! The list of pending workloads, a page of it.
+//! A page of the list of pending workloads.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use switchyard_scheduler::LocalQueueKey;
 
 use crate::engine_task::{Part, Pending};
 
-/// How many workloads are listed unless the caller says so, and how many at most. Kueue's.
+/// Default and largest page size, as in Kueue.
 const DEFAULT_LIMIT: i64 = 1_000;
 const MAX_LIMIT: i64 = 100_000;
 
-/// Which part of the list; what is out of bounds is brought into them, as Kueue does, for which a limit of 0 is none.
+/// Query parameters. As in Kueue, values out of bounds are clamped, and a limit of 0 is the
+/// default.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct Page {
     limit: Option<i64>,
@@ -22,7 +23,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The part of a ClusterQueue's list that is on this page, or of that of one LocalQueue in it.
+    /// The part of a ClusterQueue's list on this page; with `local_queue`, only its workloads.
     pub(super) fn of(self, cluster_queue: String, local_queue: Option<LocalQueueKey>) -> Part {
         let count = |number: i64| usize::try_from(number.max(0)).unwrap_or(usize::MAX);
         let limit =
@@ -31,7 +32,7 @@ impl Page {
     }
 }
 
-/// A workload that is gone meanwhile has nothing but its name, its places and the priority that its place comes from.
+/// A workload that is gone by now is listed with its name, positions and priority only.
 pub(super) fn summary(
     version: &str,
     page: &[Pending],
@@ -68,7 +69,7 @@ fn item(entry: &Pending, workload: Option<&Workload>) -> PendingWorkload {
             owner_references: Some(owners).filter(|owners| !owners.is_empty()),
             ..ObjectMeta::default()
         },
-        // What a boost adds to it is in the order alone, as in Kueue.
+        // As in Kueue, a priority boost affects only the order.
         priority: workload.map_or(entry.priority, |workload| workload.spec.priority.unwrap_or(0)),
         local_queue_name: entry.local_queue.clone(),
         position_in_cluster_queue: place(entry.position_in_cluster_queue),

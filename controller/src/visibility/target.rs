@@ -1,28 +1,32 @@
-//! What a path of the visibility API names.
+//! Parses paths of the visibility API.
 
 use switchyard_api::visibility::{GROUP, PENDING, VERSIONS};
 
 use crate::delegated::Wanted;
 
-/// What a request reads.
+/// The document or list that a request reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// How the API is described in OpenAPI 2.
     OpenApi2,
-    /// Where it is described in OpenAPI 3.
+    /// The index of OpenAPI v3 documents.
     OpenApi3,
-    /// How a version is described there.
+    /// The OpenAPI v3 document of a version.
     OpenApi3Of(&'static str),
-    /// All API groups: ours.
     Groups,
-    /// The group's versions.
     Group,
-    /// A version's resources.
+    /// Resources of a version.
     Version(&'static str),
-    /// What waits in a ClusterQueue.
-    ClusterQueue { version: &'static str, name: String },
-    /// What waits in a LocalQueue.
-    LocalQueue { version: &'static str, namespace: String, name: String },
+    /// Pending workloads of a ClusterQueue.
+    ClusterQueue {
+        version: &'static str,
+        name: String,
+    },
+    /// Pending workloads of a LocalQueue.
+    LocalQueue {
+        version: &'static str,
+        namespace: String,
+        name: String,
+    },
 }
 
 impl Target {
@@ -57,7 +61,7 @@ impl Target {
         }
     }
 
-    /// What the caller must be allowed to read.
+    /// The resource or path that the caller must be allowed to read.
     pub(super) fn wanted(&self, path: &str) -> Wanted {
         let (version, resource, namespace, name) = match self {
             Self::OpenApi2
@@ -84,7 +88,7 @@ impl Target {
     }
 }
 
-/// What the caller of a path that names no object must be allowed to read.
+/// A path that names no object is authorized as a non-resource URL.
 pub(super) fn unknown(path: &str) -> Wanted {
     Wanted::Path(path.to_owned())
 }

@@ -1,4 +1,5 @@
-//! Bodies of reviews: read before their turn, in a bounded time, within a bounded memory.
+//! Request bodies, read within a bounded time and a bounded memory before the request gets its
+//! turn.
 
 use std::time::Duration;
 
@@ -15,19 +16,19 @@ use tokio::{
 
 /// API servers send a body at once.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of all bodies that are being read or answered.
+/// Bytes of all bodies in memory at once.
 const ALL: usize = 256 << 20;
 
 static ROOM: Semaphore = Semaphore::const_new(ALL);
 
-/// A body, and its part of the memory for all of them.
+/// A body with its share of [`ALL`], which dropping it returns.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
     _room: Option<SemaphorePermit<'static>>,
 }
 
-/// Reads a body of at most so many bytes.
+/// Reads a body of at most `limit` bytes.
 pub(super) async fn read(body: Body, limit: usize) -> Result<Held, Response> {
     let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not come in time").into_response();
     timeout(DEADLINE, read_all(body, limit)).await.map_err(|_| late())?

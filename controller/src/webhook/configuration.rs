@@ -1,21 +1,26 @@
-//! The webhook configurations that make the API server call us. Pure; [`super`] applies them.
+//! Builds the two webhook configurations. Pure; [`super::registrar`] applies them.
 //!
 //! # Failure policies
-//! Jobs of one cluster: `Ignore`. A job whose webhook call was missed runs until the reconciler suspends it, which is a moment
-//! later, or when we are back; so an outage of ours never keeps users from creating jobs, nor the garbage collector and
-//! operators from changing those that are there. With [`super::WebhookOptions::fail_closed`] it is `Fail`, as Kueue's.
-//! Jobs that are created on a hub: `Fail`, as Kueue's. What makes them be sent elsewhere, `managedBy`, is immutable: one that
-//! was created without it would wait for ever, and its user would not know before they look.
-//! Pods, and what is queued by its pods: `Fail`, where they have a queue or are marked as ours. A pod that was created
-//! without its gate cannot be held back.
-//! Kueue's own kinds: `Fail`. They are changed rarely, by administrators, and a wrong quota costs more than a retry.
 //!
-//! # What is not called for
-//! - Jobs of `kube-system` and of our own namespace, whatever the configuration says: what we and the cluster need to run
-//!   must be created while we do not.
-//! - Jobs of namespaces that `managedJobsNamespaceSelector` leaves out. Kueue's webhooks have the same selector.
-//! - Jobs without our labels, unless all jobs are managed or their namespace has a LocalQueue `default`.
-//! - Our own writes, when we run as a service account.
+//! - Jobs on a single cluster: `Ignore`. A job that missed its webhook runs until the reconciler
+//!   suspends it, a moment later or once Switchyard is back. So an outage keeps neither users from
+//!   creating jobs nor operators and the garbage collector from changing them. With
+//!   [`super::WebhookOptions::fail_closed`]: `Fail`, as in Kueue.
+//! - Creation of jobs on a hub: `Fail`, as in Kueue. `managedBy` makes a job dispatchable and is
+//!   immutable, so a job created without it would wait for ever.
+//! - Pods, and kinds queued by their pods, if they have a queue or the managed label: `Fail`. A pod
+//!   created without its gate cannot be held back.
+//! - Kueue's own kinds: `Fail`. Administrators change them rarely, and a wrong quota costs more
+//!   than a retry.
+//!
+//! # Requests that are not sent
+//!
+//! - Jobs in `kube-system` and in Switchyard's namespace: whatever Switchyard and the cluster need
+//!   to run must be creatable without it.
+//! - Jobs in namespaces that `managedJobsNamespaceSelector` excludes, as in Kueue.
+//! - Jobs without a queue label, unless all jobs are managed or their namespace has a LocalQueue
+//!   `default`.
+//! - Switchyard's own writes, if it runs as a service account.
 
 use std::collections::BTreeSet;
 
@@ -36,44 +41,41 @@ use switchyard_api::{
 use super::{Advertise, leaving, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
 
-/// How long the API server waits for us, in seconds.
+/// How long the API server waits for an answer.
 pub(super) const TIMEOUT_SECONDS: i32 = 10;
-/// The cluster's own namespace.
 const KUBE_SYSTEM: &str = "kube-system";
-/// Above this many namespaces with a default queue a condition that lists them costs more than the calls it saves.
+/// With more namespaces, a condition that lists them costs more than the calls it saves.
 const MAX_LISTED_NAMESPACES: usize = 200;
 
-/// What the configurations depend on.
 #[derive(Debug, Clone)]
 pub(super) struct Inputs<'a> {
-    /// What both configurations are called.
+    /// Name of both configurations.
     pub(super) name: &'a str,
-    /// How the API server reaches us.
     pub(super) advertise: &'a Advertise,
-    /// CAs that it trusts us by, as PEM.
+    /// CA certificates for the API server to trust, as PEM.
     pub(super) ca_bundle: String,
-    /// Our own namespace.
+    /// Switchyard's own namespace.
     pub(super) namespace: &'a str,
-    /// The namespaces whose jobs are managed.
+    /// `managedJobsNamespaceSelector`.
     pub(super) managed: LabelSelector,
-    /// Our user name, if we run as a service account.
+    /// Switchyard's user name, if it is a service account.
     pub(super) service_account: Option<&'a str>,
-    /// The kinds of jobs that are managed.
+    /// Job kinds that are enabled.
     pub(super) kinds: Vec<KindId>,
-    /// Whether jobs without a queue are managed.
+    /// Kueue's `manageJobsWithoutQueueName`.
     pub(super) without_queue_name: bool,
     /// Namespaces with a LocalQueue `default`.
     pub(super) default_queues: BTreeSet<String>,
-    /// Refuse jobs while we cannot be reached.
+    /// Deny jobs while no replica answers.
     pub(super) fail_closed: bool,
     /// Whether the annotation `kueue.x-k8s.io/queue-name` of a new job counts as its label.
     pub(super) queue_annotation: bool,
-    /// Whether jobs may be sent to other clusters.
+    /// Whether this is a hub.
     pub(super) dispatches: bool,
 }
 
 impl Inputs<'_> {
-    /// The mutating configuration: jobs and workloads.
+    /// The mutating configuration: jobs and Workloads.
     pub(super) fn mutating(&self) -> MutatingWebhookConfiguration {
         let webhook = |name: String, path: String, rule: RuleWithOperations| MutatingWebhook {
             name,
@@ -141,7 +143,7 @@ impl Inputs<'_> {
             )
         });
         let leaving = self.dispatches.then(|| ValidatingWebhook {
-            // It only warns.
+            // The webhook only warns.
             failure_policy: Some("Ignore".into()),
             ..webhook(
                 format!("v{}.kb.io", leaving::SINGULAR),
@@ -154,12 +156,12 @@ impl Inputs<'_> {
     }
 
     fn metadata(&self) -> ObjectMeta {
-        // Labels belong to whoever installs the object: a second owner of a field makes Helm's next upgrade a conflict.
+        // Labels belong to the installer: owning one too would make Helm's next upgrade a conflict.
         ObjectMeta { name: Some(self.name.to_owned()), ..ObjectMeta::default() }
     }
 
     fn job_policy(&self, id: KindId) -> &'static str {
-        // What is created without us can never be held back.
+        // A pod created without its gate can never be held back.
         if self.fail_closed || held(id) != Held::Suspended { "Fail" } else { "Ignore" }
     }
 
@@ -184,7 +186,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// The managed namespaces without those that must not depend on us.
+    /// The managed namespaces, except those that must work without Switchyard.
     fn job_namespaces(&self) -> LabelSelector {
         let never = LabelSelectorRequirement {
             key: NAMESPACE_NAME.into(),
@@ -207,7 +209,7 @@ impl Inputs<'_> {
         Some(others.into_iter().chain(more).collect::<Vec<_>>()).filter(|all| !all.is_empty())
     }
 
-    /// The condition that a job concerns us, if not all do.
+    /// The condition under which a job is reviewed; `None` if all are.
     fn labelled(&self, id: KindId, updates: bool) -> Option<MatchCondition> {
         if self.without_queue_name || self.default_queues.len() > MAX_LISTED_NAMESPACES {
             return None;
@@ -247,7 +249,7 @@ fn held(id: KindId) -> Held {
     kind_for(id.group, id.kind).map_or(Held::Suspended, JobKind::held)
 }
 
-/// When jobs of a kind are filled in: those that are held by their pods also hand a new queue on to these.
+/// Operations on which a kind is defaulted. Kinds queued by their pods pass a new queue on to them.
 fn defaulted_at(id: KindId) -> &'static [&'static str] {
     if held(id) == Held::ByPods { &["CREATE", "UPDATE"] } else { &["CREATE"] }
 }

@@ -1,4 +1,5 @@
-//! Whether somebody else keeps a field that we keep, so that each would correct the other without pause.
+//! Detects that another program keeps changing a field back, so that two programs do not overwrite
+//! each other for ever.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,34 +7,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// So many corrections within [`WINDOW`] are of what people do: files applied again, a release upgraded and rolled back.
-/// More is a program.
+/// Corrections within [`WINDOW`] that people can cause, for example by applying a file again or
+/// rolling a release back. More come from a program.
 const CORRECTIONS: usize = 4;
-/// The time in which corrections are counted.
 pub(super) const WINDOW: Duration = Duration::from_secs(600);
 
-/// The corrections of one object.
+/// The recent corrections of one object.
 #[derive(Debug, Default)]
 pub(super) struct Contest {
-    /// When; [`CORRECTIONS`] at most, the oldest first.
+    /// Times of the last corrections, at most [`CORRECTIONS`], oldest first.
     made: VecDeque<Instant>,
     said: bool,
 }
 
-/// Whether to correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Do it.
     Correct,
-    /// Others would only undo it. `first`: this has not been said yet.
+    /// Another program would only undo it. `first` if this was not reported yet.
     Leave {
-        /// Whether to say so.
         first: bool,
     },
 }
 
 impl Contest {
-    /// Whether an object that is not as it should be is to be corrected now.
+    /// Whether to correct an object that differs from what it should be.
     pub(super) fn judge(&mut self, now: Instant) -> Verdict {
         while self.made.front().is_some_and(|made| now.saturating_duration_since(*made) >= WINDOW) {
             self.made.pop_front();
@@ -45,13 +42,13 @@ impl Contest {
         Verdict::Leave { first: !std::mem::replace(&mut self.said, true) }
     }
 
-    /// It was corrected. What fails does not count.
+    /// Counts a correction that succeeded.
     pub(super) fn corrected(&mut self, now: Instant) {
         self.made.push_back(now);
     }
 }
 
-/// Who has last written a field of the spec, by the name that it gave the API server.
+/// The field manager that wrote `spec.<field>` last.
 pub(super) fn last_writer<'a>(managed: &'a [ManagedFieldsEntry], field: &str) -> Option<&'a str> {
     let wrote = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);

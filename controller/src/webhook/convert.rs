@@ -1,4 +1,4 @@
-//! Conversion reviews over HTTP: objects of Kueue's kinds in another version. See [`switchyard_api::v1beta1`].
+//! Conversion reviews over HTTP: Kueue's kinds in another version. See [`switchyard_api::v1beta1`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,14 +20,12 @@ use tower_http::timeout::TimeoutLayer;
 
 use super::body;
 
-/// Where API servers ask.
 pub(super) const PATH: &str = "/convert";
-/// The largest review: several objects of the 3 MiB that API servers take at most. They ask for what a list is read from
-/// one by one.
+/// Bytes of a review. An object has at most 3 MiB, and API servers convert list items one by one.
 const BODY_LIMIT: usize = 16 << 20;
-/// So many are answered at once; others wait for their turn.
+/// Reviews that are converted at once; others wait.
 const AT_ONCE: usize = 4;
-/// How long a request may take, with its turn; API servers give up after 30 s.
+/// For a review with its wait. API servers give up after 30 s.
 const TIMEOUT: Duration = Duration::from_secs(25);
 
 pub(super) fn router() -> Router {
@@ -37,7 +35,7 @@ pub(super) fn router() -> Router {
 }
 
 async fn handle(State(turns): State<Arc<Semaphore>>, request: Request) -> Response {
-    // Before the turn: whoever sends slowly keeps nobody waiting.
+    // Before taking a turn, so that a slow sender delays no other review.
     let body = match body::read(request.into_body(), BODY_LIMIT).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -60,7 +58,7 @@ async fn handle(State(turns): State<Arc<Semaphore>>, request: Request) -> Respon
     }
 }
 
-/// Answers one review: all objects in their order, or none and why.
+/// Converts all objects of a review in order; one failure fails the review.
 fn review(body: &[u8]) -> Result<ConversionReview, String> {
     let review: ConversionReview = serde_json::from_slice(body)
         .map_err(|error| format!("not a ConversionReview of apiextensions.k8s.io/v1: {error}"))?;
@@ -122,7 +120,7 @@ mod tests {
         assert_eq!(cohorts, ["a", "b"]);
     }
 
-    /// Many requests whose bodies never come to their end.
+    /// Requests whose bodies never end.
     #[tokio::test(start_paused = true)]
     async fn trickled_bodies_keep_no_review_waiting() {
         use axum::body::Body;

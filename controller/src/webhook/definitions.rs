@@ -1,11 +1,14 @@
-//! Has API servers ask us for conversions, and only then serve `v1beta1` of the kinds that need one.
+//! Points the CustomResourceDefinitions at Switchyard's conversion webhook, then serves `v1beta1`
+//! of the kinds whose versions differ.
 //!
-//! The CustomResourceDefinitions come with those versions not served: without anybody to convert, an API server would
-//! only exchange `apiVersion`, and drop what it then does not know. Whoever applies them again, or applies Kueue's, is
-//! corrected at once; a program that keeps doing so is left alone for a while ([`super::contest`]).
+//! The definitions ship with `v1beta1` not served: without a webhook, the API server would only
+//! replace `apiVersion` and drop fields it does not know. If the shipped files or Kueue's are
+//! applied again, the leader corrects them at once. It leaves a program that keeps changing them
+//! alone for a while ([`super::contest`]).
 //!
-//! While objects may be stored in `v1beta1`, no replica can read its first lists without conversions, and none is ready
-//! before. Such definitions lead to where replicas are reached that are not ready yet ([`super::WebhookOptions::conversion`]).
+//! While objects may be stored in `v1beta1`, a replica cannot fill its stores without conversion,
+//! and none becomes ready before. Such definitions point at replicas that are not ready
+//! ([`super::WebhookOptions::conversion`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -40,25 +43,24 @@ use super::{
 };
 use crate::{context::Context, write::answered};
 
-/// Our name among the parts that must run: until the definitions have been seen to once.
+/// Name in [`crate::components`]. Ready once the definitions have been checked.
 pub(super) const COMPONENT: &str = "conversion";
-/// How often the definitions are looked at even if nothing changes.
+/// Interval of the regular check.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
-/// How often a definition is written at once before others are let finish.
+/// Attempts to write a definition while others write it too.
 const TRIES: usize = 5;
 
-/// Keeps the CustomResourceDefinitions as they should be.
+/// Keeps the CustomResourceDefinitions as the module says.
 pub(super) struct Definitions {
     pub(super) ctx: Arc<Context>,
     pub(super) advertise: Advertise,
-    /// The same for replicas that are not ready yet.
+    /// Where replicas that are not ready answer.
     pub(super) early: Advertise,
-    /// CAs that API servers trust us by, as PEM.
+    /// CA certificates that API servers must trust, as PEM.
     pub(super) trusted: watch::Receiver<String>,
 }
 
 impl Definitions {
-    /// Runs for ever.
     pub(super) async fn follow(self) {
         let changed = Arc::new(Notify::new());
         let watched = self.watch(changed.clone());
@@ -69,7 +71,7 @@ impl Definitions {
         }
     }
 
-    /// Tells of changes, also of those by others. Without the right to watch, the regular looks remain.
+    /// Signals changes of the definitions. Without the right to watch, the regular check remains.
     async fn watch(&self, changed: Arc<Notify>) {
         let api: Api<PartialObjectMeta<CustomResourceDefinition>> =
             Api::all(self.ctx.client.clone());
@@ -95,14 +97,14 @@ impl Definitions {
             tokio::select! {
                 () = tokio::time::sleep(if done { LOOK_AGAIN } else { RETRY }) => (),
                 () = changed.notified() => (),
-                // Where there is no sender there is no change.
+                // Without a sender nothing arrives.
                 Ok(()) = leadership.changed() => (),
                 Ok(()) = trusted.changed() => (),
             }
         }
     }
 
-    /// False when it must be tried again soon.
+    /// False if it must be retried soon.
     async fn register(&self, contests: &mut BTreeMap<String, Contest>) -> bool {
         let wanted = {
             let trusted = self.trusted.borrow();
@@ -132,11 +134,11 @@ impl Definitions {
     }
 }
 
-/// What a definition's conversion should be.
+/// The conversion that a definition should have.
 struct Wanted {
-    /// Where all that is stored can be read without conversion.
+    /// If no object is stored in `v1beta1`.
     ready: CustomResourceConversion,
-    /// Where replicas that are not ready yet must answer.
+    /// If objects may be stored in `v1beta1`: leads to replicas that are not ready too.
     early: CustomResourceConversion,
 }
 
@@ -149,11 +151,10 @@ impl Wanted {
     }
 }
 
-/// What became of a definition.
 enum Done {
     Nothing,
     Corrected,
-    /// It is left to another program, if it is known; this has not been said yet.
+    /// Left to another program, with its name if known. Returned once a contest.
     Contested(Option<String>),
 }
 
@@ -168,7 +169,7 @@ fn contested(definition: &str, other: Option<&str>) {
     );
 }
 
-/// Corrects one definition, again while others write it, too.
+/// Corrects one definition, retrying on write conflicts.
 async fn one(
     api: &Api<DynamicObject>,
     name: &str,
@@ -210,7 +211,6 @@ async fn one(
     }
 }
 
-/// Conversion by us.
 fn conversion(advertise: &Advertise, trusted: &str) -> CustomResourceConversion {
     let ca_bundle = Some(ByteString(trusted.as_bytes().to_vec()));
     let client_config = match advertise {
@@ -236,8 +236,8 @@ fn conversion(advertise: &Advertise, trusted: &str) -> CustomResourceConversion 
     CustomResourceConversion { strategy: "Webhook".into(), webhook: Some(webhook) }
 }
 
-/// Makes a definition, as JSON, serve `v1beta1` with its conversion. Whether there was anything to change. Definitions
-/// without both versions are not ours to change.
+/// Serves `v1beta1` with `wanted` in a definition (JSON) and returns whether that changed it.
+/// Definitions without both versions stay as they are.
 fn correct(definition: &mut Value, wanted: &Wanted) -> bool {
     let Ok(wanted) = serde_json::to_value(wanted.for_definition(definition)) else { return false };
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {

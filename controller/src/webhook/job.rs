@@ -1,4 +1,5 @@
-//! What the webhook does to jobs, pure: [`default`] at creation, [`validate`] at creation and on updates.
+//! Webhook rules for jobs, as pure functions: [`default`] at creation, [`validate`] at
+//! creation and on updates.
 
 use serde_json::Value;
 use switchyard_api::{
@@ -10,43 +11,45 @@ use switchyard_api::{
     names,
 };
 
-/// What the webhook must know about the cluster.
+/// Facts about the cluster and the job's surroundings that the rules depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Whether jobs of the namespace are managed at all.
+    /// Whether Switchyard manages jobs of this namespace.
     pub(super) managed_namespace: bool,
-    /// Whether its kind is enabled only for what jobs of other kinds make, and this is no such one.
+    /// Whether the job's kind is enabled only for objects of other kinds' jobs, and this is not
+    /// one.
     pub(super) implied: bool,
-    /// Whether jobs without a queue are managed too.
+    /// Kueue's `manageJobsWithoutQueueName`.
     pub(super) without_queue_name: bool,
     /// Whether the namespace has a LocalQueue `default`.
     pub(super) default_queue: bool,
-    /// Whether there is a WorkloadPriorityClass `default`.
+    /// Whether a WorkloadPriorityClass `default` exists.
     pub(super) default_priority_class: bool,
-    /// Whether its own owner is of a kind that is enabled, queued or not.
+    /// Whether the job's direct owner is of an enabled kind, queued or not.
     pub(super) owned: bool,
     /// Whether a job above this one is queued in its place.
     pub(super) ruled: bool,
-    /// Whether a group of pods that it makes has quota although there are to be no such pods, or a Workload that goes.
+    /// Whether a pod group that is scaled to zero still has quota, or a Workload that is being
+    /// deleted.
     pub(super) quota_left: bool,
-    /// Whether a group of pods that it makes has quota, be it that none of them is ready.
+    /// Whether one of its pod groups has quota, even if none of its pods is ready.
     pub(super) holds_quota: bool,
-    /// Whether it is a hub's copy whose workload, made with it, is admitted: it comes as admission would start it.
+    /// Whether this is a hub's copy whose Workload is admitted already, so it is created running.
     pub(super) admitted_copy: bool,
-    /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
+    /// Kueue's `ElasticJobsViaWorkloadSlices`: jobs may change their size while they run.
     pub(super) elastic: bool,
-    /// Which annotations ask for a topology.
     pub(super) topology: TopologyGates,
-    /// Whether the annotation that holds jobs back says nothing: Kueue's `AdmissionGatedBy` is off.
+    /// Kueue's `AdmissionGatedBy` is off: the annotation `admission-gated-by` has no effect.
     pub(super) ignores_admission_gates: bool,
-    /// Whether a Ray or Spark job that loses its queue is let be: Kueue's `ValidateRayAndSparkJobUpdates` is off.
+    /// Kueue's `ValidateRayAndSparkJobUpdates` is off: a Ray or Spark job may lose its queue.
     pub(super) lets_ray_and_spark_go: bool,
-    /// Whether the size of the groups of a LeaderWorkerSet may change: Kueue's `LWSImmutableGroupSize` is off.
+    /// Kueue's `LWSImmutableGroupSize` is off: the group size of a LeaderWorkerSet may change.
     pub(super) resizes_groups: bool,
 }
 
-/// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
-/// queues to MultiKueue, whoever owns them. `dispatches` is asked for the queue that the job then has.
+/// Sets the default queue and priority class, suspends the job if it must wait for admission, and
+/// hands it to MultiKueue if its queue dispatches, with or without an owner. `dispatches` gets the
+/// queue that the job has by then.
 pub(super) fn default(
     kind: &dyn JobKind,
     job: &mut Value,
@@ -58,7 +61,8 @@ pub(super) fn default(
         return;
     }
     let waits = settled || !facts.ruled && fill_in(kind, job, facts);
-    // A gate that its user has set lacks our other marks, and what is held by its pods is not suspended itself.
+    // A user's own scheduling gate lacks the managed label, and kinds queued by their pods are
+    // never suspended themselves.
     if waits && (kind.held() != Held::Suspended || !kind.is_suspended(job)) && !facts.admitted_copy
     {
         kind.suspend(job);
@@ -75,29 +79,30 @@ pub(super) fn default(
     }
 }
 
-/// Whether it matters for [`default`] what rules the job.
+/// Whether [`default`] needs to know [`Facts::ruled`].
 pub(super) fn may_be_ruled(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
     !is_settled(kind, job) && concerns(kind, job, facts) && may_be_queued(kind, job, facts)
 }
 
-/// Whether [`fill_in`] may find it one of ours.
+/// Whether [`fill_in`] may find that the job is queued.
 fn may_be_queued(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
     let defaulted = facts.default_queue && (!facts.owned || kind.held() == Held::Gated);
     !meta::queue_name(job).is_empty() || facts.without_queue_name || defaulted
 }
 
-/// Whether a pod is queued that an owner has held back, and where, is settled.
+/// Whether an owner holds this pod back already, which settles that it is queued and where.
 fn is_settled(kind: &dyn JobKind, job: &Value) -> bool {
     kind.held() == Held::Gated && pod::is_suspended_by_parent(job)
 }
 
-/// Whether jobs like this one are ours, if they are queued.
+/// Whether the job is in scope if it has a queue.
 fn concerns(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
     facts.managed_namespace && !facts.implied && !kind.skips(job) && !meta::is_deleting(job)
 }
 
-/// Gives a job of ours its queue and priority class; whether it is one. What an enabled kind has made is queued by a queue
-/// of its own only; whose pods are whose is told by what rules them.
+/// Sets the queue and priority class of a job and returns whether it is queued. A job with an owner
+/// of an enabled kind needs a queue of its own; a pod may get the default queue, because
+/// [`Facts::ruled`] has excluded queued owners.
 fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
     let defaulted = !facts.owned || kind.held() == Held::Gated;
     if meta::queue_name(job).is_empty() && facts.default_queue && defaulted {
@@ -106,7 +111,7 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
     if meta::queue_name(job).is_empty() && !facts.without_queue_name {
         return false;
     }
-    // A copy has the priority of its hub.
+    // A hub's copy keeps the hub's priority.
     let classed = facts.owned || is_sent(job) || !meta::workload_priority_class(job).is_empty();
     if facts.default_priority_class && !classed {
         meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
@@ -114,7 +119,7 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
     true
 }
 
-/// What is wrong with a job; empty when nothing is. Jobs that are not ours are let through.
+/// The validation errors of a job. Jobs that Switchyard does not manage pass.
 pub(super) fn validate(
     kind: &dyn JobKind,
     old: Option<&Value>,
@@ -149,8 +154,8 @@ pub(super) fn validate(
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// What is wrong with the topology that a job asks for. `old` and `job` have what their pods depend on attached. What was so before
-/// is let through: the job is stopped and started by updates.
+/// The errors in the topology that a job requests. `old` and `job` carry the objects that their
+/// pods depend on. Errors that `old` has too pass, because starting and stopping are updates.
 pub(super) fn validate_topology(
     kind: &dyn JobKind,
     old: Option<&Value>,
@@ -165,13 +170,13 @@ pub(super) fn validate_topology(
     wrong(job).iter().filter(|error| !before.contains(error)).map(ToString::to_string).collect()
 }
 
-/// Whether the job is ours, as it is or as it was, and does not go.
+/// Whether the job is queued or was, and is not being deleted.
 fn is_checked(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> bool {
     let ours =
         |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
     let was_ours = old.is_some_and(ours) && !(facts.lets_ray_and_spark_go && is_ray_or_spark(kind));
     let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
-    // What another kind makes of pods is changed by its controller as it sees fit.
+    // The controller of another kind owns these pods' object and may change it freely.
     let of_another = kind.held() == Held::ByPods && (facts.ruled || kind.skips(job));
     facts.managed_namespace
         && !facts.implied
@@ -184,13 +189,15 @@ fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
     ["ray.io", "sparkoperator.k8s.io"].contains(&kind.id().group)
 }
 
-/// The queue that a job names by an annotation and by no label, as in Kueue 0.1. What a controller made follows its owner.
+/// The queue that a job names by annotation, as in Kueue 0.1. A job with a controller follows its
+/// owner instead.
 fn annotated_queue(job: &Value) -> Option<&str> {
     let queue = meta::annotation(job, names::QUEUE_NAME).filter(|queue| is_dns_label(queue))?;
     meta::controller_of(job).is_none().then_some(queue)
 }
 
-/// The job with the label that its annotation stands for; none if it has a label, or names no queue.
+/// The job with the label that its annotation stands for. `None` if it has a label or names no
+/// queue.
 pub(super) fn with_annotated_queue(job: &Value) -> Option<Value> {
     let queue = annotated_queue(job).filter(|_| meta::label(job, names::QUEUE_NAME).is_none())?;
     let mut labelled = job.clone();
@@ -198,7 +205,7 @@ pub(super) fn with_annotated_queue(job: &Value) -> Option<Value> {
     Some(labelled)
 }
 
-/// The warning about a new job whose queue is named by its annotation.
+/// The warning about a new job that names its queue by annotation.
 pub(super) fn annotation_warning(old: Option<&Value>, job: &Value) -> Option<String> {
     let queue =
         annotated_queue(job).filter(|queue| old.is_none() && meta::queue_name(job) == *queue)?;
@@ -208,7 +215,7 @@ pub(super) fn annotation_warning(old: Option<&Value>, job: &Value) -> Option<Str
     ))
 }
 
-/// The warning about a job that is let through.
+/// The warning about a job that passes validation.
 pub(super) fn warning(
     kind: &dyn JobKind,
     old: Option<&Value>,
@@ -219,7 +226,8 @@ pub(super) fn warning(
     odd_pod(kind, old, job, facts).or_else(without_effect)
 }
 
-/// Annotations of a queued job, or of its pods, that a later Kueue heeds and Switchyard does not. Told once, when they come.
+/// Annotations of a queued job or its pods that later Kueue releases support and Switchyard does
+/// not. Reported when they are added.
 fn ignored(old: Option<&Value>, job: &Value) -> Option<String> {
     const LATER: [&str; 3] = [
         names::WAIT_FOR_PODS_READY,
@@ -236,8 +244,8 @@ fn ignored(old: Option<&Value>, job: &Value) -> Option<String> {
     queued.then(|| format!("Switchyard does not heed {}: it is of a later Kueue", keys.join(", ")))
 }
 
-/// What is odd about a pod: it is marked as one that is queued itself, and what made it may be. On updates, whether it was to
-/// be is settled where its maker holds it back.
+/// Warns about a pod that is marked as managed although its owner may be queued. On updates of a
+/// pod that its owner holds back, this is settled.
 fn odd_pod(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
     let marked = kind.held() == Held::Gated && meta::label(job, names::MANAGED) == Some("true");
     let looked_at =
@@ -250,7 +258,7 @@ fn odd_pod(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) 
     })
 }
 
-/// What was scaled to zero gets pods again only once the quota of those before is free.
+/// Forbids scaling up from zero while the quota of the previous pods is still held.
 fn comes_back_early(old: &Value, new: &Value) -> Option<FieldError> {
     let replicas =
         |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);

@@ -1,8 +1,8 @@
-//! JSON Patch (RFC 6902) between two states of an object, which is what an admission review answers with.
+//! JSON Patch (RFC 6902), the form in which an admission review returns changes.
 
 use serde_json::{Value, json};
 
-/// The operations that turn `from` into `to`. Lists are replaced whole.
+/// The operations that turn `from` into `to`. A list that differs is replaced whole.
 #[must_use]
 pub(super) fn json_patch(from: &Value, to: &Value) -> Vec<Value> {
     let mut operations = Vec::new();
@@ -29,7 +29,7 @@ fn diff(path: &str, from: &Value, to: &Value, operations: &mut Vec<Value>) {
     }
 }
 
-/// A pointer to a member (RFC 6901): `~` and `/` in names are escaped.
+/// A JSON pointer (RFC 6901) to a member, with `~` and `/` escaped.
 fn below(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
 }

@@ -1,4 +1,4 @@
-//! The warning about a MultiKueueCluster that is deleted while jobs are there. The deletion goes through.
+//! Warns a user who deletes a MultiKueueCluster that still has jobs. The deletion proceeds.
 
 use kube::ResourceExt as _;
 use switchyard_api::jobs::meta;
@@ -8,10 +8,9 @@ use super::review::{Answer, Question};
 use crate::context::Context;
 use crate::workload;
 
-/// The kind's name in paths and webhooks.
+/// The kind's name in paths and webhook names.
 pub(super) const SINGULAR: &str = "multikueuecluster";
 
-/// The warning that the API server prints to the user who deletes a cluster.
 pub(super) fn warn(ctx: &Context, question: &Question<'_>) -> Answer {
     let name = meta::name(question.object);
     let is_there = |workload: &Workload| {

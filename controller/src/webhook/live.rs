@@ -1,5 +1,5 @@
-//! What the API server has and our caches do not yet: a Job may come in the moment after its queue was made, and what the
-//! webhook leaves out then (`managedBy`) can never be set.
+//! Reads from the API server what the caches do not have yet. A Job may arrive just after its queue
+//! was created, and `managedBy`, if the webhook leaves it out then, can never be set.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -15,21 +15,20 @@ use tokio::sync::Semaphore;
 
 use crate::{context::Context, jobs::owners, store::Store, stores::Stores};
 
-/// All questions about one job together. The API server waits for us meanwhile, and so does the user.
+/// For all requests about one job. The user waits meanwhile.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Jobs about which the API server is asked at once. Others wait for their turn, within the deadline.
+/// Jobs that may ask the API server at once. Others wait for their turn, within the deadline.
 const AT_ONCE: usize = 32;
 
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
 
-/// Awaits an answer in its turn.
 async fn in_turn<T>(question: impl Future<Output = T>) -> T {
-    // It is never closed.
+    // The semaphore is never closed.
     let _turn = TURNS.acquire().await;
     question.await
 }
 
-/// Whether the caches know the namespace, and every object on the way from the queue to its checks.
+/// Whether the caches have the namespace and every object from the queue to its admission checks.
 pub(super) fn is_cached(stores: &Stores, namespace: &str, queue: &str) -> bool {
     let Some(local) = stores.local_queues.get(namespace, queue) else { return false };
     let Some(name) = local.spec.cluster_queue.as_deref() else { return true };
@@ -40,16 +39,14 @@ pub(super) fn is_cached(stores: &Stores, namespace: &str, queue: &str) -> bool {
         && checks.iter().all(|rule| stores.admission_checks.get("", &rule.name).is_some())
 }
 
-/// What was found out about a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Jobs of its namespace are managed.
     pub(super) managed_namespace: bool,
-    /// Its queue sends jobs to other clusters.
+    /// The queue dispatches to other clusters.
     pub(super) dispatches: bool,
 }
 
-/// Asks the API server for what the caches lack. `None` when it did not answer in time.
+/// Reads what the caches lack. `None` if the API server did not answer in time.
 pub(super) async fn look(
     ctx: &Context,
     managed: &Selector,
@@ -71,7 +68,8 @@ pub(super) async fn look(
     None
 }
 
-/// Whether a job of ours rules the object, with owners read that the caches lack. `None` when they could not be read in time.
+/// Whether a queued job owns the object, with owners read that the caches lack. `None` if the API
+/// server did not answer in time.
 pub(super) async fn is_ruled(ctx: &Context, object: &Value) -> Option<bool> {
     let problem = match tokio::time::timeout(DEADLINE, in_turn(owners::is_ruled(ctx, object))).await
     {
@@ -129,7 +127,7 @@ where
 {
     match store.get(namespace, name) {
         Some(known) => Ok(Some(known)),
-        // Nothing has such a name, and it might lead the request elsewhere.
+        // No object can have such a name, and as a path it might address another resource.
         None if !is_subdomain(name) => Ok(None),
         None => Ok(api.get_opt(name).await?.map(std::sync::Arc::new)),
     }

@@ -1,12 +1,12 @@
-//! The webhooks for admission and conversion: an HTTPS server of our own, with a certificate of our own, registered by
-//! ourselves.
+//! The admission and conversion webhooks: one HTTPS server that makes, shares and registers its own
+//! certificate.
 //!
-//! Every replica serves; the leader registers. See [`configuration`] for what the API server calls us for and what happens
-//! when it cannot reach us, [`definitions`] for the older version of Kueue's kinds, and [`crate::cert`] for the
-//! certificates.
+//! Every replica serves; the leader registers. [`configuration`] says which requests the API server
+//! sends and what happens while no replica answers, [`definitions`] covers conversion of Kueue's
+//! `v1beta1`, and [`crate::cert`] the certificates.
 //!
-//! Conversions are answered from the start: objects that are stored in the older version cannot even be listed without.
-//! Admission reviews have to wait for the stores, whose contents decide; until then we are as good as not there.
+//! Conversion is served from the start: the API server cannot list objects stored in the older
+//! version without it. Admission reviews need the stores, so they get 503 until those are filled.
 
 mod body;
 mod configuration;
@@ -60,32 +60,28 @@ use crate::{
     workload,
 };
 
-/// Our name among the parts that must run.
+/// Name in [`crate::components`].
 const COMPONENT: &str = "webhook";
-/// Why a pod is refused of which nobody can tell whether it is queued itself.
+/// Why a pod is denied when neither the caches nor the API server know its owners.
 const UNREAD: &str =
     "the owners cannot be read at the moment, so it is not known what queues this: try again";
-/// How soon after a failure.
+/// Delay before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How the API server reaches us.
+/// How the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advertise {
-    /// At this URL, `https://host:port`.
+    /// `https://host:port`.
     Url(String),
-    /// Through this Service.
     Service {
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
-        /// Its port.
         port: u16,
     },
 }
 
 impl Advertise {
-    /// The names that the serving certificate must have.
+    /// Names that the serving certificate must cover.
     fn names(&self) -> BTreeSet<String> {
         match self {
             Self::Url(url) => {
@@ -101,36 +97,35 @@ impl Advertise {
     }
 }
 
-/// What a caller gives to serve webhooks.
 #[derive(Debug)]
 pub struct WebhookOptions {
-    /// Where to listen.
     pub listener: std::net::TcpListener,
-    /// How the API server reaches the listener.
+    /// How the API server reaches `listener`.
     pub advertise: Advertise,
-    /// How it reaches replicas that are not ready yet, which have to convert what they read first; none: in the same way.
-    /// A Service leads there with `publishNotReadyAddresses`.
+    /// How the API server reaches replicas that are not ready: they need conversion before they can
+    /// read their own lists. `None` means by `advertise`. As a Service it needs
+    /// `publishNotReadyAddresses`.
     pub conversion: Option<Advertise>,
     /// Name of both webhook configurations.
     pub configuration: String,
-    /// Name of the Secret with the certificates, in our own namespace.
+    /// Name of the Secret with the certificates, in Switchyard's own namespace.
     pub secret: String,
-    /// How long certificates live that are made here.
     pub lives: Lives,
-    /// Somebody else, such as cert-manager, keeps it: `tls.crt`, `tls.key` and `ca.crt`.
+    /// Another program, such as cert-manager, writes `tls.crt`, `tls.key` and `ca.crt`; Switchyard
+    /// only reads them.
     pub external_certificates: bool,
-    /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards. A
-    /// hub does for those that are created.
+    /// Deny jobs with a queue while no replica answers. Otherwise they are created and the
+    /// reconciler suspends them. On a hub, creation is always denied.
     pub fail_closed: bool,
-    /// The annotation `kueue.x-k8s.io/queue-name` says nothing: the queue of a new job is its label's alone.
+    /// Ignore the annotation `kueue.x-k8s.io/queue-name` of new jobs; only the label counts.
     pub ignores_queue_annotation: bool,
 }
 
 impl WebhookOptions {
-    /// What both webhook configurations are called where nothing else is said.
+    /// Default name of both webhook configurations.
     pub const CONFIGURATION: &str = "switchyard";
 
-    /// Webhooks on a listener, with the usual names, failing open for the jobs of one cluster.
+    /// Options with the default names and `fail_closed` off.
     #[must_use]
     pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
         Self {
@@ -147,11 +142,11 @@ impl WebhookOptions {
     }
 }
 
-/// Serves until `shutdown`; `filled` says when the stores are.
+/// Serves until `shutdown`. Admission reviews are answered once `filled` says that the stores are.
 ///
 /// # Errors
-/// When the listener, the configuration's namespace selector or TLS cannot be used. An API server that cannot be reached is
-/// retried.
+/// If the listener, the namespace selector of the configuration or TLS is unusable. An unreachable
+/// API server is retried.
 pub async fn run(
     ctx: Arc<Context>,
     options: WebhookOptions,
@@ -212,7 +207,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Answers that nobody is there until the stores are filled; then what applies to webhooks that fail applies.
+/// Answers 503 until the stores are filled; the API server then applies the failure policy.
 fn closed_until(filled: watch::Receiver<bool>, router: Router) -> Router {
     router.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
         let open = *filled.borrow();
@@ -227,7 +222,7 @@ fn closed_until(filled: watch::Receiver<bool>, router: Router) -> Router {
     }))
 }
 
-/// The path of a job kind's reviews.
+/// Path of a job kind's reviews, as in Kueue.
 fn job_path(verb: &str, id: KindId) -> String {
     format!("/{verb}-{}-{}-{}", id.group.replace('.', "-"), id.version, id.kind.to_lowercase())
 }
@@ -265,7 +260,7 @@ fn router(ctx: &Arc<Context>, ignores_queue_annotation: bool) -> anyhow::Result<
     Ok(review::router(rules))
 }
 
-/// Rules for one kind of jobs.
+/// The webhooks of one job kind.
 #[derive(Clone)]
 struct Jobs {
     ctx: Arc<Context>,
@@ -301,7 +296,7 @@ impl Jobs {
         }
     }
 
-    /// Whether a job of ours rules the object, by what the caches know; none: they do not know all of its owners.
+    /// Whether a queued job owns the object, at any distance. `None` if the caches lack an owner.
     fn is_ruled(&self, object: &Value) -> Option<bool> {
         match owners::known_top(&self.ctx, object) {
             Top::Unread(_) => None,
@@ -309,7 +304,7 @@ impl Jobs {
         }
     }
 
-    /// Whether a group that has no pods on purpose has its quota still, or a Workload that is about to go.
+    /// Whether a group scaled to zero still has quota, or a Workload that is being deleted.
     fn has_quota_left(&self, old: &Value) -> bool {
         let going = |it: &Workload| {
             it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it)
@@ -317,12 +312,12 @@ impl Jobs {
         self.has_group(old, |group, workload| group.at_rest && going(workload))
     }
 
-    /// Whether a group that has pods has quota for them.
+    /// Whether a group that should have pods has quota.
     fn holds_quota(&self, old: &Value) -> bool {
         self.has_group(old, |group, workload| !group.at_rest && workload::has_reservation(workload))
     }
 
-    /// Whether the object makes a group of pods whose Workload is like that.
+    /// Whether a pod group of the object has a Workload for which `is` holds.
     fn has_group(&self, object: &Value, is: impl Fn(&Group, &Workload) -> bool) -> bool {
         let Some(serving) = self.kind.serving() else { return false };
         let workload =
@@ -331,7 +326,8 @@ impl Jobs {
         serving.groups(&named).iter().any(|group| workload(group).is_some_and(|it| is(group, &it)))
     }
 
-    /// What an agent creates started would otherwise be suspended, and started again at once.
+    /// Whether the object is an agent's copy whose Workload is admitted. Suspending it would only
+    /// delay it, as it would be resumed at once.
     fn is_admitted_copy(&self, question: &Question<'_>) -> bool {
         let name = meta::prebuilt_workload_name(question.object);
         let workload = self.ctx.stores.workloads.get(question.namespace, name);
@@ -372,8 +368,9 @@ impl Jobs {
         }))
     }
 
-    /// For a job whose owners or whose queue the caches do not know. If the API server cannot tell either, the job is as the
-    /// caches have it: the reconciler says what is wrong. But for a pod, which is refused.
+    /// Defaults a job whose owners or queue the caches lack, by asking the API server. If it does
+    /// not answer either, the caches decide and the reconciler reports what is wrong; a pod is
+    /// denied instead.
     async fn default_late(
         &self,
         question: &Question<'_>,
@@ -400,7 +397,7 @@ impl Jobs {
             return Answer::Change(Box::new(wanted));
         };
         if found.managed_namespace && !facts.managed_namespace {
-            // What rules the job did not matter before.
+            // The owners mattered only once the namespace turned out to be managed.
             facts.managed_namespace = true;
             if job::may_be_ruled(self.kind, question.object, &facts) {
                 facts.ruled = match self.rules_late(question, &facts).await {
@@ -414,8 +411,9 @@ impl Jobs {
         Answer::Change(Box::new(wanted))
     }
 
-    /// Whether a job of ours rules one whose owners the caches do not know. What is wrongly gated stays so, charged a second
-    /// time: of such nothing is guessed, and whoever makes it tries again.
+    /// Whether a queued job owns the object, asked of the API server. A pod that is gated although
+    /// its owner is queued stays gated and is charged twice, so an unknown owner denies it and its
+    /// creator retries.
     async fn rules_late(
         &self,
         question: &Question<'_>,
@@ -425,7 +423,7 @@ impl Jobs {
     }
 
     fn validate(&self, question: &Question<'_>) -> Answer {
-        // Of the others it does not matter.
+        // Owners matter for kinds that are queued by their pods only.
         let ruled = if self.kind.held() == Held::ByPods {
             self.is_ruled(question.object)
         } else {
@@ -444,7 +442,7 @@ impl Jobs {
         }))
     }
 
-    /// The job with what its pods depend on, as far as that is known here.
+    /// The job with the objects that its pods depend on attached, as far as the stores have them.
     fn attached<'a>(&self, job: &'a Value) -> Cow<'a, Value> {
         if self.kind.dependencies().is_empty() {
             return Cow::Borrowed(job);
@@ -473,7 +471,7 @@ impl Jobs {
     }
 }
 
-/// `ruled` as it was read, or else what the kind takes for it.
+/// `ruled` if it was read. Otherwise the pod is denied, and `owned` decides for other kinds.
 fn late(kind: &dyn JobKind, ruled: Option<bool>, owned: bool) -> Result<bool, Answer> {
     match ruled {
         Some(ruled) => Ok(ruled),
@@ -482,7 +480,7 @@ fn late(kind: &dyn JobKind, ruled: Option<bool>, owned: bool) -> Result<bool, An
     }
 }
 
-/// Gets the certificates, however long the API server takes; `None` at shutdown.
+/// Loads the certificates, retrying until the API server answers. `None` at shutdown.
 async fn first_bundle(
     ctx: &Context,
     secrets: &SecretStore,

@@ -1,4 +1,4 @@
-//! Rules for objects of Kueue's own kinds, beyond what their schemas say.
+//! Defaults and validation for Kueue's own kinds, beyond their schemas.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,17 +10,16 @@ use switchyard_api::{
 
 use super::review::{Answer, Question};
 
-/// A kind that is validated.
 pub(super) struct Kind {
-    /// Its name in paths and webhooks.
+    /// Name in paths and webhook names.
     pub(super) singular: &'static str,
-    /// The resources, with subresources.
+    /// Resources and subresources.
     pub(super) resources: &'static [&'static str],
     rule: fn(&Question<'_>, Gates) -> Result<Vec<FieldError>, serde_json::Error>,
     warnings: fn(&Question<'_>) -> Vec<String>,
 }
 
-/// All kinds that are validated. The others' schemas say all there is to say.
+/// Kinds that need validation beyond their schemas.
 pub(super) const KINDS: &[Kind] = &[
     Kind {
         singular: "workload",
@@ -43,15 +42,14 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
-/// The path of a kind's reviews.
+/// Path of a kind's reviews, as in Kueue.
 pub(super) fn path(verb: &str, singular: &str) -> String {
     format!("/{verb}-kueue-x-k8s-io-v1beta2-{singular}")
 }
 
 impl Kind {
-    /// Refuses what breaks a rule.
     pub(super) fn answer(&self, question: &Question<'_>, gates: Gates) -> Answer {
-        // Finalizers must come off whatever the rest says.
+        // Finalizers must be removable even from an invalid object.
         if question.old.is_some() && switchyard_api::jobs::meta::is_deleting(question.object) {
             return Answer::Allow;
         }
@@ -68,7 +66,7 @@ impl Kind {
     }
 }
 
-/// Names of pod sets are in lower case, and without `partial_admission` all their pods are needed.
+/// Lowercases pod set names, and drops `minCount` unless `partial_admission` is enabled.
 pub(super) fn default_workload(question: &Question<'_>, partial_admission: bool) -> Answer {
     let mut wanted = question.object.clone();
     let pod_sets = wanted.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);

@@ -1,4 +1,4 @@
-//! Keeps certificates and webhook configurations as they should be.
+//! Keeps certificates and webhook configurations up to date.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,8 @@ use crate::{
     write::answered,
 };
 
-/// Our user name, if it is a service account's: users do not share it, so its calls need no review.
+/// Switchyard's user name, if it is a service account. Users share no service account, so its own
+/// requests need no review.
 pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
     match answered(api.create(&PostParams::default(), &SelfSubjectReview::default())).await {
@@ -41,8 +42,8 @@ pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     }
 }
 
-/// What an administrator can do about a registration that failed. An account without the right to create a configuration is
-/// refused where it is missing.
+/// Advice for the administrator about a failed registration. The API server answers 403 to an apply
+/// that would have to create the configuration without the right to.
 fn mend(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if matches!(status.code, 403 | 404) => {
@@ -52,26 +53,25 @@ fn mend(error: &kube::Error) -> &'static str {
     }
 }
 
-/// Keeps certificates and configurations as they should be.
 pub(super) struct Registrar {
     pub(super) ctx: Arc<Context>,
     pub(super) secrets: SecretStore,
     pub(super) names: BTreeSet<String>,
     pub(super) certificate: Arc<Certificate>,
     pub(super) advertise: Advertise,
-    /// What both configurations are called.
+    /// Name of both configurations.
     pub(super) name: String,
     pub(super) service_account: Option<String>,
     pub(super) fail_closed: bool,
     pub(super) ignores_queue_annotation: bool,
     pub(super) changed: Arc<Notify>,
-    /// How often it is looked whether all is as it should be.
+    /// Interval of the regular check.
     pub(super) look: Duration,
-    /// The CAs that API servers trust us by, for others to follow.
+    /// CA certificates that API servers must trust, as PEM.
     pub(super) trusted: watch::Sender<String>,
-    /// Whether the stores are filled, without which admission reviews cannot be answered.
+    /// Whether the stores are filled. Admission reviews cannot be answered before.
     pub(super) filled: watch::Receiver<bool>,
-    // What was applied last, so that only changes are written between the regular looks.
+    // The last configurations written, so that between regular checks only changes are.
     pub(super) applied:
         Mutex<Option<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration)>>,
 }
@@ -80,14 +80,13 @@ impl Registrar {
     pub(super) fn subscribe(&self) {
         let changed = self.changed.clone();
         self.ctx.stores.local_queues.subscribe(move |change| {
-            // Only coming and going matters.
+            // Only creation and deletion matter.
             if &*change.key.name == names::DEFAULT && change.old.is_some() != change.new.is_some() {
                 changed.notify_one();
             }
         });
     }
 
-    /// Runs for ever.
     pub(super) async fn follow(&self, mut bundle: Bundle) {
         let (mut leadership, mut filled) = (self.ctx.leadership.clone(), self.filled.clone());
         loop {
@@ -96,12 +95,13 @@ impl Registrar {
             let anew = tokio::select! {
                 () = tokio::time::sleep(pause) => true,
                 () = self.changed.notified() => false,
-                // Another leader may have written them meanwhile. Without a sender there is no change; the pause ends it.
+                // Another leader may have written the configurations. Without a sender nothing
+                // arrives, and the timer fires.
                 Ok(()) = leadership.changed() => true,
                 Ok(()) = filled.changed() => false,
             };
             if anew {
-                // Whoever has changed the configurations meanwhile is overruled.
+                // Overwrite what others have changed.
                 *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
             bundle = self.renew(bundle).await;
@@ -135,13 +135,13 @@ impl Registrar {
         renewed
     }
 
-    /// Registers, if we lead. False when it must be tried again soon.
+    /// Registers if this replica leads. False if it must be retried soon.
     async fn register(&self, bundle: &Bundle) -> bool {
         if !*self.filled.borrow() {
             return true;
         }
         if !self.ctx.leading() {
-            // Serving is all that a follower does.
+            // A follower only serves.
             self.ctx.components.set(COMPONENT, true);
             return true;
         }

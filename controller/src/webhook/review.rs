@@ -1,4 +1,4 @@
-//! Admission reviews over HTTP: reading a request, asking the rules, writing the answer.
+//! Admission reviews over HTTP: reads a request, calls its rule, writes the answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,39 +21,35 @@ use tower_http::timeout::TimeoutLayer;
 use super::{body, json_patch::json_patch};
 use crate::object::Object;
 
-/// The largest review: an update carries the object twice, and API servers take objects of up to 3 MiB.
+/// Bytes of a review. An update carries the object twice, and an object has at most 3 MiB.
 pub(super) const BODY_LIMIT: usize = 8 << 20;
-/// How long a request may take; API servers give up after [`super::configuration::TIMEOUT_SECONDS`].
+/// For a request. API servers give up after [`super::configuration::TIMEOUT_SECONDS`].
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What is asked of the rules.
 pub(super) struct Question<'a> {
-    /// The namespace; empty for cluster-scoped kinds.
+    /// Empty for cluster-scoped kinds.
     pub(super) namespace: &'a str,
-    /// The object as it is to be.
+    /// The new object; on deletion the old one.
     pub(super) object: &'a Value,
-    /// The object as it is, on updates.
+    /// The stored object, on updates.
     pub(super) old: Option<&'a Value>,
 }
 
-/// What the rules say.
 pub(super) enum Answer {
-    /// Let it through as it is.
     Allow,
-    /// Let it through, and tell who asked.
+    /// Allow, with warnings for the user.
     Warn(Vec<String>),
-    /// Let it through in this form.
+    /// Allow with these changes.
     Change(Box<Value>),
-    /// Refuse it, for these reasons.
+    /// Deny, for these reasons.
     Refuse(Vec<String>),
-    /// It takes a question to the API server.
+    /// The API server must be read first.
     Later(BoxFuture<'static, Self>),
 }
 
-/// Rules for one path.
+/// The webhook of one path.
 pub(super) type Rule = Arc<dyn Fn(&Question<'_>) -> Answer + Send + Sync>;
 
-/// A router that answers reviews at each path by its rule.
 pub(super) fn router(rules: Vec<(String, Rule)>) -> Router {
     let mut router = Router::new();
     for (path, rule) in rules {
@@ -76,7 +72,7 @@ async fn handle(State(rule): State<Rule>, request: Request) -> Response {
     }
 }
 
-/// Answers one review, with the patch in base64 as Go writes bytes.
+/// Answers one review. The patch is in base64, as Go encodes bytes.
 async fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
     let answered = answered(rule, body).await?;
     let patch = answered
@@ -99,7 +95,7 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     let request: AdmissionRequest<Object> =
         review.try_into().map_err(|_| "the AdmissionReview has no request".to_owned())?;
     let mut response = AdmissionResponse::from(&request);
-    // What is deleted has no new state: the question is about the object that goes.
+    // A deletion has no new object.
     let object = request.object.as_ref().or(request.old_object.as_ref());
     let Some(object) = object else { return Ok(response.into_review()) };
     let (object, old) = (object.value(), request.old_object.as_ref().map(Object::value));
@@ -124,8 +120,8 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     Ok(response.into_review())
 }
 
-/// As Kubernetes joins the errors of one object: one as it is, several in brackets. Forbidden, as Kueue's webhooks have it,
-/// also where the object is invalid.
+/// Joins the errors as Kubernetes does for one object: a single one as it is, several in brackets.
+/// The code is 403 even for invalid objects, as from Kueue's webhooks.
 fn refuse(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse {
     let message = match reasons {
         [one] => one.clone(),

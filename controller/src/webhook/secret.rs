@@ -1,5 +1,5 @@
-//! Sharing the certificates among replicas through a Secret, and renewing them when they are due; or taking those that
-//! somebody else keeps there.
+//! Shares certificates among replicas through a Secret and renews them when due. Or reads those
+//! that another program, such as cert-manager, keeps there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,19 @@ use crate::{
     write::answered,
 };
 
-/// Attempts to write the Secret when other replicas write it too.
+/// Attempts to write the Secret while other replicas write it too.
 const ATTEMPTS: usize = 5;
 
-/// Where the certificates are kept.
 #[derive(Clone, Debug)]
 pub(super) struct SecretStore {
     api: Api<Secret>,
     namespace: String,
     name: String,
     lives: Lives,
-    /// Somebody else keeps it.
+    /// Another program writes the Secret.
     external: bool,
 }
 
-/// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SecretError {
     #[error("Secret {name}: {source}")]
@@ -56,8 +54,8 @@ impl SecretStore {
         Self { api, namespace: namespace.into(), name: name.into(), lives, external }
     }
 
-    /// The certificates as they should be now: those of the Secret, renewed and written back if that is due. Of replicas
-    /// that renew at once one wins, and the others take what it wrote. What somebody else keeps is only read.
+    /// The certificates as of `now`, renewed and written back if due. If replicas renew at once,
+    /// one wins and the others take what it wrote. An external Secret is only read.
     pub(super) async fn load(
         &self,
         names: &BTreeSet<String>,
@@ -72,7 +70,7 @@ impl SecretStore {
                 .map_err(|source| self.error(source))?;
             let current = found.as_ref().and_then(read);
             let Some(bundle) = renewed(&self.lives, current.as_ref(), names, now)? else {
-                // Nothing due: there is one.
+                // Nothing is due only if a bundle exists.
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
             };
             let written = match found {
@@ -83,7 +81,8 @@ impl SecretStore {
                     .await
                 }
                 Some(found) => {
-                    // A Secret's type cannot change: cert-manager, that kept this one before, made it with another.
+                    // A Secret's type is immutable, and cert-manager may have created this one with
+                    // another.
                     let secret = self.secret(found.metadata.resource_version, found.type_, &bundle);
                     answered(self.api.replace(&self.name, &PostParams::default(), &secret)).await
                 }
@@ -168,7 +167,7 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 
-/// What somebody else keeps in a Secret; what it lacks otherwise. The key of its CA is nobody's business.
+/// The bundle of an external Secret, or the key that it lacks. The CA's private key is not needed.
 fn given(secret: &Secret) -> Result<Bundle, &'static str> {
     let part = |key| text(secret, key).filter(|text| !text.trim().is_empty()).ok_or(key);
     Ok(Bundle {

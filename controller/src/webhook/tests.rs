@@ -1,4 +1,4 @@
-//! The webhook server through an in-process HTTPS client, and its facts from stores. No cluster.
+//! The webhook server with an in-process HTTPS client, and its facts from stores. No cluster.
 #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
 
 use std::net::Ipv4Addr;
@@ -274,7 +274,7 @@ fn while_owners_cannot_be_read_a_pod_is_refused_and_other_kinds_are_as_the_cache
     assert!(matches!(late(job, None, false), Ok(false)));
 }
 
-/// More connections than there are places, of one address, which ask nothing.
+/// Opens more idle connections from one address than the server keeps.
 #[tokio::test]
 async fn idle_connections_keep_no_review_waiting() {
     const IDLE: usize = 300;

@@ -1,4 +1,4 @@
-//! Cohorts: where they stand, what is below them, and their share.
+//! Gauges of Cohorts: position, subtree and share.
 
 use switchyard_scheduler::{Amount, CohortView};
 
@@ -6,7 +6,7 @@ use super::{Families, Gauges, amount, number};
 
 pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     for (name, view) in gauges.views.cohorts() {
-        // Nothing below a cycle adds up.
+        // Below a cycle, sums are meaningless.
         let Some(root) = &view.root else { continue };
         let cohort = || vec![("cohort", name.clone()), ("replica_role", role.to_owned())];
         let mut place = cohort();

@@ -1,5 +1,5 @@
-//! The shares of ClusterQueues under fair sharing. As in Kueue they outlive their queues: what a queue had when it was last
-//! asked for stays.
+//! Shares of ClusterQueues under fair sharing. As in Kueue, the last share of a deleted queue
+//! stays.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +8,17 @@ use std::{
 
 use super::{Families, Gauges};
 
-/// How many shares of queues that are gone are kept.
+/// Deleted queues whose shares are kept.
 const KEPT: usize = 1_000;
 
-/// A queue's Cohort and share.
+/// Cohort and share.
 type Share = (String, f64);
 
-/// The shares as they were last shown.
 #[derive(Default)]
 pub(crate) struct LastShares(Mutex<BTreeMap<String, Share>>);
 
 impl LastShares {
-    /// The shares of now, with those of queues that are gone.
+    /// The current shares, with those of deleted queues.
     fn with(&self, mut now: BTreeMap<String, Share>) -> BTreeMap<String, Share> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = std::mem::take(&mut *last)
@@ -40,7 +39,7 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         |(name, figures): (String, std::sync::Arc<crate::engine_task::ClusterQueueFigures>)| {
             let queue = gauges.stores.cluster_queues.get("", &name);
             let cohort = queue.and_then(|queue| queue.spec.cohort_name.clone()).unwrap_or_default();
-            // As Kueue has it: what borrows and weighs nothing has no number.
+            // As in Kueue: a queue of weight zero that borrows has no number.
             let share =
                 if figures.precise_share.is_finite() { figures.precise_share } else { f64::NAN };
             (name, (cohort, share))

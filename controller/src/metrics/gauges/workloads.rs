@@ -1,4 +1,4 @@
-//! Workloads that have finished and are kept, and those that are not admitted, by why.
+//! Gauges of retained finished workloads, and of unadmitted ones by reason.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ use switchyard_api::{
 use super::{Families, Gauges, number};
 use crate::{store::Key, workload};
 
-/// What a workload counts as, in a LocalQueue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Finished,
@@ -25,7 +24,7 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         .workloads
         .filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
     {
-        // Of a workload with variants it alone is counted.
+        // A workload with variants counts once.
         if variants::parent_of(&subject).is_some() {
             continue;
         }
@@ -37,7 +36,7 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     let mut by_cluster_queue: BTreeMap<(String, Kind), usize> = BTreeMap::new();
     for ((namespace, name, kind), count) in counts {
         let queue = stores.local_queues.get(&namespace, &name);
-        // A workload without a queue is nobody's.
+        // Without a LocalQueue, a workload belongs to no ClusterQueue.
         let Some(cluster_queue) = queue.and_then(|queue| queue.spec.cluster_queue.clone()) else {
             continue;
         };
@@ -75,7 +74,7 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     }
 }
 
-/// Those that are not admitted count where `unadmitted` says so.
+/// `unadmitted`: whether unadmitted workloads count.
 fn kind(subject: &Workload, unadmitted: bool) -> Option<Kind> {
     if workload::is_finished(subject) {
         return Some(Kind::Finished);

@@ -1,4 +1,4 @@
-//! What belongs to which host.
+//! An index of object keys by host.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
 
 type Names = BTreeSet<Arc<str>>;
 
-/// Keys by host. A host is known as long as it has some.
+/// Keys by host name; hosts without keys are removed.
 #[derive(Default)]
 pub(super) struct Hosts(Mutex<BTreeMap<Arc<str>, BTreeSet<Key>>>);
 
@@ -23,7 +23,7 @@ impl Hosts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that an object belongs to these hosts, and to the others no longer.
+    /// Moves a key from the hosts `before` to the hosts `now`.
     pub(super) fn follow(&self, key: &Key, before: &Names, now: &Names) {
         if before == now {
             return;
@@ -42,18 +42,16 @@ impl Hosts {
         }
     }
 
-    /// What belongs to a host.
     pub(super) fn on(&self, host: &str) -> Vec<Key> {
         self.lock().get(host).into_iter().flatten().cloned().collect()
     }
 
-    /// Every host that is known.
     pub(super) fn all(&self) -> Vec<Arc<str>> {
         self.lock().keys().cloned().collect()
     }
 }
 
-/// The hosts that pods of a workload are assigned to; none where the places are no hosts.
+/// Hosts that a workload's pods are assigned to. Empty if the lowest level is not the host.
 pub(super) fn assigned(workload: &Workload) -> Names {
     let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
     let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
@@ -67,7 +65,7 @@ pub(super) fn assigned(workload: &Workload) -> Names {
         .collect()
 }
 
-/// The hosts that a placed pod is to go to, or is on.
+/// Hosts that a pod is bound to or selected for.
 pub(super) fn of_pod(pod: &PodRecord) -> Names {
     let Some(placed) = pod.placed() else { return Names::new() };
     placed

@@ -1,4 +1,4 @@
-//! Whether a node has failed for a workload. Pure.
+//! Decides whether a node has failed for a workload. Pure.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     world::selector,
 };
 
-/// A node, as the rules see it.
+/// One node under the rules.
 pub(super) struct Judge<'a> {
     pub(super) rules: Rules,
     pub(super) node: &'a Node,
@@ -22,25 +22,22 @@ pub(super) struct Judge<'a> {
     pub(super) host: &'a str,
 }
 
-/// What is to be done about a workload.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// The node has failed for it.
     pub(super) failed: bool,
-    /// Pods that were sent to the node and cannot start there.
+    /// Pods that were selected for the node and cannot start there.
     pub(super) ends: Vec<Arc<PodRecord>>,
 }
 
-/// What taints of a node mean for pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Taints {
     Tolerated,
-    /// For some time.
+    /// Only for `tolerationSeconds`.
     ForNow,
     Untolerated,
 }
 
-/// Whether a pod tells something of its node: it was sent there and is not bound, or it ends.
+/// Whether a pod's change may decide about its node: it is selected for it and not bound, or ends.
 pub(super) fn is_telling(pod: &PodRecord) -> bool {
     pod.placed().is_some_and(|placed| match placed.node {
         None => placed.node_selector.contains_key(HOSTNAME),
@@ -49,7 +46,7 @@ pub(super) fn is_telling(pod: &PodRecord) -> bool {
 }
 
 impl Judge<'_> {
-    /// Looks at a workload. `pods`: its pods that are on the node, or were sent there.
+    /// Decides about one workload. `pods`: its pods that are on the node or selected for it.
     pub(super) fn look(
         &self,
         workload: &Workload,
@@ -59,7 +56,7 @@ impl Judge<'_> {
         let ends = || pods.iter().filter(|pod| self.cannot_start(pod)).cloned().collect();
         let assigned = hosts::assigned(workload);
         if assigned.is_empty() {
-            // Places that are no hosts: whoever names a host has done that himself.
+            // The lowest level is not the host, so a user has put the hostname into the selector.
             return Verdict::default();
         }
         if !assigned.contains(self.host) {
@@ -93,7 +90,7 @@ impl Judge<'_> {
         })
     }
 
-    /// The worst of what the node's taints mean for the pod sets that have pods there.
+    /// The strictest effect of the node's taints on pod sets that have pods there.
     fn taints(
         &self,
         workload: &Workload,
@@ -135,7 +132,7 @@ fn meaning(tolerations: &[Toleration], taint: &switchyard_scheduler::Taint) -> T
     }
 }
 
-/// What the pods of each pod set tolerate: by their template, their flavors and what admission checks add.
+/// Tolerations of each pod set: of its template, its flavors and its admission checks.
 fn tolerations(
     workload: &Workload,
     flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
@@ -152,7 +149,7 @@ fn tolerations(
             .find(|it| it.metadata.name.as_deref() == Some(name))
             .map(std::convert::AsRef::as_ref)
     };
-    // Without its flavor, or with checks that contradict each other, a workload does not start.
+    // A workload whose flavor is gone, or whose checks contradict each other, does not start.
     let infos = pod_set_infos(workload, find).unwrap_or_default();
     let of_template = |name: &str| {
         let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == name)?;
@@ -205,7 +202,7 @@ mod tests {
         .unwrap()
     }
 
-    /// `runs`, `ends`, `ended`, `sent` (to the node, not bound) or `gated`.
+    /// States: `runs`, `ends`, `ended`, `sent` (selected for the node, not bound), `gated`.
     fn pod(state: &str) -> Arc<PodRecord> {
         let node =
             if ["runs", "ends", "ended"].contains(&state) { json!("n") } else { Value::Null };

@@ -11,7 +11,7 @@ use crate::{
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const JOB: &str = "jobset.sigs.k8s.io/job-index";
 
-/// A pod set with as many pods as its places have, each of them `HOST=COUNT`.
+/// A pod set with as many pods as its places, each `HOST=COUNT`.
 #[derive(Clone, Default)]
 struct Set {
     name: &'static str,
@@ -53,7 +53,7 @@ fn workload(sets: &[Set], failed: &[&str]) -> Workload {
     })
 }
 
-/// `NAME[/INDEX[/JOB]][@HOST][!]`: at a host if it has gone, gated otherwise; `!` has ended.
+/// `NAME[/INDEX[/JOB]][@HOST][!]`: `@HOST` is not gated any more; `!` has ended.
 fn pod(text: &str) -> Arc<PodRecord> {
     let (text, ended) = text.strip_suffix('!').map_or((text, false), |text| (text, true));
     let (text, host) = text.split_once('@').map_or((text, None), |(text, host)| (text, Some(host)));
