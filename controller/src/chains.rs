@@ -96,7 +96,7 @@ mod tests {
     use crate::fixtures;
 
     #[test]
-    fn a_chain_is_known_as_long_as_something_is_of_it() {
+    fn chain_is_kept_while_it_has_members() {
         let chains = Chains::default();
         let workload = Arc::new(fixtures::workload("a"));
         let told = |old: Option<&Arc<Workload>>, new: Option<&Arc<Workload>>| {

@@ -211,12 +211,12 @@ mod tests {
     #[case::nobody_deleted_it(json!({"deletionTimestamp": null}), 9000, None)]
     #[case::it_is_not_safe(json!({"annotations": {}}), 9000, None)]
     #[case::it_is_said_not_to_be_safe(json!({"annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "false"}}), 9000, None)]
-    fn how_long_a_pod_has(#[case] metadata: Value, #[case] now: i64, #[case] seconds: Option<u64>) {
+    fn time_left_of_a_terminating_pod(#[case] metadata: Value, #[case] now: i64, #[case] seconds: Option<u64>) {
         assert_eq!(left(&pod(&metadata), at(now)), seconds.map(Duration::from_secs));
     }
 
     #[test]
-    fn only_the_taint_of_nodes_that_are_not_reached_counts() {
+    fn only_the_unreachable_taint_counts() {
         let node = |taint: &str| -> Node {
             serde_json::from_value(
                 json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]}}),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_given_up_has_failed() {
+    fn overdue_pod_is_marked_failed() {
         let pod = pod(&json!({}));
         let patch = status_patch(&pod, &message(&pod, "n"), at(160));
         insta::assert_snapshot!(serde_json::to_string_pretty(&patch).unwrap());

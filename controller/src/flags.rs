@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_api_server_calls_https_only() {
+    fn webhook_url_must_be_https() {
         for url in ["https://10.0.0.1:9443", "https://hub.example", "https://[::1]:9443/"] {
             assert_eq!(webhook_url(url).as_deref(), Ok(url));
         }
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_of_a_file_and_gates_or_of_either() {
+    fn configuration_from_file_and_gates() {
         let file =
             std::env::temp_dir().join(format!("switchyard-flags-{}.yaml", std::process::id()));
         let write = |body: &str| {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_one_label() {
+    fn namespace_must_be_one_label() {
         assert_eq!(namespace("switchyard-system").as_deref(), Ok("switchyard-system"));
         for name in ["", "Not Valid", "a.b", "-a", "größe", &"a".repeat(64)] {
             assert!(namespace(name).unwrap_err().contains("at most 63"), "{name}");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kueue_serves_is_served_where_a_flag_or_the_file_says() {
+    fn endpoints_are_opened_by_flag_or_file() {
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
         let config = |section: &str| config::load(&format!("{file}{section}\n")).unwrap();
         let flags = |both: &str| ServingFlags {

@@ -477,7 +477,7 @@ mod tests {
     use crate::fixtures;
 
     #[test]
-    fn the_series_of_a_queue_go_with_it_and_no_others() {
+    fn deleted_queue_takes_only_its_series() {
         let metrics = Metrics::default();
         let (workload, second) = (fixtures::workload("a"), Duration::from_secs(1));
         for queue in ["kept", "gone"] {

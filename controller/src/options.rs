@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gates_reach_the_engine() {
+    fn feature_gates_reach_the_engine() {
         assert_eq!(engine_settings(&Configuration::default()).gates, engine::Gates::default());
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                     resources: {quotaCheckStrategy: IgnoreUndeclared}\n";
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strategies_of_fair_sharing_reach_the_engine_in_their_order() {
+    fn fair_sharing_strategies_reach_the_engine_in_order() {
         use FairStrategy::{LessThanInitialShare as Initial, LessThanOrEqualToFinalShare as Final};
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
         for (section, strategies) in [

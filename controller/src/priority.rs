@@ -115,7 +115,7 @@ mod tests {
     #[case::of_no_class(fixtures::workload("a"), false)]
     #[case::a_copy(copied(json!({"annotations": {"switchyard.dev/workload-uid": "u"}})), false)]
     #[case::a_copy_of_kueues_hub(copied(json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}})), false)]
-    fn who_takes_a_new_value_over(#[case] workload: Workload, #[case] expected: bool) {
+    fn workloads_that_follow_a_new_class_value(#[case] workload: Workload, #[case] expected: bool) {
         assert_eq!(is_stale(&workload, "high", 100), expected);
         assert!(!is_stale(&workload, "high", 10), "it has that value");
     }

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_series_gets_what_it_is_about() {
+    fn series_gets_labels_of_its_object() {
         let queue = |name: &str| Some(Subject::ClusterQueue(name.into()));
         let local = || Some(Subject::LocalQueue { namespace: "ns".into(), name: "lq".into() });
         let cohort = || Some(Subject::Cohort("all".into()));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_ends_in_stays_and_values_are_escaped() {
+    fn label_values_are_escaped_and_page_end_is_kept() {
         let page = "# TYPE kueue_pending_workloads gauge\nkueue_pending_workloads{cluster_queue=\"cq\"} 1.0\n# EOF\n";
         let with = labelled(page, |_| {
             vec![("custom_a".into(), "x\\\"\n".into()), ("custom_b".into(), String::new())]
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_not_there_has_empty_labels() {
+    fn missing_object_has_empty_labels() {
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
             metrics: {customLabels: [{name: team, trackedValues: [red]}]}\n\
             featureGates: {CustomMetricLabels: true}\n";

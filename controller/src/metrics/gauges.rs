@@ -377,7 +377,7 @@ mod tests {
     #[case::stopped(&["Stopped"], "pending")]
     #[case::on_its_way_out(&["Terminating"], "terminating")]
     #[case::below_a_cycle_of_cohorts(&["CohortCycleDetected"], "pending")]
-    fn what_keeps_a_cluster_queue_from_admitting_gives_its_status(
+    fn cluster_queue_status_follows_inactive_causes(
         #[case] causes: &[&'static str],
         #[case] expected: &str,
     ) {

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn local_queues_have_metrics_as_the_configuration_says() {
+    fn local_queue_metrics_follow_the_configuration() {
         let matching = "metrics: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {team: a}}}}";
         for (sentence, section, expected) in [
             ("all where nothing is said", "", [true, true]),

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_active_when_it_has_its_configuration_and_the_cluster_knows_the_requests() {
+    fn check_is_active_with_configuration_and_served_kind() {
         let refers = |group: &str, kind: &str, name: &str| json!({"apiGroup": group, "kind": kind, "name": name});
         let good = || refers(GROUP, KIND, "config");
         assert_eq!(said(&good(), true), "True Active: The admission check is active");

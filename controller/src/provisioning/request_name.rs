@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_kueues() {
+    fn names_equal_kueues() {
         assert_eq!(request("job-train-199b9", "ac-prov", 1), "job-train-199b9-ac-prov-1");
         assert_eq!(template("wl-ac-prov-1", "main"), "ppt-wl-ac-prov-1-main");
         assert_eq!(request(&"w".repeat(250), "c", 2).len(), 253);
@@ -54,12 +54,12 @@ mod tests {
     #[case::no_number("wl-check-", None)]
     #[case::not_only_digits("wl-check-+1", None)]
     #[case::more_than_fits("wl-check-99999999999", None)]
-    fn attempts(#[case] name: &str, #[case] expected: Option<i32>) {
+    fn attempt_is_parsed_from_the_name(#[case] name: &str, #[case] expected: Option<i32>) {
         assert_eq!(attempt(name, "wl", "check"), expected);
     }
 
     #[test]
-    fn attempts_of_names_that_were_cut_are_known_too() {
+    fn attempt_of_a_shortened_name_is_found() {
         let workload = "w".repeat(245);
         for number in [1, 7, 100] {
             assert_eq!(

@@ -199,7 +199,7 @@ fn told(subject: &Workload, facts: &Facts) -> String {
     Facts { checks: [("prov".to_owned(), None)].into(), ..facts() },
     "prov is Pending since 15s: \"the check is not active\""
 )]
-fn when_it_is_asked_for_room(
+fn request_is_created_when_capacity_is_needed(
     #[case] subject: Workload,
     #[case] facts: Facts,
     #[case] expected: &str,
@@ -271,7 +271,7 @@ const REVOKED: (&str, bool, &str) = ("CapacityRevoked", true, "the nodes are gon
     reserved(CheckState::Ready).admitted().condition("Finished", true, "Succeeded", ""), 1, &[PROVISIONED],
     "delete wl-prov-1"
 )]
-fn what_the_autoscaler_says(
+fn check_state_follows_the_request(
     #[case] subject: Workload,
     #[case] attempt: i32,
     #[case] said: &[(&str, bool, &str)],
@@ -281,14 +281,14 @@ fn what_the_autoscaler_says(
 }
 
 #[test]
-fn without_the_gate_an_evicted_workloads_requests_stay() {
+fn evicted_workload_keeps_requests_without_gate() {
     let subject = reserved(CheckState::Pending).condition("Evicted", true, "Preempted", "");
     let facts = Facts { cleanup_on_eviction: false, ..facts().asked(&subject, 1, &[]) };
     assert_eq!(told(&subject, &facts), "nothing");
 }
 
 #[test]
-fn waits_double_up_to_the_longest() {
+fn retry_backoff_doubles_up_to_the_maximum() {
     for (retries, expected) in [(0, 60), (1, 120), (2, 240), (9, 1800)] {
         let subject = retried(retries);
         let facts = facts().config(json!({"retryStrategy": {"backoffLimitCount": 20}}));
@@ -302,7 +302,7 @@ fn waits_double_up_to_the_longest() {
 }
 
 #[test]
-fn only_the_latest_attempt_that_asks_for_what_the_configuration_says_is_kept() {
+fn only_the_latest_matching_attempt_is_kept() {
     let subject = retried(1);
     let both = facts().asked(&subject, 1, &[FAILED]).asked(&subject, 2, &[ACCEPTED]);
     assert_eq!(told(&subject, &both), "delete wl-prov-1");
@@ -326,7 +326,7 @@ fn only_the_latest_attempt_that_asks_for_what_the_configuration_says_is_kept() {
 }
 
 #[test]
-fn what_the_jobs_annotations_say_goes_before_the_configuration() {
+fn job_annotations_override_configured_parameters() {
     let subject = reserved(CheckState::Pending)
         .annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0")
         .annotation("provreq.kueue.x-k8s.io/p", "mine")
@@ -338,7 +338,7 @@ fn what_the_jobs_annotations_say_goes_before_the_configuration() {
 }
 
 #[test]
-fn a_request_and_its_template() {
+fn request_with_its_template() {
     let plan = decide(&reserved(CheckState::Pending), &facts(), at(100));
     let creation = &plan.create[0];
     insta::assert_snapshot!(serde_json::to_string_pretty(&creation.request).unwrap());
@@ -346,7 +346,7 @@ fn a_request_and_its_template() {
 }
 
 #[test]
-fn a_limit_stands_for_a_missing_request() {
+fn limits_fill_missing_requests() {
     let subject = reserved(CheckState::Pending).edit(|workload| {
         let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
         let container = json!({"name": "c", "resources": resources});
@@ -383,7 +383,7 @@ fn of_pod_sets(specs: &[Value]) -> Workload {
 #[case::never(json!(null), "1 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 3 x ppt-wl-prov-1-ps3, 4 x ppt-wl-prov-1-ps4")]
 #[case::equal_templates(json!("IdenticalPodTemplates"), "4 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 4 x ppt-wl-prov-1-ps4")]
 #[case::equal_for_the_scheduler(json!("IdenticalWorkloadSchedulingRequirements"), "6 x ppt-wl-prov-1-ps1, 4 x ppt-wl-prov-1-ps4")]
-fn pod_sets_that_are_alike_are_asked_for_as_one(#[case] policy: Value, #[case] expected: &str) {
+fn alike_pod_sets_are_merged_by_policy(#[case] policy: Value, #[case] expected: &str) {
     let of = |image: &str, cpu: &str| json!({"tolerations": [], "containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}]});
     let subject = of_pod_sets(&[of("a", "1"), of("b", "1000m"), of("a", "1"), of("a", "2")]);
     let facts = facts().config(json!({"podSetMergePolicy": policy}));
@@ -391,7 +391,7 @@ fn pod_sets_that_are_alike_are_asked_for_as_one(#[case] policy: Value, #[case] e
 }
 
 #[test]
-fn a_template_is_the_workloads_until_its_request_is_there() {
+fn template_is_handed_over_once_request_exists() {
     let subject = reserved(CheckState::Pending);
     let mut facts = facts().asked(&subject, 1, &[]);
     let owned = |owner: OwnerReference| {
@@ -414,7 +414,7 @@ fn a_template_is_the_workloads_until_its_request_is_there() {
 }
 
 #[test]
-fn a_template_that_an_earlier_request_left_to_the_workload_is_known_again() {
+fn template_left_by_an_earlier_request_is_recognised() {
     let subject = reserved(CheckState::Pending);
     let creation = decide(&subject, &facts(), at(100)).create.remove(0);
     let as_stored = |template: &Object| {

@@ -114,7 +114,7 @@ mod tests {
     #[case::those_that_begin_alike(&[("node-1", 1), ("node-2", 3)])]
     #[case::several_slices(&[("pool-a-1", 1), ("pool-a-2", 1), ("pool-b-1", 2), ("pool-b-2", 2)])]
     #[case::none(&[])]
-    fn what_is_written_is_read_again(#[case] of: &[(&str, i32)]) {
+    fn assignment_survives_a_round_trip(#[case] of: &[(&str, i32)]) {
         let of = hosts(of);
         for by_prefix in [true, false] {
             assert_eq!(assignment(&written(&of, by_prefix)), of);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_written_as_the_api_has_it() {
+    fn slice_is_encoded_as_in_the_api() {
         let written =
             serde_json::to_string(&written(&hosts(&[("n-1", 1), ("n-2", 1)]), true)).unwrap();
         insta::assert_snapshot!(written, @r#"{"levels":["kubernetes.io/hostname"],"slices":[{"domainCount":2,"valuesPerLevel":[{"individual":{"prefix":"n-","roots":["1","2"]}}],"podCounts":{"universal":1}}]}"#);

@@ -352,7 +352,7 @@ mod tests {
     #[case::it_is_well_again(&["n1"], false, Some(""))]
     #[case::another_is_well(&["n2"], false, None)]
     #[case::the_second_that_fails(&["n2"], true, Some("evicted"))]
-    fn a_failure_is_noted(
+    fn unhealthy_nodes_follow_node_failures(
         #[case] known: &[&str],
         #[case] failed: bool,
         #[case] expected: Option<&str>,

@@ -128,12 +128,12 @@ mod tests {
     #[case::not_ready(
         json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), "CapacityLeafDeleted { name: \"n1\" }")]
     #[case::nothing_is_said_of_it(json!({"status": null}), "CapacityLeafDeleted { name: \"n1\" }")]
-    fn a_node_is_a_leaf(#[case] change: Value, #[case] expected: &str) {
+    fn node_becomes_a_capacity_leaf(#[case] change: Value, #[case] expected: &str) {
         assert_eq!(told(&change), expected);
     }
 
     #[test]
-    fn a_node_that_is_gone_has_nothing() {
+    fn deleted_node_has_no_capacity() {
         assert!(matches!(
             event(&Stores::default(), &Key::new("", "n")),
             Event::CapacityLeafDeleted { .. }

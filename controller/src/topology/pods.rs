@@ -331,12 +331,12 @@ mod tests {
     #[case::one_that_asks_for_a_place_and_was_sent_nowhere(
         json!({"metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack"}}, "spec": {"nodeSelector": {"pool": "a"}}}),
         "ns/a on n1: cpu=500")]
-    fn what_a_pod_uses(#[case] change: Value, #[case] expected: &str) {
+    fn usage_of_a_pod_outside_assignments(#[case] change: Value, #[case] expected: &str) {
         assert_eq!(told(&change), expected);
     }
 
     #[test]
-    fn of_a_placed_pod_is_kept_where_it_goes_and_whose_it_is() {
+    fn placed_pod_keeps_selector_gates_and_workload() {
         let record = PodRecord::of(
             pod(&json!({
                 "metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack", names::WORKLOAD: "w"}},
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_requests_are_shared_and_unused_ones_forgotten() {
+    fn equal_requests_are_shared_and_unused_ones_dropped() {
         let shapes = Shapes::default();
         let ask = |cpu: i64| shapes.shared(BTreeMap::from([("cpu".into(), Amount::new(cpu))]));
         let kept = ask(1);

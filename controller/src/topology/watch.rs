@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_uses_nothing_any_more_is_gone() {
+    fn ended_pod_is_deleted_from_the_store() {
         let shapes = Shapes::default();
         let ended = || pod("Succeeded", &json!("n1"));
         assert!(matches!(

@@ -133,7 +133,7 @@ const OFF: &str = r#"{"spec":{"active":false}}"#;
     vec![runs(variant("spot")), variant("reserved").condition("Finished", true, "Succeeded", "done")],
     &["spot: Finished=True Succeeded"]
 )]
-fn who_is_there(
+fn variants_follow_flavors_and_parent(
     #[case] parent: Workload,
     #[case] variants: Vec<Workload>,
     #[case] expected: &[&str],
@@ -142,12 +142,12 @@ fn who_is_there(
 }
 
 #[test]
-fn variants_of_a_workload_that_is_gone_go() {
+fn variants_of_a_deleted_workload_are_deleted() {
     assert_eq!(words(&planned(None, vec![variant("spot")], None)), ["delete spot"]);
 }
 
 #[test]
-fn without_a_policy_the_workload_stands_for_itself_before_its_variants_go() {
+fn without_policy_parent_is_freed_before_variants_go() {
     let unlabelled =
         [r#"job: {"metadata":{"labels":{"kueue.x-k8s.io/concurrent-admission-parent":null}}}"#];
     assert_eq!(words(&planned(Some(parent()), vec![variant("spot")], None)), unlabelled);
@@ -166,7 +166,7 @@ fn without_a_policy_the_workload_stands_for_itself_before_its_variants_go() {
     r#"{"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":"a/b"}}}"#,
     false
 )]
-fn what_changes_of_the_workload_changes_of_its_variants(
+fn parent_changes_reach_its_variants(
     #[case] change: impl FnOnce(&mut Workload),
     #[case] patch: &str,
     #[case] only_without_quota: bool,
@@ -214,7 +214,7 @@ fn what_changes_of_the_workload_changes_of_its_variants(
 #[case::quota_alone_admits_nobody(
     parent(), vec![variant("reserved").reserved("cq"), variant("spot")], policy(), vec![]
 )]
-fn who_tries_and_who_is_admitted(
+fn active_variants_and_admission_of_the_parent(
     #[case] parent: Workload,
     #[case] variants: Vec<Workload>,
     #[case] policy: Policy,
@@ -240,7 +240,7 @@ fn who_tries_and_who_is_admitted(
     runs_on(parent(), "reserved"), variant("spot").reserved("cq"), "Preempted",
     &["spot: QuotaReserved=False PendingEvaluation, Requeued=True Preempted, Admitted=False NoReservation"]
 )]
-fn an_evicted_variant(
+fn evicted_variant_stops_the_job_first(
     #[case] parent: Workload,
     #[case] spot: Workload,
     #[case] reason: &str,
@@ -261,7 +261,7 @@ fn sorted(said: &str) -> String {
 }
 
 #[test]
-fn what_stops_the_workload_itself_evicts_the_variant_that_it_runs_with() {
+fn eviction_of_the_parent_evicts_its_variant() {
     let until = RequeueState { count: Some(1), requeue_at: Some(Time(at(2000))) };
     let parent = evicted(runs_on(parent(), "spot"), "PodsReadyTimeout");
     let parent = parent.status(|status| status.requeue_state = Some(until));
@@ -276,7 +276,7 @@ fn what_stops_the_workload_itself_evicts_the_variant_that_it_runs_with() {
 #[rstest]
 #[case::whose_variant_is_gone(vec![variant("reserved"), variant("spot")])]
 #[case::whose_variant_lost_its_quota_while_another_got_some(vec![runs(variant("reserved")), variant("spot").inactive()])]
-fn a_workload_that_runs_without_quota_is_stopped(#[case] variants: Vec<Workload>) {
+fn parent_without_a_running_variant_is_evicted(#[case] variants: Vec<Workload>) {
     let running = runs_on(parent(), "spot");
     assert_eq!(
         family(running.clone(), variants.clone(), &policy()),
@@ -290,7 +290,7 @@ fn a_workload_that_runs_without_quota_is_stopped(#[case] variants: Vec<Workload>
 }
 
 #[test]
-fn the_variant_knows_what_is_known_of_the_pods() {
+fn pod_state_is_copied_to_the_variant() {
     let pods = vec![ReclaimablePod { name: "main".into(), count: 1 }];
     let parent = runs_on(parent(), "reserved").condition("PodsReady", true, "Started", "all");
     let parent = parent.status(|status| status.reclaimable_pods.clone_from(&pods));
@@ -347,7 +347,7 @@ fn opened(second: i64, workload: Workload) -> Workload {
 #[case::the_next_has_to_wait(opened(900, blocked("reserved")), blocked("spot"), None, Some(200))]
 #[case::for_some_time(opened(700, blocked("reserved")), blocked("spot"), Some("spot"), Some(300))]
 #[case::nobody_has_to(waits("reserved"), waits("spot"), None, None)]
-fn one_after_the_other_may_preempt(
+fn preemption_gates_open_one_by_one(
     #[case] reserved: Workload,
     #[case] spot: Workload,
     #[case] expected: Option<&str>,
@@ -370,7 +370,7 @@ fn one_after_the_other_may_preempt(
 }
 
 #[test]
-fn a_queue_says_what_its_policy_is_unless_it_sends_its_workloads_elsewhere() {
+fn dispatching_queue_has_no_policy() {
     let queue = |checks: &[&str], migration: serde_json::Value| -> ClusterQueue {
         let mut queue = fixtures::cluster_queue(StopPolicy::None, checks);
         let policy = json!({"migration": migration});
@@ -389,7 +389,7 @@ fn a_queue_says_what_its_policy_is_unless_it_sends_its_workloads_elsewhere() {
 }
 
 #[test]
-fn a_variant_that_an_annotation_holds_back_may_preempt_where_annotations_hold_nothing_back() {
+fn admission_gated_variant_may_preempt_without_gate() {
     let annotate = |it: Workload| {
         Arc::new(it.annotation("kueue.x-k8s.io/admission-gated-by", "example.com/later"))
     };

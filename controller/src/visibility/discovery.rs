@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_is_told_alike_everywhere() {
+    fn discovery_documents_agree_on_the_group() {
         assert_eq!(
             group()["preferredVersion"]["groupVersion"],
             "visibility.kueue.x-k8s.io/v1beta2"

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_brought_into_its_bounds() {
+    fn page_parameters_are_clamped() {
         for (limit, offset, expected) in [
             (None, None, (0, 1_000)),
             (Some(2), Some(1), (1, 2)),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_names_its_job_and_its_places() {
+    fn entry_has_owner_positions_and_priority() {
         let pending = pending();
         let mut workload = Workload::default();
         let owner = OwnerReference {

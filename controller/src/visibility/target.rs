@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_objects_and_the_rest_is_paths() {
+    fn lists_are_authorized_by_object_others_by_path() {
         let path = "/apis/visibility.kueue.x-k8s.io/v1beta2";
         assert_eq!(Target::parse(path).unwrap().wanted(path), Wanted::Path(path.to_owned()));
         let list = format!("{path}/namespaces/ns/localqueues/lq/pendingworkloads");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_webhook_is_called_for_labelled_jobs_of_others_and_may_fail() {
+    fn job_webhook_matches_labelled_jobs_and_may_fail() {
         let url = url();
         let webhooks = inputs(&url).mutating().webhooks.unwrap();
         let job = &webhooks[0];
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_webhook_must_be_reached_for_pods_of_ours_and_is_not_called_for_others() {
+    fn pod_webhook_matches_managed_pods_and_must_not_fail() {
         let url = url();
         let inputs = Inputs { kinds: vec![switchyard_api::jobs::pod::Pod.id()], ..inputs(&url) };
         let webhooks = inputs.mutating().webhooks.unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_hub_no_job_is_created_without_us_and_none_that_is_there_needs_us() {
+    fn hub_webhook_must_not_fail_for_new_jobs_only() {
         let url = url();
         let hub = Inputs { dispatches: true, ..inputs(&url) };
         assert_eq!(hub.mutating().webhooks.unwrap()[0].failure_policy.as_deref(), Some("Fail"));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn job_webhook_is_called_for_annotated_queues_where_they_count() {
+    fn job_webhook_matches_queue_annotation_if_enabled() {
         let url = url();
         let annotated = Inputs { queue_annotation: true, ..inputs(&url) };
         let of =
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn hub_is_asked_about_deleted_clusters_and_stops_no_deletion() {
+    fn cluster_deletion_webhook_exists_on_hubs_and_may_fail() {
         let url = url();
         let of = |inputs: &Inputs<'_>| {
             let webhooks = inputs.validating().webhooks.unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_by_its_pods_is_filled_in_when_it_changes_too() {
+    fn kinds_queued_by_pods_are_defaulted_on_update() {
         let url = url();
         let id = kind_for("apps", "Deployment").unwrap().id();
         let webhooks = Inputs { kinds: vec![id], ..inputs(&url) }.mutating().webhooks.unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_with_a_default_queue_are_called_for_too() {
+    fn namespaces_with_a_default_queue_match() {
         let url = url();
         let inputs =
             Inputs { default_queues: ["a".to_owned(), "b".to_owned()].into(), ..inputs(&url) };
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn with_all_jobs_managed_all_are_called_for() {
+    fn all_jobs_match_if_jobs_without_queue_are_managed() {
         let url = url();
         let inputs = Inputs {
             without_queue_name: true,
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_that_are_not_managed_are_not_called_for_nor_is_what_the_cluster_and_we_need() {
+    fn unmanaged_and_system_namespaces_never_match() {
         let url = url();
         let never = |own: &str| json!({"key": NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", own]});
         let own = never("switchyard-system");
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_are_validated_also_when_they_take_the_label_away() {
+    fn updates_that_remove_the_queue_label_are_validated() {
         let url = url();
         let webhooks = inputs(&url).validating().webhooks.unwrap();
         let conditions = webhooks[0].match_conditions.as_ref().unwrap();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_named_with_its_path() {
+    fn service_reference_has_the_path() {
         let service = Advertise::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
         let webhooks = inputs(&service).mutating().webhooks.unwrap();
         let reference = webhooks[0].client_config.service.as_ref().unwrap();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn text_in_conditions_is_quoted() {
+    fn cel_strings_are_quoted() {
         assert_eq!(cel_string(r"a'b\c"), r"'a\'b\\c'");
     }
 }

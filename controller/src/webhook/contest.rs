@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn corrections_that_fail_are_tried_again_without_end() {
+    async fn failed_corrections_are_retried_without_limit() {
         let mut contest = Contest::default();
         for _ in 0..10 * CORRECTIONS {
             assert_eq!(contest.judge(Instant::now()), Verdict::Correct);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_people_do_is_corrected_and_a_program_is_left_alone_for_a_while() {
+    async fn frequent_changes_are_left_alone_for_a_while() {
         let (mut contest, start) = (Contest::default(), Instant::now());
         let mut judge = |seconds: u64| {
             let now = start + Duration::from_secs(seconds);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_writer_is_named_by_the_field() {
+    fn last_writer_is_found_by_field() {
         let managed: Vec<ManagedFieldsEntry> = serde_json::from_value(json!([
             {"manager": "helm", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:conversion": {}}}},
             {"manager": "other", "time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:spec": {"f:conversion": {".": {}}}}},

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn all_objects_are_answered_in_their_order() {
+    fn objects_are_converted_in_order() {
         let got = ask(&json!([queue("a"), queue("b")]));
         assert_eq!(
             (&got["apiVersion"], &got["kind"]),
@@ -122,7 +122,7 @@ mod tests {
 
     /// Requests whose bodies never end.
     #[tokio::test(start_paused = true)]
-    async fn trickled_bodies_keep_no_review_waiting() {
+    async fn slow_bodies_delay_no_other_review() {
         use axum::body::Body;
         use tower::ServiceExt as _;
         let router = router();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_converted_fails_all_and_is_named() {
+    fn unconvertible_object_fails_the_review_by_name() {
         let mut odd = queue("b");
         odd["kind"] = json!("Queue");
         let response = &ask(&json!([queue("a"), odd]))["response"];
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_refused_with_the_reason() {
+    fn invalid_review_is_rejected_with_reason() {
         assert!(
             review(b"{}")
                 .unwrap_err()

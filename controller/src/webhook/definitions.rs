@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_definition_is_served_with_its_conversion() {
+    fn shipped_definition_is_served_with_conversion() {
         let before = definition("clusterqueues");
         let mut after = before.clone();
         assert!(correct(&mut after, &ours("PEM")));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_not_written_again() {
+    fn correct_definition_is_not_written_again() {
         let mut definition = definition("workloads");
         assert!(correct(&mut definition, &ours("PEM")));
         assert!(!correct(&mut definition, &ours("PEM")));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn while_objects_may_be_stored_in_v1beta1_replicas_are_asked_that_are_not_ready_yet() {
+    fn stored_v1beta1_is_converted_by_unready_replicas() {
         let mut definition = definition("workloads");
         let mut asked = |stored: Value| {
             definition["status"] = serde_json::json!({ "storedVersions": stored });
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_with_one_version_is_not_ours_to_change() {
+    fn single_version_definition_is_not_changed() {
         for left in [0, 1] {
             let mut definition = definition("workloads");
             definition["spec"]["versions"] =
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_named_with_its_path() {
+    fn service_reference_has_the_path() {
         let service = Advertise::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
         let reference =
             conversion(&service, "PEM").webhook.unwrap().client_config.unwrap().service.unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definitions_are_those_that_are_shipped() {
+    fn all_differing_definitions_are_shipped() {
         for name in v1beta1::differing_definitions() {
             let mut shipped = definition(name.split('.').next().unwrap());
             assert!(correct(&mut shipped, &ours("PEM")), "{name}");

@@ -308,7 +308,7 @@ mod tests {
     #[case::by_no_name(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "Not a name"}}), None)]
     #[case::in_what_a_controller_made(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"},
         "ownerReferences": [{"kind": "CronJob", "name": "c", "uid": "u", "apiVersion": "batch/v1", "controller": true}]}), None)]
-    fn queue_of_an_annotation_becomes_the_label(
+    fn queue_annotation_becomes_the_label(
         #[case] metadata: Value,
         #[case] queue: Option<&str>,
     ) {
@@ -339,7 +339,7 @@ mod tests {
     #[case::a_hubs_copy_that_is_admitted_runs(job(json!({})), Facts { admitted_copy: true, ..facts() }, json!(["lq", null, null, null]))]
     #[case::a_dispatching_queue_gets_the_job(job(in_queue("dispatching")), facts(), json!(["dispatching", null, true, "kueue.x-k8s.io/multikueue"]))]
     #[case::but_not_one_that_somebody_else_runs(job(in_queue("dispatching")).tap(json!({"spec": {"managedBy": "example.com/x"}})), facts(), json!(["dispatching", null, true, "example.com/x"]))]
-    fn defaults(#[case] mut job: Value, #[case] facts: Facts, #[case] want: Value) {
+    fn job_is_defaulted(#[case] mut job: Value, #[case] facts: Facts, #[case] want: Value) {
         default(&BatchJob, &mut job, &facts, |queue| queue == "dispatching");
         let label = |key: &str| meta::label(&job, key);
         let got = json!([
@@ -362,14 +362,14 @@ mod tests {
     #[case::not_of_another_job(job(json!({})), Facts { elastic: true, ..facts() }, false)]
     #[case::not_of_one_that_is_not_queued(elastic(without_queue()), Facts { elastic: true, ..facts() }, false)]
     #[case::not_of_one_that_is_sent_elsewhere(elastic(in_queue("dispatching")), Facts { elastic: true, ..facts() }, false)]
-    fn the_pods_are_gated(#[case] mut job: Value, #[case] facts: Facts, #[case] gated: bool) {
+    fn elastic_jobs_pods_are_gated(#[case] mut job: Value, #[case] facts: Facts, #[case] gated: bool) {
         default(&BatchJob, &mut job, &facts, |queue| queue == "dispatching");
         let gate = json!([{"name": "kueue.x-k8s.io/elastic-job"}]);
         assert_eq!(job.pointer("/spec/template/spec/schedulingGates") == Some(&gate), gated);
     }
 
     #[test]
-    fn whether_a_job_is_elastic_is_settled_when_it_is_made() {
+    fn elastic_annotation_is_immutable() {
         let errors = |elastic_jobs| {
             let facts = Facts { elastic: elastic_jobs, ..facts() };
             validate(&BatchJob, Some(&job(json!({}))), &elastic(json!({})), &facts).len()
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_takes_no_quota_is_let_be() {
+    fn job_on_an_existing_ray_cluster_is_not_suspended() {
         let kind = switchyard_api::jobs::kind_for("ray.io", "RayJob").unwrap();
         let on_a_cluster_of_its_own = job(json!({"spec": {"rayClusterSpec": {}}}));
         let on_one_that_is_there =
@@ -408,7 +408,7 @@ mod tests {
     #[case::in_a_namespace_that_is_not_managed(None, job(bad()), Facts::default(), 0)]
     #[case::a_bad_job_that_loses_its_queue(Some(job(json!({}))), job(bad()).tap(without_queue()), facts(), 2)]
     #[case::a_bad_job_that_is_being_deleted(Some(job(json!({}))), job(bad()).tap(json!({"metadata": {"deletionTimestamp": "x"}})), facts(), 0)]
-    fn validation(
+    fn job_is_validated(
         #[case] old: Option<Value>,
         #[case] job: Value,
         #[case] facts: Facts,
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gates_switch_off_is_let_through() {
+    fn disabled_feature_gates_skip_validation() {
         let kind = |group: &str, kind: &str| switchyard_api::jobs::kind_for(group, kind).unwrap();
         let errors = |kind: &dyn JobKind, old: &Value, new: &Value, facts: &Facts| {
             validate(kind, Some(old), new, facts)
@@ -482,7 +482,7 @@ mod tests {
     #[case::in_another_namespace(pod(json!({})), Facts::default(), false)]
     #[case::one_whose_owner_has_it_wait(pod(json!({"labels": null, "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"}})), Facts::default(), true)]
     #[case::a_hubs_copy_that_is_admitted(pod(json!({})), Facts { admitted_copy: true, ..facts() }, false)]
-    fn pods(#[case] mut pod: Value, #[case] facts: Facts, #[case] gated: bool) {
+    fn pod_is_gated(#[case] mut pod: Value, #[case] facts: Facts, #[case] gated: bool) {
         default(&Pod, &mut pod, &facts, |_| true);
         let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
         assert_eq!(pod.pointer("/spec/schedulingGates") == Some(&gate), gated, "{pod}");
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_marked_below_a_managed_owner_is_warned_of() {
+    fn managed_label_below_a_managed_owner_is_warned_of() {
         let warned = |old: Option<&Value>, metadata: Value, owned: bool| {
             warning(&Pod, old, &pod(metadata), &Facts { owned, ..facts() }).is_some()
         };
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_are_not_heeded_are_warned_of_when_they_come() {
+    fn unsupported_annotations_are_warned_of_when_added() {
         let key = "kueue.x-k8s.io/wait-for-pods-ready";
         let annotated = || job(json!({"metadata": {"annotations": {key: "{}"}}}));
         let in_template =
@@ -530,7 +530,7 @@ mod tests {
     #[case::a_job_that_becomes_so(Some(job(json!({}))), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
     #[case::a_job_that_was_so_before(Some(two_topologies()), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 0)]
     #[case::a_job_that_is_not_ours(None, two_topologies().tap(without_queue()), Facts { topology: TOPOLOGY, ..facts() }, 0)]
-    fn two_topologies_are_refused(
+    fn two_topology_annotations_are_denied(
         #[case] old: Option<Value>,
         #[case] job: Value,
         #[case] facts: Facts,
@@ -544,7 +544,7 @@ mod tests {
     #[case::where_topologies_count(Facts { topology: TOPOLOGY, ..facts() }, Some("3"))]
     #[case::where_they_do_not(facts(), None)]
     #[case::of_a_pod_that_is_not_queued(Facts { managed_namespace: false, topology: TOPOLOGY, ..facts() }, None)]
-    fn index_of_a_pod_is_copied(#[case] facts: Facts, #[case] want: Option<&str>) {
+    fn pod_index_label_is_copied(#[case] facts: Facts, #[case] want: Option<&str>) {
         let mut pod = pod(json!({
             "labels": {"example.com/index": "3"},
             "annotations": {names::POD_GROUP_POD_INDEX_LABEL: "example.com/index"},
@@ -566,7 +566,7 @@ mod tests {
         true,
         "spec.replicas: Forbidden: workload from previous scale-down is still being deleted"
     )]
-    fn scaling_what_makes_pods(
+    fn scale_up_waits_for_released_quota(
         #[case] old: Value,
         #[case] new: Value,
         #[case] quota_left: bool,
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_by_its_pods_marks_their_template_at_every_change() {
+    fn deployment_passes_its_queue_on_at_every_change() {
         let kind = switchyard_api::jobs::kind_for("apps", "Deployment").unwrap();
         let queue_of_pods = |job: &Value| {
             job.pointer("/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name")
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rules_a_pod_matters_where_it_may_be_queued() {
+    fn owners_matter_only_if_the_pod_may_be_queued() {
         let kind = switchyard_api::jobs::kind_for("", "Pod").unwrap();
         let of = |queue: Option<&str>, facts: Facts| {
             let pod = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue}}, "spec": {"containers": []}});

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_named_with_escaped_keys() {
+    fn patch_has_only_differences_with_escaped_keys() {
         let from = json!({"metadata": {"labels": {"a/b": "1"}}, "spec": {"suspend": false, "x": 1, "l": [1]}});
         let to = json!({"metadata": {"labels": {"a/b": "2", "c~d": "3"}}, "spec": {"suspend": true, "l": [1, 2]}});
         let got: Vec<String> = json_patch(&from, &to).iter().map(ToString::to_string).collect();

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mend_names_the_missing_configuration_only_where_it_may_miss() {
+    fn advice_names_the_configuration_only_if_it_may_be_missing() {
         let failed =
             |code: u16| kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }));
         for (case, code, expected) in [

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_answered_with_a_patch() {
+    fn change_returns_a_patch() {
         let got = ask(
             |question| {
                 let mut wanted = question.object.clone();
@@ -199,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn no_change_is_answered_without_one() {
+    fn no_change_returns_no_patch() {
         let got = ask(|question| Answer::Change(Box::new(question.object.clone())), create());
         assert!(got["response"].get("patch").is_none_or(Value::is_null));
     }
 
     #[test]
-    fn an_answer_may_take_a_question_first() {
+    fn deferred_decision_is_awaited() {
         let got = ask(
             |_| Answer::Later(Box::pin(async { Answer::Refuse(vec!["a: bad".into()]) })),
             create(),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_lets_it_through() {
+    fn warning_allows_the_request() {
         let got = ask(|_| Answer::Warn(vec!["odd".into()]), create());
         assert_eq!(
             (&got["response"]["allowed"], &got["response"]["warnings"]),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_all_reasons() {
+    fn denial_carries_all_reasons() {
         let got = ask(|_| Answer::Refuse(vec!["a: bad".into(), "b: worse".into()]), create());
         assert_eq!(got["response"]["allowed"], false);
         assert_eq!(got["response"]["status"]["message"], "[a: bad, b: worse]");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_refused_with_the_reason() {
+    fn invalid_review_is_rejected_with_reason() {
         let rule: Rule = Arc::new(|_| Answer::Allow);
         assert!(now(review(&rule, b"{}")).unwrap_err().starts_with("not an AdmissionReview"));
         let empty =

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_survives_the_secret() {
+    fn bundle_survives_a_round_trip_through_the_secret() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         let make = || {
             renewed(&Lives::default(), None, &BTreeSet::from(["a".to_owned()]), now)
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_keep_is_taken_as_it_is_and_what_is_wrong_with_it_is_named() {
+    fn external_certificates_are_read_and_checked() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         let names =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();

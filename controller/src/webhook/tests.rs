@@ -113,7 +113,7 @@ fn suspending() -> Vec<(String, Rule)> {
 }
 
 #[tokio::test]
-async fn a_job_of_one_mebibyte_is_answered_and_more_than_any_job_is_refused() {
+async fn large_job_is_answered_and_oversized_body_rejected() {
     let bundle = bundle("2026-11-21T10:00:00Z");
     let server = serve(&bundle, suspending()).await;
     let large = |bytes: usize| {
@@ -132,7 +132,7 @@ async fn a_job_of_one_mebibyte_is_answered_and_more_than_any_job_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_a_bad_request() {
+async fn invalid_review_is_a_bad_request() {
     let bundle = bundle("2026-11-21T10:00:00Z");
     let server = serve(&bundle, suspending()).await;
     let (status, body) = server.post(&bundle.trusted(), "/mutate", b"{}".to_vec()).await.unwrap();
@@ -146,7 +146,7 @@ async fn what_is_no_review_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn the_certificate_is_exchanged_while_serving() {
+async fn certificate_is_replaced_while_serving() {
     let (old, new) = (bundle("2026-11-21T10:00:00Z"), bundle("2026-11-21T10:00:00Z"));
     let server = serve(&old, suspending()).await;
     let body = || review(json!({"metadata": {"name": "a"}, "spec": {}})).to_string().into_bytes();
@@ -162,7 +162,7 @@ async fn the_certificate_is_exchanged_while_serving() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_speaks_delays_nobody() {
+async fn silent_client_delays_no_other() {
     let bundle = bundle("2026-11-21T10:00:00Z");
     let server = serve(&bundle, suspending()).await;
     let mut silent = Vec::new();
@@ -179,7 +179,7 @@ async fn a_client_that_never_speaks_delays_nobody() {
 }
 
 #[test]
-fn the_certificate_has_the_names_that_the_api_server_calls() {
+fn certificate_names_follow_the_advertised_address() {
     let names = |advertise: Advertise| advertise.names().into_iter().collect::<Vec<_>>();
     assert_eq!(names(Advertise::Url("https://10.0.0.1:9443".into())), ["10.0.0.1"]);
     assert_eq!(names(Advertise::Url("https://[::1]:9443/".into())), ["::1"]);
@@ -189,7 +189,7 @@ fn the_certificate_has_the_names_that_the_api_server_calls() {
 }
 
 #[test]
-fn paths_are_kueues() {
+fn paths_equal_kueues() {
     let path = |group: &str, kind: &str| {
         job_path("mutate", switchyard_api::jobs::kind_for(group, kind).unwrap().id())
     };
@@ -207,7 +207,7 @@ fn question(object: &Value) -> Question<'_> {
 }
 
 #[test]
-fn names_of_pod_sets_are_brought_to_lower_case() {
+fn pod_set_names_are_lowercased() {
     let workload =
         json!({"spec": {"podSets": [{"name": "Driver", "count": 1}, {"count": 2, "minCount": 1}]}});
     let defaulted = |partial: bool| {
@@ -242,7 +242,7 @@ fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
 }
 
 #[test]
-fn objects_of_kueues_kinds_are_judged_by_their_rules() {
+fn kueue_kinds_are_validated() {
     let queue = |nominal: &str| {
         let resources = json!([{"name": "cpu", "nominalQuota": nominal}]);
         json!({
@@ -265,7 +265,7 @@ fn objects_of_kueues_kinds_are_judged_by_their_rules() {
 }
 
 #[test]
-fn while_owners_cannot_be_read_a_pod_is_refused_and_other_kinds_are_as_the_caches_have_them() {
+fn unreadable_owners_deny_pods_only() {
     let kind = |group, kind| switchyard_api::jobs::kind_for(group, kind).unwrap();
     let (pod, job) = (kind("", "Pod"), kind("batch", "Job"));
     assert!(matches!(late(pod, Some(true), false), Ok(true)));
@@ -276,7 +276,7 @@ fn while_owners_cannot_be_read_a_pod_is_refused_and_other_kinds_are_as_the_cache
 
 /// Opens more idle connections from one address than the server keeps.
 #[tokio::test]
-async fn idle_connections_keep_no_review_waiting() {
+async fn idle_connections_delay_no_review() {
     const IDLE: usize = 300;
     let bundle = bundle("2026-11-21T10:00:00Z");
     let server =

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_gone_keeps_its_last_share() {
+    fn deleted_queue_keeps_its_last_share() {
         let last = LastShares::default();
         assert_eq!(last.with(shares(&[("a", 1.0), ("b", 2.0)])), shares(&[("a", 1.0), ("b", 2.0)]));
         assert_eq!(last.with(shares(&[("a", 3.0)])), shares(&[("a", 3.0), ("b", 2.0)]));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn not_all_that_ever_were_are_kept() {
+    fn shares_of_deleted_queues_are_bounded() {
         let last = LastShares::default();
         let many: BTreeMap<String, Share> =
             (0..2 * KEPT).map(|n| (n.to_string(), (String::new(), 0.0))).collect();

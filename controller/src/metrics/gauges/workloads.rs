@@ -120,7 +120,7 @@ mod tests {
         fixtures::workload("a").reserved("cq").admitted().condition("Finished", true, "Succeeded", ""),
         Some(Kind::Finished)
     )]
-    fn what_a_workload_counts_as(#[case] workload: Workload, #[case] expected: Option<Kind>) {
+    fn workload_is_counted_by_state(#[case] workload: Workload, #[case] expected: Option<Kind>) {
         assert_eq!(kind(&workload, true), expected);
         assert_eq!(
             kind(&workload, false),

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_known_as_long_as_something_belongs_to_it() {
+    fn host_is_kept_while_it_has_keys() {
         let hosts = Hosts::default();
         let names = |all: &[&str]| -> Names { all.iter().map(|host| Arc::from(*host)).collect() };
         let key = Key::new("ns", "a");

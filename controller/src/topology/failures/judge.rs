@@ -245,7 +245,7 @@ mod tests {
     #[case::pods_have_not_been_let_go(DEFAULT, "gated", "failed")]
     #[case::a_pod_that_was_sent_there_cannot_start(DEFAULT, "sent", "failed sent")]
     #[case::pods_are_not_waited_for(AT_ONCE, "runs", "failed")]
-    fn a_node_that_is_not_ready(#[case] rules: Rules, #[case] pods: &str, #[case] expected: &str) {
+    fn not_ready_node_fails_without_running_pods(#[case] rules: Rules, #[case] pods: &str, #[case] expected: &str) {
         assert_eq!(told(rules, &node("Unknown", None), &workload("n", &json!([])), pods), expected);
     }
 
@@ -258,7 +258,7 @@ mod tests {
     #[case::it_is_tolerated_for_now_and_pods_run("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "runs", "well")]
     #[case::one_of_two_tolerates_it_for_ever(
         "NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}, {"key": "k", "operator": "Exists"}]), "ends", "well")]
-    fn a_node_with_a_taint(
+    fn tainted_node_fails_unless_tolerated(
         #[case] effect: &str,
         #[case] tolerations: Value,
         #[case] pods: &str,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_sent_to_a_host_that_their_workload_left_are_ended() {
+    fn pods_for_a_host_no_longer_assigned_are_ended() {
         let elsewhere = workload("other", &json!([]));
         assert_eq!(told(DEFAULT, &node("Unknown", None), &elsewhere, "sent runs"), "well sent");
     }

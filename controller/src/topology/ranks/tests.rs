@@ -103,18 +103,18 @@ fn told(workload: &Workload, pods: &str) -> String {
 #[case::one_that_has_ended_counts_for_nothing("a/0@x! b/0 c/1", "b@x c@y")]
 #[case::no_more_go_than_there_are_places("a b c d e", "a@x b@y c@y")]
 #[case::none_is_there("", "")]
-fn pods_go_to_the_places_of_their_ranks(#[case] pods: &str, #[case] expected: &str) {
+fn pods_take_the_places_of_their_ranks(#[case] pods: &str, #[case] expected: &str) {
     assert_eq!(told(&workload(&[set("x=1 y=2")], &[]), pods), expected);
 }
 
 #[test]
-fn pods_without_ranks_take_turns() {
+fn unranked_pods_fill_free_places() {
     let set = Set { request: json!({}), ..set("x=1 y=2") };
     assert_eq!(told(&workload(&[set], &[]), "b/0 a/2 c/1"), "a@x b@y c@y");
 }
 
 #[test]
-fn pods_of_a_failed_node_stay() {
+fn pods_for_a_failed_node_stay_gated() {
     assert_eq!(told(&workload(&[set("x=1 y=1")], &["x"]), "a/0 b/1"), "b@y");
 }
 
@@ -122,7 +122,7 @@ fn pods_of_a_failed_node_stay() {
 #[case::each_job_has_its_part("a/0/0 b/1/0 c/0/1 d/1/1", "a@x b@x c@y d@y")]
 #[case::a_number_beyond_its_part_takes_turns("a/2/0 b/0/1", "a@x b@x")]
 #[case::a_job_that_is_not_counted_takes_turns("a/0/2 b/0/0", "a@x b@x")]
-fn jobs_of_a_set_have_ranks_one_after_the_other(#[case] pods: &str, #[case] expected: &str) {
+fn ranks_continue_across_jobs_of_a_set(#[case] pods: &str, #[case] expected: &str) {
     let request = json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": 2});
     assert_eq!(told(&workload(&[Set { request, ..set("x=2 y=2") }], &[]), pods), expected);
 }
@@ -131,7 +131,7 @@ fn jobs_of_a_set_have_ranks_one_after_the_other(#[case] pods: &str, #[case] expe
 #[case::no_jobs(json!(0))]
 #[case::fewer_than_none(json!(-1))]
 #[case::nothing_is_said(Value::Null)]
-fn a_count_of_jobs_that_makes_no_sense_has_pods_take_turns(#[case] count: Value) {
+fn invalid_job_count_falls_back_to_free_places(#[case] count: Value) {
     let request =
         json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": count});
     assert_eq!(
@@ -141,7 +141,7 @@ fn a_count_of_jobs_that_makes_no_sense_has_pods_take_turns(#[case] count: Value)
 }
 
 #[test]
-fn workers_begin_after_their_leader() {
+fn worker_ranks_follow_the_leader() {
     let request = json!({"podIndexLabel": INDEX, "podSetGroupName": "g"});
     let leader = Set { name: "leader", places: "x=1", request: request.clone() };
     let workers = Set { request, ..set("x=1 y=1") };
@@ -150,7 +150,7 @@ fn workers_begin_after_their_leader() {
 }
 
 #[test]
-fn numbers_begin_where_an_annotation_says() {
+fn ranks_start_at_the_annotated_offset() {
     assert_eq!(
         told(&workload(&[set("x=1 y=1")], &[]), "second-a/2 second-b/1"),
         "second-a@y second-b@x"
@@ -158,6 +158,6 @@ fn numbers_begin_where_an_annotation_says() {
 }
 
 #[test]
-fn a_workload_without_quota_lets_nobody_go() {
+fn workload_without_quota_ungates_no_pod() {
     assert_eq!(told(&fixtures::workload("w"), "a/0"), "");
 }
