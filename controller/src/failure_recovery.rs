@@ -204,14 +204,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::it_may_still_end(json!({}), 70, Some(90))]
-    #[case::it_should_have_ended(json!({}), 110, Some(50))]
-    #[case::a_minute_ago(json!({}), 160, Some(0))]
-    #[case::long_ago(json!({}), 9000, Some(0))]
-    #[case::nobody_deleted_it(json!({"deletionTimestamp": null}), 9000, None)]
-    #[case::it_is_not_safe(json!({"annotations": {}}), 9000, None)]
-    #[case::it_is_said_not_to_be_safe(json!({"annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "false"}}), 9000, None)]
-    fn time_left_of_a_terminating_pod(#[case] metadata: Value, #[case] now: i64, #[case] seconds: Option<u64>) {
+    #[case::deadline_ahead(json!({}), 70, Some(90))]
+    #[case::within_grace(json!({}), 110, Some(50))]
+    #[case::grace_over(json!({}), 160, Some(0))]
+    #[case::long_overdue(json!({}), 9000, Some(0))]
+    #[case::not_deleted(json!({"deletionTimestamp": null}), 9000, None)]
+    #[case::no_annotation(json!({"annotations": {}}), 9000, None)]
+    #[case::annotated_false(json!({"annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "false"}}), 9000, None)]
+    fn time_left_of_a_terminating_pod(
+        #[case] metadata: Value,
+        #[case] now: i64,
+        #[case] seconds: Option<u64>,
+    ) {
         assert_eq!(left(&pod(&metadata), at(now)), seconds.map(Duration::from_secs));
     }
 

@@ -107,14 +107,14 @@ mod tests {
     #[case::queued(of_class(PriorityClassKind::WorkloadPriorityClass, "high"), true)]
     #[case::admitted(of_class(PriorityClassKind::WorkloadPriorityClass, "high").reserved("cq").admitted(), true)]
     #[case::finished(of_class(PriorityClassKind::WorkloadPriorityClass, "high").condition("Finished", true, "", ""), false)]
-    #[case::of_another_class(of_class(PriorityClassKind::WorkloadPriorityClass, "low"), false)]
-    #[case::of_kubernetes_class_of_that_name(
+    #[case::other_class(of_class(PriorityClassKind::WorkloadPriorityClass, "low"), false)]
+    #[case::kubernetes_class_of_that_name(
         of_class(PriorityClassKind::PriorityClass, "high"),
         false
     )]
-    #[case::of_no_class(fixtures::workload("a"), false)]
-    #[case::a_copy(copied(json!({"annotations": {"switchyard.dev/workload-uid": "u"}})), false)]
-    #[case::a_copy_of_kueues_hub(copied(json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}})), false)]
+    #[case::no_class(fixtures::workload("a"), false)]
+    #[case::copy_of_a_hub(copied(json!({"annotations": {"switchyard.dev/workload-uid": "u"}})), false)]
+    #[case::copy_of_a_kueue_hub(copied(json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}})), false)]
     fn workloads_that_follow_a_new_class_value(#[case] workload: Workload, #[case] expected: bool) {
         assert_eq!(is_stale(&workload, "high", 100), expected);
         assert!(!is_stale(&workload, "high", 10), "it has that value");

@@ -373,10 +373,10 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case::nothing(&[], "active")]
+    #[case::active(&[], "active")]
     #[case::stopped(&["Stopped"], "pending")]
-    #[case::on_its_way_out(&["Terminating"], "terminating")]
-    #[case::below_a_cycle_of_cohorts(&["CohortCycleDetected"], "pending")]
+    #[case::terminating(&["Terminating"], "terminating")]
+    #[case::cohort_cycle(&["CohortCycleDetected"], "pending")]
     fn cluster_queue_status_follows_inactive_causes(
         #[case] causes: &[&'static str],
         #[case] expected: &str,

@@ -46,14 +46,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::the_first("wl-check-1", Some(1))]
-    #[case::a_later_one("wl-check-12", Some(12))]
-    #[case::another_check("wl-check2-1", None)]
-    #[case::a_check_with_the_same_beginning("wl-check-b-1", None)]
-    #[case::another_workload("wl2-check-1", None)]
-    #[case::no_number("wl-check-", None)]
+    #[case::first("wl-check-1", Some(1))]
+    #[case::later("wl-check-12", Some(12))]
+    #[case::other_check("wl-check2-1", None)]
+    #[case::check_with_the_same_prefix("wl-check-b-1", None)]
+    #[case::other_workload("wl2-check-1", None)]
+    #[case::empty_number("wl-check-", None)]
     #[case::not_only_digits("wl-check-+1", None)]
-    #[case::more_than_fits("wl-check-99999999999", None)]
+    #[case::overflow("wl-check-99999999999", None)]
     fn attempt_is_parsed_from_the_name(#[case] name: &str, #[case] expected: Option<i32>) {
         assert_eq!(attempt(name, "wl", "check"), expected);
     }

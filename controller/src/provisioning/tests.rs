@@ -148,38 +148,38 @@ fn told(subject: &Workload, facts: &Facts) -> String {
 }
 
 #[rstest]
-#[case::before_it_has_quota(workload("wl").check("prov", CheckState::Pending, ""), facts(), "nothing")]
+#[case::no_quota(workload("wl").check("prov", CheckState::Pending, ""), facts(), "nothing")]
 #[case::with_quota(
     reserved(CheckState::Pending),
     facts(),
     "ask wl-prov-1 for 3 x ppt-wl-prov-1-main"
 )]
-#[case::a_check_of_another_controller(reserved(CheckState::Pending), Facts::default(), "nothing")]
-#[case::the_next_attempt_when_the_last_is_deleted(
+#[case::other_controllers_check(reserved(CheckState::Pending), Facts::default(), "nothing")]
+#[case::next_attempt_after_deletion(
     retried(2),
     facts(),
     "ask wl-prov-3 for 3 x ppt-wl-prov-3-main"
 )]
-#[case::not_while_the_retry_is_under_way(reserved(CheckState::Retry), facts(), "nothing")]
-#[case::ready_and_its_request_deleted_by_somebody(reserved(CheckState::Ready).admitted(), facts(), "nothing")]
-#[case::a_flavor_that_is_gone(
+#[case::retry_under_way(reserved(CheckState::Retry), facts(), "nothing")]
+#[case::ready_and_request_deleted(reserved(CheckState::Ready).admitted(), facts(), "nothing")]
+#[case::missing_flavor(
     reserved(CheckState::Pending),
     Facts { flavors: Default::default(), ..facts() },
     "prov cannot ask: Error creating PodTemplate \"ppt-wl-prov-1-main\": ResourceFlavor \"default\" not found; \
      create it again, or let the workload be evicted"
 )]
-#[case::no_pod_uses_what_is_managed(
+#[case::no_managed_resource(
     reserved(CheckState::Pending),
     facts().config(json!({"managedResources": ["nvidia.com/gpu"]})),
     "prov is Ready since 100s: \"the provisioning request is not needed\"\n\
      event: Admission check prov updated state from Pending to Ready with message: the provisioning request is not needed"
 )]
-#[case::a_pod_uses_what_is_managed(
+#[case::managed_resource(
     reserved(CheckState::Pending),
     facts().config(json!({"managedResources": ["nvidia.com/gpu", "cpu"]})),
     "ask wl-prov-1 for 3 x ppt-wl-prov-1-main"
 )]
-#[case::no_pod_was_admitted(
+#[case::no_pod_admitted(
     reserved(CheckState::Pending).status(|status| {
         status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(0);
     }),
@@ -194,7 +194,7 @@ fn told(subject: &Workload, facts: &Facts) -> String {
     facts(),
     "nothing"
 )]
-#[case::without_a_configuration(
+#[case::no_configuration(
     reserved(CheckState::Pending),
     Facts { checks: [("prov".to_owned(), None)].into(), ..facts() },
     "prov is Pending since 15s: \"the check is not active\""
@@ -214,8 +214,8 @@ const EXPIRED: (&str, bool, &str) = ("BookingExpired", true, "10 min are over");
 const REVOKED: (&str, bool, &str) = ("CapacityRevoked", true, "the nodes are gone");
 
 #[rstest]
-#[case::nothing_yet(reserved(CheckState::Pending), 1, &[], "nothing")]
-#[case::nothing_yet_after_a_failure_to_ask(
+#[case::no_condition(reserved(CheckState::Pending), 1, &[], "nothing")]
+#[case::no_condition_after_failed_creation(
     workload("wl").reserved("cq").check("prov", CheckState::Pending, "Error creating ProvisioningRequest"), 1, &[],
     "prov is Pending since 15s: \"\""
 )]
@@ -231,37 +231,37 @@ const REVOKED: (&str, bool, &str) = ("CapacityRevoked", true, "the nodes are gon
                   \"autoscaling.x-k8s.io/provisioning-class-name\": \"class\"} {\"group\": \"g7\"}\n\
      event: Admission check prov updated state from Pending to Ready with message: 3 nodes are there"
 )]
-#[case::failed_and_to_be_tried_again(
+#[case::failed_with_retries_left(
     reserved(CheckState::Pending), 1, &[ACCEPTED, FAILED],
     "prov is Retry since 100s: \"Retrying after failure: no machines\"\n  requeue after 60s\n\
      event: Admission check prov updated state from Pending to Retry with message: Retrying after failure: no machines"
 )]
-#[case::failed_as_often_as_may_be(
+#[case::failed_without_retries_left(
     retried(1), 2, &[FAILED],
     "prov is Rejected since 100s: \"no machines\"\n\
      event: Admission check prov updated state from Pending to Rejected with message: no machines"
 )]
-#[case::failed_and_retried_since(
+#[case::failed_and_retried_already(
     retried(1), 1, &[FAILED],
     "prov is Pending since 15s: \"Retrying after failure: no machines\"\nask wl-prov-2 for 3 x ppt-wl-prov-2-main"
 )]
-#[case::booking_expired_before_it_was_admitted(
+#[case::booking_expired_before_admission(
     reserved(CheckState::Ready), 1, &[PROVISIONED, EXPIRED],
     "prov is Retry since 100s: \"Retrying after booking expired: 10 min are over\"\n  requeue after 60s\n\
      event: Admission check prov updated state from Ready to Retry with message: Retrying after booking expired: 10 min are over"
 )]
-#[case::booking_expired_as_often_as_may_be(
+#[case::booking_expired_without_retries_left(
     retried(1), 2, &[PROVISIONED, EXPIRED],
     "prov is Rejected since 100s: \"10 min are over\"\n\
      event: Admission check prov updated state from Pending to Rejected with message: 10 min are over"
 )]
-#[case::booking_expired_when_it_runs(reserved(CheckState::Ready).admitted(), 1, &[PROVISIONED, EXPIRED], "nothing")]
-#[case::capacity_revoked_when_it_runs(
+#[case::booking_expired_when_running(reserved(CheckState::Ready).admitted(), 1, &[PROVISIONED, EXPIRED], "nothing")]
+#[case::capacity_revoked_when_running(
     reserved(CheckState::Ready).admitted(), 1, &[PROVISIONED, REVOKED],
     "prov is Rejected since 100s: \"the nodes are gone\"\n\
      event: Admission check prov updated state from Ready to Rejected with message: the nodes are gone"
 )]
-#[case::capacity_revoked_of_what_is_deactivated(
+#[case::capacity_revoked_when_deactivated(
     reserved(CheckState::Ready).admitted().inactive(), 1, &[PROVISIONED, REVOKED], "nothing"
 )]
 #[case::evicted(
@@ -380,9 +380,9 @@ fn of_pod_sets(specs: &[Value]) -> Workload {
 }
 
 #[rstest]
-#[case::never(json!(null), "1 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 3 x ppt-wl-prov-1-ps3, 4 x ppt-wl-prov-1-ps4")]
-#[case::equal_templates(json!("IdenticalPodTemplates"), "4 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 4 x ppt-wl-prov-1-ps4")]
-#[case::equal_for_the_scheduler(json!("IdenticalWorkloadSchedulingRequirements"), "6 x ppt-wl-prov-1-ps1, 4 x ppt-wl-prov-1-ps4")]
+#[case::no_merge(json!(null), "1 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 3 x ppt-wl-prov-1-ps3, 4 x ppt-wl-prov-1-ps4")]
+#[case::identical_templates(json!("IdenticalPodTemplates"), "4 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 4 x ppt-wl-prov-1-ps4")]
+#[case::identical_scheduling_requirements(json!("IdenticalWorkloadSchedulingRequirements"), "6 x ppt-wl-prov-1-ps1, 4 x ppt-wl-prov-1-ps4")]
 fn alike_pod_sets_are_merged_by_policy(#[case] policy: Value, #[case] expected: &str) {
     let of = |image: &str, cpu: &str| json!({"tolerations": [], "containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}]});
     let subject = of_pod_sets(&[of("a", "1"), of("b", "1000m"), of("a", "1"), of("a", "2")]);

@@ -110,10 +110,10 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::one(&[("a", 2)])]
-    #[case::those_that_begin_alike(&[("node-1", 1), ("node-2", 3)])]
+    #[case::single_host(&[("a", 2)])]
+    #[case::common_prefix(&[("node-1", 1), ("node-2", 3)])]
     #[case::several_slices(&[("pool-a-1", 1), ("pool-a-2", 1), ("pool-b-1", 2), ("pool-b-2", 2)])]
-    #[case::none(&[])]
+    #[case::empty(&[])]
     fn assignment_survives_a_round_trip(#[case] of: &[(&str, i32)]) {
         let of = hosts(of);
         for by_prefix in [true, false] {

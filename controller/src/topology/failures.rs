@@ -347,11 +347,11 @@ mod tests {
     };
 
     #[rstest]
-    #[case::the_first_that_fails(&[], true, Some("n1"))]
-    #[case::it_is_known(&["n1"], true, None)]
-    #[case::it_is_well_again(&["n1"], false, Some(""))]
-    #[case::another_is_well(&["n2"], false, None)]
-    #[case::the_second_that_fails(&["n2"], true, Some("evicted"))]
+    #[case::first_fails(&[], true, Some("n1"))]
+    #[case::already_marked(&["n1"], true, None)]
+    #[case::recovers(&["n1"], false, Some(""))]
+    #[case::other_recovers(&["n2"], false, None)]
+    #[case::second_fails(&["n2"], true, Some("evicted"))]
     fn unhealthy_nodes_follow_node_failures(
         #[case] known: &[&str],
         #[case] failed: bool,

@@ -119,15 +119,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case::one_that_takes_pods(json!({}), "cpu=1500 memory=1073741824 pods=110 taints=1")]
-    #[case::what_has_no_known_effect_is_no_taint(
+    #[case::ready(json!({}), "cpu=1500 memory=1073741824 pods=110 taints=1")]
+    #[case::unknown_taint_effect(
         json!({"spec": {"taints": [{"key": "a", "effect": "Later"}]}}), "cpu=1500 memory=1073741824 pods=110 taints=0")]
-    #[case::a_quantity_that_is_none_is_nothing(
+    #[case::invalid_quantities(
         json!({"status": {"allocatable": {"cpu": "-2", "memory": null}}}), "cpu=-2000 pods=110 taints=1")]
     #[case::cordoned(json!({"spec": {"unschedulable": true}}), "CapacityLeafDeleted { name: \"n1\" }")]
     #[case::not_ready(
         json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), "CapacityLeafDeleted { name: \"n1\" }")]
-    #[case::nothing_is_said_of_it(json!({"status": null}), "CapacityLeafDeleted { name: \"n1\" }")]
+    #[case::no_status(json!({"status": null}), "CapacityLeafDeleted { name: \"n1\" }")]
     fn node_becomes_a_capacity_leaf(#[case] change: Value, #[case] expected: &str) {
         assert_eq!(told(&change), expected);
     }

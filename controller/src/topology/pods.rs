@@ -320,15 +320,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case::one_of_others(json!({}), "ns/a on n1: cpu=500")]
-    #[case::its_overhead_counts(json!({"spec": {"overhead": {"cpu": "100m"}}}), "ns/a on n1: cpu=600")]
-    #[case::one_that_ends_still_uses(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "ns/a on n1: cpu=500")]
-    #[case::one_that_has_ended(json!({"status": {"phase": "Succeeded"}}), "nothing")]
-    #[case::one_without_a_node(json!({"spec": {"nodeName": null}}), "nothing")]
-    #[case::one_that_was_sent_to_its_place(
+    #[case::running(json!({}), "ns/a on n1: cpu=500")]
+    #[case::overhead(json!({"spec": {"overhead": {"cpu": "100m"}}}), "ns/a on n1: cpu=600")]
+    #[case::terminating(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "ns/a on n1: cpu=500")]
+    #[case::ended(json!({"status": {"phase": "Succeeded"}}), "nothing")]
+    #[case::no_node(json!({"spec": {"nodeName": null}}), "nothing")]
+    #[case::placed_with_selector(
         json!({"metadata": {"annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "false"}}, "spec": {"nodeSelector": {"rack": "r"}}}),
         "OutsidePodDeleted { key: \"ns/a\" }")]
-    #[case::one_that_asks_for_a_place_and_was_sent_nowhere(
+    #[case::topology_without_level_selector(
         json!({"metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack"}}, "spec": {"nodeSelector": {"pool": "a"}}}),
         "ns/a on n1: cpu=500")]
     fn usage_of_a_pod_outside_assignments(#[case] change: Value, #[case] expected: &str) {

@@ -113,22 +113,22 @@ const ON: &str = r#"{"spec":{"active":true}}"#;
 const OFF: &str = r#"{"spec":{"active":false}}"#;
 
 #[rstest]
-#[case::a_workload_of_such_a_queue_is_labelled_first(
+#[case::parent_is_labelled_first(
     fixtures::workload("job"), vec![],
     &[r#"job: {"metadata":{"labels":{"kueue.x-k8s.io/concurrent-admission-parent":"true"}}}"#]
 )]
-#[case::then_it_has_a_variant_for_each_flavor(parent(), vec![], &["create reserved", "create spot"])]
-#[case::one_that_is_missing_is_made_anew(parent(), vec![variant("spot")], &["create reserved"])]
-#[case::one_for_a_flavor_that_is_gone_goes(
+#[case::variant_for_each_flavor(parent(), vec![], &["create reserved", "create spot"])]
+#[case::missing_variant_is_created(parent(), vec![variant("spot")], &["create reserved"])]
+#[case::variant_of_a_removed_flavor_is_deleted(
     parent(), vec![variant("gone"), variant("spot"), variant("reserved")], &["delete gone"]
 )]
-#[case::one_of_another_workload_of_that_name_goes(
+#[case::variant_of_a_replaced_workload_is_deleted(
     parent().edit(|it| it.metadata.uid = Some("other".into())), vec![variant("spot")], &["delete spot"]
 )]
-#[case::all_try_and_nothing_is_done(parent(), vec![variant("spot"), variant("reserved")], &[])]
-#[case::while_it_is_deleted_nothing_is_done(parent().deleting(), vec![], &[])]
-#[case::a_variant_has_none_itself(variant("spot"), vec![], &[])]
-#[case::its_end_is_theirs(
+#[case::all_variants_active(parent(), vec![variant("spot"), variant("reserved")], &[])]
+#[case::parent_being_deleted(parent().deleting(), vec![], &[])]
+#[case::variant_has_no_variants(variant("spot"), vec![], &[])]
+#[case::finished_parent_finishes_variants(
     parent().condition("Finished", true, "Succeeded", "done"),
     vec![runs(variant("spot")), variant("reserved").condition("Finished", true, "Succeeded", "done")],
     &["spot: Finished=True Succeeded"]
@@ -157,9 +157,9 @@ fn without_policy_parent_is_freed_before_variants_go() {
 }
 
 #[rstest]
-#[case::its_queue(|it: &mut Workload| it.spec.queue_name = Some("other".into()), r#"{"spec":{"queueName":"other"}}"#, true)]
-#[case::its_priority(|it: &mut Workload| it.spec.priority = Some(7), r#"{"spec":{"priority":7,"priorityClassRef":null}}"#, false)]
-#[case::its_gates(
+#[case::queue(|it: &mut Workload| it.spec.queue_name = Some("other".into()), r#"{"spec":{"queueName":"other"}}"#, true)]
+#[case::priority(|it: &mut Workload| it.spec.priority = Some(7), r#"{"spec":{"priority":7,"priorityClassRef":null}}"#, false)]
+#[case::admission_gates(
     |it: &mut Workload| {
         it.metadata.annotations.get_or_insert_default().insert(names::ADMISSION_GATED_BY.into(), "a/b".into());
     },
@@ -179,39 +179,39 @@ fn parent_changes_reach_its_variants(
 }
 
 #[rstest]
-#[case::it_is_admitted_with_its_variant_and_lesser_ones_stop(
+#[case::parent_is_admitted_and_worse_variants_stop(
     parent(), vec![runs(variant("reserved")), variant("spot")], policy(),
     vec![
         format!("spot: {OFF} (DeactivatedVariant: Variant Workload deactivated due to being lower priority than admitted Variant \"ns/reserved\")"),
         "job: QuotaReserved=True QuotaReserved, Admitted=True Admitted".into(),
     ]
 )]
-#[case::better_ones_go_on(
+#[case::better_variants_stay_active(
     runs_on(parent(), "spot"), vec![variant("reserved"), runs(variant("spot"))], policy(), vec![]
 )]
-#[case::better_ones_that_stopped_try_again(
+#[case::better_variants_are_reactivated(
     runs_on(parent(), "spot"), vec![variant("reserved").inactive(), runs(variant("spot"))], policy(),
     vec![format!("reserved: {ON} (ActivatedVariant: Variant Workload activated due to being higher priority than admitted Variant \"ns/spot\")")]
 )]
-#[case::better_ones_that_are_no_better_than_acceptable_stop(
+#[case::unacceptable_variants_stop(
     runs_on(parent(), "spot"),
     vec![variant("reserved"), variant("on-demand"), runs(variant("spot"))],
     Policy { last: Some("reserved".into()), ..flavors(&["reserved", "on-demand", "spot"]) },
     vec![format!("on-demand: {OFF} (DeactivatedVariant: Variant Workload deactivated due to being below lastAcceptableFlavor: \"reserved\" and another Variant admitted \"ns/spot\")")]
 )]
-#[case::one_that_stays_where_it_is_stops_all_others(
+#[case::retain_first_admission_stops_others(
     runs_on(parent(), "spot"), vec![variant("reserved"), runs(variant("spot"))], Policy { retains: true, ..policy() },
     vec![format!("reserved: {OFF} (DeactivatedVariant: Variant Workload deactivated due to RetainFirstAdmission: another Variant \"ns/spot\" is admitted)")]
 )]
-#[case::without_any_admitted_all_try_again(
+#[case::none_admitted_reactivates_all(
     parent(), vec![variant("reserved").inactive(), variant("spot")], Policy { retains: true, ..policy() },
     vec![format!("reserved: {ON} (ActivatedVariant: Variant Workload activated due to no other Variant being admitted)")]
 )]
-#[case::with_the_workload_all_stop(
+#[case::inactive_parent_stops_all(
     parent().inactive(), vec![variant("reserved").inactive(), variant("spot")], policy(),
     vec![format!("spot: {OFF} (DeactivatedVariant: Variant Workload deactivated due to Parent Workload \"ns/job\" not active)")]
 )]
-#[case::quota_alone_admits_nobody(
+#[case::quota_alone_does_not_admit(
     parent(), vec![variant("reserved").reserved("cq"), variant("spot")], policy(), vec![]
 )]
 fn active_variants_and_admission_of_the_parent(
@@ -224,19 +224,19 @@ fn active_variants_and_admission_of_the_parent(
 }
 
 #[rstest]
-#[case::first_its_job_stops(runs_on(parent(), "spot"), runs(variant("spot")), "FlavorMigration", &["job: Evicted=True VariantEvicted"])]
-#[case::as_long_as_that_takes(
+#[case::job_is_stopped_first(runs_on(parent(), "spot"), runs(variant("spot")), "FlavorMigration", &["job: Evicted=True VariantEvicted"])]
+#[case::job_is_stopping(
     evicted(runs_on(parent(), "spot"), "VariantEvicted"), runs(variant("spot")), "FlavorMigration", &[]
 )]
-#[case::then_quota_is_given_back_and_it_may_try_again(
+#[case::stopped_job_releases_quota(
     evicted(parent(), "VariantEvicted"), runs(variant("spot")), "FlavorMigration",
     &["spot: QuotaReserved=False PendingEvaluation, Requeued=True FlavorMigration, Admitted=False NoReservation"]
 )]
-#[case::deactivated_it_may_not(
+#[case::deactivated_variant_is_not_requeued(
     evicted(parent(), "VariantEvicted"), runs(variant("spot")), "Deactivated",
     &["spot: QuotaReserved=False PendingEvaluation, Requeued=False Deactivated, Admitted=False NoReservation"]
 )]
-#[case::one_that_nothing_runs_with_gives_it_back_at_once(
+#[case::variant_without_job_releases_at_once(
     runs_on(parent(), "reserved"), variant("spot").reserved("cq"), "Preempted",
     &["spot: QuotaReserved=False PendingEvaluation, Requeued=True Preempted, Admitted=False NoReservation"]
 )]
@@ -274,8 +274,8 @@ fn eviction_of_the_parent_evicts_its_variant() {
 }
 
 #[rstest]
-#[case::whose_variant_is_gone(vec![variant("reserved"), variant("spot")])]
-#[case::whose_variant_lost_its_quota_while_another_got_some(vec![runs(variant("reserved")), variant("spot").inactive()])]
+#[case::variant_not_admitted(vec![variant("reserved"), variant("spot")])]
+#[case::other_variant_admitted(vec![runs(variant("reserved")), variant("spot").inactive()])]
 fn parent_without_a_running_variant_is_evicted(#[case] variants: Vec<Workload>) {
     let running = runs_on(parent(), "spot");
     assert_eq!(
@@ -329,24 +329,14 @@ fn opened(second: i64, workload: Workload) -> Workload {
 }
 
 #[rstest]
-#[case::the_best_first(blocked("reserved"), blocked("spot"), Some("reserved"), Some(300))]
-#[case::not_before_a_better_one_was_tried(variant("reserved"), blocked("spot"), None, None)]
-#[case::not_before_a_better_one_is_evaluated_again(
-    unevaluated("PendingEvaluation"),
-    blocked("spot"),
-    None,
-    None
-)]
-#[case::also_in_plain_words(unevaluated("Pending"), blocked("spot"), None, None)]
-#[case::one_that_would_not_preempt_is_passed(
-    waits("reserved"),
-    blocked("spot"),
-    Some("spot"),
-    Some(300)
-)]
-#[case::the_next_has_to_wait(opened(900, blocked("reserved")), blocked("spot"), None, Some(200))]
-#[case::for_some_time(opened(700, blocked("reserved")), blocked("spot"), Some("spot"), Some(300))]
-#[case::nobody_has_to(waits("reserved"), waits("spot"), None, None)]
+#[case::best_first(blocked("reserved"), blocked("spot"), Some("reserved"), Some(300))]
+#[case::better_one_never_evaluated(variant("reserved"), blocked("spot"), None, None)]
+#[case::better_one_requeued(unevaluated("PendingEvaluation"), blocked("spot"), None, None)]
+#[case::better_one_with_plain_reason(unevaluated("Pending"), blocked("spot"), None, None)]
+#[case::better_one_would_not_preempt(waits("reserved"), blocked("spot"), Some("spot"), Some(300))]
+#[case::timeout_not_over(opened(900, blocked("reserved")), blocked("spot"), None, Some(200))]
+#[case::timeout_over(opened(700, blocked("reserved")), blocked("spot"), Some("spot"), Some(300))]
+#[case::none_blocked(waits("reserved"), waits("spot"), None, None)]
 fn preemption_gates_open_one_by_one(
     #[case] reserved: Workload,
     #[case] spot: Workload,

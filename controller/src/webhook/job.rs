@@ -303,15 +303,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::by_annotation(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"}}), Some("old"))]
-    #[case::by_both(json!({"annotations": {"kueue.x-k8s.io/queue-name": "old"}}), None)]
-    #[case::by_no_name(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "Not a name"}}), None)]
-    #[case::in_what_a_controller_made(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"},
+    #[case::annotation_only(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"}}), Some("old"))]
+    #[case::annotation_and_label(json!({"annotations": {"kueue.x-k8s.io/queue-name": "old"}}), None)]
+    #[case::invalid_name(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "Not a name"}}), None)]
+    #[case::controlled_job(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"},
         "ownerReferences": [{"kind": "CronJob", "name": "c", "uid": "u", "apiVersion": "batch/v1", "controller": true}]}), None)]
-    fn queue_annotation_becomes_the_label(
-        #[case] metadata: Value,
-        #[case] queue: Option<&str>,
-    ) {
+    fn queue_annotation_becomes_the_label(#[case] metadata: Value, #[case] queue: Option<&str>) {
         let made = with_annotated_queue(&job(json!({"metadata": metadata})));
         assert_eq!(made.as_ref().map(meta::queue_name), queue);
         let Some(made) = made else { return };
@@ -321,24 +318,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_job_with_a_queue_is_suspended(job(json!({})), facts(), json!(["lq", null, true, null]))]
-    #[case::a_suspended_job_stays_so(job(json!({"spec": {"suspend": true}})), facts(), json!(["lq", null, true, null]))]
-    #[case::a_job_without_a_queue_is_let_be(job(without_queue()), facts(), json!([null, null, null, null]))]
-    #[case::unless_all_jobs_are_managed(job(without_queue()), Facts { without_queue_name: true, ..facts() }, json!([null, null, true, null]))]
-    #[case::or_the_namespace_has_a_default_queue(job(without_queue()), Facts { default_queue: true, ..facts() }, json!(["default", null, true, null]))]
-    #[case::another_namespace_is_let_be(job(json!({})), Facts::default(), json!(["lq", null, null, null]))]
-    #[case::and_gets_no_class(job(json!({})), Facts { default_priority_class: true, ..Facts::default() }, json!(["lq", null, null, null]))]
-    #[case::a_job_that_a_queued_job_owns_is_let_be(job(json!({})), Facts { owned: true, ruled: true, ..facts() }, json!(["lq", null, null, null]))]
-    #[case::one_with_a_queue_whose_owner_has_none_is_suspended(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, true, null]))]
-    #[case::one_whose_owner_has_none_gets_neither_queue_nor_class(job(without_queue()), Facts { owned: true, default_queue: true, default_priority_class: true, ..facts() }, json!([null, null, null, null]))]
-    #[case::nor_does_a_job_below_a_queued_one(job(without_queue()), Facts { ruled: true, default_queue: true, without_queue_name: true, ..facts() }, json!([null, null, null, null]))]
-    #[case::a_dispatching_queue_gets_also_what_a_queued_job_owns(job(in_queue("dispatching")), Facts { owned: true, ruled: true, ..facts() }, json!(["dispatching", null, null, "kueue.x-k8s.io/multikueue"]))]
-    #[case::the_default_class_where_none_is_named(job(json!({})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "default", true, null]))]
-    #[case::a_named_class_stays(job(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "high", true, null]))]
-    #[case::a_hubs_copy_gets_no_class(job(sent()), Facts { default_priority_class: true, ..facts() }, json!(["lq", null, true, null]))]
-    #[case::a_hubs_copy_that_is_admitted_runs(job(json!({})), Facts { admitted_copy: true, ..facts() }, json!(["lq", null, null, null]))]
-    #[case::a_dispatching_queue_gets_the_job(job(in_queue("dispatching")), facts(), json!(["dispatching", null, true, "kueue.x-k8s.io/multikueue"]))]
-    #[case::but_not_one_that_somebody_else_runs(job(in_queue("dispatching")).tap(json!({"spec": {"managedBy": "example.com/x"}})), facts(), json!(["dispatching", null, true, "example.com/x"]))]
+    #[case::queued_job(job(json!({})), facts(), json!(["lq", null, true, null]))]
+    #[case::suspended_job(job(json!({"spec": {"suspend": true}})), facts(), json!(["lq", null, true, null]))]
+    #[case::job_without_queue(job(without_queue()), facts(), json!([null, null, null, null]))]
+    #[case::job_without_queue_if_all_are_managed(job(without_queue()), Facts { without_queue_name: true, ..facts() }, json!([null, null, true, null]))]
+    #[case::job_without_queue_gets_default_queue(job(without_queue()), Facts { default_queue: true, ..facts() }, json!(["default", null, true, null]))]
+    #[case::unmanaged_namespace(job(json!({})), Facts::default(), json!(["lq", null, null, null]))]
+    #[case::unmanaged_namespace_gets_no_class(job(json!({})), Facts { default_priority_class: true, ..Facts::default() }, json!(["lq", null, null, null]))]
+    #[case::job_below_a_queued_job(job(json!({})), Facts { owned: true, ruled: true, ..facts() }, json!(["lq", null, null, null]))]
+    #[case::queued_job_below_an_unqueued_owner(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, true, null]))]
+    #[case::job_below_an_unqueued_owner_gets_no_defaults(job(without_queue()), Facts { owned: true, default_queue: true, default_priority_class: true, ..facts() }, json!([null, null, null, null]))]
+    #[case::job_below_a_queued_job_gets_no_defaults(job(without_queue()), Facts { ruled: true, default_queue: true, without_queue_name: true, ..facts() }, json!([null, null, null, null]))]
+    #[case::job_below_a_queued_job_is_dispatched(job(in_queue("dispatching")), Facts { owned: true, ruled: true, ..facts() }, json!(["dispatching", null, null, "kueue.x-k8s.io/multikueue"]))]
+    #[case::default_priority_class(job(json!({})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "default", true, null]))]
+    #[case::named_priority_class_stays(job(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "high", true, null]))]
+    #[case::copy_gets_no_class(job(sent()), Facts { default_priority_class: true, ..facts() }, json!(["lq", null, true, null]))]
+    #[case::admitted_copy_runs(job(json!({})), Facts { admitted_copy: true, ..facts() }, json!(["lq", null, null, null]))]
+    #[case::dispatched_job(job(in_queue("dispatching")), facts(), json!(["dispatching", null, true, "kueue.x-k8s.io/multikueue"]))]
+    #[case::job_managed_by_another_controller(job(in_queue("dispatching")).tap(json!({"spec": {"managedBy": "example.com/x"}})), facts(), json!(["dispatching", null, true, "example.com/x"]))]
     fn job_is_defaulted(#[case] mut job: Value, #[case] facts: Facts, #[case] want: Value) {
         default(&BatchJob, &mut job, &facts, |queue| queue == "dispatching");
         let label = |key: &str| meta::label(&job, key);
@@ -357,12 +354,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_an_elastic_job(elastic(json!({})), Facts { elastic: true, ..facts() }, true)]
-    #[case::not_without_the_feature_gate(elastic(json!({})), facts(), false)]
-    #[case::not_of_another_job(job(json!({})), Facts { elastic: true, ..facts() }, false)]
-    #[case::not_of_one_that_is_not_queued(elastic(without_queue()), Facts { elastic: true, ..facts() }, false)]
-    #[case::not_of_one_that_is_sent_elsewhere(elastic(in_queue("dispatching")), Facts { elastic: true, ..facts() }, false)]
-    fn elastic_jobs_pods_are_gated(#[case] mut job: Value, #[case] facts: Facts, #[case] gated: bool) {
+    #[case::elastic_job(elastic(json!({})), Facts { elastic: true, ..facts() }, true)]
+    #[case::feature_gate_off(elastic(json!({})), facts(), false)]
+    #[case::ordinary_job(job(json!({})), Facts { elastic: true, ..facts() }, false)]
+    #[case::elastic_job_without_queue(elastic(without_queue()), Facts { elastic: true, ..facts() }, false)]
+    #[case::dispatched_elastic_job(elastic(in_queue("dispatching")), Facts { elastic: true, ..facts() }, false)]
+    fn elastic_jobs_pods_are_gated(
+        #[case] mut job: Value,
+        #[case] facts: Facts,
+        #[case] gated: bool,
+    ) {
         default(&BatchJob, &mut job, &facts, |queue| queue == "dispatching");
         let gate = json!([{"name": "kueue.x-k8s.io/elastic-job"}]);
         assert_eq!(job.pointer("/spec/template/spec/schedulingGates") == Some(&gate), gated);
@@ -400,14 +401,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_bad_job_of_ours(None, job(bad()), facts(), 1)]
-    #[case::a_bad_gate(None, job(gate("no gate")), facts(), 1)]
-    #[case::a_bad_gate_that_is_added(Some(job(json!({}))), job(gate("no gate")), facts(), 2)]
-    #[case::which_says_nothing(Some(job(json!({}))), job(gate("no gate")), Facts { ignores_admission_gates: true, ..facts() }, 0)]
-    #[case::a_bad_job_that_is_not_ours(None, job(bad()).tap(without_queue()), facts(), 0)]
-    #[case::in_a_namespace_that_is_not_managed(None, job(bad()), Facts::default(), 0)]
-    #[case::a_bad_job_that_loses_its_queue(Some(job(json!({}))), job(bad()).tap(without_queue()), facts(), 2)]
-    #[case::a_bad_job_that_is_being_deleted(Some(job(json!({}))), job(bad()).tap(json!({"metadata": {"deletionTimestamp": "x"}})), facts(), 0)]
+    #[case::invalid_job(None, job(bad()), facts(), 1)]
+    #[case::invalid_admission_gate(None, job(gate("no gate")), facts(), 1)]
+    #[case::invalid_admission_gate_added(Some(job(json!({}))), job(gate("no gate")), facts(), 2)]
+    #[case::invalid_admission_gate_with_feature_off(Some(job(json!({}))), job(gate("no gate")), Facts { ignores_admission_gates: true, ..facts() }, 0)]
+    #[case::invalid_job_without_queue(None, job(bad()).tap(without_queue()), facts(), 0)]
+    #[case::unmanaged_namespace(None, job(bad()), Facts::default(), 0)]
+    #[case::invalid_job_loses_its_queue(Some(job(json!({}))), job(bad()).tap(without_queue()), facts(), 2)]
+    #[case::invalid_job_being_deleted(Some(job(json!({}))), job(bad()).tap(json!({"metadata": {"deletionTimestamp": "x"}})), facts(), 0)]
     fn job_is_validated(
         #[case] old: Option<Value>,
         #[case] job: Value,
@@ -474,14 +475,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_pod_with_a_queue_is_gated(pod(json!({})), facts(), true)]
-    #[case::one_without_is_let_be(pod(json!({"labels": null})), facts(), false)]
-    #[case::one_of_a_queued_job_is_let_be(pod(json!({})), Facts { owned: true, ruled: true, ..facts() }, false)]
-    #[case::one_of_a_job_without_a_queue_gets_the_default_queue(pod(json!({"labels": null})), Facts { owned: true, default_queue: true, ..facts() }, true)]
-    #[case::one_that_came_by_itself_where_only_others_pods_are_managed(pod(json!({})), Facts { implied: true, ..facts() }, false)]
-    #[case::in_another_namespace(pod(json!({})), Facts::default(), false)]
-    #[case::one_whose_owner_has_it_wait(pod(json!({"labels": null, "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"}})), Facts::default(), true)]
-    #[case::a_hubs_copy_that_is_admitted(pod(json!({})), Facts { admitted_copy: true, ..facts() }, false)]
+    #[case::queued_pod(pod(json!({})), facts(), true)]
+    #[case::pod_without_queue(pod(json!({"labels": null})), facts(), false)]
+    #[case::pod_of_a_queued_job(pod(json!({})), Facts { owned: true, ruled: true, ..facts() }, false)]
+    #[case::pod_of_an_unqueued_job_gets_default_queue(pod(json!({"labels": null})), Facts { owned: true, default_queue: true, ..facts() }, true)]
+    #[case::plain_pod_of_an_implied_kind(pod(json!({})), Facts { implied: true, ..facts() }, false)]
+    #[case::unmanaged_namespace(pod(json!({})), Facts::default(), false)]
+    #[case::pod_held_by_its_owner(pod(json!({"labels": null, "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"}})), Facts::default(), true)]
+    #[case::admitted_copy(pod(json!({})), Facts { admitted_copy: true, ..facts() }, false)]
     fn pod_is_gated(#[case] mut pod: Value, #[case] facts: Facts, #[case] gated: bool) {
         default(&Pod, &mut pod, &facts, |_| true);
         let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
@@ -525,11 +526,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_new_job(None, two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
-    #[case::where_topologies_do_not_count(None, two_topologies(), facts(), 0)]
-    #[case::a_job_that_becomes_so(Some(job(json!({}))), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
-    #[case::a_job_that_was_so_before(Some(two_topologies()), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 0)]
-    #[case::a_job_that_is_not_ours(None, two_topologies().tap(without_queue()), Facts { topology: TOPOLOGY, ..facts() }, 0)]
+    #[case::new_job(None, two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
+    #[case::feature_gate_off(None, two_topologies(), facts(), 0)]
+    #[case::added_on_update(Some(job(json!({}))), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
+    #[case::unchanged_on_update(Some(two_topologies()), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 0)]
+    #[case::job_without_queue(None, two_topologies().tap(without_queue()), Facts { topology: TOPOLOGY, ..facts() }, 0)]
     fn two_topology_annotations_are_denied(
         #[case] old: Option<Value>,
         #[case] job: Value,
@@ -541,9 +542,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::where_topologies_count(Facts { topology: TOPOLOGY, ..facts() }, Some("3"))]
-    #[case::where_they_do_not(facts(), None)]
-    #[case::of_a_pod_that_is_not_queued(Facts { managed_namespace: false, topology: TOPOLOGY, ..facts() }, None)]
+    #[case::feature_gate_on(Facts { topology: TOPOLOGY, ..facts() }, Some("3"))]
+    #[case::feature_gate_off(facts(), None)]
+    #[case::unmanaged_namespace(Facts { managed_namespace: false, topology: TOPOLOGY, ..facts() }, None)]
     fn pod_index_label_is_copied(#[case] facts: Facts, #[case] want: Option<&str>) {
         let mut pod = pod(json!({
             "labels": {"example.com/index": "3"},
@@ -560,7 +561,7 @@ mod tests {
     #[rstest]
     #[case::to_zero(set(3), set(0), true, "")]
     #[case::from_zero(set(0), set(3), false, "")]
-    #[case::from_zero_before_the_quota_is_free(
+    #[case::from_zero_before_release(
         set(0),
         set(3),
         true,

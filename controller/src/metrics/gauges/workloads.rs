@@ -107,11 +107,11 @@ mod tests {
 
     #[rstest::rstest]
     #[case::new(fixtures::workload("a"), unadmitted("NoReservation", "PendingEvaluation"))]
-    #[case::waiting(
+    #[case::waiting_for_quota(
         fixtures::workload("a").condition("QuotaReserved", false, "WaitingForQuota", ""),
         unadmitted("NoReservation", "WaitingForQuota")
     )]
-    #[case::waiting_for_a_check(
+    #[case::waiting_for_check(
         fixtures::workload("a").reserved("cq").condition("Admitted", false, "UnsatisfiedAdmissionChecks", ""),
         unadmitted("UnsatisfiedAdmissionChecks", "")
     )]

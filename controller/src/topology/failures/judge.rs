@@ -239,24 +239,28 @@ mod tests {
     }
 
     #[rstest]
-    #[case::pods_still_run_there(DEFAULT, "runs ends", "well")]
-    #[case::its_last_pods_end(DEFAULT, "ends", "failed")]
-    #[case::no_pod_is_there(DEFAULT, "", "failed")]
-    #[case::pods_have_not_been_let_go(DEFAULT, "gated", "failed")]
-    #[case::a_pod_that_was_sent_there_cannot_start(DEFAULT, "sent", "failed sent")]
-    #[case::pods_are_not_waited_for(AT_ONCE, "runs", "failed")]
-    fn not_ready_node_fails_without_running_pods(#[case] rules: Rules, #[case] pods: &str, #[case] expected: &str) {
+    #[case::pods_run(DEFAULT, "runs ends", "well")]
+    #[case::last_pods_end(DEFAULT, "ends", "failed")]
+    #[case::no_pods(DEFAULT, "", "failed")]
+    #[case::pods_gated(DEFAULT, "gated", "failed")]
+    #[case::pod_cannot_start(DEFAULT, "sent", "failed sent")]
+    #[case::pods_do_not_matter(AT_ONCE, "runs", "failed")]
+    fn not_ready_node_fails_without_running_pods(
+        #[case] rules: Rules,
+        #[case] pods: &str,
+        #[case] expected: &str,
+    ) {
         assert_eq!(told(rules, &node("Unknown", None), &workload("n", &json!([])), pods), expected);
     }
 
     #[rstest]
-    #[case::a_taint_that_only_prefers("PreferNoSchedule", json!([]), "", "well")]
-    #[case::nobody_tolerates_it_and_pods_run("NoSchedule", json!([]), "runs", "well")]
-    #[case::nobody_tolerates_it_and_none_runs("NoSchedule", json!([]), "ended sent", "failed sent")]
-    #[case::it_is_tolerated("NoExecute", json!([{"operator": "Exists"}]), "", "well")]
-    #[case::it_is_tolerated_for_now("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "ends", "failed")]
-    #[case::it_is_tolerated_for_now_and_pods_run("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "runs", "well")]
-    #[case::one_of_two_tolerates_it_for_ever(
+    #[case::prefer_no_schedule("PreferNoSchedule", json!([]), "", "well")]
+    #[case::untolerated_with_running_pods("NoSchedule", json!([]), "runs", "well")]
+    #[case::untolerated_without_running_pods("NoSchedule", json!([]), "ended sent", "failed sent")]
+    #[case::tolerated("NoExecute", json!([{"operator": "Exists"}]), "", "well")]
+    #[case::tolerated_for_seconds("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "ends", "failed")]
+    #[case::tolerated_for_seconds_with_running_pods("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "runs", "well")]
+    #[case::one_of_two_tolerates_for_ever(
         "NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}, {"key": "k", "operator": "Exists"}]), "ends", "well")]
     fn tainted_node_fails_unless_tolerated(
         #[case] effect: &str,

@@ -93,16 +93,16 @@ fn told(workload: &Workload, pods: &str) -> String {
 
 #[rstest]
 #[case::by_rank("c/2 a/1 b/0", "a@y b@x c@y")]
-#[case::those_that_come_later_keep_to_their_rank("a/2", "a@y")]
-#[case::beside_one_that_is_where_its_rank_says("a/0@x b/1", "b@y")]
-#[case::one_that_is_elsewhere_has_all_take_turns("a/0@y b/1 c/2", "b@x c@y")]
-#[case::without_a_number_all_take_turns("c/2 b a/1", "a@x b@y c@y")]
-#[case::two_of_one_number_take_turns("a/1 b/1", "a@x b@y")]
-#[case::a_number_that_is_too_high_takes_turns("a/3 b/0", "a@x b@y")]
-#[case::a_number_below_zero_takes_turns("a/-1 b/0", "a@x b@y")]
-#[case::one_that_has_ended_counts_for_nothing("a/0@x! b/0 c/1", "b@x c@y")]
-#[case::no_more_go_than_there_are_places("a b c d e", "a@x b@y c@y")]
-#[case::none_is_there("", "")]
+#[case::later_pods_keep_their_rank("a/2", "a@y")]
+#[case::placed_pod_at_its_rank("a/0@x b/1", "b@y")]
+#[case::placed_pod_elsewhere("a/0@y b/1 c/2", "b@x c@y")]
+#[case::missing_number("c/2 b a/1", "a@x b@y c@y")]
+#[case::duplicate_number("a/1 b/1", "a@x b@y")]
+#[case::number_too_high("a/3 b/0", "a@x b@y")]
+#[case::negative_number("a/-1 b/0", "a@x b@y")]
+#[case::ended_pod_is_ignored("a/0@x! b/0 c/1", "b@x c@y")]
+#[case::more_pods_than_places("a b c d e", "a@x b@y c@y")]
+#[case::no_pods("", "")]
 fn pods_take_the_places_of_their_ranks(#[case] pods: &str, #[case] expected: &str) {
     assert_eq!(told(&workload(&[set("x=1 y=2")], &[]), pods), expected);
 }
@@ -119,18 +119,18 @@ fn pods_for_a_failed_node_stay_gated() {
 }
 
 #[rstest]
-#[case::each_job_has_its_part("a/0/0 b/1/0 c/0/1 d/1/1", "a@x b@x c@y d@y")]
-#[case::a_number_beyond_its_part_takes_turns("a/2/0 b/0/1", "a@x b@x")]
-#[case::a_job_that_is_not_counted_takes_turns("a/0/2 b/0/0", "a@x b@x")]
+#[case::each_job_has_its_ranks("a/0/0 b/1/0 c/0/1 d/1/1", "a@x b@x c@y d@y")]
+#[case::number_beyond_its_job("a/2/0 b/0/1", "a@x b@x")]
+#[case::unknown_job("a/0/2 b/0/0", "a@x b@x")]
 fn ranks_continue_across_jobs_of_a_set(#[case] pods: &str, #[case] expected: &str) {
     let request = json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": 2});
     assert_eq!(told(&workload(&[Set { request, ..set("x=2 y=2") }], &[]), pods), expected);
 }
 
 #[rstest]
-#[case::no_jobs(json!(0))]
-#[case::fewer_than_none(json!(-1))]
-#[case::nothing_is_said(Value::Null)]
+#[case::zero(json!(0))]
+#[case::negative(json!(-1))]
+#[case::missing(Value::Null)]
 fn invalid_job_count_falls_back_to_free_places(#[case] count: Value) {
     let request =
         json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": count});
