@@ -33,6 +33,8 @@ enum Command {
     Demo(demo::Args),
     /// Run every check and every test.
     Test(test::Args),
+    /// Run the lint alone: format, Clippy, dependencies, shape and words.
+    Lint(lint::Args),
     /// Run what needs hours: fresh seeds, fuzzers, mutants, Kueue's suites, benchmarks.
     Nightly(nightly::Args),
     /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
@@ -90,6 +92,7 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Life(life::Args { .. }) => programs::debug("switchyard-life", &[]),
         Command::Operators(operators::Args { .. }) => programs::debug("switchyard-operators", &[]),
         Command::Test(args) => done(test::run(&args)),
+        Command::Lint(args) => done(lint::command(&args)),
         Command::Nightly(args) => done(nightly::run(&args)),
         Command::FuzzDecisions(args) => done(fuzz::run(&args)),
         Command::BreakEngine(args) => done(mutants::run(&args)),

@@ -79,8 +79,9 @@ pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The Rust files of the repository, by their paths from its root.
-pub(crate) fn rust_files() -> Vec<PathBuf> {
+/// The files of the repository with one of these extensions, by their paths from its root. Hidden directories and build
+/// output are left out.
+pub(crate) fn files(extensions: &[&str]) -> Vec<PathBuf> {
     let (root, mut dirs, mut files) = (root(), vec![root()], Vec::new());
     while let Some(dir) = dirs.pop() {
         for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
@@ -90,12 +91,21 @@ pub(crate) fn rust_files() -> Vec<PathBuf> {
                 .is_some_and(|name| name != "target" && !name.as_encoded_bytes().starts_with(b"."));
             if path.is_dir() && is_source {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path
+                .extension()
+                .is_some_and(|it| extensions.iter().any(|wanted| it == *wanted))
+            {
                 files.extend(path.strip_prefix(&root).map(PathBuf::from));
             }
         }
     }
+    files.sort();
     files
+}
+
+/// The Rust files of the repository.
+pub(crate) fn rust_files() -> Vec<PathBuf> {
+    files(&["rs"])
 }
 
 /// Whether a program is here: it answers this argument.

@@ -59,6 +59,10 @@ pub enum Part {
     MpiOperator,
     /// Prints what pods request, reckoned by Kubernetes' own library.
     PodRequests,
+    /// Checks the words of comments and pages.
+    Vale,
+    /// Checks the workflows of `.github`.
+    Actionlint,
 }
 
 impl Part {
@@ -83,6 +87,8 @@ impl Part {
             Self::KubeRay => "kuberay",
             Self::MpiOperator => "mpi-operator",
             Self::PodRequests => "pod-requests",
+            Self::Vale => "vale",
+            Self::Actionlint => "actionlint",
         }
     }
 
@@ -103,7 +109,9 @@ impl Part {
             | Self::TrainingOperator
             | Self::KubeRay
             | Self::MpiOperator
-            | Self::PodRequests => self.name(),
+            | Self::PodRequests
+            | Self::Vale
+            | Self::Actionlint => self.name(),
         }
     }
 
@@ -127,6 +135,8 @@ impl Part {
             Self::KubeRay => "github.com/ray-project/kuberay/ray-operator",
             Self::MpiOperator => "github.com/kubeflow/mpi-operator",
             Self::PodRequests => "k8s.io/component-helpers",
+            Self::Vale => "github.com/errata-ai/vale/v3",
+            Self::Actionlint => "github.com/rhysd/actionlint",
         }
     }
 
@@ -148,6 +158,11 @@ impl Part {
     /// The source file that its module holds, where the program is no other project's.
     fn own_file(self) -> Option<&'static str> {
         (self == Self::PodRequests).then_some("main.go")
+    }
+
+    /// The value of `CGO_ENABLED`: Vale's parsers of source code are written in C.
+    fn cgo(self) -> &'static str {
+        if self == Self::Vale { "1" } else { "0" }
     }
 
     /// Kubernetes tells its version only when it is linked in.
@@ -256,8 +271,8 @@ impl Parts {
         let ldflags = part.ldflags(&version);
         let own_file = part.own_file().map(|file| read(&module.join(file))).transpose()?;
         let package = part.package();
-        let mut key =
-            vec![&*go_mod, &*go_sum, &*go_version, &*package, &*ldflags, "CGO_ENABLED=0 -trimpath"];
+        let settings = format!("CGO_ENABLED={} -trimpath", part.cgo());
+        let mut key = vec![&*go_mod, &*go_sum, &*go_version, &*package, &*ldflags, &*settings];
         key.extend(own_file.as_deref());
         let key = digest(&key);
         let dir = self.cache.join(format!("{}-{key}", part.name()));
@@ -318,7 +333,7 @@ impl Parts {
         let mut command = Command::new(self.go.path());
         command
             .current_dir(module)
-            .env("CGO_ENABLED", "0")
+            .env("CGO_ENABLED", part.cgo())
             .env("GOWORK", "off")
             .stdin(Stdio::null());
         command.args(["build", "-trimpath", "-ldflags", flags, "-o"]).arg(out).arg(part.package());
@@ -432,6 +447,8 @@ mod tests {
             Part::KubeRay,
             Part::MpiOperator,
             Part::PodRequests,
+            Part::Vale,
+            Part::Actionlint,
         ] {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");

@@ -1,4 +1,4 @@
-//! Checks that run no test: format, lints, dependencies, and which crate may use which.
+//! The checks that cargo and cargo-deny make: format, Clippy, dependencies, and which crate may use which.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::report::{Report, Tier};
 use crate::{run, tools};
 
 /// Runs all checks, even after a failure.
-pub(crate) fn run(report: &Report) {
+pub(super) fn run(report: &Report) {
     report.part(Tier::Lint, "format", || {
         run::step("format", run::cargo(&["fmt", "--all", "--check"]))
     });
@@ -59,7 +59,7 @@ pub(crate) fn run(report: &Report) {
     }
 }
 
-/// Crates that must stay free of others, with all that these bring.
+/// Crates with the packages that must not be in their dependency graphs.
 const FORBIDDEN: [(&str, &[&str]); 3] = [
     (
         "switchyard-scheduler",
