@@ -3,6 +3,8 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+pub(crate) use switchyard_syntax::labels::label_selector_schema as label_selector;
+
 /// A DNS-1123 subdomain, as in object names.
 pub(crate) const SUBDOMAIN: &str =
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
@@ -139,30 +141,6 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
                     r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
                 )},
             },
-        },
-    })
-}
-
-/// A label selector, replaced as a whole.
-pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "x-kubernetes-map-type": "atomic",
-        "properties": {
-            "matchExpressions": {
-                "type": "array",
-                "x-kubernetes-list-type": "atomic",
-                "items": {
-                    "type": "object",
-                    "required": ["key", "operator"],
-                    "properties": {
-                        "key": {"type": "string"},
-                        "operator": {"type": "string"},
-                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
-                    },
-                },
-            },
-            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
         },
     })
 }

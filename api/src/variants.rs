@@ -4,9 +4,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
-    jobs::variant_name,
     names,
     v1beta2::{PreemptionGate, Workload},
+    workload_names::variant_name,
 };
 
 /// The feature gate.

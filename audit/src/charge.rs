@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_api::jobs::elastic;
 use switchyard_api::quantity::try_amount_of;
 use switchyard_api::v1beta2::{PodSetAssignment, Workload};
+use switchyard_jobs::elastic;
 
 use crate::amounts::Amounts;
 use crate::cluster::key;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_api::jobs::pod_requests::{RequestDefaults, pod_requests};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{ClusterQueue, PodSetAssignment, Workload};
+use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
 
 use crate::amounts::{Amounts, Pair, text};
 use crate::charge::Charges;

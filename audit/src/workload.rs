@@ -1,9 +1,9 @@
 //! The state of one Workload.
 
 use switchyard_api::conditions::{self, ADMITTED, FINISHED, QUOTA_RESERVED};
-use switchyard_api::jobs::elastic;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_api::{names, variants};
+use switchyard_jobs::elastic;
 
 use crate::cluster::mark;
 

@@ -7,10 +7,10 @@ use anyhow::bail;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use switchyard_api::jobs::{Held, JobKind, RemoteMeta, kind_of_owner, meta, named_job};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{PriorityClassKind, Workload};
 use switchyard_controller::workload::is_group_workload;
+use switchyard_jobs::{Held, JobKind, RemoteMeta, kind_of_owner, meta, named_job};
 
 /// Workloads read at once.
 const PAGE: u32 = 500;

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use switchyard_api::config::Configuration;
 use switchyard_api::v1beta2::Workload;
+use switchyard_config::Configuration;
 use switchyard_controller::load::{self, LoadError};
 use switchyard_controller::stores::Stores;
 use switchyard_scheduler::{Name, WorkloadKey};
@@ -91,7 +91,7 @@ pub fn view(
 fn read(path: &std::path::Path) -> anyhow::Result<Configuration> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?;
-    switchyard_api::config::load(&text).with_context(|| format!("--config {}", path.display()))
+    switchyard_config::load(&text).with_context(|| format!("--config {}", path.display()))
 }
 
 fn refused(error: &LoadError) -> anyhow::Error {

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use kube::Client;
-use switchyard_api::{conditions, config::Configuration, v1beta2::Workload};
+use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_config::Configuration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

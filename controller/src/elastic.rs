@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::Api;
 use serde_json::json;
 use switchyard_api::{
-    jobs::elastic,
     names,
     v1beta2::{PodSet, Workload},
 };
+use switchyard_jobs::elastic;
 use tokio_util::sync::CancellationToken;
 
 use crate::{

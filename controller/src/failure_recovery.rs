@@ -14,7 +14,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
-use switchyard_api::{conditions::reasons::events::FORCEFULLY_DELETED, config::GoDuration, names};
+use switchyard_api::{conditions::reasons::events::FORCEFULLY_DELETED, names};
+use switchyard_config::GoDuration;
 use tokio_util::sync::CancellationToken;
 
 use crate::{

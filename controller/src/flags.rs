@@ -8,8 +8,8 @@ use anyhow::{Context as _, anyhow, bail};
 use axum::http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use switchyard_api::config::{self, Configuration};
 use switchyard_api::validate::is_subdomain;
+use switchyard_config::{self as config, Configuration};
 
 use crate::cause::with_root;
 use crate::options::Endpoint;

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use switchyard_api::config::Configuration;
+use switchyard_config::Configuration;
 use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},

@@ -15,14 +15,11 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use switchyard_api::{
-    jobs::{
-        PodSelector,
-        elastic::{is_slice, slice_name},
-        meta, pod_selector,
-    },
-    names,
-    v1beta2::Workload,
+use switchyard_api::{names, v1beta2::Workload};
+use switchyard_jobs::{
+    PodSelector,
+    elastic::{is_slice, slice_name},
+    meta, pod_selector,
 };
 
 use crate::{

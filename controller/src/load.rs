@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
-use switchyard_api::config::Configuration;
+use switchyard_config::Configuration;
 use switchyard_scheduler::{Engine, Event};
 
 use crate::{

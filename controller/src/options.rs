@@ -3,7 +3,7 @@
 use std::{net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::Client;
-use switchyard_api::config::{
+use switchyard_config::{
     Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp,
 };
 use switchyard_scheduler::{
@@ -186,7 +186,7 @@ pub(crate) fn order_by_eviction(config: &Configuration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::config::load;
+    use switchyard_config::load;
 
     use super::*;
 

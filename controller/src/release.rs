@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
-use switchyard_api::{conditions, jobs::elastic, v1beta2::Workload};
+use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_jobs::elastic;
 
 use crate::{
     clock::since,

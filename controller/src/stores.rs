@@ -20,11 +20,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use switchyard_api::{
     autoscaling::ProvisioningRequest,
-    config::Configuration,
-    devices::{DeviceClass, DeviceRules, ResourceClaimTemplate},
-    jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
+    devices::{DeviceClass, ResourceClaimTemplate},
     names, v1beta2,
 };
+use switchyard_config::Configuration;
+use switchyard_jobs::{Held, JobKind, KindId, enabled_kinds, kind_for};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -336,7 +336,7 @@ impl Stores {
         tasks: &mut JoinSet<anyhow::Result<()>>,
         shutdown: &CancellationToken,
     ) {
-        let rules = DeviceRules::of(config);
+        let rules = config.device_rules();
         if !rules.charged {
             self.claim_templates.set_ready();
             self.device_classes.set_ready();
@@ -548,7 +548,7 @@ mod tests {
     use futures::stream;
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
-    use switchyard_api::jobs::kind_for;
+    use switchyard_jobs::kind_for;
 
     use super::*;
 

@@ -14,10 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use switchyard_api::{
     conditions::{self, reasons},
-    jobs::{JobKind, kind_of_owner},
     names,
     v1beta2::{Admission, Workload, WorkloadStatus},
 };
+use switchyard_jobs::{JobKind, kind_of_owner};
 pub(crate) use write::delete;
 pub use write::{WriteError, patch_metadata, patch_status};
 

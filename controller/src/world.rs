@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use requests::RequestRules;
 use switchyard_api::{
     conditions,
-    config::Configuration,
-    jobs::elastic,
     quantity::{Exact, amount_of, parse},
     v1beta2, variants,
 };
+use switchyard_config::Configuration;
+use switchyard_jobs::elastic;
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use switchyard_api::jobs::merge_diff;
+use switchyard_jobs::merge_diff;
 
 use crate::{context::Context, store::Store};
 

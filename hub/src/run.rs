@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_agent::foreign::ForeignMarks;
-use switchyard_api::config::{Configuration, MultiKueue};
 use switchyard_api::names;
+use switchyard_config::{Configuration, MultiKueue};
 use switchyard_controller::clock::Clock;
 use switchyard_controller::{Context, Handle, Role};
 use tokio::sync::{mpsc, watch};
@@ -402,7 +402,7 @@ mod tests {
                     multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, \
                     incrementalDispatcherConfig: {stepSize: 7}}\n";
         let settings = |gates: &str| {
-            let config = switchyard_api::config::load_with_gates(file, gates).unwrap();
+            let config = switchyard_config::load_with_gates(file, gates).unwrap();
             assert_eq!(config.ignored(), []);
             let settings = dispatch_settings(&config);
             (settings.mode, settings.by_name)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use switchyard_api::jobs::{JobKind, PodSetInfo, elastic, pod_set_infos};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_controller::workload::runs;
+use switchyard_jobs::{JobKind, PodSetInfo, elastic, pod_set_infos};
 
 /// Knows what admission gave to a Workload, and whether this process may write.
 pub trait Admissions: Send + Sync {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
-use switchyard_api::jobs::{JobKind, enabled_kinds, owner_gvk};
+use switchyard_jobs::{JobKind, enabled_kinds, owner_gvk};
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

@@ -271,7 +271,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{config::DeviceClassMapping, devices::ResourceClaimTemplateSpec};
+    use crate::devices::{DeviceClassMapping, ResourceClaimTemplateSpec};
 
     const RULES: DeviceRules<'static> = DeviceRules {
         charged: true,

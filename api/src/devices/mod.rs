@@ -2,14 +2,16 @@
 //! them (Kueue's KEP 2941). The objects are Kubernetes'; here are the fields of them that decide a charge.
 
 mod charge;
+mod mapping;
 
 use std::sync::Arc;
 
 pub use charge::{Charge, Devices, FindTemplate, ListClasses};
 use kube::CustomResource;
+pub use mapping::{
+    CelDeviceSelector, DeviceClassMapping, DeviceClassSource, DeviceSelector, DeviceSource,
+};
 use serde::{Deserialize, Serialize};
-
-use crate::config::{Configuration, DeviceClassMapping};
 
 /// From what a ResourceClaim is made for each pod.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -104,17 +106,6 @@ pub struct DeviceRules<'a> {
 }
 
 impl<'a> DeviceRules<'a> {
-    /// Those of a configuration.
-    #[must_use]
-    pub fn of(config: &'a Configuration) -> Self {
-        Self {
-            charged: config.enabled("KueueDRAIntegration"),
-            extended_resources: config.enabled("KueueDRAIntegrationExtendedResource"),
-            refused_if_uncharged: config.enabled("KueueDRARejectWorkloadsWhenDRADisabled"),
-            mappings: &config.resources.device_class_mappings,
-        }
-    }
-
     /// The resource that is charged for a device of a class.
     fn resource(&self, class: &str) -> Option<&'a str> {
         let is_it = |mapping: &&DeviceClassMapping| {

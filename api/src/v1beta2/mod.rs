@@ -19,7 +19,6 @@
 #![allow(clippy::duplicated_attributes)]
 
 mod admission_check;
-mod cluster_affinity;
 mod cluster_queue;
 mod cohort;
 mod fair_sharing;
@@ -40,7 +39,6 @@ mod workload_priority_class;
 mod workload_status;
 
 pub use admission_check::*;
-pub use cluster_affinity::*;
 pub use cluster_queue::*;
 pub use cohort::*;
 pub use fair_sharing::*;
@@ -53,6 +51,7 @@ pub use preemption::*;
 pub use provisioning_request_config::*;
 pub use quota::*;
 pub use resource_flavor::*;
+pub use switchyard_syntax::affinity::{ClusterAffinity, ClusterRule};
 pub use topology::*;
 pub use topology_assignment::*;
 pub use workload::*;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::GoDuration;
+use switchyard_syntax::GoDuration;
 
 /// What happens to a cluster's jobs when it is lost.
 ///

@@ -4,7 +4,6 @@
 //! schema, too, and are met there first.
 
 mod cluster_queue;
-mod labels;
 mod quota;
 mod resource_flavor;
 #[cfg(test)]
@@ -12,20 +11,20 @@ mod tests;
 mod workload;
 mod workload_update;
 
-use crate::{config::Configuration, jobs::elastic, variants};
+use switchyard_syntax::labels;
 
 pub use cluster_queue::{cluster_queue, cluster_queue_update};
-pub use labels::{
+pub use quota::cohort;
+pub use resource_flavor::resource_flavor;
+pub use switchyard_syntax::labels::{
     SUBDOMAIN_MESSAGE, annotations, is_subdomain, label_key_error, label_selector,
     label_value_error, labels, selector_matches,
 };
-pub use quota::cohort;
-pub use resource_flavor::resource_flavor;
 pub use workload::{admission_gated_by, on_disconnect, workload, workload_warnings};
 pub use workload_update::{admission_gated_by_update, workload_update};
 
 /// The rules that hold by a feature gate.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
     /// `PriorityBoost`: a Workload's boost is a number.
     pub priority_boost: bool,
@@ -47,26 +46,19 @@ pub struct Gates {
     pub slice_size: bool,
 }
 
+/// As Kueue's gates are by default.
 impl Default for Gates {
     fn default() -> Self {
-        Self::of(&Configuration::default())
-    }
-}
-
-impl Gates {
-    /// Those that are on.
-    #[must_use]
-    pub fn of(config: &Configuration) -> Self {
         Self {
-            priority_boost: config.enabled("PriorityBoost"),
-            concurrent_admission: config.enabled(variants::FEATURE_GATE),
-            reject_invalid_on_flavors: config.enabled("RejectUpdatesToCQWithInvalidOnFlavors"),
-            elastic: config.enabled(elastic::FEATURE_GATE),
-            admission_gated_by: config.enabled("AdmissionGatedBy"),
-            pod_set_metadata: config.enabled("WorkloadValidationForPodSetMetadata"),
-            non_negative: config.enabled("WorkloadValidateResourcesAreNonNegative"),
-            topology: config.enabled("TopologyAwareScheduling"),
-            slice_size: config.enabled("TASValidateWorkloadSliceSize"),
+            priority_boost: false,
+            concurrent_admission: false,
+            reject_invalid_on_flavors: false,
+            elastic: true,
+            admission_gated_by: true,
+            pod_set_metadata: true,
+            non_negative: true,
+            topology: true,
+            slice_size: true,
         }
     }
 }

@@ -9,8 +9,8 @@ use super::{Gates, annotations, labels, quota, resource_flavor::tolerations};
 use crate::{
     affinity, conditions,
     field::{FieldError, Path},
-    jobs::elastic::is_slice,
     names, quantity,
+    slices::is_slice,
     v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, Workload},
 };
 

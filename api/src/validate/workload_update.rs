@@ -10,9 +10,10 @@ use super::{
 };
 use crate::{
     conditions,
+    equality::same_value,
     field::{FieldError, Path},
-    jobs::{may_reclaim, same_value},
     names,
+    reclaimable::may_reclaim,
     v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
 };
 

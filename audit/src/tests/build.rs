@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use switchyard_api::jobs::apply_merge;
+use switchyard_jobs::apply_merge;
 
 use crate::{Cluster, Owner};
 

@@ -49,7 +49,7 @@ fn status_is_compared_with_the_charges() {
         .with(json!({"metadata": {"ownerReferences": null}, "spec": {"active": false}}));
     let without_any = json!({"flavorsReservation": null, "flavorsUsage": null});
     let mut unstated = status("0", "0");
-    switchyard_api::jobs::apply_merge(&mut unstated, &without_any);
+    switchyard_jobs::apply_merge(&mut unstated, &without_any);
     check(
         KIND,
         [

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use switchyard_api::jobs::kind_of_owner;
 use switchyard_audit::Owner;
+use switchyard_jobs::kind_of_owner;
 
 use super::see::{from_cache, if_served, pages, refused, resource_name};
 

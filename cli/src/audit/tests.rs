@@ -161,7 +161,7 @@ fn viewer_may_list_all_that_is_read() {
             has(it, "apiGroups", group) && has(it, "resources", plural) && has(it, "verbs", "list")
         })
     };
-    let jobs = switchyard_api::jobs::kinds().iter().map(|kind| (kind.id().group, kind.id().plural));
+    let jobs = switchyard_jobs::kinds().iter().map(|kind| (kind.id().group, kind.id().plural));
     let queues = ["workloads", "clusterqueues", "localqueues", "cohorts"]
         .map(|plural| ("kueue.x-k8s.io", plural));
     for (group, plural) in jobs.chain(queues).chain([("apps", "replicasets")]) {

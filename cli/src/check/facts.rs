@@ -193,12 +193,12 @@ impl Facts {
     }
 
     /// The configuration file of the mode, if it can be read.
-    pub(super) fn config(&self) -> Option<switchyard_api::config::Configuration> {
+    pub(super) fn config(&self) -> Option<switchyard_config::Configuration> {
         let name = format!("{}-config", self.mode()?.name());
         let all = self.configs.as_deref().unwrap_or_default();
         let map = all.iter().find(|it| it.metadata.name.as_deref() == Some(&name))?;
         let text = map.data.as_ref()?.get("controller_manager_config.yaml")?;
-        switchyard_api::config::load(text).ok()
+        switchyard_config::load(text).ok()
     }
 }
 

@@ -2,10 +2,8 @@
 
 use serde::Serialize;
 use switchyard_api::conditions;
-use switchyard_api::config::{
-    AdmissionFairSharing, Configuration, FairSharing, PreemptionStrategy,
-};
 use switchyard_api::v1beta2::Workload;
+use switchyard_config::{AdmissionFairSharing, Configuration, FairSharing, PreemptionStrategy};
 use switchyard_controller::stores::Stores;
 
 /// The configuration that an explanation assumes.

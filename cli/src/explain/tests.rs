@@ -202,7 +202,7 @@ impl World {
 
     fn explain(&self, name: &str) -> View {
         let workload = self.stores.workloads.get("team", name).unwrap();
-        let config = self.config.map(|text| switchyard_api::config::load(text).unwrap());
+        let config = self.config.map(|text| switchyard_config::load(text).unwrap());
         let settings = Settings::of(config, &self.stores);
         view(&self.stores, &settings, &workload, NOW.parse().unwrap()).unwrap()
     }

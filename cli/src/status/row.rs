@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use switchyard_api::conditions::reasons::worker_trouble;
 use switchyard_api::conditions::{self, find, is_true};
-use switchyard_api::jobs::named_job;
 use switchyard_api::v1beta2::{CheckState, Workload, WorkloadStatus};
+use switchyard_jobs::named_job;
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

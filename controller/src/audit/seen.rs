@@ -14,8 +14,9 @@ use kube::{
     Api, Client, Resource,
     api::{ApiResource, ListParams},
 };
-use switchyard_api::{jobs::kind_of_owner, names};
+use switchyard_api::names;
 use switchyard_audit::{Cluster, Owner};
+use switchyard_jobs::kind_of_owner;
 
 use crate::{object::Object, store::Store, stores::Stores, write::answered};
 

@@ -6,8 +6,8 @@ use axum::http::{Request, Response};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use serde_json::{Value, json};
-use switchyard_api::config::Configuration;
 use switchyard_audit::{Cluster, audit};
+use switchyard_config::Configuration;
 use tokio::time::Instant;
 
 use super::{GRACE, Memory, seen};

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
-use switchyard_api::config::Tls;
+use switchyard_config::Tls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::User;

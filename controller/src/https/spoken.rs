@@ -10,7 +10,7 @@ use rustls::{
     },
     version::{TLS12, TLS13},
 };
-use switchyard_api::config::{Tls, is_tls_suite};
+use switchyard_config::{Tls, is_tls_suite};
 
 static FROM_TLS12: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 static FROM_TLS13: [&SupportedProtocolVersion; 1] = [&TLS13];
@@ -51,7 +51,7 @@ fn provider(allowed: Option<&Tls>) -> CryptoProvider {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use switchyard_api::config::{TLS_CURVES, TLS_SUITES};
+    use switchyard_config::{TLS_CURVES, TLS_SUITES};
 
     use super::*;
 

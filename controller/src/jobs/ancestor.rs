@@ -3,12 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
-use switchyard_api::{
-    jobs::{
-        JobKind,
-        meta::{self, Controller},
-    },
-    v1beta2::Workload,
+use switchyard_api::v1beta2::Workload;
+use switchyard_jobs::{
+    JobKind,
+    meta::{self, Controller},
 };
 
 use super::slices;
@@ -97,7 +95,7 @@ pub(super) fn lets_run<'a>(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use switchyard_api::jobs::kind_of_owner;
+    use switchyard_jobs::kind_of_owner;
 
     use super::*;
 

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::{self, events, termination_target},
-    jobs::{
-        Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos,
-        pod_sets_with_topology,
-    },
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
+};
+use switchyard_jobs::{
+    Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos,
+    pod_sets_with_topology,
 };
 
 use super::{

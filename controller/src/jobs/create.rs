@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::events,
-    jobs::{Priority, PriorityError, build_workload, elastic, mark_as, meta, resolve_priority},
     v1beta2::{PodSet, PriorityClassKind, Workload},
+};
+use switchyard_jobs::{
+    Priority, PriorityError, build_workload, elastic, mark_as, meta, resolve_priority,
 };
 
 use super::{

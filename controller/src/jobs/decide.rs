@@ -9,10 +9,10 @@ use switchyard_api::{
         self,
         reasons::{self, events, finished, termination_target},
     },
-    jobs::{Held, JobKind, PodSetInfo, elastic, meta, same_copy},
     names,
     v1beta2::{PodSet, Workload},
 };
+use switchyard_jobs::{Held, JobKind, PodSetInfo, elastic, meta, same_copy};
 
 use super::{
     action::{Action, Decision, NOT_DISPATCHABLE},

@@ -11,10 +11,10 @@ use switchyard_api::{
         self,
         reasons::{pods_ready, quota_reserved},
     },
-    jobs::{JobKind, may_reclaim, meta},
     names,
     v1beta2::{AdmissionCheckState, CheckState, ReclaimablePod, Workload},
 };
+use switchyard_jobs::{JobKind, may_reclaim, meta};
 
 use super::{action::Action, facts::PodsReadyDelay};
 use crate::{

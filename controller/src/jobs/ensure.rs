@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::{events, finished, termination_target},
-    jobs::{
-        copy_of_another, elastic, is_copy_of_hub, is_equivalent, may_reclaim, meta, owned_by,
-        same_copy,
-    },
     v1beta2::{PodSet, Workload},
+};
+use switchyard_jobs::{
+    copy_of_another, elastic, is_copy_of_hub, is_equivalent, may_reclaim, meta, owned_by, same_copy,
 };
 
 use super::{

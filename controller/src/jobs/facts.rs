@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use switchyard_api::{
-    config::Configuration,
-    jobs::{BuildOptions, PriorityLookup, TopologyGates},
-    v1beta2::{ResourceFlavor, Workload},
-};
+use switchyard_api::v1beta2::{ResourceFlavor, Workload};
+use switchyard_config::Configuration;
+use switchyard_jobs::{BuildOptions, PriorityLookup, TopologyGates};
 
 use crate::{context::Role, workload::Reasons};
 
@@ -58,7 +56,7 @@ impl Gates {
         Self {
             without_queue_labels: !config.enabled("AssignQueueLabelsForPods"),
             leaves_orphans: !config.enabled("FinishOrphanedWorkloads"),
-            topology: TopologyGates::of(config),
+            topology: config.topology_gates(),
         }
     }
 }

@@ -8,9 +8,9 @@ use switchyard_api::{
         self,
         reasons::{events, finished, termination_target, waiting_for_replacement_pods as waiting},
     },
-    jobs::{JobKind, meta, owner_reference, pod},
     v1beta2::Workload,
 };
+use switchyard_jobs::{JobKind, meta, owner_reference, pod};
 
 use super::{
     action::{Action, Decision},

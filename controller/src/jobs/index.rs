@@ -10,10 +10,8 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
-use switchyard_api::{
-    jobs::{JobKind, kind_of_owner, meta, pod::Pod},
-    v1beta2::Workload,
-};
+use switchyard_api::v1beta2::Workload;
+use switchyard_jobs::{JobKind, kind_of_owner, meta, pod::Pod};
 
 use crate::{store::Key, workload::is_group_workload};
 
@@ -358,7 +356,7 @@ fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::jobs::batch_job::BatchJob;
+    use switchyard_jobs::batch_job::BatchJob;
 
     use super::*;
 

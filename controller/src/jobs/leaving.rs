@@ -4,11 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use switchyard_api::{
-    conditions::reasons::finished,
-    jobs::{JobKind, meta},
-    v1beta2::Workload,
-};
+use switchyard_api::{conditions::reasons::finished, v1beta2::Workload};
+use switchyard_jobs::{JobKind, meta};
 
 use super::{
     action::{Action, Decision, Next},

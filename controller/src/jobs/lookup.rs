@@ -4,12 +4,9 @@ use std::borrow::Cow;
 
 use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
-use switchyard_api::{
-    config::Configuration,
-    jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod, serving::Serving},
-    names,
-    v1beta2::AdmissionCheck,
-};
+use switchyard_api::{names, v1beta2::AdmissionCheck};
+use switchyard_config::Configuration;
+use switchyard_jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod, serving::Serving};
 
 use crate::{stores::Stores, workload::is_group_workload};
 
@@ -123,7 +120,8 @@ impl PriorityLookup for Stores {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use switchyard_api::{jobs::kind_for, v1beta2::Workload};
+    use switchyard_api::v1beta2::Workload;
+    use switchyard_jobs::kind_for;
 
     use super::*;
 

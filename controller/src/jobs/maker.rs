@@ -9,12 +9,12 @@ use switchyard_api::{
         self,
         reasons::{events, quota_reserved},
     },
-    jobs::{
-        JobKind, build_group_workload, is_equivalent, meta, owner_annotations, owner_reference,
-        pod::{Pod, group_name, is_gated, is_terminated},
-        serving::{Group, Serving, is_ending, is_sent},
-    },
     v1beta2::{PodSet, Workload},
+};
+use switchyard_jobs::{
+    JobKind, build_group_workload, is_equivalent, meta, owner_annotations, owner_reference,
+    pod::{Pod, group_name, is_gated, is_terminated},
+    serving::{Group, Serving, is_ending, is_sent},
 };
 
 use super::{

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
-use switchyard_api::jobs::{
+use switchyard_jobs::{
     JobKind, kinds, meta,
     pod::Pod,
     serving::{Serving, is_outdated, stateful_set_of},

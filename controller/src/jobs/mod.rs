@@ -41,13 +41,10 @@ use kube::{Resource as _, api::ApiResource, core::Selector};
 use perform::{PerformError, Target, is_gone, perform, publish};
 use ready::ReadyJobs;
 use serde_json::Value;
-use switchyard_api::{
-    conditions::reasons::events,
-    config::{Configuration, GoDuration},
-    jobs::{
-        BuildOptions, Held, JobKind, KindId, elastic, kind_for, kind_of_owner, meta, same_copy,
-    },
-    v1beta2::Workload,
+use switchyard_api::{conditions::reasons::events, v1beta2::Workload};
+use switchyard_config::{Configuration, GoDuration};
+use switchyard_jobs::{
+    BuildOptions, Held, JobKind, KindId, elastic, kind_for, kind_of_owner, meta, same_copy,
 };
 use tokio_util::sync::CancellationToken;
 

@@ -12,14 +12,11 @@ use kube::{
 };
 pub(crate) use recent::{Found, Recent};
 use serde_json::{Value, json};
-use switchyard_api::{
-    config::Configuration,
-    jobs::{
-        JobKind, kind_of_owner,
-        meta::{self, Controller},
-    },
-    names,
-    validate::is_subdomain,
+use switchyard_api::{names, validate::is_subdomain};
+use switchyard_config::Configuration;
+use switchyard_jobs::{
+    JobKind, kind_of_owner,
+    meta::{self, Controller},
 };
 
 use super::{

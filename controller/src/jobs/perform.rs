@@ -8,10 +8,10 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::{
     conditions::{self, truncated_message},
-    jobs::{Held, JobKind, merge_diff, meta},
     names,
     v1beta2::Workload,
 };
+use switchyard_jobs::{Held, JobKind, merge_diff, meta};
 
 use super::{
     action::Action,

@@ -102,7 +102,7 @@ fn starting(workload: &Workload) -> Option<Admission> {
 mod tests {
     use std::sync::Arc;
 
-    use switchyard_api::jobs::batch_job::BatchJob;
+    use switchyard_jobs::batch_job::BatchJob;
 
     use super::*;
     use crate::{jobs::tests, store::Key};

@@ -3,10 +3,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
-use switchyard_api::{
-    jobs::sized_pod_sets,
-    v1beta2::{PodSet, ReclaimablePod, Workload},
-};
+use switchyard_api::v1beta2::{PodSet, ReclaimablePod, Workload};
+use switchyard_jobs::sized_pod_sets;
 
 use super::{action::Action, case::Case, edit};
 

@@ -12,12 +12,12 @@ use switchyard_api::{
         FINISHED, QUOTA_RESERVED,
         reasons::{finished, termination_target},
     },
-    jobs::{
-        JobKind,
-        elastic::{self, Size, compare, is_slice, replaces, resized},
-        meta, owned_by,
-    },
     v1beta2::{PodSet, ReclaimablePod, Workload},
+};
+use switchyard_jobs::{
+    JobKind,
+    elastic::{self, Size, compare, is_slice, replaces, resized},
+    meta, owned_by,
 };
 
 use super::{

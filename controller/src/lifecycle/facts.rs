@@ -3,11 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use switchyard_api::{
-    config::{Configuration, GoDuration},
     names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
 };
+use switchyard_config::{Configuration, GoDuration};
 
 use crate::{
     context::{Context, Role},

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use switchyard_api::{
     conditions::{self, reasons},
-    jobs::{JobKind, kind_for, meta, named_job, same_copy},
     names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
     variants,
 };
+use switchyard_jobs::{JobKind, kind_for, meta, named_job, same_copy};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

@@ -8,10 +8,8 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use kube::api::ObjectMeta;
-use switchyard_api::{
-    config::{Configuration, CustomLabel, SourceKind},
-    variants,
-};
+use switchyard_api::variants;
+use switchyard_config::{Configuration, CustomLabel, SourceKind};
 
 use crate::{
     stores::Stores,
@@ -163,7 +161,7 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::config;
+    use switchyard_config as config;
 
     use super::*;
 

@@ -3,7 +3,8 @@
 
 use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
-use switchyard_api::{config::Configuration, v1beta2::LocalQueue};
+use switchyard_api::v1beta2::LocalQueue;
+use switchyard_config::Configuration;
 
 use crate::store::{Key, Store};
 
@@ -49,7 +50,8 @@ impl Shown {
 mod tests {
     use std::collections::BTreeMap;
 
-    use switchyard_api::{config, v1beta2::StopPolicy};
+    use switchyard_api::v1beta2::StopPolicy;
+    use switchyard_config as config;
 
     use super::*;
     use crate::fixtures;

@@ -9,7 +9,6 @@ use switchyard_api::{
     autoscaling::{
         PodTemplateReference, ProvisioningRequest, ProvisioningRequestSpec, RequestedPods,
     },
-    jobs::{JobError, PodSetInfo, meta},
     names,
     quantity::Exact,
     v1beta2::{
@@ -17,6 +16,7 @@ use switchyard_api::{
         Workload,
     },
 };
+use switchyard_jobs::{JobError, PodSetInfo, meta};
 
 use super::request_name;
 use crate::object::Object;

@@ -1,7 +1,7 @@
 //! Names of ProvisioningRequests and their PodTemplates, as in Kueue. A restarted controller finds
 //! its requests by them, and they tell attempts apart.
 
-use switchyard_api::jobs::limited_name;
+use switchyard_jobs::limited_name;
 
 /// Attempts tried to recognise a shortened name, which has its attempt only in a hash. A workload
 /// is deactivated long before.

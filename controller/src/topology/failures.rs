@@ -19,11 +19,11 @@ use kube::{
 use serde_json::json;
 use switchyard_api::{
     conditions::reasons,
-    config::Configuration,
-    jobs::elastic,
     names,
     v1beta2::{TopologyAssignment, UnhealthyNode, Workload},
 };
+use switchyard_config::Configuration;
+use switchyard_jobs::elastic;
 use tokio_util::sync::CancellationToken;
 
 use self::{

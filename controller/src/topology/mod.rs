@@ -14,7 +14,7 @@ mod ranks;
 pub(crate) mod ungate;
 pub(crate) mod watch;
 
-use switchyard_api::config::Configuration;
+use switchyard_config::Configuration;
 use switchyard_scheduler::TopologyGates;
 
 /// The feature gate of topology-aware scheduling.

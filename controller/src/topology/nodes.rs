@@ -87,7 +87,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use switchyard_api::jobs::apply_merge;
+    use switchyard_jobs::apply_merge;
 
     use super::*;
 

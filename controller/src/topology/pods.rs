@@ -13,10 +13,8 @@ use k8s_openapi::{
 };
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
-use switchyard_api::{
-    jobs::pod_requests::{RequestDefaults, pod_requests},
-    names,
-};
+use switchyard_api::names;
+use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
 use switchyard_scheduler::{Amount, Event, Name, OutsidePod};
 
 use crate::{
@@ -284,7 +282,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use switchyard_api::jobs::apply_merge;
+    use switchyard_jobs::apply_merge;
 
     use super::*;
 

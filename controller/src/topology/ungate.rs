@@ -9,7 +9,8 @@ use std::{sync::Arc, time::Duration};
 
 use kube::Api;
 use serde_json::json;
-use switchyard_api::{jobs::elastic, names, v1beta2::Workload, variants};
+use switchyard_api::{names, v1beta2::Workload, variants};
+use switchyard_jobs::elastic;
 use tokio_util::sync::CancellationToken;
 
 use super::{

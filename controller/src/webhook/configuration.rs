@@ -33,10 +33,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::api::ObjectMeta;
-use switchyard_api::{
-    jobs::{Held, JobKind, KindId, kind_for},
-    names, v1beta2,
-};
+use switchyard_api::{names, v1beta2};
+use switchyard_jobs::{Held, JobKind, KindId, kind_for};
 
 use super::{Advertise, leaving, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
@@ -272,7 +270,8 @@ fn cel_string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use switchyard_api::{config::Configuration, jobs::JobKind as _};
+    use switchyard_config::Configuration;
+    use switchyard_jobs::JobKind as _;
 
     use super::*;
 
@@ -284,7 +283,7 @@ mod tests {
             namespace: "switchyard-system",
             managed: Configuration::default().managed_jobs_namespace_selector("switchyard-system"),
             service_account: Some("system:serviceaccount:switchyard-system:hub"),
-            kinds: vec![switchyard_api::jobs::kinds()[0].id()],
+            kinds: vec![switchyard_jobs::kinds()[0].id()],
             without_queue_name: false,
             default_queues: BTreeSet::new(),
             fail_closed: false,
@@ -333,7 +332,7 @@ mod tests {
     #[test]
     fn pod_webhook_matches_managed_pods_and_must_not_fail() {
         let url = url();
-        let inputs = Inputs { kinds: vec![switchyard_api::jobs::pod::Pod.id()], ..inputs(&url) };
+        let inputs = Inputs { kinds: vec![switchyard_jobs::pod::Pod.id()], ..inputs(&url) };
         let webhooks = inputs.mutating().webhooks.unwrap();
         let pod = &webhooks[0];
         assert_eq!(

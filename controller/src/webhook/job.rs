@@ -4,11 +4,11 @@
 use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
-    jobs::{
-        Around, Held, JobKind, TopologyGates, elastic, is_dns_label, meta, pod, serving::is_sent,
-        topology, validate_create, validate_update,
-    },
     names,
+};
+use switchyard_jobs::{
+    Around, Held, JobKind, TopologyGates, elastic, is_dns_label, meta, pod, serving::is_sent,
+    topology, validate_create, validate_update,
 };
 
 /// Facts about the cluster and the job's surroundings that the rules depend on.
@@ -273,7 +273,7 @@ mod tests {
 
     use rstest::rstest;
     use serde_json::json;
-    use switchyard_api::jobs::{apply_merge, batch_job::BatchJob, pod::Pod};
+    use switchyard_jobs::{apply_merge, batch_job::BatchJob, pod::Pod};
 
     use super::*;
 
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn job_on_an_existing_ray_cluster_is_not_suspended() {
-        let kind = switchyard_api::jobs::kind_for("ray.io", "RayJob").unwrap();
+        let kind = switchyard_jobs::kind_for("ray.io", "RayJob").unwrap();
         let on_a_cluster_of_its_own = job(json!({"spec": {"rayClusterSpec": {}}}));
         let on_one_that_is_there =
             job(json!({"spec": {"clusterSelector": {"ray.io/cluster": "c"}}}));
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn disabled_feature_gates_skip_validation() {
-        let kind = |group: &str, kind: &str| switchyard_api::jobs::kind_for(group, kind).unwrap();
+        let kind = |group: &str, kind: &str| switchyard_jobs::kind_for(group, kind).unwrap();
         let errors = |kind: &dyn JobKind, old: &Value, new: &Value, facts: &Facts| {
             validate(kind, Some(old), new, facts)
         };
@@ -573,14 +573,14 @@ mod tests {
         #[case] quota_left: bool,
         #[case] want: &str,
     ) {
-        let kind = switchyard_api::jobs::kind_for("apps", "StatefulSet").unwrap();
+        let kind = switchyard_jobs::kind_for("apps", "StatefulSet").unwrap();
         let errors = validate(kind, Some(&old), &new, &Facts { quota_left, ..facts() });
         assert_eq!(errors.join("\n"), want);
     }
 
     #[test]
     fn deployment_passes_its_queue_on_at_every_change() {
-        let kind = switchyard_api::jobs::kind_for("apps", "Deployment").unwrap();
+        let kind = switchyard_jobs::kind_for("apps", "Deployment").unwrap();
         let queue_of_pods = |job: &Value| {
             job.pointer("/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name")
                 .cloned()
@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     fn owners_matter_only_if_the_pod_may_be_queued() {
-        let kind = switchyard_api::jobs::kind_for("", "Pod").unwrap();
+        let kind = switchyard_jobs::kind_for("", "Pod").unwrap();
         let of = |queue: Option<&str>, facts: Facts| {
             let pod = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue}}, "spec": {"containers": []}});
             may_be_ruled(kind, &pod, &Facts { managed_namespace: true, ..facts })

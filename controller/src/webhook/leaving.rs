@@ -1,8 +1,8 @@
 //! Warns a user who deletes a MultiKueueCluster that still has jobs. The deletion proceeds.
 
 use kube::ResourceExt as _;
-use switchyard_api::jobs::meta;
 use switchyard_api::v1beta2::Workload;
+use switchyard_jobs::meta;
 
 use super::review::{Answer, Question};
 use crate::context::Context;

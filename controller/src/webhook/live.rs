@@ -10,7 +10,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use switchyard_api::{jobs::meta, names, v1beta2::AdmissionCheck, validate::is_subdomain};
+use switchyard_api::{names, v1beta2::AdmissionCheck, validate::is_subdomain};
+use switchyard_jobs::meta;
 use tokio::sync::Semaphore;
 
 use crate::{context::Context, jobs::owners, store::Store, stores::Stores};

@@ -39,14 +39,9 @@ use registrar::{Registrar, service_account};
 use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
-use switchyard_api::{
-    jobs::{
-        Held, JobKind, KindId, TopologyGates, elastic, enabled_kinds, meta, same_copy,
-        serving::Group,
-    },
-    names,
-    v1beta2::Workload,
-    validate::Gates,
+use switchyard_api::{names, v1beta2::Workload};
+use switchyard_jobs::{
+    Held, JobKind, KindId, elastic, enabled_kinds, meta, same_copy, serving::Group,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -244,7 +239,7 @@ fn router(ctx: &Arc<Context>, ignores_queue_annotation: bool) -> anyhow::Result<
             Arc::new(move |question| jobs.validate(question)),
         ));
     }
-    let (partial, gates) = (ctx.config.enabled("PartialAdmission"), Gates::of(&ctx.config));
+    let (partial, gates) = (ctx.config.enabled("PartialAdmission"), ctx.config.validation_gates());
     let default_workload =
         move |question: &Question<'_>| objects::default_workload(question, partial);
     rules.push((objects::path("mutate", "workload"), Arc::new(default_workload)));
@@ -288,7 +283,7 @@ impl Jobs {
             quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
             holds_quota: question.old.is_some_and(|old| self.holds_quota(old)),
             elastic: self.ctx.config.enabled(elastic::FEATURE_GATE),
-            topology: TopologyGates::of(&self.ctx.config),
+            topology: self.ctx.config.topology_gates(),
             lets_ray_and_spark_go: !self.ctx.config.enabled("ValidateRayAndSparkJobUpdates"),
             resizes_groups: !self.ctx.config.enabled("LWSImmutableGroupSize"),
             ignores_admission_gates: !self.ctx.config.enabled("AdmissionGatedBy"),

@@ -50,7 +50,7 @@ pub(super) fn path(verb: &str, singular: &str) -> String {
 impl Kind {
     pub(super) fn answer(&self, question: &Question<'_>, gates: Gates) -> Answer {
         // Finalizers must be removable even from an invalid object.
-        if question.old.is_some() && switchyard_api::jobs::meta::is_deleting(question.object) {
+        if question.old.is_some() && switchyard_jobs::meta::is_deleting(question.object) {
             return Answer::Allow;
         }
         match (self.rule)(question, gates) {

@@ -14,7 +14,8 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use switchyard_api::{jobs::enabled_kinds, names};
+use switchyard_api::names;
+use switchyard_jobs::enabled_kinds;
 use tokio::sync::{Notify, watch};
 
 use super::{Advertise, COMPONENT, RETRY, configuration::Inputs, secret::SecretStore};

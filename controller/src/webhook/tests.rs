@@ -13,6 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::{Value, json};
+use switchyard_api::validate::Gates;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
@@ -191,7 +192,7 @@ fn certificate_names_follow_the_advertised_address() {
 #[test]
 fn paths_equal_kueues() {
     let path = |group: &str, kind: &str| {
-        job_path("mutate", switchyard_api::jobs::kind_for(group, kind).unwrap().id())
+        job_path("mutate", switchyard_jobs::kind_for(group, kind).unwrap().id())
     };
     assert_eq!(path("batch", "Job"), "/mutate-batch-v1-job");
     assert_eq!(path("jobset.x-k8s.io", "JobSet"), "/mutate-jobset-x-k8s-io-v1alpha2-jobset");
@@ -266,7 +267,7 @@ fn kueue_kinds_are_validated() {
 
 #[test]
 fn unreadable_owners_deny_pods_only() {
-    let kind = |group, kind| switchyard_api::jobs::kind_for(group, kind).unwrap();
+    let kind = |group, kind| switchyard_jobs::kind_for(group, kind).unwrap();
     let (pod, job) = (kind("", "Pod"), kind("batch", "Job"));
     assert!(matches!(late(pod, Some(true), false), Ok(true)));
     assert!(matches!(late(pod, None, true), Err(Answer::Refuse(_))));

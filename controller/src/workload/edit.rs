@@ -6,13 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::{
     conditions::{self, reasons},
-    config::Configuration,
     v1beta2::{
         Admission, AdmissionCheckState, CheckState, DelayedTopologyRequestState, PreemptionGate,
         PreemptionGatePosition, PreemptionGateState, RequeueState, SchedulingStats, Workload,
         WorkloadSchedulingStatsEviction, WorkloadStatus,
     },
 };
+use switchyard_config::Configuration;
 
 /// What PodsReady says when it is false.
 pub(crate) const NOT_READY: &str = "Not all pods are ready or succeeded";

@@ -7,14 +7,14 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use switchyard_api::{
-    config::{Configuration, ResourceTransformation, Resources, TransformationStrategy},
-    devices::{Charge, DeviceRules, Devices},
+    devices::{Charge, Devices},
     field::Path,
-    jobs::{
-        limit_range::Violation,
-        pod_requests::{RequestDefaults, RequestProblem, pod_requests},
-    },
     quantity::{CPU, Exact, parse},
+};
+use switchyard_config::{Configuration, ResourceTransformation, Resources, TransformationStrategy};
+use switchyard_jobs::{
+    limit_range::Violation,
+    pod_requests::{RequestDefaults, RequestProblem, pod_requests},
 };
 use switchyard_scheduler::{Amount, Name};
 
@@ -60,7 +60,7 @@ impl<'a> RequestRules<'a> {
             stores.runtime_classes.get("", class)?.overhead.as_ref()?.pod_fixed.clone()
         };
         let devices = Devices {
-            rules: DeviceRules::of(config),
+            rules: config.device_rules(),
             template: Box::new(|name| stores.claim_templates.get(namespace, name)),
             classes: Box::new(|| stores.device_classes.all()),
         };
@@ -200,6 +200,7 @@ fn product(a: i128, b: i128) -> i128 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use switchyard_api::devices::DeviceRules;
 
     use super::*;
 

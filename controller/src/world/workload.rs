@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use switchyard_api::{conditions, jobs::elastic, names, quantity::amount_of, v1beta2 as api};
+use switchyard_api::{conditions, names, quantity::amount_of, v1beta2 as api};
+use switchyard_jobs::elastic;
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
 use super::{RequestRules, requests::Requested, selector};
@@ -262,7 +263,7 @@ fn pod_set(
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::config::Configuration;
+    use switchyard_config::Configuration;
 
     use super::*;
     use crate::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use kube::api::DeleteParams;
 use serde_json::Value;
-use switchyard_api::jobs::apply_merge;
+use switchyard_jobs::apply_merge;
 
 use super::catalog::{Operator, Place};
 use super::dashboard::Dashboard;

@@ -12,15 +12,13 @@ use switchyard_agent::{
     AllowedNamespaces, CapacitySource, HubEnd, Settings, admissions::admissions, capacity, link,
     run_core_with,
 };
-use switchyard_api::{
-    config::Configuration,
-    jobs::{RemoteMeta, kind_for},
-    v1beta2::{LocalQueue, Workload},
-};
+use switchyard_api::v1beta2::{LocalQueue, Workload};
+use switchyard_config::Configuration;
 use switchyard_controller::{Handle, Options, Role};
 use switchyard_e2e::{
     Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait,
 };
+use switchyard_jobs::{RemoteMeta, kind_for};
 use switchyard_proto::v1::{
     self, AgentMessage, Assignment, Desired, HubMessage, Observation, Payload, Phase, State,
     agent_message, hub_message,

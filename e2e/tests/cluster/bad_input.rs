@@ -10,7 +10,7 @@ use kube::{
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::{jobs::apply_merge, v1beta2::Workload};
+use switchyard_api::v1beta2::Workload;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_e2e::{
     Part, Parts,
@@ -19,6 +19,7 @@ use switchyard_e2e::{
     job::RUN_FOR,
     queues, wait,
 };
+use switchyard_jobs::apply_merge;
 
 use crate::{
     bed::{Bed, WAIT},

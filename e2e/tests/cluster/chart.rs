@@ -72,11 +72,11 @@ fn accepted_by(program: &str, container: &Container) {
     );
 }
 
-async fn config(cluster: &Cluster, name: &str) -> switchyard_api::config::Configuration {
+async fn config(cluster: &Cluster, name: &str) -> switchyard_config::Configuration {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
     let map = maps.get(&format!("{name}-config")).await.unwrap();
     let text = &map.data.unwrap()["controller_manager_config.yaml"];
-    let config = switchyard_api::config::load(text).unwrap();
+    let config = switchyard_config::load(text).unwrap();
     assert!(config.ignored().is_empty(), "{:?}", config.ignored());
     config
 }

@@ -92,7 +92,7 @@ fn job(bed: &Bed, kind: &str, groups: &[(&str, i32)], of_cluster: &Value) -> Val
     let group = |(name, replicas): &(&str, i32)| json!({"groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 9, "template": template});
     let groups: Vec<Value> = groups.iter().map(group).collect();
     let mut cluster = json!({"headGroupSpec": {"template": template}, "workerGroupSpecs": groups});
-    switchyard_api::jobs::apply_merge(&mut cluster, of_cluster);
+    switchyard_jobs::apply_merge(&mut cluster, of_cluster);
     let spec = match kind {
         "RayJob" => json!({
             "entrypoint": "python", "shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster,

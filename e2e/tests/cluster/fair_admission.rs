@@ -5,7 +5,8 @@ use crate::bed::{Bed, WAIT, configured_controller};
 use anyhow::{Context as _, ensure};
 use kube::Api;
 use serde_json::json;
-use switchyard_api::{config, quantity, v1beta2::LocalQueue};
+use switchyard_api::{quantity, v1beta2::LocalQueue};
+use switchyard_config as config;
 use switchyard_controller::Handle;
 use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture, queues, wait};
 

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use switchyard_api::config::gates;
+use switchyard_config::gates;
 use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{Kueue, NAMESPACE, Options};
 use switchyard_e2e::wait::eventually;
@@ -244,7 +244,7 @@ async fn replicas(cluster: &Cluster, namespace: &str, name: &str) -> i32 {
 async fn configured(cluster: &Cluster) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), "switchyard-system");
     let text = maps.get("switchyard-config").await.unwrap().data.unwrap()["controller_manager_config.yaml"].clone();
-    switchyard_api::config::load(&text).unwrap();
+    switchyard_config::load(&text).unwrap();
     text
 }
 

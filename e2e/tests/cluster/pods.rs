@@ -48,7 +48,7 @@ fn pod(name: &str, metadata: &Value) -> Pod {
             "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
         },
     });
-    switchyard_api::jobs::apply_merge(&mut pod, &json!({ "metadata": metadata }));
+    switchyard_jobs::apply_merge(&mut pod, &json!({ "metadata": metadata }));
     serde_json::from_value(pod).unwrap()
 }
 
@@ -58,7 +58,7 @@ fn member(name: &str, count: &str, annotations: &Value) -> Pod {
         "labels": {"kueue.x-k8s.io/pod-group-name": "group"},
         "annotations": {"kueue.x-k8s.io/pod-group-total-count": count},
     });
-    switchyard_api::jobs::apply_merge(&mut metadata, &json!({ "annotations": annotations }));
+    switchyard_jobs::apply_merge(&mut metadata, &json!({ "annotations": annotations }));
     pod(name, &metadata)
 }
 

@@ -11,12 +11,13 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PostParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::{conditions, jobs::apply_merge, v1beta2::Workload};
+use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::fixture::{self, Shared};
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::job::{EXIT_CODE, RUN_FOR};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, queues};
+use switchyard_jobs::apply_merge;
 
 /// Longer than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(120);

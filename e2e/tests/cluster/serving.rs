@@ -186,7 +186,7 @@ fn a_stateful_set_is_one_workload_which_rests_when_scaled_to_zero() {
         let uid = set.uid().unwrap();
         assert_eq!(
             workload.name_any(),
-            switchyard_api::jobs::workload_name("StatefulSet", "apps", "db", &uid)
+            switchyard_jobs::workload_name("StatefulSet", "apps", "db", &uid)
         );
         assert_eq!(workload.labels()["kueue.x-k8s.io/job-uid"], uid);
         assert_eq!(
@@ -348,7 +348,7 @@ pub(crate) async fn make_pod(pods: &Api<Pod>, set: &DynamicObject, role: &str, i
     if role == "worker" {
         metadata["annotations"] = json!({"leaderworkerset.sigs.k8s.io/leader-name": leader});
     }
-    switchyard_api::jobs::apply_merge(&mut pod, &json!({ "metadata": metadata }));
+    switchyard_jobs::apply_merge(&mut pod, &json!({ "metadata": metadata }));
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
@@ -368,7 +368,7 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
         let set = sets.create(&set.unwrap()).await;
         let name = |index: u32| {
             let of = format!("llm-{index}");
-            switchyard_api::jobs::workload_name(
+            switchyard_jobs::workload_name(
                 "LeaderWorkerSet",
                 "leaderworkerset.x-k8s.io",
                 &of,

@@ -12,10 +12,10 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::{
     conditions,
-    config::{self, Configuration},
     v1beta2::{ClusterQueue, PreemptionGatePosition, Workload},
     variants,
 };
+use switchyard_config::{self as config, Configuration};
 use switchyard_controller::Handle;
 use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture, job, queues, wait};
 

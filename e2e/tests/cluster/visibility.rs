@@ -7,7 +7,7 @@ use crate::visible::{NAMESPACE, environment, lead, listener};
 use anyhow::ensure;
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use switchyard_api::config::Configuration;
+use switchyard_config::Configuration;
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, fixture, queues, wait};
 

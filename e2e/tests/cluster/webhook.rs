@@ -15,10 +15,8 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::{
-    config::Configuration,
-    v1beta2::{CheckState, Workload},
-};
+use switchyard_api::v1beta2::{CheckState, Workload};
+use switchyard_config::Configuration;
 use switchyard_controller::{
     Handle, LeaderMode, Options, Role,
     webhook::{Advertise, WebhookOptions},

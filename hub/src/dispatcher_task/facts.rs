@@ -5,11 +5,11 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use serde::Deserialize;
 use switchyard_api::affinity::Affinity;
-use switchyard_api::jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
+use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 
 use super::{payload, policy, replicas};

@@ -10,11 +10,11 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, merge_diff, meta};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_controller::object::Object;
+use switchyard_jobs::{JobKind, merge_diff, meta};
 
 use super::payload::{Owned, owner, shown_on};
 
@@ -186,7 +186,7 @@ fn observe(ctx: &Context, kind: &dyn JobKind, mut job: Object) {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::jobs::kind_for;
+    use switchyard_jobs::kind_for;
 
     use super::*;
 

@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{
-    JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects,
-};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload::{is_group_workload, maker_of};
+use switchyard_jobs::{
+    JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects,
+};
 use switchyard_proto::pod_sets_hash;
 use thiserror::Error;
 
@@ -279,7 +279,7 @@ mod tests {
             "metadata": {"name": "a", "namespace": "ns", "annotations": annotations},
             "spec": {"parallelism": 6, "completions": 12, "template": {"spec": {"containers": []}}},
         });
-        let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        let kind = switchyard_jobs::kind_for("batch", "Job").unwrap();
         let sized = crate::dispatcher_task::facts::sized(&workload, None);
         let content = content(&workload, sized.as_ref(), kind, &job, "multikueue").unwrap();
         let (copy, job): (Value, Value) = (
@@ -442,7 +442,7 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": pod_sets}}))
                 .unwrap()
         };
-        let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        let kind = switchyard_jobs::kind_for("batch", "Job").unwrap();
         let sent = |slice: bool, count: u32| {
             content(&workload(slice, count), None, kind, &job(5), "multikueue").unwrap().job
         };
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_group_of_workers_of_more_hosts_keeps_its_size_until_it_has_quota() {
-        let kind = switchyard_api::jobs::kind_for("ray.io", "RayCluster").unwrap();
+        let kind = switchyard_jobs::kind_for("ray.io", "RayCluster").unwrap();
         let template = json!({"spec": {"containers": [{"name": "c"}]}});
         let group = json!({"groupName": "g", "replicas": 3, "numOfHosts": 2, "template": template});
         let cluster = json!({
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_job_of_an_external_framework_that_runs_here_is_not_sent() {
-        let kind = switchyard_api::jobs::external_kind("Flock.v1.example.com").unwrap();
+        let kind = switchyard_jobs::external_kind("Flock.v1.example.com").unwrap();
         let managed = |by: Value| {
             runs_elsewhere(kind, &json!({"spec": {"managedBy": by}})).map_err(|it| it.to_string())
         };
@@ -503,7 +503,7 @@ mod tests {
             "{said}"
         );
         assert!(managed(Value::Null).is_err());
-        let job = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        let job = switchyard_jobs::kind_for("batch", "Job").unwrap();
         assert!(runs_elsewhere(job, &json!({})).is_ok());
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use switchyard_api::jobs::{JobKind, serving::Serving};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::stores::Stores;
 use switchyard_controller::workload as state;
+use switchyard_jobs::{JobKind, serving::Serving};
 use switchyard_scheduler::PodSet;
 
 use crate::dispatch::Replica;
@@ -132,7 +132,7 @@ fn is_wanted(workload: &Workload) -> bool {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use switchyard_api::jobs::kind_for;
+    use switchyard_jobs::kind_for;
 
     /// The Workload of a replica of LeaderWorkerSet `llm`.
     fn workload(index: u32, status: &Value) -> Workload {
@@ -170,7 +170,7 @@ mod tests {
     fn where_a_later_replica_is_to_be() {
         let there = |more: Value| {
             let mut status = json!({"clusterName": "west"});
-            switchyard_api::jobs::apply_merge(&mut status, &more);
+            switchyard_jobs::apply_merge(&mut status, &more);
             status
         };
         for (case, first, in_memory, expected) in [

@@ -1,10 +1,10 @@
 //! Whose spec goes on being this cluster's once it was sent: a change of it is to be brought after it.
 
 use kube::api::ApiResource;
-use switchyard_api::jobs::{elastic, kind_for, meta, workload_name};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::object::Object;
 use switchyard_controller::store::{Change, Key};
+use switchyard_jobs::{elastic, kind_for, meta, workload_name};
 
 /// The Workload with which an object was sent whose spec has changed: what follows it may be another, such as its number of
 /// replicas.

@@ -13,10 +13,10 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams}
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_agent::proof::Seal;
-use switchyard_api::jobs::{JobKind, enabled_kinds};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
+use switchyard_jobs::{JobKind, enabled_kinds};
 
 use crate::dispatcher_task::{dispatches, follows};
 

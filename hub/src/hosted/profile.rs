@@ -4,7 +4,7 @@
 //! access provider. Messages are Kueue's.
 
 use serde_json::{Map, Value, json};
-use switchyard_api::config::AccessProvider;
+use switchyard_config::AccessProvider;
 
 /// What context, cluster and user are called in the kubeconfig.
 const NAME: &str = "profile";

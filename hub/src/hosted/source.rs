@@ -7,9 +7,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::config::Kubeconfig;
-use switchyard_api::config::AccessProvider;
 use switchyard_api::names::KUBECONFIG_SECRET_KEY;
 use switchyard_api::v1beta2::{KubeConfig, LocationType, MultiKueueCluster};
+use switchyard_config::AccessProvider;
 
 use super::kubeconfig::{self, BadKubeconfig, Exec};
 use super::profile;

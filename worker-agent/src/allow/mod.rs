@@ -7,7 +7,7 @@ mod service_accounts;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use switchyard_api::jobs::{JobKind, kind_of_owner, kinds, sent_objects};
+use switchyard_jobs::{JobKind, kind_of_owner, kinds, sent_objects};
 use thiserror::Error;
 
 use crate::ledger::Trouble;

@@ -189,7 +189,7 @@ fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
 mod tests {
     use rstest::rstest;
     use serde_json::json;
-    use switchyard_api::jobs::{JobKind, kinds};
+    use switchyard_jobs::{JobKind, kinds};
 
     use super::*;
 

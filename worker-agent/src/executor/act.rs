@@ -11,9 +11,9 @@ use kube::api::{
 };
 use kube::core::Status;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, PodSetInfo, following, owner_gvk};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{PreemptionGatePosition, PriorityClassRef};
+use switchyard_jobs::{JobKind, PodSetInfo, following, owner_gvk};
 
 use super::group::{group_of, is_member};
 use super::read::{read_job, read_workload};

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use switchyard_api::jobs::JobKind;
-use switchyard_api::jobs::meta::{self, is_deleting};
+use switchyard_jobs::JobKind;
+use switchyard_jobs::meta::{self, is_deleting};
 
 use super::act::Access;
 use super::parts::shown;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn groups() -> Groups {
-        Groups::new(Access::job(&switchyard_api::jobs::pod::Pod), seal())
+        Groups::new(Access::job(&switchyard_jobs::pod::Pod), seal())
     }
 
     /// What was told of a group: version, how many pods it shows, and how it stands.

@@ -3,7 +3,8 @@
 use futures::{StreamExt as _, stream};
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
-use switchyard_api::{jobs::meta::LABEL_VALUE_MAX, names};
+use switchyard_api::names;
+use switchyard_jobs::meta::LABEL_VALUE_MAX;
 
 use super::Executor;
 use super::act::{Access, failed, value};

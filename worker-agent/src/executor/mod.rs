@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Client;
-use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
+use switchyard_jobs::{JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
 pub(crate) use act::Access;

@@ -8,10 +8,10 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use switchyard_api::config::GoDuration;
-use switchyard_api::jobs::{JobKind, elastic, serving::part_name};
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 use switchyard_api::{conditions, names};
+use switchyard_config::GoDuration;
+use switchyard_jobs::{JobKind, elastic, serving::part_name};
 use switchyard_proto::MAX_NAME;
 
 use super::SUSPENDED;
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_job_that_fails_because_it_is_deleted_has_not_ended() {
-        let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        let kind = switchyard_jobs::kind_for("batch", "Job").unwrap();
         for (case, conditions, deleted, success) in [
             ("failed", vec![("Failed", 10)], None, Some(false)),
             ("failed before it was deleted", vec![("Failed", 10)], Some(11), Some(false)),

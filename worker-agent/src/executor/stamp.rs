@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchyard_api::jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
 use switchyard_api::names;
+use switchyard_jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
 use thiserror::Error;
 
 use crate::ledger::Payload;
@@ -162,7 +162,7 @@ fn one_to_create(
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("finalizers".to_owned(), json!([names::TERMINAL_STATE]));
     }
-    switchyard_api::jobs::meta::set_prebuilt_workload_name(&mut object, stamp.name);
+    switchyard_jobs::meta::set_prebuilt_workload_name(&mut object, stamp.name);
     Ok((object, job_kind))
 }
 

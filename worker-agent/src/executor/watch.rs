@@ -8,10 +8,10 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
-use switchyard_api::jobs::meta::controller_of;
-use switchyard_api::jobs::serving::is_part;
 use switchyard_api::names;
 use switchyard_controller::awaited::{Patience, is_unknown_kind};
+use switchyard_jobs::meta::controller_of;
+use switchyard_jobs::serving::is_part;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn pods_of_other_controllers_are_not_the_hubs() {
-        let kind = switchyard_api::jobs::kind_for("", "Pod").unwrap();
+        let kind = switchyard_jobs::kind_for("", "Pod").unwrap();
         let access = Access::job(kind);
         let serves = json!({"kueue.x-k8s.io/pod-suspending-parent": "statefulset"});
         for (case, controller, annotations, seen) in [
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn objects_without_a_proof_are_counted_and_not_told_of() {
-        let access = Access::job(switchyard_api::jobs::kind_for("", "Pod").unwrap());
+        let access = Access::job(switchyard_jobs::kind_for("", "Pod").unwrap());
         let mut of_kind =
             OfKind::new(access.clone(), seal(), Foreign::default(), TroubleWatch::default());
         let ours = signed(pod(None, &json!({})), &access.gvk);

@@ -8,8 +8,8 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use switchyard_api::jobs::serving::is_part;
 use switchyard_api::names;
+use switchyard_jobs::serving::is_part;
 
 use super::{Keys, Marked, Seal, text};
 use crate::executor::{Access, is_others, reached};

@@ -13,8 +13,8 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
-use switchyard_api::jobs::meta::annotation;
 use switchyard_api::names;
+use switchyard_jobs::meta::annotation;
 use switchyard_proto::{is_attempt, is_uid};
 
 pub use self::copies::{Copies, Unproved};

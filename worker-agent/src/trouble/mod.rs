@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::Value;
-use switchyard_api::jobs::{JobKind, meta};
+use switchyard_jobs::{JobKind, meta};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 

@@ -60,7 +60,7 @@ pub(super) fn run(report: &Report) {
 }
 
 /// Crates with the packages that must not be in their dependency graphs.
-const FORBIDDEN: [(&str, &[&str]); 3] = [
+const FORBIDDEN: [(&str, &[&str]); 6] = [
     (
         "switchyard-scheduler",
         &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"],
@@ -70,6 +70,9 @@ const FORBIDDEN: [(&str, &[&str]); 3] = [
         &["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "switchyard-scheduler"],
     ),
     ("switchyard-api", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
+    ("switchyard-jobs", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
+    ("switchyard-config", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
+    ("switchyard-syntax", &["tokio", "kube", "kube-core", "tonic", "hyper"]),
 ];
 
 /// The engine decides without I/O: its dependencies cannot do any.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use switchyard_api::jobs::meta::Controller;
+use switchyard_jobs::meta::Controller;
 
 use crate::object::Object;
 

@@ -1,6 +1,7 @@
 //! What is different for other kinds than Job.
 
-use switchyard_api::{jobs::kind_for, v1beta2::DispatchStatus};
+use switchyard_api::v1beta2::DispatchStatus;
+use switchyard_jobs::kind_for;
 
 use super::*;
 

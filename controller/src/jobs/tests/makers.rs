@@ -1,10 +1,8 @@
 //! What makes groups of pods that serve.
 
 use rstest::rstest;
-use switchyard_api::{
-    jobs::{build_group_workload, kind_for, pod::Pod, serving::Serving},
-    v1beta2::DispatchStatus,
-};
+use switchyard_api::v1beta2::DispatchStatus;
+use switchyard_jobs::{build_group_workload, kind_for, pod::Pod, serving::Serving};
 
 use super::{
     super::{

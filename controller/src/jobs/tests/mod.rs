@@ -20,11 +20,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use switchyard_api::{
     conditions,
-    jobs::{
-        BuildOptions, Held, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob,
-        build_workload, job_pod_sets, merge_diff, pod_set_infos,
-    },
     v1beta2::{ResourceFlavor, Workload},
+};
+use switchyard_jobs::{
+    BuildOptions, Held, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob,
+    build_workload, job_pod_sets, merge_diff, pod_set_infos,
 };
 
 use super::{Action, Ancestor, Decision, Facts, Gates, Next, PodsReadyDelay, Prebuilt, decide};
@@ -324,8 +324,7 @@ impl World {
             }
             Action::DeleteJob => "delete the job".to_owned(),
             Action::Terminate { members, why } => {
-                let names: Vec<&str> =
-                    members.iter().map(switchyard_api::jobs::meta::name).collect();
+                let names: Vec<&str> = members.iter().map(switchyard_jobs::meta::name).collect();
                 let why = why.as_ref().map(|(reason, message)| format!(" for {reason}: {message}"));
                 format!("end {}{}", names.join(", "), why.unwrap_or_default())
             }
@@ -333,8 +332,7 @@ impl World {
                 format!("{} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }
             Action::TellMembers { members, reason, note } => {
-                let names: Vec<&str> =
-                    members.iter().map(switchyard_api::jobs::meta::name).collect();
+                let names: Vec<&str> = members.iter().map(switchyard_jobs::meta::name).collect();
                 format!("tell {}: {reason}: {note}", names.join(", "))
             }
             Action::TellWorkload { workload, reason, note } => {

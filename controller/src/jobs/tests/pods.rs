@@ -3,7 +3,8 @@
 mod shape;
 
 use rstest::rstest;
-use switchyard_api::{jobs::pod::Pod, v1beta2::DispatchStatus};
+use switchyard_api::v1beta2::DispatchStatus;
+use switchyard_jobs::pod::Pod;
 
 use super::*;
 use crate::jobs::group;

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use serde_json::json;
-use switchyard_api::jobs::{
+use switchyard_jobs::{
     elastic::{gate_pods, mark_slice},
     kind_for,
 };

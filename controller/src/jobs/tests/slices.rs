@@ -2,10 +2,8 @@
 
 use rstest::rstest;
 use serde_json::json;
-use switchyard_api::{
-    jobs::elastic::mark_slice,
-    v1beta2::{PodSet, ReclaimablePod},
-};
+use switchyard_api::v1beta2::{PodSet, ReclaimablePod};
+use switchyard_jobs::elastic::mark_slice;
 
 use super::*;
 

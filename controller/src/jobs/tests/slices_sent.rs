@@ -1,6 +1,7 @@
 //! Elastic jobs that a hub sends to another cluster: on the hub, and there.
 
-use switchyard_api::{jobs::is_copy_of_hub, v1beta2::DispatchStatus};
+use switchyard_api::v1beta2::DispatchStatus;
+use switchyard_jobs::is_copy_of_hub;
 
 use super::slices::{Grown, elastic, first, runs, second, slice, waiting};
 use super::*;

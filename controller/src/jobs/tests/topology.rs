@@ -1,7 +1,8 @@
 //! Jobs that ask for a topology: what their Workloads say, and when they follow the job.
 
 use rstest::rstest;
-use switchyard_api::{jobs::TopologyGates, names, v1beta2::PodSetTopologyRequest};
+use switchyard_api::{names, v1beta2::PodSetTopologyRequest};
+use switchyard_jobs::TopologyGates;
 
 use super::*;
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Toleration};
-use switchyard_api::{
-    jobs::pod_set_infos,
-    v1beta2::{PodSetAssignment, ResourceFlavor, Workload},
-};
+use switchyard_api::v1beta2::{PodSetAssignment, ResourceFlavor, Workload};
+use switchyard_jobs::pod_set_infos;
 
 use super::{Rules, hosts};
 use crate::{
@@ -155,7 +153,7 @@ fn tolerations(
         let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == name)?;
         pod_set.template.parse().ok()?.spec?.tolerations
     };
-    let joined = |info: switchyard_api::jobs::PodSetInfo| {
+    let joined = |info: switchyard_jobs::PodSetInfo| {
         let own = of_template(&info.name).unwrap_or_default();
         let all = own.into_iter().chain(info.tolerations).collect();
         (info.name, all)

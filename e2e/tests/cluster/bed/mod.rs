@@ -14,9 +14,9 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::{
     conditions,
-    config::{self, Configuration},
     v1beta2::{AdmissionCheck, CheckState, ClusterQueue, LocalQueue, Workload},
 };
+use switchyard_config::{self as config, Configuration};
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::{
     Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait,

@@ -4,7 +4,7 @@ pub(crate) mod events;
 pub(crate) mod helm;
 pub(crate) mod random;
 
-use switchyard_api::config::Configuration;
+use switchyard_config::Configuration;
 use switchyard_e2e::fixture::Shared;
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, queues};

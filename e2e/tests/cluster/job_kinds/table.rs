@@ -9,13 +9,10 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::{
-    conditions,
-    jobs::{JobKind, kind_of_owner},
-    v1beta2::Workload,
-};
+use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, Part, Parts};
+use switchyard_jobs::{JobKind, kind_of_owner};
 
 use super::samples::{CRDS, Sample, training_runtime};
 

@@ -11,12 +11,9 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
-use switchyard_api::{
-    conditions,
-    jobs::{JobKind, RemoteMeta, batch_job::BatchJob},
-    v1beta2::Workload,
-};
+use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::{fixture, job, queues, wait};
+use switchyard_jobs::{JobKind, RemoteMeta, batch_job::BatchJob};
 
 fn jobs(bed: &Bed) -> Api<Job> {
     Api::namespaced(bed.admin().clone(), &bed.namespace)

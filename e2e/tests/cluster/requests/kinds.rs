@@ -2,8 +2,8 @@
 //! Jobs are stored by dry run, too, so that what a kind's CRD drops is dropped.
 
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, job_pod_sets, kind_for};
 use switchyard_e2e::{Cluster, Part, Parts, fixture};
+use switchyard_jobs::{JobKind, job_pod_sets, kind_for};
 
 use super::compare::{Tally, Template, judge_in_all_orders, report};
 use super::server::{Answer, Server};

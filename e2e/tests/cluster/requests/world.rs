@@ -8,8 +8,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, api::PostParams};
 use serde_json::Value;
-use switchyard_api::jobs::pod_requests::{RequestDefaults, pod_requests};
 use switchyard_e2e::Cluster;
+use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
 
 use super::cache::CacheProbe;
 use super::server::{Amounts, Server};

@@ -8,7 +8,8 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::json;
-use switchyard_api::{config::Configuration, v1beta2::Topology};
+use switchyard_api::v1beta2::Topology;
+use switchyard_config::Configuration;
 use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, queues, wait::eventually};
 use tokio::sync::OnceCell;
 

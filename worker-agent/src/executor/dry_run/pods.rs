@@ -3,7 +3,7 @@
 use super::references::{Reference, references};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use switchyard_api::jobs::{JobKind, job_pod_sets, kind_of_owner, meta, sent_objects};
+use switchyard_jobs::{JobKind, job_pod_sets, kind_of_owner, meta, sent_objects};
 
 /// The uid of an owner that is not there yet.
 const NO_UID: &str = "00000000-0000-4000-8000-000000000000";

@@ -1,0 +1,193 @@
+//! Which fields have an effect, and why the others have none. Whoever gives one an effect changes it here. Addresses to
+//! listen on come from flags, which may leave it to the file.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{GoDuration, gates};
+use switchyard_syntax::field::Path;
+
+/// A field that the file sets and that has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// Where it is.
+    pub path: String,
+    /// Why it has none.
+    pub reason: String,
+}
+
+impl Ignored {
+    pub(super) fn new(path: &Path, reason: impl Into<String>) -> Self {
+        Self { path: path.to_string(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// What a field does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// What Kueue's documentation says.
+    Works,
+    /// Nothing, for this reason.
+    None(&'static str),
+}
+
+use Effect::{None as No, Works};
+
+const WEBHOOKS: &str =
+    "flags say where webhooks are served and reached: --webhook-listen, --webhook-service";
+
+/// Fields, or whole sections, with what they do. What has no line is told apart by its fields.
+const FIELDS: &[(&str, Effect)] = &[
+    ("apiVersion", Works),
+    ("kind", Works),
+    ("namespace", No("the flag --namespace says it")),
+    ("manageJobsWithoutQueueName", Works),
+    ("managedJobsNamespaceSelector", Works),
+    ("featureGates", Works),
+    ("webhook.port", No(WEBHOOKS)),
+    ("webhook.host", No(WEBHOOKS)),
+    (
+        "webhook.certDir",
+        No("the webhooks' certificate is our own, kept in the Secret switchyard-webhook-cert"),
+    ),
+    ("leaderElection.leaderElect", Works),
+    ("leaderElection.leaseDuration", Works),
+    ("leaderElection.renewDeadline", Works),
+    ("leaderElection.retryPeriod", Works),
+    ("leaderElection.resourceLock", Works),
+    ("leaderElection.resourceName", Works),
+    ("leaderElection.resourceNamespace", Works),
+    ("metrics.bindAddress", Works),
+    ("metrics.enableClusterQueueResources", Works),
+    ("metrics.customLabels", Works),
+    ("metrics.localQueueMetrics", Works),
+    ("health.healthProbeBindAddress", No("the flag --health-listen says where")),
+    ("health.readinessEndpointName", No("the path is /readyz")),
+    ("health.livenessEndpointName", No("the paths are /livez and /healthz")),
+    ("pprofBindAddress", No("there are no profiles in Go's format")),
+    ("controller.groupKindConcurrency", No("reconcilers take what waits, whatever its kind")),
+    ("controller.cacheSyncTimeout", Works),
+    ("tls", Works),
+    (
+        "internalCertManagement.enable",
+        No("the flag --external-webhook-certificates says whose the webhooks' certificate is"),
+    ),
+    ("internalCertManagement.webhookServiceName", No(WEBHOOKS)),
+    (
+        "internalCertManagement.webhookSecretName",
+        No("it is switchyard-webhook-cert, which our role may write"),
+    ),
+    ("waitForPodsReady", Works),
+    (
+        "clientConnection",
+        No("what is under way at once is bounded here, and not how much in a second"),
+    ),
+    ("integrations.frameworks", Works),
+    ("integrations.externalFrameworks", Works),
+    ("integrations.labelKeysToCopy", Works),
+    (
+        "multiKueue.gcInterval",
+        No("what has no counterpart is found by watching, not in rounds; only 0 means something"),
+    ),
+    ("multiKueue.origin", Works),
+    ("multiKueue.workerLostTimeout", Works),
+    ("multiKueue.dispatcherName", Works),
+    ("multiKueue.externalFrameworks", Works),
+    ("multiKueue.incrementalDispatcherConfig", Works),
+    ("multiKueue.clusterProfile", Works),
+    ("fairSharing", Works),
+    ("admissionFairSharing", Works),
+    ("resources.quotaCheckStrategy", Works),
+    ("resources.excludeResourcePrefixes", Works),
+    ("resources.transformations", Works),
+    ("resources.deviceClassMappings", Works),
+    ("objectRetentionPolicies", Works),
+    ("visibilityServer", Works),
+];
+
+/// The fields that the file sets and that have no effect.
+pub(super) fn ignored(value: &Value) -> Vec<Ignored> {
+    let mut ignored = Vec::new();
+    visit(value, &Path::root(), &mut ignored);
+    ignored
+}
+
+fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
+    match path.as_str() {
+        "featureGates" => return gates::visit_ignored(value, path, ignored),
+        // Zero switches the collection off; there are no rounds of it whose length could be set.
+        "multiKueue.gcInterval" if is_zero(value) => return,
+        // It is managed here, and not otherwise.
+        "internalCertManagement.enable" if value == true => return,
+        _ => {}
+    }
+    match FIELDS.iter().find(|(field, _)| *field == path.as_str()) {
+        Some((_, Works)) => {}
+        Some((_, No(reason))) => ignored.push(Ignored::new(path, *reason)),
+        // A section; `every_field_has_a_line` sees to it that nothing else comes here.
+        None => {
+            for (name, value) in value.as_object().into_iter().flatten() {
+                visit(value, &path.child(name), ignored);
+            }
+        }
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .is_some_and(|duration: GoDuration| duration == GoDuration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{shape, tests::EVERY_FIELD};
+
+    /// The paths at which descending the schema comes to a line, or to a field without one.
+    fn reached(
+        schema: &Value,
+        path: &Path,
+        lines: &mut BTreeSet<String>,
+        without: &mut Vec<String>,
+    ) {
+        if FIELDS.iter().any(|(field, _)| *field == path.as_str()) {
+            lines.insert(path.to_string());
+            return;
+        }
+        match shape::properties(schema) {
+            Some(fields) => fields
+                .iter()
+                .for_each(|(name, schema)| reached(schema, &path.child(name), lines, without)),
+            None => without.push(path.to_string()),
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_line() {
+        let (mut lines, mut without) = (BTreeSet::new(), Vec::new());
+        reached(&shape::SCHEMA, &Path::root(), &mut lines, &mut without);
+        assert_eq!(without, Vec::<String>::new(), "say in FIELDS what these do");
+        let all: BTreeSet<String> = FIELDS.iter().map(|(field, _)| (*field).to_owned()).collect();
+        assert_eq!(lines, all, "there are no such fields");
+    }
+
+    #[test]
+    fn every_field_is_in_the_file_that_has_them_all() {
+        let file: Value = serde_saphyr::from_str(EVERY_FIELD).unwrap();
+        for (field, _) in FIELDS {
+            let pointer = format!("/{}", field.replace('.', "/"));
+            assert!(file.pointer(&pointer).is_some(), "every_field.yaml lacks {field}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What a file for a later release of Kueue may name. It is read, and the log says what becomes of it: a site that tries
+//! Switchyard brings the file that it has. Names up to v0.20.0 are known.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{GoDuration, older};
+use switchyard_syntax::field::{FieldError, Path};
+
+/// A gate or field of a release after v0.19.2 that the file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Later {
+    /// Where it is.
+    pub path: String,
+    /// Whether Switchyard does what the file says.
+    pub is_honoured: bool,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let effect = if self.is_honoured { "honoured" } else { "without effect" };
+        write!(f, "{}: {effect}: {}", self.path, self.reason)
+    }
+}
+
+/// The effect of a later gate here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Here {
+    /// Always done.
+    Always,
+    /// Never done.
+    Never,
+    /// Done where it is on; it is off by default.
+    Switch,
+}
+
+use Here::{Always, Never, Switch};
+
+const TOPOLOGY: &str = "Kueue's later refinements of topology-aware scheduling are not there";
+const DEVICES: &str = "devices are charged by their number, and not looked at node by node";
+const UNLIMITED: &str = "requests are bounded by what is under way, and no client limits them";
+
+/// The gates that v0.19.2 does not know, with what is done here.
+const GATES: &[(&str, Here, &str)] = &[
+    (
+        "AdmissionFairSharingAnchorAtQuotaReservation",
+        Switch,
+        "use of LocalQueues counts from reservation where it is on, else from admission",
+    ),
+    (
+        "BestEffortFIFOReleaseFailedPreemptors",
+        Switch,
+        "a gate of Switchyard's: a preemptor that fails later is not the head of its queue any more",
+    ),
+    ("ConfigurablePreemptions", Never, "there is no PreemptionConfig"),
+    (
+        "DeploymentJobUIDLabel",
+        Never,
+        "Workloads of a Deployment's pods have the label of their pod",
+    ),
+    (
+        "DynamicQuotaOrchestration",
+        Never,
+        "there is no DynamicQuotaOrchestrator and no CapacityProvider",
+    ),
+    (
+        "ElasticJobsViaWorkloadSlicesFlavorChangeFromZero",
+        Always,
+        "an elastic job that grows from no pods is queued again, and may get another flavor",
+    ),
+    (
+        "ElasticJobsViaWorkloadSlicesForProvisioningRequests",
+        Never,
+        "a slice asks for all of its pods, and pods keep the request that they were started with",
+    ),
+    (
+        "EnforceProvisioningPodTemplateContents",
+        Always,
+        "a PodTemplate of another content is replaced",
+    ),
+    (
+        "FairSharingReevaluatePreemptionCandidates",
+        Never,
+        "candidates are judged once, as in v0.19.2",
+    ),
+    ("FairSharingRefill", Never, "a ClusterQueue has one workload in a cycle"),
+    ("HighMaxParallelismWithinReconcile", Always, UNLIMITED),
+    ("KueueDRADeviceFeasibility", Never, DEVICES),
+    ("KueueDRAIntegrationDeviceTaints", Never, DEVICES),
+    ("KueueDRAIntegrationPrioritizedList", Never, "a claim with firstAvailable is refused"),
+    (
+        "MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster",
+        Always,
+        "a Job is sent without its ttlSecondsAfterFinished",
+    ),
+    ("MultiKueueRayInTreeAutoscaling", Never, "a job that scales itself is not sent to workers"),
+    ("MultiKueueReuseClientConnectionConfigForWorkers", Never, UNLIMITED),
+    (
+        "PodGroupSchedulingShapeOrdering",
+        Always,
+        "the order of a group's pod sets is that of what its pods ask for",
+    ),
+    ("PodIntegrationCountSucceededPodsAsReady", Always, "a pod that has succeeded was ready"),
+    (
+        "RayServiceValidateUpgradeStrategy",
+        Always,
+        "a change that would start a second cluster beside a running RayService is refused",
+    ),
+    (
+        "SchedulingEquivalenceHashingIgnorePodSetName",
+        Never,
+        "workloads with other names of pod sets are tried one by one",
+    ),
+    ("TASGroupedPodSetSlicing", Never, TOPOLOGY),
+    ("TASLeaderPodSetFeasibility", Never, TOPOLOGY),
+    ("TASNodeFeasibilityForAllLevels", Never, TOPOLOGY),
+    ("TASPartialSlices", Never, TOPOLOGY),
+    ("TASRejectFalseUnconstrainedTopology", Never, TOPOLOGY),
+    ("TASReplaceMultipleFailedNodes", Never, TOPOLOGY),
+    ("TASTopologySpreading", Never, TOPOLOGY),
+    ("WaitForPodsReadyMaxNotReady", Never, "all pods of a group have to be ready"),
+    ("WaitForPodsReadyUnscheduledTimeout", Never, UNSCHEDULED),
+    ("WorkloadLevelWaitForPodsReady", Never, PER_WORKLOAD),
+];
+
+const UNSCHEDULED: &str = "waitForPodsReady.timeout counts for pods that wait for a node, too";
+const PER_WORKLOAD: &str = "waitForPodsReady holds for all Workloads alike";
+
+/// The durations that v0.19.2 does not know.
+const DURATIONS: &[(&str, &str, &str)] = &[
+    ("waitForPodsReady", "maxTimeoutOnWorkload", PER_WORKLOAD),
+    ("waitForPodsReady", "unscheduledTimeout", UNSCHEDULED),
+];
+
+/// Whether a later gate switches something here.
+pub(super) fn is_switch(name: &str) -> bool {
+    GATES.iter().any(|(known, here, _)| *known == name && *here == Switch)
+}
+
+/// The names of the gates.
+pub(super) fn gates() -> impl Iterator<Item = &'static str> {
+    GATES.iter().map(|(name, ..)| *name)
+}
+
+/// Takes later fields out of a file.
+pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec<Later> {
+    let mut taken = Vec::new();
+    if file["apiVersion"] == older::V1BETA1 {
+        return taken;
+    }
+    for (section, name, reason) in DURATIONS {
+        let Some(fields) = file.get_mut(*section).and_then(Value::as_object_mut) else { continue };
+        let Some(value) = fields.remove(*name) else { continue };
+        let path = Path::new(section).child(name);
+        let duration = value.as_str().and_then(|text| text.parse::<GoDuration>().ok());
+        match duration.filter(|duration| !duration.is_negative()) {
+            Some(_) => taken.push(Later { path: path.to_string(), is_honoured: false, reason }),
+            None => errors.push(FieldError::new(
+                &path,
+                format!("is {value}, must be a duration such as 5m or 1h30m"),
+            )),
+        }
+    }
+    taken
+}
+
+/// Takes later gates out of a file, but for those that switch something.
+pub(super) fn take_gates(file: &mut Value) -> Vec<Later> {
+    let Some(gates) = file.get_mut("featureGates").and_then(Value::as_object_mut) else {
+        return Vec::new();
+    };
+    let take = |(name, here, reason): &(&str, Here, &'static str)| {
+        let value = gates.get(*name)?.as_bool();
+        if *here != Switch {
+            gates.remove(*name);
+        }
+        let is_honoured = *here == Switch || value == Some(*here == Always);
+        Some(Later { path: Path::new("featureGates").child(name).to_string(), is_honoured, reason })
+    };
+    GATES.iter().filter_map(take).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::{ConfigError, Configuration, gates, load, load_with_gates};
+
+    const HEAD: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+
+    fn read(body: &str) -> Result<Configuration, ConfigError> {
+        load(&format!("{HEAD}{body}"))
+    }
+
+    fn told(config: &Configuration) -> String {
+        config.later().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_file_of_a_later_release_is_read_and_its_effects_told() {
+        let config = read(
+            "waitForPodsReady: {timeout: 9m, unscheduledTimeout: 2m, maxTimeoutOnWorkload: 1h}
+featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelismWithinReconcile: false, \
+             DynamicQuotaOrchestration: true, FairSharingRefill: false, PartialAdmission: false, \
+             BestEffortFIFOReleaseFailedPreemptors: true}",
+        )
+        .unwrap();
+        insta::assert_snapshot!(told(&config), @r"
+        waitForPodsReady.maxTimeoutOnWorkload: without effect: waitForPodsReady holds for all Workloads alike
+        waitForPodsReady.unscheduledTimeout: without effect: waitForPodsReady.timeout counts for pods that wait for a node, too
+        featureGates.BestEffortFIFOReleaseFailedPreemptors: honoured: a gate of Switchyard's: a preemptor that fails later is not the head of its queue any more
+        featureGates.DynamicQuotaOrchestration: without effect: there is no DynamicQuotaOrchestrator and no CapacityProvider
+        featureGates.FairSharingRefill: honoured: a ClusterQueue has one workload in a cycle
+        featureGates.HighMaxParallelismWithinReconcile: without effect: requests are bounded by what is under way, and no client limits them
+        featureGates.PodIntegrationCountSucceededPodsAsReady: honoured: a pod that has succeeded was ready
+        ");
+        assert_eq!(config.wait_for_pods_ready.timeout.to_string(), "9m0s");
+        assert!(!config.enabled("PartialAdmission"));
+        let named: Vec<_> = config.feature_gates.keys().map(String::as_str).collect();
+        assert_eq!(
+            named,
+            ["BestEffortFIFOReleaseFailedPreemptors", "PartialAdmission"],
+            "others switch nothing"
+        );
+        assert!(config.enabled("BestEffortFIFOReleaseFailedPreemptors"));
+    }
+
+    #[test]
+    fn gates_of_the_command_line_may_be_later_ones() {
+        let config =
+            load_with_gates(HEAD, "FairSharingRefill=true,PartialAdmission=false").unwrap();
+        assert_eq!(
+            told(&config),
+            "featureGates.FairSharingRefill: without effect: a ClusterQueue has one workload in a cycle"
+        );
+    }
+
+    #[rstest::rstest]
+    #[case::a_gate(
+        "featureGates: {FairSharingRefil: true}",
+        "unknown feature gate, did you mean FairSharingRefill?"
+    )]
+    #[case::a_gate_that_is_no_switch(
+        "featureGates: {FairSharingRefill: 1}",
+        "featureGates[FairSharingRefill]: is 1, must be true or false"
+    )]
+    #[case::a_field(
+        "waitForPodsReady: {unscheduledTimeouts: 5m}",
+        "waitForPodsReady.unscheduledTimeouts: unknown field"
+    )]
+    #[case::a_field_that_is_no_duration(
+        "waitForPodsReady: {unscheduledTimeout: 5}",
+        "waitForPodsReady.unscheduledTimeout: is 5, must be a duration"
+    )]
+    #[case::a_negative_one(
+        "waitForPodsReady: {unscheduledTimeout: -5s}",
+        "waitForPodsReady.unscheduledTimeout: is \"-5s\", must be a duration"
+    )]
+    fn what_is_written_wrongly_is_refused(#[case] body: &str, #[case] error: &str) {
+        let said = read(body).unwrap_err().to_string();
+        assert!(said.contains(error), "{said}");
+    }
+
+    #[test]
+    fn no_gate_is_in_both_tables() {
+        let known: BTreeSet<_> = gates::names().collect();
+        let both: Vec<_> = super::gates().filter(|name| known.contains(name)).collect();
+        assert_eq!(both, [""; 0]);
+        assert!(super::gates().is_sorted());
+    }
+}

@@ -1,0 +1,256 @@
+//! The configuration file, `config.kueue.x-k8s.io/v1beta2` or `v1beta1`: Kueue's, so that a file written for it works here.
+//!
+//! [`load`] refuses unknown fields and bad values by the field's path and says how to mend them. What is known but has
+//! no effect here comes back from [`Configuration::ignored`] with the reason, to be logged at start.
+
+#![warn(missing_docs)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use switchyard_jobs::framework_of;
+use switchyard_syntax::field::FieldError;
+
+mod effect;
+pub mod gates;
+mod later;
+mod load;
+mod manager;
+mod multi_kueue;
+mod older;
+mod queueing;
+mod rules;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use effect::Ignored;
+pub use later::Later;
+pub use load::{load, load_with_gates};
+pub use manager::*;
+pub use multi_kueue::*;
+pub use queueing::*;
+pub use switchyard_syntax::{GoDuration, ParseDurationError};
+pub use validate::{CURVES as TLS_CURVES, SUITES as TLS_SUITES, is_suite as is_tls_suite};
+
+/// The file's `apiVersion`.
+pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
+/// The file's `kind`.
+pub const KIND: &str = "Configuration";
+/// The name of `batch/v1` Job among the integrations.
+pub const BATCH_JOB: &str = "batch/job";
+/// The namespace that is never managed.
+const KUBE_SYSTEM: &str = "kube-system";
+/// The label that every namespace carries with its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The configuration, with every default filled in.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Configuration {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`KIND`].
+    pub kind: String,
+    /// Our own namespace; the caller knows it when absent.
+    pub namespace: Option<String>,
+    /// The webhook server.
+    pub webhook: Webhook,
+    /// Who of several processes works.
+    pub leader_election: LeaderElection,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Health probes.
+    pub health: Health,
+    /// Where profiles are served; nowhere when empty or `0`.
+    pub pprof_bind_address: String,
+    /// Settings of the controllers.
+    pub controller: Controller,
+    /// TLS of everything that is served.
+    pub tls: Option<Tls>,
+    /// Whether jobs without a queue are suspended.
+    pub manage_jobs_without_queue_name: bool,
+    /// The namespaces for which that applies; see [`Configuration::managed_jobs_namespace_selector`].
+    pub managed_jobs_namespace_selector: Option<LabelSelector>,
+    /// The certificate of our webhooks.
+    pub internal_cert_management: InternalCertManagement,
+    /// How long pods may take to become ready.
+    pub wait_for_pods_ready: WaitForPodsReady,
+    /// The limits of Kueue's client.
+    pub client_connection: ClientConnection,
+    /// Which kinds of jobs are managed.
+    pub integrations: Integrations,
+    /// How jobs are sent to worker clusters.
+    pub multi_kueue: MultiKueue,
+    /// Fair sharing of unused quota; off when absent.
+    pub fair_sharing: Option<FairSharing>,
+    /// Past use counts in the order of admission; off when absent.
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// What counts as a request.
+    pub resources: Resources,
+    /// Feature gates by name; see [`Configuration::enabled`].
+    pub feature_gates: BTreeMap<String, bool>,
+    /// How long objects are kept.
+    pub object_retention_policies: ObjectRetentionPolicies,
+    /// The server that lists pending workloads.
+    pub visibility_server: VisibilityServer,
+    /// What the file sets and has no effect.
+    #[serde(skip)]
+    ignored: Vec<Ignored>,
+    /// Fields and gates of later releases that the file names.
+    #[serde(skip)]
+    later: Vec<Later>,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            namespace: None,
+            webhook: Webhook::default(),
+            leader_election: LeaderElection::default(),
+            metrics: Metrics::default(),
+            health: Health::default(),
+            pprof_bind_address: String::new(),
+            controller: Controller::default(),
+            tls: None,
+            manage_jobs_without_queue_name: false,
+            managed_jobs_namespace_selector: None,
+            internal_cert_management: InternalCertManagement::default(),
+            wait_for_pods_ready: WaitForPodsReady::default(),
+            client_connection: ClientConnection::default(),
+            integrations: Integrations::default(),
+            multi_kueue: MultiKueue::default(),
+            fair_sharing: None,
+            admission_fair_sharing: None,
+            resources: Resources::default(),
+            feature_gates: BTreeMap::new(),
+            object_retention_policies: ObjectRetentionPolicies::default(),
+            visibility_server: VisibilityServer::default(),
+            ignored: Vec::new(),
+            later: Vec::new(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Fields that the file sets and that have no effect.
+    #[must_use]
+    pub fn ignored(&self) -> &[Ignored] {
+        &self.ignored
+    }
+
+    /// Gates and fields of later releases of Kueue that the file names.
+    #[must_use]
+    pub fn later(&self) -> &[Later] {
+        &self.later
+    }
+
+    /// Whether a feature gate is on: as the file says, else as it is by default. Unknown ones are off.
+    #[must_use]
+    pub fn enabled(&self, gate: &str) -> bool {
+        self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
+    }
+
+    /// Whether preemption gates of Workloads hold: by one of Kueue's feature gates that make use of them.
+    #[must_use]
+    pub fn preemption_gates(&self) -> bool {
+        self.enabled("ConcurrentAdmission") || self.enabled("MultiKueueOrchestratedPreemption")
+    }
+
+    /// The keys of labels and of annotations of a job that its workload gets: `integrations.labelKeysToCopy`, and those
+    /// that become labels of metrics as the Workload's.
+    #[must_use]
+    pub fn keys_to_copy(&self) -> (Vec<String>, Vec<String>) {
+        let custom = || self.custom_labels(SourceKind::Workload);
+        let labels = custom().filter_map(CustomLabel::label_key).map(str::to_owned);
+        let annotations = custom().filter_map(CustomLabel::annotation_key).map(str::to_owned);
+        (
+            self.integrations.label_keys_to_copy.iter().cloned().chain(labels).collect(),
+            annotations.collect(),
+        )
+    }
+
+    /// The labels of metrics that come from objects of this kind.
+    pub fn custom_labels(&self, kind: SourceKind) -> impl Iterator<Item = &CustomLabel> {
+        let on = self.enabled("CustomMetricLabels");
+        self.metrics.custom_labels.iter().filter(move |label| on && label.source_kind == kind)
+    }
+
+    /// What may be spoken over TLS; all that there is when absent.
+    #[must_use]
+    pub fn tls_options(&self) -> Option<&Tls> {
+        self.tls.as_ref().filter(|_| self.enabled("TLSOptions"))
+    }
+
+    /// Whether pods are waited for at all.
+    #[must_use]
+    pub fn waits_for_pods_ready(&self) -> bool {
+        !self.enabled("DisableWaitForPodsReady")
+    }
+
+    /// Every kind of job that is watched and may be sent to other clusters: the built-in ones, and those that only the
+    /// configuration knows, each once.
+    #[must_use]
+    pub fn all_frameworks(&self) -> Vec<String> {
+        let mut all = self.integrations.frameworks.clone();
+        let sends = self.enabled("MultiKueueAdaptersForCustomJobs");
+        let sent = self
+            .multi_kueue
+            .external_frameworks
+            .iter()
+            .filter(|_| sends)
+            .map(|framework| &framework.name);
+        for name in self.integrations.external_frameworks.iter().chain(sent) {
+            // What is enabled is sent anyway.
+            let enabled =
+                framework_of(name).is_some_and(|built_in| all.iter().any(|it| it == built_in));
+            if !enabled && !all.contains(name) {
+                all.push(name.clone());
+            }
+        }
+        all
+    }
+
+    /// The namespaces in which jobs may be managed: as the file says, else all but `kube-system`; never our own.
+    #[must_use]
+    pub fn managed_jobs_namespace_selector(&self, own_namespace: &str) -> LabelSelector {
+        let mut selector =
+            self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
+                match_expressions: Some(vec![all_but(&[KUBE_SYSTEM, own_namespace])]),
+                match_labels: None,
+            });
+        if validate::matches_namespace(&selector, own_namespace) {
+            selector.match_expressions.get_or_insert_default().push(all_but(&[own_namespace]));
+        }
+        selector
+    }
+}
+
+fn all_but(namespaces: &[&str]) -> LabelSelectorRequirement {
+    LabelSelectorRequirement {
+        key: NAMESPACE_NAME.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(namespaces.iter().map(|namespace| (*namespace).to_owned()).collect()),
+    }
+}
+
+/// Why a configuration file is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// It is no YAML.
+    #[error("the configuration file is not valid YAML: {0}")]
+    Yaml(String),
+    /// Fields are wrong; one line each.
+    #[error("{}", lines(.0))]
+    Fields(Vec<FieldError>),
+}
+
+fn lines(errors: &[FieldError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,346 @@
+//! `batch/v1` Job.
+
+mod validate;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::index_set::count_terminal;
+use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotation, str_at};
+use super::plain::set;
+use super::remote::remote_object;
+use super::template::clean_template;
+use super::topology::{JOB_COMPLETION_INDEX, PodRanks, TopologySource};
+use super::{
+    Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, number,
+    restore_template,
+};
+use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
+use switchyard_syntax::field::{FieldError, Path};
+use switchyard_syntax::names;
+
+/// Labels that the Job controller puts on the pod template. All but the first
+/// are taken off what a workload or a remote copy holds: the first is the name of
+/// the job, which is the same everywhere.
+const CONTROLLER_LABELS: [&str; 4] = [
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "controller-uid",
+    "batch.kubernetes.io/controller-uid",
+];
+
+const INDEXED: &str = "Indexed";
+
+/// The kind `batch/v1` Job.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchJob;
+
+// === reading ===
+
+fn parallelism(job: &Value) -> i32 {
+    // Defaulted to 1 by the API server.
+    i32_at(job, "/spec/parallelism").unwrap_or(1)
+}
+
+fn completions(job: &Value) -> Option<i32> {
+    i32_at(job, "/spec/completions")
+}
+
+/// Pods that run at once: never more than completions.
+fn pods_count(job: &Value) -> i32 {
+    completions(job).map_or(parallelism(job), |completions| completions.min(parallelism(job)))
+}
+
+/// Pods that have succeeded or are ready.
+fn done_or_ready(job: &Value) -> i32 {
+    let uncounted =
+        job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
+    let uncounted = uncounted.map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
+    let counter = |name: &str| i32_at(job, name).unwrap_or(0);
+    counter("/status/succeeded").saturating_add(counter("/status/ready")).saturating_add(uncounted)
+}
+
+fn min_pods_count(job: &Value) -> Option<i32> {
+    annotation(job, names::JOB_MIN_PARALLELISM)?.parse().ok()
+}
+
+fn completions_follow_parallelism(job: &Value) -> bool {
+    annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM)
+        .is_some_and(|text| number::switch(text) == Ok(true))
+}
+
+fn spec_suspended(job: &Value) -> bool {
+    job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn is_stopping(job: &Value) -> bool {
+    annotation(job, names::STOPPING) == Some("true")
+}
+
+fn is_indexed(job: &Value) -> bool {
+    str_at(job, "/spec/completionMode") == INDEXED
+}
+
+fn has_started(job: &Value) -> bool {
+    job.pointer("/status/startTime").is_some_and(|t| !t.is_null())
+}
+
+fn runs_elsewhere(job: &Value) -> bool {
+    !matches!(str_at(job, "/spec/managedBy"), "" | names::JOB_CONTROLLER)
+}
+
+// === writing ===
+
+fn set_spec(job: &mut Value, field: &str, value: impl Into<Value>) {
+    if let Some(spec) = object_mut(job, &["spec"]) {
+        spec.insert(field.to_owned(), value.into());
+    }
+}
+
+fn set_count(job: &mut Value, count: i32) {
+    set_spec(job, "parallelism", count);
+    if completions_follow_parallelism(job) {
+        set_spec(job, "completions", count);
+    }
+}
+
+fn without_start_time(job: &Value) -> Value {
+    let mut wanted = job.clone();
+    if let Some(status) = object_mut(&mut wanted, &["status"]) {
+        status.remove("startTime");
+    }
+    wanted
+}
+
+impl JobKind for BatchJob {
+    fn id(&self) -> KindId {
+        KindId {
+            group: "batch",
+            version: "v1",
+            kind: "Job",
+            plural: "jobs",
+            framework: "batch/job",
+        }
+    }
+
+    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
+        let template =
+            job.pointer("/spec/template").filter(|t| t.get("spec").is_some_and(Value::is_object));
+        let template = template.ok_or_else(|| JobError::Malformed {
+            field: "spec.template.spec".into(),
+            problem: "is missing; a Job needs a pod template".into(),
+        })?;
+        Ok(vec![PodSet {
+            name: DEFAULT_POD_SET_NAME.into(),
+            template: clean_template(template, &CONTROLLER_LABELS[1..]).into(),
+            count: pods_count(job),
+            min_count: min_pods_count(job),
+            ..PodSet::default()
+        }])
+    }
+
+    fn topology_source(&self, _job: &Value, _index: usize, pod_set: &PodSet) -> TopologySource {
+        let path = Path::new("spec").child("template").child("metadata");
+        TopologySource::of(pod_set, path, PodRanks::by(JOB_COMPLETION_INDEX))
+    }
+
+    fn is_suspended(&self, job: &Value) -> bool {
+        spec_suspended(job) && !is_stopping(job)
+    }
+
+    fn suspend(&self, job: &mut Value) {
+        set_spec(job, "suspend", true);
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        // The Job controller does not count pods that are being deleted as active, and they still run.
+        ["/status/active", "/status/terminating"]
+            .iter()
+            .any(|count| i32_at(job, count).unwrap_or(0) != 0)
+    }
+
+    fn counts_while_deleted(&self) -> bool {
+        true
+    }
+
+    fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
+        let [info] = infos else {
+            return Err(JobError::PodSetCount { want: 1, got: infos.len() });
+        };
+        if let Some(template) = job.pointer_mut("/spec/template") {
+            info.merge_into(template)?;
+        }
+        if min_pods_count(job).is_some() {
+            set_count(job, info.count);
+        }
+        set_spec(job, "suspend", false);
+        Ok(())
+    }
+
+    fn restore(&self, job: &mut Value, pod_sets: &[PodSet]) -> bool {
+        let Some(pod_set) = pod_sets.first() else { return false };
+        let mut changed = false;
+        if min_pods_count(job).is_some() && parallelism(job) != pod_set.count {
+            set_count(job, pod_set.count);
+            changed = true;
+        }
+        if let Some(template) = job.pointer_mut("/spec/template") {
+            changed |= restore_template(template, &pod_set.template.value(), &CONTROLLER_LABELS);
+        }
+        changed
+    }
+
+    /// API servers before 1.36 let the template of a suspended Job change only
+    /// while `status.startTime` is unset.
+    fn before_run(&self, job: &Value) -> Option<Value> {
+        (spec_suspended(job) && has_started(job)).then(|| without_start_time(job))
+    }
+
+    /// Stopping takes several writes, because the template of a Job cannot change
+    /// while it is not suspended, has active pods, or has a start time. The
+    /// annotation `kueue.x-k8s.io/stopping` marks the job until all are done, and
+    /// is left out where nothing must be restored.
+    fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+        let mut wanted = job.clone();
+        let restores = pod_sets.is_some_and(|pod_sets| self.restore(&mut wanted, pod_sets));
+        if !spec_suspended(job) {
+            let mut wanted = job.clone();
+            self.suspend(&mut wanted);
+            if restores || has_started(job) {
+                set_annotation(&mut wanted, names::STOPPING, "true");
+            }
+            return Stop::Update { job: Box::new(wanted), now: true };
+        }
+        if !is_stopping(job) {
+            return Stop::Done;
+        }
+        if self.is_active(job) {
+            return Stop::Wait;
+        }
+        if has_started(job) {
+            // Until the Job controller has said so, pods may yet be counted active.
+            return if mirror::is_true(job, "Suspended") || runs_elsewhere(job) {
+                Stop::UpdateStatus(Box::new(without_start_time(job)))
+            } else {
+                Stop::Wait
+            };
+        }
+        remove_annotation(&mut wanted, names::STOPPING);
+        Stop::Update { job: Box::new(wanted), now: false }
+    }
+
+    fn elastic_templates(&self, _job: &Value) -> Vec<String> {
+        vec!["/spec/template".to_owned()]
+    }
+
+    fn shrink(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        if let Some(pod_set) = pod_sets.first().filter(|_| min_pods_count(job).is_some()) {
+            set_count(job, pod_set.count);
+            remove_annotation(job, names::JOB_MIN_PARALLELISM);
+        }
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        if let Some(pod_set) = pod_sets.first().filter(|pod_set| pod_set.count != pods_count(job)) {
+            set_count(job, pod_set.count);
+        }
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        let condition = mirror::conditions(job).find(|c| {
+            matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True"
+        })?;
+        Some(Finished {
+            success: str_at(condition, "/type") == "Complete",
+            message: str_at(condition, "/message").to_owned(),
+        })
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        done_or_ready(job) >= pods_count(job)
+    }
+
+    fn pods_ready_of(&self, job: &Value, pod_sets: &[PodSet]) -> bool {
+        pod_sets.first().is_some_and(|pod_set| done_or_ready(job) >= pod_set.count)
+    }
+
+    /// Slots that no remaining completion can fill.
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        // No more pods than completions ever run at one time, whatever `parallelism` says.
+        let parallelism = pods_count(job);
+        let completions = completions(job).unwrap_or(parallelism);
+        let terminal = if is_indexed(job) {
+            count_terminal(
+                str_at(job, "/status/completedIndexes"),
+                str_at(job, "/status/failedIndexes"),
+                completions,
+            )
+        } else {
+            i32_at(job, "/status/succeeded").unwrap_or(0)
+        };
+        if parallelism <= 1 || terminal <= 0 {
+            return Vec::new();
+        }
+        let remaining = completions.saturating_sub(terminal).max(0);
+        if remaining >= parallelism {
+            return Vec::new();
+        }
+        vec![ReclaimablePod { name: DEFAULT_POD_SET_NAME.into(), count: parallelism - remaining }]
+    }
+
+    fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str> {
+        Some(str_at(job, "/spec/managedBy")).filter(|manager| !manager.is_empty())
+    }
+
+    fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
+        set(job, &["spec", "managedBy"], manager.map(Value::from));
+    }
+
+    fn can_default_managed_by(&self, job: &Value) -> bool {
+        !runs_elsewhere(job)
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        validate::job(job)
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        validate::update(old, new)
+    }
+
+    fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
+        let mut spec = job.get("spec").cloned().unwrap_or_default();
+        let manual_selector = spec.get("manualSelector").and_then(Value::as_bool).unwrap_or(false);
+        if let Some(spec) = spec.as_object_mut() {
+            spec.insert("suspend".to_owned(), Value::from(true));
+            for field in ["managedBy", "ttlSecondsAfterFinished"] {
+                spec.remove(field);
+            }
+            // A selector that the user wrote belongs to labels that he wrote.
+            if !manual_selector {
+                spec.remove("selector");
+                spec.remove("manualSelector");
+                if let Some(template) = spec.get_mut("template") {
+                    *template = clean_template(template, &CONTROLLER_LABELS[1..]);
+                }
+            }
+        }
+        remote_object(self.id(), job, spec, remote)
+    }
+
+    fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
+        mirror::merged_status(local, remote)
+    }
+
+    fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
+        mirror::reset_status(local, now)
+    }
+
+    fn waiting_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
+        mirror::waiting_status(local, now)
+    }
+}

@@ -1,0 +1,238 @@
+//! Kinds that do not wait themselves: the pods that they make do, each for itself ([`super::deployment`]) or in groups
+//! that serve ([`super::stateful_set`], [`super::leader_worker_set`]; see [`super::serving`]).
+//!
+//! Such an object is never stopped or started. The webhook writes into its pod templates whose pods they are, so that the
+//! pods come behind the scheduling gate (`pod/`).
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::meta::{label, label_path, object_mut, queue_name, set_annotation, uid};
+use super::plain::count_at;
+use super::remote::remote_object;
+use super::serving::Serving;
+use super::topology::TopologySource;
+use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta};
+use switchyard_api::v1beta2::PodSet;
+use switchyard_syntax::field::{FieldError, Path};
+use switchyard_syntax::names;
+
+/// What is different from kind to kind.
+pub(super) trait ByPods: Send + Sync + 'static {
+    /// Which kind this is.
+    fn id(&self) -> KindId;
+
+    /// Writes into the pod templates what holds the pods back. Doing so again changes nothing.
+    fn mark(&self, object: &mut Value);
+
+    /// See [`JobKind::serving`].
+    fn serving(&self) -> Option<&dyn Serving> {
+        None
+    }
+
+    /// See [`JobKind::dependencies`].
+    fn dependencies(&self) -> &'static [KindId] {
+        &[]
+    }
+
+    /// See [`JobKind::skips`].
+    fn skips(&self, object: &Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// The pod sets of one of its groups of pods, with pod templates as the user wrote them.
+    ///
+    /// # Errors
+    /// [`JobError::Malformed`] when there is no pod template, or when the pods are no groups.
+    fn pod_sets(&self, object: &Value) -> Result<Vec<PodSet>, JobError> {
+        let _ = object;
+        let problem = format!("each pod of a {} is a job of its own", self.id().kind);
+        Err(JobError::Malformed { field: "kind".into(), problem })
+    }
+
+    /// See [`JobKind::topology_source`].
+    fn topology_source(&self, object: &Value, index: usize, pod_set: &PodSet) -> TopologySource;
+
+    /// See [`JobKind::apply_topology_defaults`].
+    fn apply_topology_defaults(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// What is wrong with an object, beyond the rules common to all kinds.
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let _ = object;
+        Vec::new()
+    }
+
+    /// What is wrong with a change, beyond that.
+    fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let _ = (old, new);
+        Vec::new()
+    }
+}
+
+/// A kind whose pods are queued in its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Maker<K>(pub(super) K);
+
+/// Says in a pod template whose pods are held back; `at` are the keys that lead to the template.
+pub(super) fn hold_back(object: &mut Value, at: &[&str], framework: &str) {
+    annotate(object, at, names::POD_SUSPENDING_PARENT, framework);
+}
+
+/// Hands queue and priority class of the object on to the pods of a template.
+pub(super) fn hand_on(object: &mut Value, at: &[&str]) {
+    for key in [names::QUEUE_NAME, names::PRIORITY_CLASS] {
+        if let Some(value) = label(object, key).filter(|value| !value.is_empty()).map(str::to_owned)
+        {
+            write(object, at, "labels", key, &value);
+        }
+    }
+}
+
+/// Sets an annotation of a pod template.
+pub(super) fn annotate(object: &mut Value, at: &[&str], key: &str, value: &str) {
+    write(object, at, "annotations", key, value);
+}
+
+/// Sets an entry of `labels` or `annotations` of a pod template.
+pub(super) fn write(object: &mut Value, at: &[&str], map: &'static str, key: &str, value: &str) {
+    let path: Vec<&str> = at.iter().copied().chain(["metadata", map]).collect();
+    if let Some(map) = object_mut(object, &path) {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Once its pods are there, and until others take their place, an object has to keep its queue.
+fn queue_name_kept(old: &Value, new: &Value) -> Option<FieldError> {
+    let taken = queue_name(new).is_empty() && !queue_name(old).is_empty();
+    taken.then(|| FieldError::invalid(&label_path(names::QUEUE_NAME), "", "field is immutable"))
+}
+
+impl<K: ByPods> JobKind for Maker<K> {
+    fn id(&self) -> KindId {
+        self.0.id()
+    }
+
+    fn held(&self) -> Held {
+        Held::ByPods
+    }
+
+    fn serving(&self) -> Option<&dyn Serving> {
+        self.0.serving()
+    }
+
+    /// Of those whose pods are jobs of their own there is nothing to be known but at their creation.
+    fn is_watched(&self) -> bool {
+        self.0.serving().is_some()
+    }
+
+    fn is_sent(&self) -> bool {
+        self.0.serving().is_some_and(Serving::is_sent)
+    }
+
+    fn tells_its_end(&self) -> bool {
+        false
+    }
+
+    fn dependencies(&self) -> &'static [KindId] {
+        self.0.dependencies()
+    }
+
+    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
+        self.0.pod_sets(job)
+    }
+
+    fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
+        self.0.topology_source(job, index, pod_set)
+    }
+
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        self.0.apply_topology_defaults(job);
+    }
+
+    fn skips(&self, job: &Value) -> bool {
+        self.0.skips(job)
+    }
+
+    /// As Kueue counts it for what may be changed: until a pod is ready.
+    fn is_suspended(&self, job: &Value) -> bool {
+        count_at(job, "/status/readyReplicas", 0) == 0
+    }
+
+    fn suspend(&self, job: &mut Value) {
+        self.0.mark(job);
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        !self.is_suspended(job)
+    }
+
+    /// Its pods are started.
+    fn run(&self, _job: &mut Value, _infos: &[PodSetInfo]) -> Result<(), JobError> {
+        Ok(())
+    }
+
+    fn restore(&self, _job: &mut Value, _pod_sets: &[PodSet]) -> bool {
+        false
+    }
+
+    fn finished(&self, _job: &Value) -> Option<Finished> {
+        None
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        count_at(job, "/status/readyReplicas", 0) >= count_at(job, "/spec/replicas", 1)
+    }
+
+    fn managed_by<'a>(&self, _job: &'a Value) -> Option<&'a str> {
+        None
+    }
+
+    fn set_managed_by(&self, _job: &mut Value, _manager: Option<&str>) {}
+
+    fn names_manager(&self) -> bool {
+        false
+    }
+
+    fn can_default_managed_by(&self, _job: &Value) -> bool {
+        false
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        self.0.validate(job)
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let mut errors = self.0.validate(new);
+        if self.is_suspended(new) {
+            errors.extend(queue_name_kept(old, new));
+        }
+        errors.extend(self.0.validate_change(old, new));
+        errors
+    }
+
+    /// The whole spec: its controller over there makes the pods. Their groups are named by the uid here, as their Workloads
+    /// are.
+    fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
+        let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
+        let mut copy = remote_object(self.0.id(), job, spec, remote);
+        set_annotation(&mut copy, names::MULTIKUEUE_ORIGIN_UID, uid(job));
+        copy
+    }
+
+    /// Its controller here would write over it at once. What is shown is shown by its pods here, which it goes by.
+    fn mirror_status(&self, _local: &Value, _remote: &Value) -> Option<Value> {
+        None
+    }
+
+    fn reset_status(&self, _local: &Value, _now: Timestamp) -> Option<Value> {
+        None
+    }
+}
+
+/// `spec.replicas` and its path.
+pub(super) fn replicas(object: &Value) -> (i64, Path) {
+    (count_at(object, "/spec/replicas", 1), Path::new("spec").child("replicas"))
+}

@@ -1,0 +1,44 @@
+//! `apps/v1` Deployment: each of its pods is a job of its own.
+//!
+//! Queue and priority class stand in its pod template, so another queue means other pods, as for any change of the
+//! template. It has no limit of its own: what there is quota for runs.
+
+use serde_json::Value;
+
+use super::KindId;
+use super::by_pods::{ByPods, Maker, hand_on, hold_back, write};
+use super::topology::{PodRanks, TopologySource};
+use switchyard_api::v1beta2::PodSet;
+use switchyard_syntax::names;
+
+/// The kind `apps/v1` Deployment.
+#[derive(Debug, Clone, Copy)]
+pub struct Deployment;
+
+/// Deployment as a kind of jobs.
+pub static DEPLOYMENT: Maker<Deployment> = Maker(Deployment);
+
+const TEMPLATE: &[&str] = &["spec", "template"];
+
+impl ByPods for Deployment {
+    fn id(&self) -> KindId {
+        KindId {
+            group: "apps",
+            version: "v1",
+            kind: "Deployment",
+            plural: "deployments",
+            framework: "deployment",
+        }
+    }
+
+    fn mark(&self, object: &mut Value) {
+        hold_back(object, TEMPLATE, self.id().framework);
+        write(object, TEMPLATE, "labels", names::MANAGED, "true");
+        hand_on(object, TEMPLATE);
+    }
+
+    /// Each of its pods is one pod set, which says the same itself.
+    fn topology_source(&self, object: &Value, _index: usize, _pod_set: &PodSet) -> TopologySource {
+        TopologySource::at(object, TEMPLATE, PodRanks::default())
+    }
+}

@@ -1,0 +1,100 @@
+//! Whether a workload still says what its job says (inventory 1.9).
+
+use k8s_openapi::api::core::v1::Container;
+use serde_json::Value;
+
+use super::{PodSetInfo, meta, running_pod_sets};
+use switchyard_api::v1beta2::{PodSet, Workload};
+use switchyard_syntax::{conditions, equality::same_value};
+
+/// True when the job controls the workload, by name and uid.
+#[must_use]
+pub fn owned_by(workload: &Workload, job_uid: &str) -> bool {
+    let owners = workload.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|o| o.controller == Some(true) && o.uid == job_uid)
+}
+
+/// True when the workload describes the job: the same maximum execution time, and
+/// the same pod sets, either as the user wrote them or, once quota is reserved, as
+/// they look while running. Whether it is the job's own is another question:
+/// [`owned_by`], [`super::same_copy`].
+///
+/// `job_pod_sets` come from [`super::job_pod_sets`]; `infos` are those of the
+/// workload's admission, `None` when there is none or they cannot be had now.
+/// Of two pod templates this compares what the pods ask for: containers, init
+/// containers, resources of the pod as a whole, resource claims, the RuntimeClass.
+/// Until admission, which adds placement, it also compares tolerations, and for a
+/// suspended job node selector and affinity. It compares quantities as numbers and
+/// skips fields that this build does not know, since clusters of other versions
+/// add defaults of their own.
+#[must_use]
+pub fn is_equivalent(
+    job: &Value,
+    job_pod_sets: &[PodSet],
+    suspended: bool,
+    workload: &Workload,
+    infos: Option<&[PodSetInfo]>,
+) -> bool {
+    if workload.spec.maximum_execution_time_seconds != meta::max_exec_time_seconds(job) {
+        return false;
+    }
+    let conditions = workload.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let admitted = conditions::is_true(conditions, conditions::ADMITTED);
+    // A running job has the selectors of an admission that its Workload may have lost: the caller reports that loss.
+    let places = Places { tolerations: !admitted, selectors: !admitted && suspended };
+    if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
+        // A suspended job that is about to start, or was just stopped, has its own templates.
+        return same_pod_sets(job_pod_sets, &running, places)
+            || suspended && same_pod_sets(job_pod_sets, &workload.spec.pod_sets, places);
+    }
+    same_pod_sets(job_pod_sets, &workload.spec.pod_sets, places)
+}
+
+fn same_pod_sets(a: &[PodSet], b: &[PodSet], places: Places) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_pod_set(a, b, places))
+}
+
+fn same_pod_set(a: &PodSet, b: &PodSet, places: Places) -> bool {
+    if a.count != b.count || a.min_count != b.min_count {
+        return false;
+    }
+    let (a, b) = (a.template.value(), b.template.value());
+    let same = |field: &str| same_value(in_spec(&a, field), in_spec(&b, field));
+    (!places.tolerations || same("tolerations"))
+        && (!places.selectors || SELECTORS.into_iter().all(same))
+        && AMOUNTS.into_iter().all(same)
+        && same_containers(&a, &b)
+}
+
+/// Fields of a pod's spec that say what it asks for, beside its containers.
+const AMOUNTS: [&str; 3] = ["resources", "resourceClaims", "runtimeClassName"];
+
+/// Fields of a pod's spec that say where it may run, beside its tolerations.
+const SELECTORS: [&str; 2] = ["nodeSelector", "affinity"];
+
+/// Which placement fields are compared.
+#[derive(Clone, Copy)]
+struct Places {
+    tolerations: bool,
+    selectors: bool,
+}
+
+/// Whether two pod templates have the same containers, of both kinds.
+pub(super) fn same_containers(a: &Value, b: &Value) -> bool {
+    ["initContainers", "containers"].into_iter().all(|field| {
+        let (a, b) = (in_spec(a, field), in_spec(b, field));
+        same_value(a, b) || same_value(&known_fields(a), &known_fields(b))
+    })
+}
+
+fn in_spec<'a>(template: &'a Value, field: &str) -> &'a Value {
+    template.get("spec").and_then(|spec| spec.get(field)).unwrap_or(&Value::Null)
+}
+
+/// The containers with only the fields that this build knows.
+fn known_fields(containers: &Value) -> Value {
+    serde_json::from_value::<Vec<Container>>(containers.clone())
+        .ok()
+        .and_then(|typed| serde_json::to_value(typed).ok())
+        .unwrap_or_else(|| containers.clone())
+}

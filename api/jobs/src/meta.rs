@@ -1,0 +1,221 @@
+//! Reading and editing the parts that all job objects share.
+//!
+//! Jobs are kept as JSON (`serde_json::Value`), never as typed structs: a typed
+//! read-modify-write would drop the fields that a newer API server knows and
+//! this build does not.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use switchyard_syntax::names;
+
+pub use switchyard_syntax::field::{annotation_path, label_path};
+
+/// When the conditions in an object's status last changed.
+#[must_use]
+pub fn last_transition(object: &Value) -> Option<Timestamp> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().filter_map(|condition| time_at(condition, "/lastTransitionTime")).max()
+}
+
+/// The time at a JSON pointer.
+#[must_use]
+pub fn time_at(object: &Value, pointer: &str) -> Option<Timestamp> {
+    str_at(object, pointer).parse().ok()
+}
+
+/// The string at a JSON pointer, empty when absent or of another type.
+#[must_use]
+pub fn str_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The integer at a JSON pointer, `None` when absent or not a 32-bit integer.
+#[must_use]
+pub fn i32_at(object: &Value, pointer: &str) -> Option<i32> {
+    object.pointer(pointer).and_then(Value::as_i64).and_then(|n| i32::try_from(n).ok())
+}
+
+/// `metadata.name`.
+#[must_use]
+pub fn name(object: &Value) -> &str {
+    str_at(object, "/metadata/name")
+}
+
+/// `metadata.namespace`.
+#[must_use]
+pub fn namespace(object: &Value) -> &str {
+    str_at(object, "/metadata/namespace")
+}
+
+/// `metadata.uid`.
+#[must_use]
+pub fn uid(object: &Value) -> &str {
+    str_at(object, "/metadata/uid")
+}
+
+/// `metadata.resourceVersion`.
+#[must_use]
+pub fn resource_version(object: &Value) -> &str {
+    str_at(object, "/metadata/resourceVersion")
+}
+
+/// True once deletion of the object was asked for.
+#[must_use]
+pub fn is_deleting(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
+}
+
+/// Whether somebody else's finalizer keeps the object: none of the garbage collector's, which may wait for ours, and none of
+/// ours.
+#[must_use]
+pub fn is_held_by_others(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    let not_of_others = ["foregroundDeletion", "orphan", names::TERMINAL_STATE];
+    let of_others = |finalizer: &Value| !not_of_others.iter().any(|it| finalizer == it);
+    finalizers.is_some_and(|finalizers| finalizers.iter().any(of_others))
+}
+
+/// The value of a label.
+#[must_use]
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+/// The value of an annotation.
+#[must_use]
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
+
+/// A map of strings at a JSON pointer; entries that are not strings are left out.
+#[must_use]
+pub fn string_map(object: &Value, pointer: &str) -> BTreeMap<String, String> {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_object)
+        .map(|map| {
+            map.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect()
+        })
+        .unwrap_or_default()
+}
+
+/// The object at the path, made (also in place of null) when it is not there.
+///
+/// A value of another type is left untouched and `None` returned: the API
+/// server would not have accepted such an object.
+pub fn object_mut<'a>(root: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut here = root;
+    for key in path {
+        let map = here.as_object_mut()?;
+        let next = map.entry((*key).to_owned()).or_insert(Value::Null);
+        if next.is_null() {
+            *next = Value::Object(Map::new());
+        }
+        here = next;
+    }
+    here.as_object_mut()
+}
+
+/// Sets a label.
+pub fn set_label(object: &mut Value, key: &str, value: &str) {
+    if let Some(labels) = object_mut(object, &["metadata", "labels"]) {
+        labels.insert(key.to_owned(), Value::from(value));
+    }
+}
+
+/// Sets an annotation.
+pub fn set_annotation(object: &mut Value, key: &str, value: &str) {
+    if let Some(annotations) = object_mut(object, &["metadata", "annotations"]) {
+        annotations.insert(key.to_owned(), Value::from(value));
+    }
+}
+
+/// Removes an annotation; true when it was there.
+pub fn remove_annotation(object: &mut Value, key: &str) -> bool {
+    object
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+        .is_some_and(|annotations| annotations.remove(key).is_some())
+}
+
+/// The LocalQueue named by the queue label; empty when there is none.
+#[must_use]
+pub fn queue_name(object: &Value) -> &str {
+    label(object, names::QUEUE_NAME).unwrap_or_default()
+}
+
+/// The WorkloadPriorityClass named by the label; empty when there is none.
+#[must_use]
+pub fn workload_priority_class(object: &Value) -> &str {
+    label(object, names::PRIORITY_CLASS).unwrap_or_default()
+}
+
+/// Seconds of the maximum execution time label, if it is a positive 32-bit number.
+#[must_use]
+pub fn max_exec_time_seconds(object: &Value) -> Option<i32> {
+    label(object, names::MAX_EXEC_TIME_SECONDS)?.parse().ok().filter(|seconds| *seconds > 0)
+}
+
+/// The Workload made beforehand for this job: the annotation when it is set,
+/// else the label (inventory 1.7). Empty when there is none.
+#[must_use]
+pub fn prebuilt_workload_name(object: &Value) -> &str {
+    annotation(object, names::PREBUILT_WORKLOAD_NAME)
+        .filter(|name| !name.is_empty())
+        .or_else(|| label(object, names::PREBUILT_WORKLOAD_NAME))
+        .unwrap_or_default()
+}
+
+/// Names the prebuilt Workload: as a label where it fits in one, which every
+/// version of Kueue reads, else as an annotation.
+pub fn set_prebuilt_workload_name(object: &mut Value, workload: &str) {
+    if workload.len() <= LABEL_VALUE_MAX {
+        set_label(object, names::PREBUILT_WORKLOAD_NAME, workload);
+    } else {
+        set_annotation(object, names::PREBUILT_WORKLOAD_NAME, workload);
+    }
+}
+
+/// Longest label value the API accepts, in bytes.
+pub const LABEL_VALUE_MAX: usize = 63;
+
+/// A reference to the owner that controls an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controller {
+    /// `apiVersion` of the owner, such as `batch/v1`.
+    pub api_version: String,
+    /// Kind of the owner.
+    pub kind: String,
+    /// Name of the owner.
+    pub name: String,
+    /// uid of the owner.
+    pub uid: String,
+}
+
+/// How often the object's spec has changed.
+pub(super) fn generation(object: &Value) -> i64 {
+    object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// The owner with `controller: true`, if any.
+#[must_use]
+pub fn controller_of(object: &Value) -> Option<Controller> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let owner =
+        owners.iter().find(|o| o.get("controller").and_then(Value::as_bool) == Some(true))?;
+    Some(Controller {
+        api_version: str_at(owner, "/apiVersion").to_owned(),
+        kind: str_at(owner, "/kind").to_owned(),
+        name: str_at(owner, "/name").to_owned(),
+        uid: str_at(owner, "/uid").to_owned(),
+    })
+}
+
+/// A time as the API writes it: UTC, whole seconds.
+#[must_use]
+pub fn rfc3339(time: jiff::Timestamp) -> String {
+    jiff::Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}

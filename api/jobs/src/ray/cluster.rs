@@ -1,0 +1,169 @@
+//! `ray.io/v1` RayCluster, and RayService, which holds the spec of one. They never finish: their workloads end with the
+//! objects.
+
+use serde_json::Value;
+
+use super::super::meta::str_at;
+use super::super::plain::{Keys, PlainKind, Slot, true_condition};
+use super::super::{Dependency, Finished, JobError, JobKind, KindId, elastic};
+use super::{
+    CLUSTER_ID, KUBERAY, account_for_additions, autoscaling, child, cluster_slots,
+    cluster_templates, id, is_fault_tolerant, resize_groups, size_groups_as, validate_cluster,
+};
+use switchyard_api::v1beta2::PodSet;
+use switchyard_syntax::field::{FieldError, Path};
+use switchyard_syntax::names;
+
+/// A kind whose pods are those of one cluster of Ray's.
+#[derive(Debug, Clone, Copy)]
+pub struct RayPods {
+    id: KindId,
+    /// The cluster's spec, as a JSON pointer.
+    at: &'static str,
+    suspend_at: Keys,
+    /// Where it names the RayCluster that KubeRay has made for it, if it is none itself.
+    child_at: Option<&'static str>,
+    followed: &'static [&'static str],
+    is_ready: fn(&Value) -> bool,
+}
+
+/// The kind `ray.io/v1` RayCluster.
+pub static RAY_CLUSTER: RayPods = RayPods {
+    id: CLUSTER_ID,
+    at: "/spec",
+    suspend_at: &["spec", "suspend"],
+    child_at: None,
+    followed: &[],
+    is_ready: |job| str_at(job, "/status/state") == "ready",
+};
+
+/// The kind `ray.io/v1` RayService. It is suspended by the spec of its cluster.
+pub static RAY_SERVICE: RayPods = RayPods {
+    id: id("RayService", "rayservices", "ray.io/rayservice"),
+    at: "/spec/rayClusterConfig",
+    suspend_at: &["spec", "rayClusterConfig", "suspend"],
+    child_at: Some("/status/activeServiceStatus/rayClusterName"),
+    followed: &["/spec/serveConfigV2"],
+    is_ready: |job| true_condition(job, &["Ready"]).is_some(),
+};
+
+impl PlainKind for RayPods {
+    fn id(&self) -> KindId {
+        self.id
+    }
+
+    fn suspend_at(&self) -> Keys {
+        self.suspend_at
+    }
+
+    fn own_controller(&self) -> &'static str {
+        KUBERAY
+    }
+
+    fn followed_fields(&self) -> &'static [&'static str] {
+        self.followed
+    }
+
+    fn dependencies(&self) -> &'static [KindId] {
+        if self.child_at.is_some() { &child::KINDS } else { &[] }
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        child::named(job, self.child_at?)
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        child::attach(job, found);
+    }
+
+    fn elastic_templates(&self, job: &Value) -> Vec<String> {
+        cluster_templates(job, self.at)
+    }
+
+    fn size_generation(&self, job: &Value) -> String {
+        child::size_generation(job)
+    }
+
+    fn resizes(&self) -> bool {
+        self.child_at.is_none()
+    }
+
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        resize_groups(job, self.at, pod_sets);
+    }
+
+    fn take_size(&self, job: &mut Value, other: &Value) {
+        size_groups_as(job, self.at, other);
+    }
+
+    fn autoscales(&self, job: &Value) -> Option<Path> {
+        autoscaling(job, self.at)
+    }
+
+    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
+        cluster_slots(job, self.at)
+    }
+
+    fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
+        account_for_additions(job, self.at, pod_sets);
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        (self.is_ready)(job)
+    }
+
+    fn cleans_up(&self, job: &Value) -> bool {
+        is_fault_tolerant(job, self.at)
+    }
+
+    fn finished(&self, _job: &Value) -> Option<Finished> {
+        None
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        (self.is_ready)(job)
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        let below_spec = self.at.split('/').skip(2);
+        let path = below_spec.fold(Path::new("spec"), |path, field| path.child(field));
+        validate_cluster(job, self.at, &path)
+    }
+
+    /// KubeRay upgrades a RayService by a second cluster beside the first, which has no quota. The pods of an elastic one wait for
+    /// theirs.
+    fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let runs = |job: &Value| {
+            !JobKind::is_suspended(self, job)
+                && self.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
+        };
+        let in_place =
+            str_at(new, "/spec/upgradeStrategy/type") == "None" || elastic::is_marked(new);
+        if self.child_at.is_none()
+            || in_place
+            || !runs(old)
+            || !runs(new)
+            || upgraded(old, self.at) == upgraded(new, self.at)
+        {
+            return Vec::new();
+        }
+        let detail = "another cluster would run beside this one without quota; set spec.upgradeStrategy.type to None, or \
+                      create the service anew";
+        vec![FieldError::forbidden(&Path::new("spec").child("rayClusterConfig"), detail)]
+    }
+}
+
+/// The part of a cluster's spec whose change makes KubeRay start another cluster. Its size and `suspend` are not in it.
+fn upgraded(job: &Value, at: &str) -> Value {
+    let mut spec = job.pointer(at).cloned().unwrap_or_default();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("suspend");
+    }
+    let groups = spec.get_mut("workerGroupSpecs").and_then(Value::as_array_mut);
+    for group in groups.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for field in ["replicas", "minReplicas", "maxReplicas", "scaleStrategy", "suspend"] {
+            group.remove(field);
+        }
+    }
+    spec
+}

@@ -1,0 +1,50 @@
+//! What is created in a worker cluster, as far as it is the same for all kinds.
+
+use serde_json::{Value, json};
+
+use super::{KindId, RemoteMeta, meta};
+use switchyard_syntax::names;
+
+/// The copy of a job with this spec: name, namespace, labels and annotations of its user, and what binds it to its
+/// workload. No owner, uid, finalizer or status.
+pub(super) fn remote_object(id: KindId, job: &Value, spec: Value, remote: RemoteMeta<'_>) -> Value {
+    let mut copy = json!({
+        "apiVersion": id.api_version(),
+        "kind": id.kind,
+        "metadata": { "name": meta::name(job), "namespace": meta::namespace(job) },
+    });
+    if let Some(fields) = copy.as_object_mut() {
+        fields.insert("spec".to_owned(), spec);
+    }
+    for (key, value) in meta::string_map(job, "/metadata/labels") {
+        meta::set_label(&mut copy, &key, &value);
+    }
+    for (key, value) in meta::string_map(job, "/metadata/annotations") {
+        // The last applied configuration repeats the whole manifest.
+        if key != "kubectl.kubernetes.io/last-applied-configuration" && key != names::STOPPING {
+            meta::set_annotation(&mut copy, &key, &value);
+        }
+    }
+    meta::set_label(&mut copy, names::MULTIKUEUE_ORIGIN, remote.origin);
+    meta::set_prebuilt_workload_name(&mut copy, remote.workload);
+    copy
+}
+
+/// Several objects that are sent as one job.
+pub(super) fn list(items: &[Value]) -> Value {
+    json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+/// The objects of what a hub sends as a job: the items of a List, or the one that it is.
+#[must_use]
+pub fn sent_objects(job: Value) -> Vec<Value> {
+    match job {
+        Value::Object(mut fields) if fields.get("kind").is_some_and(|kind| kind == "List") => {
+            match fields.remove("items") {
+                Some(Value::Array(items)) => items,
+                _ => Vec::new(),
+            }
+        }
+        one => vec![one],
+    }
+}

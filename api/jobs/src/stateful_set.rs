@@ -1,0 +1,168 @@
+//! `apps/v1` StatefulSet: its pods are one group, admitted with the first of them. Scaled to zero, its Workload is put on
+//! hold; other numbers of pods mean another StatefulSet.
+
+use serde_json::Value;
+
+use super::by_pods::{ByPods, Maker, hold_back, replicas};
+use super::meta::{annotation, name, queue_name, set_annotation, set_label, str_at};
+use super::pod::{changed_shape, group_name};
+use super::serving::{
+    Group, Marks, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template,
+};
+use super::topology::{PodRanks, TopologySource};
+use super::{JobError, KindId, workload_name};
+use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
+use switchyard_syntax::field::{FieldError, Path};
+use switchyard_syntax::names;
+
+/// Its name in the configuration, and on its pods.
+pub(super) const FRAMEWORK: &str = "statefulset";
+
+/// Which kind it is.
+pub(super) const ID: KindId = KindId {
+    group: "apps",
+    version: "v1",
+    kind: "StatefulSet",
+    plural: "statefulsets",
+    framework: FRAMEWORK,
+};
+
+/// The kind `apps/v1` StatefulSet.
+#[derive(Debug, Clone, Copy)]
+pub struct StatefulSet;
+
+/// StatefulSet as a kind of jobs.
+pub static STATEFUL_SET: Maker<StatefulSet> = Maker(StatefulSet);
+
+const TEMPLATE: &str = "/spec/template";
+/// The label of a StatefulSet's pods with their number.
+const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+
+/// Where an object says that its group has the name that an older Kueue gave it. No field of the kind's.
+const OLDER: &str = "switchyard.dev/olderGroup";
+
+fn group_of(object: &Value) -> String {
+    let uid = if object.get(OLDER).is_some() { "" } else { naming_uid(object) };
+    workload_name(ID.kind, ID.group, name(object), uid)
+}
+
+impl ByPods for StatefulSet {
+    fn id(&self) -> KindId {
+        ID
+    }
+
+    fn mark(&self, object: &mut Value) {
+        hold_back(object, &["spec", "template"], FRAMEWORK);
+    }
+
+    fn serving(&self) -> Option<&dyn Serving> {
+        Some(self)
+    }
+
+    /// That of a LeaderWorkerSet is none of ours.
+    fn skips(&self, object: &Value) -> bool {
+        let template = object.pointer(TEMPLATE);
+        let by = template.and_then(|template| annotation(template, names::POD_SUSPENDING_PARENT));
+        by.is_some_and(|by| by != FRAMEWORK)
+    }
+
+    fn pod_sets(&self, object: &Value) -> Result<Vec<PodSet>, JobError> {
+        let mut template = template(object, TEMPLATE).ok_or_else(|| no_template(TEMPLATE))?;
+        // As Kueue makes it: labels and annotations come with the pods.
+        if let Some(fields) = template.as_object_mut() {
+            fields.remove("metadata");
+        }
+        let (count, path) = replicas(object);
+        let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| {
+            JobError::Malformed {
+                field: path.to_string(),
+                problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
+            }
+        })?;
+        Ok(vec![PodSet {
+            name: DEFAULT_POD_SET_NAME.into(),
+            template: template.into(),
+            count,
+            ..PodSet::default()
+        }])
+    }
+
+    fn topology_source(&self, object: &Value, _index: usize, _pod_set: &PodSet) -> TopologySource {
+        TopologySource::at(object, &["spec", "template"], PodRanks::by(POD_INDEX))
+    }
+
+    fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let path = Path::new("spec").child("template").child("spec");
+        let spec =
+            |object: &Value| object.pointer("/spec/template/spec").cloned().unwrap_or_default();
+        let mut errors = changed_shape(&spec(old), &spec(new), &path);
+        let ((before, _), (after, path)) = (replicas(old), replicas(new));
+        if before != after && before != 0 && after != 0 {
+            let detail = "field is immutable: scale to 0 first, or make another StatefulSet";
+            errors.push(FieldError::invalid(&path, after, detail));
+        }
+        let pods_left = new.pointer("/status/replicas").and_then(Value::as_i64).unwrap_or(0) > 0;
+        if before == 0 && after > 0 && pods_left {
+            errors.push(FieldError::forbidden(&path, "scaling down is still in progress"));
+        }
+        errors
+    }
+}
+
+impl Serving for StatefulSet {
+    fn is_sent(&self) -> bool {
+        true
+    }
+
+    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {
+        marks.put(object, &["spec", "template"]);
+    }
+
+    fn groups(&self, object: &Value) -> Vec<Group> {
+        vec![Group { name: group_of(object), index: None, at_rest: replicas(object).0 <= 0 }]
+    }
+
+    fn older_group(&self, object: &Value) -> Option<String> {
+        Some(workload_name(ID.kind, ID.group, name(object), ""))
+    }
+
+    fn name_as_older(&self, object: &mut Value) {
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert(OLDER.to_owned(), true.into());
+        }
+    }
+
+    fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str> {
+        if annotation(part, names::POD_SUSPENDING_PARENT) != Some(FRAMEWORK) {
+            return None;
+        }
+        let owners = part.pointer("/metadata/ownerReferences")?.as_array()?;
+        let is_it = |owner: &&Value| {
+            owner.get("controller").and_then(Value::as_bool) == Some(true)
+                && str_at(owner, "/kind") == ID.kind
+                && str_at(owner, "/apiVersion") == "apps/v1"
+        };
+        owners.iter().find(is_it).map(|owner| str_at(owner, "/name"))
+    }
+
+    fn join(&self, object: &Value, pod: &mut Value) -> bool {
+        let group = group_of(object);
+        if group_name(pod) == Some(&group) {
+            return follow_queue(object, pod);
+        }
+        let (count, _) = replicas(object);
+        if count <= 0 {
+            // It goes.
+            return false;
+        }
+        enrol(pod, &group, count, DEFAULT_POD_SET_NAME);
+        set_annotation(pod, names::POD_GROUP_FAST_ADMISSION, "true");
+        set_annotation(pod, names::POD_GROUP_POD_INDEX_LABEL, POD_INDEX);
+        let queue = queue_name(object);
+        if !queue.is_empty() {
+            set_label(pod, names::QUEUE_NAME, queue);
+        }
+        follow_priority(object, pod);
+        true
+    }
+}
