@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ledger::Time;
+use switchyard_ledger::Time;
 
 /// The ledger's time when the process begins: later than the longest fence, so that also a lease that an earlier process
 /// lost so long ago has a time.

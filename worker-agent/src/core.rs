@@ -8,6 +8,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use switchyard_jobs::{JobKind, enabled_kinds, owner_gvk};
+use switchyard_ledger::{
+    Action, AllowedNamespaces, Ledger, Outcome, Rules, Seen, SessionError, Time,
+};
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -18,7 +21,6 @@ use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::executor::{self, DryRunCounts, Executor};
 use crate::foreign::Foreign;
-use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use crate::link::{Link, Links};
 use crate::memory::{Memory, Remembered};
 use crate::proof::{Keys, Seal};
@@ -36,26 +38,6 @@ pub enum CapacitySource {
     Watch(kube::Client),
     /// Not reported.
     None,
-}
-
-/// Which namespaces the hub may use on this cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AllowedNamespaces {
-    /// Every one.
-    #[default]
-    All,
-    /// These only.
-    Only(std::collections::BTreeSet<String>),
-}
-
-impl AllowedNamespaces {
-    /// Whether the hub may use it.
-    pub fn allow(&self, namespace: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(names) => names.contains(namespace),
-        }
-    }
 }
 
 /// What an agent's core has to know.

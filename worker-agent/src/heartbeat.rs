@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use switchyard_proto::v1::{Lease, Ping};
 
-use crate::ledger::{SessionError, Time};
+use switchyard_ledger::{SessionError, Time};
 
 /// Lease, interval and timeout when the hub gives none, or nonsense.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! A worker cluster's side of the protocol.
 //!
-//! [`core`] keeps what the hub desires beside what the cluster has ([`ledger`], pure) and makes the one into the other.
+//! [`core`] keeps what the hub desires beside what the cluster has ([`switchyard_ledger`], pure) and makes the one into the other.
 //! Around it stand the [`session`] with the hub and the [`identity`] that it needs; [`run`] puts them into one process
 //! with the cluster's admission controller.
 
@@ -19,7 +19,6 @@ mod heartbeat;
 pub mod identity;
 pub mod join;
 mod keyring;
-pub mod ledger;
 pub mod link;
 pub mod memory;
 mod place;
@@ -35,7 +34,9 @@ mod trouble;
 
 pub use crate::allow::Allowed;
 pub use crate::args::Args;
-pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core, run_core_with};
+pub use switchyard_ledger::AllowedNamespaces;
+
+pub use crate::core::{CapacitySource, Settings, run_core, run_core_with};
 pub use crate::executor::DryRunCounts;
 pub use crate::link::{HubEnd, Link, Links};
 pub use crate::place::cluster_uid;

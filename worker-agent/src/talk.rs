@@ -7,7 +7,7 @@ use std::time::Duration;
 use switchyard_proto::v1::{self, HubMessage, agent_message, hub_message};
 
 use crate::heartbeat::Heartbeat;
-use crate::ledger::{Action, Ledger, SessionError, Time};
+use switchyard_ledger::{Action, Ledger, SessionError, Time};
 
 /// A session's hub has to say `Welcome` within this.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);

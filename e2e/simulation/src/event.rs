@@ -1,8 +1,8 @@
 //! What may happen next in a run.
 
-use switchyard_agent::ledger::{Action, Kind, Outcome, Seen};
 use switchyard_controller::lease::step::Observed;
 use switchyard_hub::dispatch::Uid;
+use switchyard_ledger::{Action, Kind, Outcome, Seen};
 
 use crate::hub::{Change, News, Show, WriteJob, WriteReply};
 use crate::network::LinkId;

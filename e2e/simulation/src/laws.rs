@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use switchyard_agent::ledger::{Kind, Object};
 use switchyard_hub::dispatch::{Facts, Left, Loss, Uid};
+use switchyard_ledger::{Kind, Object};
 
 use crate::plan::Ms;
 use crate::world::World;
@@ -374,7 +374,7 @@ pub(crate) fn short(object: &Object) -> String {
     let meta = object.meta();
     let facts = match object {
         Object::Workload(it) => {
-            let is = |condition: &Option<switchyard_agent::ledger::Condition>| {
+            let is = |condition: &Option<switchyard_ledger::Condition>| {
                 condition.as_ref().is_some_and(|condition| condition.is_true)
             };
             format!(

@@ -2,7 +2,7 @@
 //! by a seed.
 //!
 //! What decides is what runs in production: [`switchyard_hub::dispatch::Dispatcher`], [`switchyard_hub::cluster_channel::Port`],
-//! [`switchyard_agent::ledger::Ledger`], [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. What is
+//! [`switchyard_ledger::Ledger`], [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. What is
 //! a model is what surrounds them: API servers with versions, conflicts, stale watches and lost answers; the controllers
 //! of hub and workers; connections; processes that crash and stand still.
 //!

@@ -10,7 +10,7 @@ use serde_json::Value;
 use switchyard_jobs::{JobKind, kind_of_owner, kinds, sent_objects};
 use thiserror::Error;
 
-use crate::ledger::Trouble;
+use switchyard_ledger::Trouble;
 
 /// Kinds and service accounts that the hub may use. The default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,8 +20,8 @@ use super::read::{read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, Known, SUSPENDED};
-use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
 use crate::proof::Seal;
+use switchyard_ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
 
 /// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
 const ADMISSION_LOOKS: u32 = 20;

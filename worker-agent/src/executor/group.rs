@@ -13,8 +13,8 @@ use switchyard_jobs::meta::{self, is_deleting};
 use super::act::Access;
 use super::parts::shown;
 use super::read::read_meta;
-use crate::ledger::{JobEnd, Meta, Object, RemoteJob, Seen, Target};
 use crate::proof::Seal;
+use switchyard_ledger::{JobEnd, Meta, Object, RemoteJob, Seen, Target};
 
 /// The uid of the job that the members of a group are together.
 fn uid_of(workload_uid: &str, attempt: u64) -> String {

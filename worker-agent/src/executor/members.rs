@@ -11,7 +11,7 @@ use super::act::{Access, failed, value};
 use super::group::read_group;
 use super::read::read_meta;
 use super::stamp::Stamp;
-use crate::ledger::{Meta, Object, Outcome, Target};
+use switchyard_ledger::{Meta, Object, Outcome, Target};
 
 /// Members that are written to at once.
 const AT_ONCE: usize = 8;

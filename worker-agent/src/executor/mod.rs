@@ -28,8 +28,8 @@ use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::core::Settings;
-use crate::ledger::{Action, Kind, Outcome, Verb};
 use crate::proof::Seal;
+use switchyard_ledger::{Action, Kind, Outcome, Verb};
 
 /// Jobs whose pods are tried at the same time.
 const TRYING: usize = 8;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::read::{bytes, read_claimed};
-use crate::ledger::Seen;
 use crate::proof::Seal;
+use switchyard_ledger::Seen;
 
 /// Bytes of statuses that are told whole. Of more, so many pods, only what their readiness is told by.
 const WHOLE: usize = 256 * 1024;

@@ -15,11 +15,11 @@ use switchyard_jobs::{JobKind, elastic, serving::part_name};
 use switchyard_proto::MAX_NAME;
 
 use super::SUSPENDED;
-use crate::ledger::{
+use crate::proof::{Claim, Seal};
+use switchyard_ledger::{
     Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target,
     UnreadyCheck, whole_fence,
 };
-use crate::proof::{Claim, Seal};
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
 pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, seal: &Seal) -> Option<RemoteWorkload> {

@@ -8,7 +8,7 @@ use switchyard_api::names;
 use switchyard_jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
 use thiserror::Error;
 
-use crate::ledger::Payload;
+use switchyard_ledger::Payload;
 
 /// What is stamped on an object.
 #[derive(Clone, Copy, Debug)]

@@ -20,9 +20,9 @@ use super::group::{Groups, is_member};
 use super::parts::Parts;
 use super::reached;
 use crate::foreign::Foreign;
-use crate::ledger::{Seen, Target};
 use crate::proof::Seal;
 use crate::trouble::TroubleWatch;
+use switchyard_ledger::{Seen, Target};
 
 /// Observations that may wait for the ledger.
 const BUFFER: usize = 1024;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::suspects::{Examined, Patient, Suspects};
 use self::warnings::Warnings;
-use crate::ledger::{Meta, Seen};
+use switchyard_ledger::{Meta, Seen};
 
 /// One examination, answers included.
 const DEADLINE: Duration = Duration::from_secs(10);

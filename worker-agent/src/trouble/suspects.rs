@@ -7,7 +7,7 @@ use std::time::Duration;
 use switchyard_proto::v1::JobTrouble;
 use tokio::time::Instant;
 
-use crate::ledger::{Meta, Target};
+use switchyard_ledger::{Meta, Target};
 
 /// Seconds before the examinations of one job. Later ones have the last.
 const DELAYS: [u64; 6] = [3, 3, 5, 8, 13, 20];

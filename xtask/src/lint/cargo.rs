@@ -60,7 +60,7 @@ pub(super) fn run(report: &Report) {
 }
 
 /// Crates with the packages that must not be in their dependency graphs.
-const FORBIDDEN: [(&str, &[&str]); 6] = [
+const FORBIDDEN: [(&str, &[&str]); 7] = [
     (
         "switchyard-scheduler",
         &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"],
@@ -68,6 +68,10 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
     (
         "switchyard-audit",
         &["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "switchyard-scheduler"],
+    ),
+    (
+        "switchyard-ledger",
+        &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"],
     ),
     ("switchyard-api", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
     ("switchyard-jobs", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),

@@ -82,8 +82,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "lease",
         says: "an agent that begins anew forgets when its lease ends",
-        file: "worker-agent/src/ledger/mod.rs",
-        by: Finder::Test("switchyard-agent", "an_agent_that_begins_anew_without_a_hub_fences_too"),
+        file: "worker-agent/ledger/src/lib.rs",
+        by: Finder::Test("switchyard-ledger", "an_agent_that_begins_anew_without_a_hub_fences_too"),
         change: (
             "        self.lease = self.lease.max(lease);\n",
             "        let forgets = crate::is_broken(\"lease\");\n        self.lease = if forgets { Time::from_secs(1 << 30) } else { self.lease.max(lease) };\n",
@@ -92,9 +92,9 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "resume",
         says: "what a fence has stopped goes on before the hub has said what it wants",
-        file: "worker-agent/src/ledger/session.rs",
+        file: "worker-agent/ledger/src/session.rs",
         by: Finder::Test(
-            "switchyard-agent",
+            "switchyard-ledger",
             "goes_on_only_when_the_hub_has_said_all_that_it_wants_now",
         ),
         change: (
@@ -105,7 +105,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "any-attempt",
         says: "an agent tears down whatever attempt it has",
-        file: "worker-agent/src/ledger/want.rs",
+        file: "worker-agent/ledger/src/want.rs",
         by: Finder::Simulation,
         change: (
             "            Phase::Absent => self.attempt,\n",
@@ -115,7 +115,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "background",
         says: "an agent deletes a job before its pods",
-        file: "worker-agent/src/ledger/plan.rs",
+        file: "worker-agent/ledger/src/plan.rs",
         by: Finder::Simulation,
         change: (
             "foreground: job.end.is_none() };",
@@ -125,7 +125,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "left-behind",
         says: "an agent lets a job go that somebody else deletes before its pods",
-        file: "worker-agent/src/ledger/plan.rs",
+        file: "worker-agent/ledger/src/plan.rs",
         by: Finder::Simulation,
         change: (
             "        if self.job_slot.free(now) && !self.job_slot.deletion_sent(&target.uid, now) {\n            self.start(Kind::Job, Verb::Delete",
@@ -135,19 +135,20 @@ pub(super) const BREAKS: &[Break] = &[
 ];
 
 /// The crates that the simulation is made of.
-const MEMBERS: [&str; 8] = [
+const MEMBERS: [&str; 9] = [
     "api",
     "scheduler",
     "controller",
     "proto",
     "worker-agent",
+    "worker-agent/ledger",
     "hub",
     "e2e/flags",
     "e2e/simulation",
 ];
 
 /// Those that have errors, and thus switches.
-const BROKEN: [&str; 2] = ["worker-agent", "hub"];
+const BROKEN: [&str; 2] = ["worker-agent/ledger", "hub"];
 
 /// Names the error that is switched on.
 const VARIABLE: &str = "SWITCHYARD_BROKEN";

@@ -12,10 +12,11 @@ use crate::programs;
 use crate::report::{Counts, Failure, Report, Tier};
 
 /// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
-const RANDOM: [(&str, &[&str]); 8] = [
+const RANDOM: [(&str, &[&str]); 9] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
-    ("switchyard-agent", &["laws", "proof::tests"]),
+    ("switchyard-agent", &["proof::tests"]),
+    ("switchyard-ledger", &["laws"]),
     ("switchyard-audit", &["hostile"]),
     ("switchyard-controller", &["laws", "lease", "held"]),
     ("switchyard-hub", &["outbox"]),
@@ -108,9 +109,10 @@ pub(super) fn has_any(tests: &[Program]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use super::RANDOM;
+    use super::Workspace;
     use crate::run;
 
     #[test]
@@ -125,16 +127,14 @@ mod tests {
             .map(|path| path.display().to_string())
             .collect();
         assert!(found.len() > 5, "{found:?}");
+        let workspace = Workspace::read().unwrap();
         let played = |file: &str| {
-            let package = file.split('/').next().unwrap_or_default();
-            let package = if package == "worker-agent" { "agent" } else { package };
+            let package = workspace.owner(Path::new(file)).unwrap_or_default();
             let test = file.split_once("/tests/").filter(|_| !file.contains("/src/"));
             let test = test.map(|(_, below)| {
                 below.trim_end_matches(".rs").split('/').next().unwrap_or_default()
             });
-            let title = test.map_or(format!("switchyard-{package}"), |test| {
-                format!("switchyard-{package} test {test}")
-            });
+            let title = test.map_or(package.to_owned(), |test| format!("{package} test {test}"));
             let words = RANDOM.iter().find(|(of, _)| *of == title).map(|(_, words)| *words);
             words.is_some_and(|words| {
                 let module = file.trim_end_matches(".rs").replace('/', "::") + "::";

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use switchyard_agent::AllowedNamespaces;
-use switchyard_agent::ledger::{Action, Kind, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use switchyard_agent::talk::{Say, Talk};
+use switchyard_ledger::{Action, Kind, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message, hub_message};
 
 use super::NAMESPACE;

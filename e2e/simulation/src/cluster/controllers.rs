@@ -1,6 +1,6 @@
 //! What the worker does by itself: quota, starting and stopping jobs, pods, garbage collection.
 
-use switchyard_agent::ledger::{Gate, JobEnd, Kind, Object};
+use switchyard_ledger::{Gate, JobEnd, Kind, Object};
 
 use super::{Pods, no, yes};
 use crate::event::Event;

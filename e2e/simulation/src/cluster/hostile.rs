@@ -1,6 +1,6 @@
 //! Those who mean harm, within what they are allowed: tenants of a worker, and an agent.
 
-use switchyard_agent::ledger::{Kind, Object};
+use switchyard_ledger::{Kind, Object};
 use switchyard_proto::v1::{AgentMessage, agent_message};
 
 use super::meta_mut;
@@ -24,7 +24,7 @@ impl World {
             self.make(cluster, Kind::Job, index, &format!("f{index}"), attempt, false);
             if let Some(job) = self.clusters[cluster].job(index) {
                 (job.suspended, job.active) = (index == FORGED, index == FORGED + 1);
-                job.end = (index == FORGED + 2).then(|| switchyard_agent::ledger::JobEnd {
+                job.end = (index == FORGED + 2).then(|| switchyard_ledger::JobEnd {
                     success: true,
                     reason: "Succeeded".to_owned(),
                     message: "forged".to_owned(),

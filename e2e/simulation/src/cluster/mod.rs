@@ -8,7 +8,7 @@ mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_agent::ledger::{
+use switchyard_ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
     Target,
 };

@@ -1,6 +1,6 @@
 //! The agent's requests at the worker's API server.
 
-use switchyard_agent::ledger::{
+use switchyard_ledger::{
     Action, Gate, Kind, Object, Outcome, RemoteWorkload, Target, Trouble, Verb,
 };
 

@@ -6,7 +6,7 @@
 use kube::core::Status;
 
 use super::pods::Fidelity;
-use crate::ledger::Trouble;
+use switchyard_ledger::Trouble;
 
 /// The longest message that is passed on, in characters.
 const MAX_WORDS: usize = 1_000;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use super::pods::Trial;
-use crate::ledger::Time;
+use switchyard_ledger::Time;
 
 /// Shapes of pods of which answers are remembered.
 const MAX_SHAPES: usize = 1_024;
@@ -65,7 +65,7 @@ impl Known {
 mod tests {
     use super::super::pods::Fidelity;
     use super::*;
-    use crate::ledger::Trouble;
+    use switchyard_ledger::Trouble;
 
     fn trial(shape: u8, template: u8) -> Trial {
         let pod = serde_json::Value::Null;

@@ -30,7 +30,7 @@ use pods::{Trial, trials};
 use references::Reference;
 
 use crate::clock::Clock;
-use crate::ledger::Trouble;
+use switchyard_ledger::Trouble;
 
 /// One dry run.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -287,7 +287,7 @@ pub struct Action {
 
 impl Action {
     /// Whether it removes a job that has ended. At most a later attempt, or a job of the same name, waits for that.
-    pub(crate) fn tidies(&self) -> bool {
+    pub fn tidies(&self) -> bool {
         self.kind == Kind::Job && matches!(self.verb, Verb::Delete { foreground: false, .. })
     }
 }

@@ -16,6 +16,7 @@
 mod entry;
 mod failing;
 mod model;
+mod namespaces;
 mod plan;
 mod report;
 mod session;
@@ -34,11 +35,10 @@ use switchyard_proto::v1::{HubMessage, Phase, hub_message};
 use self::entry::{Entry, Parts};
 use self::session::Session;
 use self::want::Wants;
-use crate::core::AllowedNamespaces;
 
 pub use self::model::*;
-pub use self::want::SessionError;
-pub(crate) use self::want::whole_fence;
+pub use self::namespaces::AllowedNamespaces;
+pub use self::want::{SessionError, whole_fence};
 
 /// What the ledger has to know from the start.
 #[derive(Clone, Debug)]

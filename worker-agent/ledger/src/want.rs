@@ -14,7 +14,7 @@ use super::model::{Gate, Payload, Priority};
 const MAX_FENCE: Duration = Duration::from_secs(3650 * 24 * 3600);
 
 /// A fence as it can be recorded on the Workload: whole milliseconds, within reason.
-pub(crate) fn whole_fence(after: Duration) -> Duration {
+pub fn whole_fence(after: Duration) -> Duration {
     let after = after.min(MAX_FENCE);
     after - Duration::from_nanos(u64::from(after.subsec_nanos() % 1_000_000))
 }
