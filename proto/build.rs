@@ -1,4 +1,4 @@
-//! Compiles `proto/agent.proto` in pure Rust: no `protoc` has to be installed.
+//! Compiles `proto/agent.proto` in pure Rust, without an installed `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
@@ -7,7 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .client_mod_attribute(".", transport)
         .server_mod_attribute(".", transport)
-        .codec_path("crate::codec::WeighingCodec")
+        .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! How messages are read: what they will take in memory is known before any of it is taken.
+//! A codec that bounds the memory of a message before it decodes it.
 //!
-//! A message that is empty has two bytes on the wire and, once it is read, the size of its fields: a few mebibytes of them
-//! would become a hundred times as much. So the parts of an [`AgentMessage`] are counted on the wire first.
+//! An empty nested message has two bytes on the wire and, decoded, the size of its struct. A few
+//! mebibytes of them would decode to a hundred times as much. So the decoder counts the nested
+//! messages of an [`AgentMessage`] on the wire first.
 
 use std::marker::PhantomData;
 
@@ -18,102 +19,106 @@ use crate::v1::{
     QueueCapacity, Reason, RenewRequest, Taint,
 };
 
-/// What the parts of one message of an agent may take in memory beside their texts, in bytes. An agent's largest, a
-/// mebibyte of observations, takes some three.
+/// The most memory of a decoded message, without its strings, in bytes. An agent's largest message
+/// has 1 MiB of observations, which decode to about 3 MiB.
 pub const MAX_UNPACKED: usize = 16 * 1024 * 1024;
-/// The largest first message of a stream, in bytes: it says hello, or is a request that is alone.
+/// The largest first message of a session, in bytes.
 pub const MAX_FIRST: usize = 64 * 1024;
 
-/// A message that can be weighed as it lies on the wire.
-pub trait Weighed: Message + Default + Send + 'static {
-    /// What it would take in memory beside its texts, in bytes, as far as that is not bounded by its length.
+/// A message whose decoded size is known from its encoding.
+pub trait DecodedSize: Message + Default + Send + 'static {
+    /// The memory of the decoded message without its strings, in bytes. Zero where the encoded
+    /// length bounds it.
     ///
     /// # Errors
-    /// It is no such message.
-    fn weigh(_wire: &[u8]) -> Result<usize, prost::DecodeError> {
+    /// The bytes are not a valid encoding.
+    fn decoded_size(_wire: &[u8]) -> Result<usize, prost::DecodeError> {
         Ok(0)
     }
 
-    /// The most bytes the first message of a stream may have.
-    fn first() -> usize {
+    /// The most bytes that the first message of a stream may have.
+    fn max_first() -> usize {
         usize::MAX
     }
 }
 
-impl Weighed for HubMessage {}
-impl Weighed for Certificate {}
-impl Weighed for EnrolRequest {}
-impl Weighed for RenewRequest {}
-impl Weighed for CopyKeyRequest {}
-impl Weighed for CopyKeyAnswer {}
+impl DecodedSize for HubMessage {}
+impl DecodedSize for Certificate {}
+impl DecodedSize for EnrolRequest {}
+impl DecodedSize for RenewRequest {}
+impl DecodedSize for CopyKeyRequest {}
+impl DecodedSize for CopyKeyAnswer {}
 
-impl Weighed for AgentMessage {
-    fn weigh(wire: &[u8]) -> Result<usize, prost::DecodeError> {
-        AGENT_MESSAGE.weigh(wire)
+impl DecodedSize for AgentMessage {
+    fn decoded_size(wire: &[u8]) -> Result<usize, prost::DecodeError> {
+        AGENT_MESSAGE.decoded_size(wire)
     }
 
-    fn first() -> usize {
+    fn max_first() -> usize {
         MAX_FIRST
     }
 }
 
-/// What is inside a field: so much memory for each time it is there, and fields of its own.
-struct Part {
+/// A repeated field: the memory of each element, and the repeated fields inside it.
+struct Field {
     tag: u32,
     size: usize,
-    parts: &'static [Self],
+    fields: &'static [Self],
 }
 
-const fn part<T>(tag: u32, parts: &'static [Part]) -> Part {
-    Part { tag, size: size_of::<T>(), parts }
+const fn field<T>(tag: u32, fields: &'static [Field]) -> Field {
+    Field { tag, size: size_of::<T>(), fields }
 }
 
-/// The fields of an agent's messages that may be there many times, or hold such.
-const AGENT_MESSAGE: Part = part::<AgentMessage>(
+/// The repeated fields of an agent's messages, and the fields that contain them.
+const AGENT_MESSAGE: Field = field::<AgentMessage>(
     0,
     &[
-        part::<Hello>(2, &[part::<String>(5, &[])]),
-        part::<Observed>(
+        field::<Hello>(2, &[field::<String>(5, &[])]),
+        field::<Observed>(
             3,
-            &[part::<Observation>(
+            &[field::<Observation>(
                 3,
                 &[
-                    part::<Reason>(6, &[]),
-                    part::<PreemptionQuote>(9, &[]),
-                    part::<JobTrouble>(14, &[]),
+                    field::<Reason>(6, &[]),
+                    field::<PreemptionQuote>(9, &[]),
+                    field::<JobTrouble>(14, &[]),
                 ],
             )],
         ),
-        part::<Capacity>(
+        field::<Capacity>(
             4,
-            &[part::<QueueCapacity>(
+            &[field::<QueueCapacity>(
                 1,
-                // An entry of a map is two texts and its place in the table.
-                &[part::<FlavorCapacity>(7, &[part::<[String; 3]>(7, &[]), part::<Taint>(8, &[])])],
+                // A map entry is two strings and its slot in the table.
+                &[field::<FlavorCapacity>(
+                    7,
+                    &[field::<[String; 3]>(7, &[]), field::<Taint>(8, &[])],
+                )],
             )],
         ),
     ],
 );
 
-impl Part {
-    fn weigh(&self, mut wire: &[u8]) -> Result<usize, prost::DecodeError> {
+impl Field {
+    fn decoded_size(&self, mut wire: &[u8]) -> Result<usize, prost::DecodeError> {
         let mut total = 0_usize;
         while wire.has_remaining() {
             let (tag, wire_type) = decode_key(&mut wire)?;
-            let part = self
-                .parts
+            let field = self
+                .fields
                 .iter()
-                .find(|part| part.tag == tag && wire_type == WireType::LengthDelimited);
-            let Some(part) = part else {
+                .find(|field| field.tag == tag && wire_type == WireType::LengthDelimited);
+            let Some(field) = field else {
                 skip_field(wire_type, tag, &mut wire, DecodeContext::default())?;
                 continue;
             };
             let length = usize::try_from(decode_varint(&mut wire)?).unwrap_or(usize::MAX);
-            // What is cut short is no message; reading it says how.
+            // A truncated message fails when it is decoded, with a better error.
             let inside = wire.get(..length).unwrap_or(wire);
-            total = total.saturating_add(part.size);
-            if !part.parts.is_empty() {
-                total = total.saturating_add(part.weigh(inside)?);
+            total = total.saturating_add(field.size);
+            if !field.fields.is_empty() {
+                total = total.saturating_add(field.decoded_size(inside)?);
             }
             wire.advance(inside.len());
         }
@@ -121,39 +126,39 @@ impl Part {
     }
 }
 
-/// The codec of all our services.
+/// The codec of all services of the protocol.
 #[derive(Debug)]
-pub struct WeighingCodec<E, D>(PhantomData<(E, D)>);
+pub struct BoundedCodec<E, D>(PhantomData<(E, D)>);
 
-impl<E, D> Default for WeighingCodec<E, D> {
+impl<E, D> Default for BoundedCodec<E, D> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<E: Message + Send + 'static, D: Weighed> Codec for WeighingCodec<E, D> {
+impl<E: Message + Send + 'static, D: DecodedSize> Codec for BoundedCodec<E, D> {
     type Encode = E;
     type Decode = D;
     type Encoder = ProstEncoder<E>;
-    type Decoder = WeighingDecoder<D>;
+    type Decoder = BoundedDecoder<D>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<E, D>::default().encoder()
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        WeighingDecoder { inner: ProstCodec::<E, D>::default().decoder(), heard: false }
+        BoundedDecoder { inner: ProstCodec::<E, D>::default().decoder(), has_decoded: false }
     }
 }
 
-/// Reads what is not too heavy.
+/// Decodes messages within [`MAX_FIRST`] and [`MAX_UNPACKED`], and rejects others.
 #[derive(Debug)]
-pub struct WeighingDecoder<D> {
+pub struct BoundedDecoder<D> {
     inner: ProstDecoder<D>,
-    heard: bool,
+    has_decoded: bool,
 }
 
-impl<D: Weighed> Decoder for WeighingDecoder<D> {
+impl<D: DecodedSize> Decoder for BoundedDecoder<D> {
     type Item = D;
     type Error = Status;
 
@@ -163,16 +168,16 @@ impl<D: Weighed> Decoder for WeighingDecoder<D> {
         if wire.len() < buf.remaining() {
             return Err(Status::internal("a message that is not in one piece"));
         }
-        if !std::mem::replace(&mut self.heard, true) && wire.len() > D::first() {
+        if !std::mem::replace(&mut self.has_decoded, true) && wire.len() > D::max_first() {
             return Err(too_much(&format!(
                 "the first message has {} bytes, more than {MAX_FIRST}",
                 wire.len()
             )));
         }
-        let weight = D::weigh(wire).map_err(|error| Status::internal(error.to_string()))?;
-        if weight > MAX_UNPACKED {
+        let size = D::decoded_size(wire).map_err(|error| Status::internal(error.to_string()))?;
+        if size > MAX_UNPACKED {
             return Err(too_much(&format!(
-                "a message's parts would take {weight} bytes, more than {MAX_UNPACKED}"
+                "a message's parts would take {size} bytes, more than {MAX_UNPACKED}"
             )));
         }
         self.inner.decode(buf)
@@ -184,9 +189,11 @@ mod tests {
     use super::*;
     use crate::v1::agent_message::Kind;
 
-    fn weight(kind: Kind) -> usize {
-        AgentMessage::weigh(&AgentMessage { session_id: 1, kind: Some(kind) }.encode_to_vec())
-            .unwrap()
+    fn size(kind: Kind) -> usize {
+        AgentMessage::decoded_size(
+            &AgentMessage { session_id: 1, kind: Some(kind) }.encode_to_vec(),
+        )
+        .unwrap()
     }
 
     fn observed(observations: Vec<Observation>) -> Kind {
@@ -194,16 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_counted_wherever_it_is() {
-        let empty = weight(observed(Vec::new()));
+    fn decoded_size_counts_every_repeated_field() {
+        let empty = size(observed(Vec::new()));
         assert_eq!(empty, size_of::<Observed>());
         let observation = size_of::<Observation>();
-        assert_eq!(
-            weight(observed(vec![Observation::default(); 1000])),
-            empty + 1000 * observation
-        );
+        assert_eq!(size(observed(vec![Observation::default(); 1000])), empty + 1000 * observation);
         let reasons = Observation { reasons: vec![Reason::default(); 5], ..Observation::default() };
-        assert_eq!(weight(observed(vec![reasons])), empty + observation + 5 * size_of::<Reason>());
+        assert_eq!(size(observed(vec![reasons])), empty + observation + 5 * size_of::<Reason>());
         let flavor = FlavorCapacity {
             node_labels: [("a".to_owned(), "b".to_owned())].into(),
             taints: vec![Taint::default(); 2],
@@ -214,16 +218,16 @@ mod tests {
         let expected = size_of::<Capacity>()
             + size_of::<QueueCapacity>()
             + 3 * (size_of::<FlavorCapacity>() + entry + 2 * size_of::<Taint>());
-        assert_eq!(weight(Kind::Capacity(Capacity { queues: vec![queue] })), expected);
+        assert_eq!(size(Kind::Capacity(Capacity { queues: vec![queue] })), expected);
         let kinds = vec!["batch/v1, Kind=Job".to_owned(); 2];
         let hello = Hello { software: "x".to_owned(), kinds, ..Hello::default() };
-        assert_eq!(weight(Kind::Hello(hello)), size_of::<Hello>() + 2 * size_of::<String>());
-        assert_eq!(weight(Kind::DesiredAck(7)), 0);
+        assert_eq!(size(Kind::Hello(hello)), size_of::<Hello>() + 2 * size_of::<String>());
+        assert_eq!(size(Kind::DesiredAck(7)), 0);
     }
 
     #[test]
-    fn what_an_agent_says_at_most_is_far_below_the_bound() {
-        // It begins a new message after a mebibyte, at 128 bytes and more for each observation.
+    fn largest_agent_message_is_far_below_bound() {
+        // The agent starts a new message after 1 MiB, and each observation has at least 128 bytes.
         let one = Observation {
             workload_uid: "0".repeat(36),
             namespace: "n".repeat(30),
@@ -231,17 +235,17 @@ mod tests {
             reasons: vec![Reason { code: "c".repeat(10), message: String::new() }],
             ..Observation::default()
         };
-        assert!(weight(observed(vec![one; 8192])) < MAX_UNPACKED / 4);
+        assert!(size(observed(vec![one; 8192])) < MAX_UNPACKED / 4);
         assert!(
-            weight(observed(vec![Observation::default(); 2 << 20])) > 10 * MAX_UNPACKED,
+            size(observed(vec![Observation::default(); 2 << 20])) > 10 * MAX_UNPACKED,
             "and a flood is above it"
         );
     }
 
     #[test]
-    fn what_is_no_message_is_no_weight() {
-        assert!(AgentMessage::weigh(&[0xff; 20]).is_err());
-        // An observation of more bytes than there are.
-        assert_eq!(AgentMessage::weigh(&[0x1a, 0x7f]).unwrap(), size_of::<Observed>());
+    fn invalid_encoding_has_no_size() {
+        assert!(AgentMessage::decoded_size(&[0xff; 20]).is_err());
+        // An observation longer than the rest of the message.
+        assert_eq!(AgentMessage::decoded_size(&[0x1a, 0x7f]).unwrap(), size_of::<Observed>());
     }
 }

@@ -1,16 +1,16 @@
-//! The digest by which hub and agent find that they remember different states.
+//! The digest by which the hub detects that it and an agent remember different states.
 //!
-//! Both keep one over what the agent last reported of each workload. An entry is added and removed by the same
-//! operation, so keeping the digest up to date costs two hashes a change.
+//! Both ends keep a digest over each workload's last report. One operation adds and removes an
+//! entry, so a change costs two hashes.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::v1::State;
 
-/// How many buckets a digest has.
+/// The number of buckets of a digest.
 pub const BUCKETS: usize = 256;
 
-/// An order-independent hash a bucket over (workload uid, attempt, state).
+/// Per bucket, an order-independent hash over (workload uid, attempt, state).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
     buckets: Vec<u64>,
@@ -23,7 +23,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// The digest of all these.
+    /// The digest of these entries.
     pub fn of<'a>(entries: impl IntoIterator<Item = (&'a str, u64, State)>) -> Self {
         let mut digest = Self::default();
         for (uid, attempt, state) in entries {
@@ -32,25 +32,26 @@ impl Digest {
         digest
     }
 
-    /// Adds the entry, or takes it out if it was in.
+    /// Adds the entry, or removes it if the digest contains it.
     pub fn toggle(&mut self, uid: &str, attempt: u64, state: State) {
         if let Some(slot) = self.buckets.get_mut(usize::from(bucket(uid))) {
             *slot ^= entry(uid, attempt, state);
         }
     }
 
-    /// As it goes on the wire.
+    /// The protobuf message.
     pub fn to_wire(&self) -> crate::v1::Digest {
         crate::v1::Digest { buckets: self.buckets.clone() }
     }
 
-    /// The buckets in which the other end's digest differs; all when it has another number of them.
-    pub fn differing(&self, other: &crate::v1::Digest) -> Vec<u32> {
+    /// The buckets in which the other end's digest differs; all if it has another number of
+    /// buckets.
+    pub fn differing_buckets(&self, other: &crate::v1::Digest) -> Vec<u32> {
         if other.buckets.len() != BUCKETS {
             return (0..BUCKETS as u32).collect();
         }
         let pairs = self.buckets.iter().zip(&other.buckets).enumerate();
-        pairs.filter(|(_, (ours, theirs))| ours != theirs).map(|(index, _)| index as u32).collect()
+        pairs.filter(|(_, (own, other))| own != other).map(|(index, _)| index as u32).collect()
     }
 }
 
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_does_not_matter_and_a_toggle_undoes_itself() {
+    fn digest_ignores_order_and_second_toggle_removes() {
         let one = Digest::of([("a", 1, State::Running), ("b", 2, State::Waiting)]);
         let mut other =
             Digest::of([("b", 2, State::Waiting), ("c", 1, State::Gone), ("a", 1, State::Running)]);
@@ -82,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn the_differing_bucket_is_named() {
+    fn differing_buckets_names_only_changed_bucket() {
         let one = Digest::of([("a", 1, State::Running)]);
         let other = Digest::of([("a", 1, State::Succeeded)]);
-        assert_eq!(one.differing(&other.to_wire()), vec![u32::from(bucket("a"))]);
-        assert_eq!(one.differing(&crate::v1::Digest::default()).len(), BUCKETS);
+        assert_eq!(one.differing_buckets(&other.to_wire()), vec![u32::from(bucket("a"))]);
+        assert_eq!(one.differing_buckets(&crate::v1::Digest::default()).len(), BUCKETS);
     }
 }

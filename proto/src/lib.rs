@@ -1,7 +1,10 @@
 //! The agent protocol, generated from `proto/agent.proto`.
 //!
-//! The file itself is the documentation: what each message means, who may send it, and what is promised. Beside the
-//! generated code stand the few computations both ends must agree on.
+//! `proto/agent.proto` is the reference of the wire: meaning, units, bounds and guarantees of each
+//! message. This crate adds the computations on which both ends must agree: hashes, the digest, and
+//! the bounds of what they accept.
+//!
+//! Feature `transport` (default) adds the gRPC clients, servers and codec. Pure crates turn it off.
 
 #![warn(missing_docs)]
 
@@ -19,40 +22,43 @@ pub mod v1 {
 
 pub use payload::{payload_hash, pod_sets_hash};
 
-/// The protocol versions that this build speaks, inclusive.
+/// The protocol versions that this build speaks.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 
-/// The largest message either end accepts, in bytes. Snapshots and inventories are split well below it.
+/// The largest message that either end accepts, in bytes. Snapshots and inventories are split well
+/// below it.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
-/// The largest payload (Workload and job together) an agent takes, in bytes.
+/// The largest payload (Workload and job together) that an agent accepts, in bytes.
 pub const MAX_PAYLOAD: usize = 3 * 1024 * 1024;
 
-/// The highest attempt that a hub gives out: hubs count from one.
+/// The highest attempt that a hub assigns. Hubs count from 1.
 pub const MAX_ATTEMPT: u64 = 1 << 52;
 
-/// The longest uid of a Workload, in bytes. An API server's has 36 characters.
+/// The longest uid of a Workload that either end accepts, in bytes. API servers generate 36
+/// characters.
 pub const MAX_UID: usize = 128;
 
-/// The longest name of an object or of a namespace, in bytes.
+/// The longest name of an object or a namespace, in bytes.
 pub const MAX_NAME: usize = 253;
 
-/// Whether a hub's Workload can have this uid: letters, digits and hyphens.
+/// Whether the text is a valid uid of a hub's Workload: letters, digits and hyphens, at most
+/// [`MAX_UID`] bytes.
 #[must_use]
 pub fn is_uid(text: &str) -> bool {
     (1..=MAX_UID).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Whether a hub can have given out this attempt.
+/// Whether a hub can have assigned this attempt: 1 to [`MAX_ATTEMPT`].
 #[must_use]
 pub fn is_attempt(attempt: u64) -> bool {
     (1..=MAX_ATTEMPT).contains(&attempt)
 }
 
-/// Reason of `EVICTED` when somebody else deleted the job, or its Workload, on the worker: the attempt is over. With `RUNNING`
-/// the Workload is gone, and the job's pods are not yet.
+/// Reason of state `EVICTED`: another client deleted the job or its Workload on the worker, which
+/// ends the attempt. With state `RUNNING`: the Workload is deleted, and the job still has pods.
 pub const DELETED_ON_WORKER: &str = "DeletedOnWorker";
 
-/// The DNS name that every hub's certificate carries beside its own: agents verify it, whatever address they dial.
+/// A DNS name that every hub certificate contains. Agents verify it, whatever address they dial.
 pub const SERVER_NAME: &str = "switchyard-hub";

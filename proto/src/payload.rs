@@ -1,11 +1,12 @@
-//! How a payload is named, and how the pod sets in it are.
+//! Hashes that identify a payload and the pod sets in it.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 that names a payload in `Assignment.payload_hash` and `Payload.hash`.
+/// The SHA-256 in `Assignment.payload_hash` and `Payload.hash`.
 ///
-/// The length of the Workload goes in first, so that no two pairs of Workload and job give the same input.
+/// The Workload's length is hashed first, so that moving bytes from the Workload to the job changes
+/// the hash.
 pub fn payload_hash(workload: &[u8], job: &[u8]) -> Vec<u8> {
     let mut hash = Sha256::new();
     hash.update((workload.len() as u64).to_be_bytes());
@@ -14,15 +15,15 @@ pub fn payload_hash(workload: &[u8], job: &[u8]) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
-/// The SHA-256 of pod sets as they stand in a Workload's `spec.podSets`: `Origin.pod_sets`. The order of keys and fields that
-/// are null make no difference.
+/// The SHA-256 of a Workload's `spec.podSets`, in `Origin.pod_sets`. The order of keys and null
+/// fields do not matter.
 pub fn pod_sets_hash(pod_sets: &Value) -> Vec<u8> {
     let mut hash = Sha256::new();
-    canonical(pod_sets, &mut hash);
+    hash_canonical(pod_sets, &mut hash);
     hash.finalize().to_vec()
 }
 
-fn canonical(value: &Value, hash: &mut Sha256) {
+fn hash_canonical(value: &Value, hash: &mut Sha256) {
     match value {
         Value::Object(fields) => {
             let mut fields: Vec<(&String, &Value)> =
@@ -32,7 +33,7 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             for (name, value) in fields {
                 hash.update(Value::from(name.as_str()).to_string());
                 hash.update(":");
-                canonical(value, hash);
+                hash_canonical(value, hash);
                 hash.update(",");
             }
             hash.update("}");
@@ -40,7 +41,7 @@ fn canonical(value: &Value, hash: &mut Sha256) {
         Value::Array(items) => {
             hash.update("[");
             for item in items {
-                canonical(item, hash);
+                hash_canonical(item, hash);
                 hash.update(",");
             }
             hash.update("]");
@@ -56,7 +57,7 @@ mod tests {
     use super::{payload_hash, pod_sets_hash};
 
     #[test]
-    fn pod_sets_are_the_same_whatever_the_order_of_keys() {
+    fn pod_sets_hash_ignores_key_order_and_nulls() {
         let one = json!([{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}]);
         let text = r#"[{"template":{"metadata":null,"spec":{"containers":[{"name":"c"}]}},"count":2,"name":"main"}]"#;
         assert_eq!(pod_sets_hash(&one), pod_sets_hash(&serde_json::from_str(text).unwrap()));
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_moved_from_workload_to_job_changes_the_hash() {
+    fn payload_hash_depends_on_workload_length() {
         assert_ne!(payload_hash(b"ab", b"c"), payload_hash(b"a", b"bc"));
         assert_eq!(payload_hash(b"ab", b"c"), payload_hash(b"ab", b"c"));
         assert_eq!(payload_hash(b"", b"").len(), 32);

@@ -1,32 +1,32 @@
-//! Troubles that keep a job from starting on its cluster: the closed set of reasons, and the bounds of a report.
+//! Reasons why a job does not start on its cluster (a closed set), and the bounds of their report.
 //!
-//! Tenants can write events and pod statuses, so both ends bound the text: the agent before it sends, the hub as it
-//! receives.
+//! Tenants can write events and pod statuses. So both ends bound the text: the agent before it
+//! sends, the hub when it receives.
 
 use crate::v1::JobTrouble;
 
-/// The agent could not create the job or its Workload, twice or more.
+/// The agent failed to create the job or its Workload at least twice.
 pub const CREATION_FAILED: &str = "CreationFailed";
-/// A controller could not create pods, or what makes them.
+/// A controller could not create the pods, or the objects that create them.
 pub const FAILED_CREATE: &str = "FailedCreate";
-/// The same, because a ResourceQuota is used up.
+/// As [`FAILED_CREATE`], because a ResourceQuota is exhausted.
 pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 /// The scheduler finds no node.
 pub const UNSCHEDULABLE: &str = "Unschedulable";
-/// A scheduling gate keeps pods from being scheduled.
+/// Pods have a scheduling gate.
 pub const SCHEDULING_GATED: &str = "SchedulingGated";
 /// An image cannot be pulled.
 pub const IMAGE_PULL: &str = "ImagePull";
-/// A container cannot be created, such as for a missing Secret.
+/// A container cannot be created, for example because a Secret is missing.
 pub const CONTAINER_CONFIG: &str = "ContainerConfig";
 /// A volume cannot be attached or mounted.
 pub const VOLUME: &str = "Volume";
-/// A container ends again and again.
+/// A container exits repeatedly.
 pub const CRASH_LOOP: &str = "CrashLoop";
-/// Another warning.
+/// Any other warning.
 pub const OTHER: &str = "Other";
 
-/// All reasons, the most serious first: labels of metrics have no other value.
+/// All reasons, most serious first. Metric labels have no other values.
 pub const REASONS: [&str; 10] = [
     CREATION_FAILED,
     QUOTA_EXCEEDED,
@@ -40,21 +40,21 @@ pub const REASONS: [&str; 10] = [
     OTHER,
 ];
 
-/// Troubles of one observation.
+/// The most troubles of one observation.
 pub const MAX_TROUBLES: usize = 4;
 
-/// A message, in bytes.
+/// The longest message, in bytes.
 pub const MAX_TEXT: usize = 512;
 
-/// The reason of the closed set.
+/// The reason itself if it is in the closed set, else [`OTHER`].
 #[must_use]
-pub fn known(reason: &str) -> &'static str {
+pub fn known_reason(reason: &str) -> &'static str {
     REASONS.into_iter().find(|known| *known == reason).unwrap_or(OTHER)
 }
 
-/// A text in one line of at most [`MAX_TEXT`] bytes, without control characters.
+/// The text on one line, without control characters, cut to at most [`MAX_TEXT`] bytes.
 #[must_use]
-pub fn plain(text: &str) -> String {
+pub fn single_line(text: &str) -> String {
     let mut plain = String::new();
     for word in
         text.split(|it: char| it.is_whitespace() || it.is_control()).filter(|word| !word.is_empty())
@@ -73,16 +73,17 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Brings what was received within the bounds: known reasons, each once, in their order.
-pub fn bound(troubles: &mut Vec<JobTrouble>) {
+/// Enforces the bounds on received troubles: known reasons, each once, most serious first, at most
+/// [`MAX_TROUBLES`].
+pub fn sanitize(troubles: &mut Vec<JobTrouble>) {
     let mut bounded: Vec<JobTrouble> = Vec::new();
-    // There are no more reasons than this: further entries repeat one.
+    // There are only so many reasons. Further entries would repeat one.
     for trouble in troubles.drain(..).take(REASONS.len()) {
-        let reason = known(&trouble.reason);
+        let reason = known_reason(&trouble.reason);
         if bounded.iter().all(|it| it.reason != reason) {
             bounded.push(JobTrouble {
                 reason: reason.to_owned(),
-                message: plain(&trouble.message),
+                message: single_line(&trouble.message),
                 ..trouble
             });
         }
@@ -98,15 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_one_bounded_line() {
-        assert_eq!(plain(" a\n\tb\u{7}c  d\u{1b}[31m "), "a b c d [31m");
-        let long = plain(&"ж".repeat(MAX_TEXT));
+    fn single_line_joins_and_truncates() {
+        assert_eq!(single_line(" a\n\tb\u{7}c  d\u{1b}[31m "), "a b c d [31m");
+        let long = single_line(&"ж".repeat(MAX_TEXT));
         assert!(long.len() <= MAX_TEXT && long.ends_with("..."), "{} bytes", long.len());
-        assert_eq!(plain(&"x".repeat(MAX_TEXT)).len(), MAX_TEXT);
+        assert_eq!(single_line(&"x".repeat(MAX_TEXT)).len(), MAX_TEXT);
     }
 
     #[test]
-    fn troubles_are_bounded_and_in_order() {
+    fn sanitize_bounds_and_sorts_troubles() {
         let trouble = |reason: &str| JobTrouble {
             reason: reason.into(),
             message: "a\nb".into(),
@@ -116,12 +117,12 @@ mod tests {
             ["CrashLoop", "Forged", "Forged", "Other", "FailedCreate", "Volume", "ImagePull"]
                 .map(trouble)
                 .into();
-        bound(&mut troubles);
+        sanitize(&mut troubles);
         let reasons: Vec<&str> = troubles.iter().map(|it| it.reason.as_str()).collect();
         assert_eq!(reasons, ["FailedCreate", "ImagePull", "Volume", "CrashLoop"]);
         assert_eq!(troubles[0].message, "a b");
         let mut many = vec![trouble("Other"); 100_000];
-        bound(&mut many);
+        sanitize(&mut many);
         assert_eq!(many.len(), 1);
     }
 }

@@ -93,7 +93,7 @@ impl Inbound {
 
     /// The buckets in which the agent's digest differs from what it told us; empty if it has no drift.
     pub fn drift(&self, theirs: &v1::Digest) -> Vec<u32> {
-        self.digest.differing(theirs)
+        self.digest.differing_buckets(theirs)
     }
 
     fn remember(&mut self, message: &Observed) {

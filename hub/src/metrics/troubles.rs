@@ -60,7 +60,7 @@ fn known(reason: &str) -> &'static str {
     match reason {
         reasons::CLUSTER_UNREACHABLE => reasons::CLUSTER_UNREACHABLE,
         reasons::CLUSTER_REMOVED => reasons::CLUSTER_REMOVED,
-        reason => trouble::known(reason),
+        reason => trouble::known_reason(reason),
     }
 }
 

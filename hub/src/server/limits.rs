@@ -121,7 +121,7 @@ fn one(observation: &mut Observation) -> Result<bool, String> {
         cut(message, room);
         room -= message.len();
     }
-    trouble::bound(&mut observation.troubles);
+    trouble::sanitize(&mut observation.troubles);
     Ok(whole)
 }
 

@@ -35,7 +35,7 @@ impl Entry {
         let known =
             self.failing.take().filter(|known| known.kind == kind && known.attempt == attempt);
         let count = known.map_or(0, |known| known.count).saturating_add(1);
-        let failing = Failing { kind, attempt, count, message: trouble::plain(why) };
+        let failing = Failing { kind, attempt, count, message: trouble::single_line(why) };
         // A cluster without the Workload can be told apart from one that has not answered.
         if kind == Kind::Workload && count >= TOLD_FROM {
             let waits = Trouble::waiting(trouble::CREATION_FAILED, failing.text());
@@ -49,7 +49,7 @@ impl Entry {
         let told = |failing: &&Failing| failing.attempt == attempt && failing.count >= TOLD_FROM;
         let failing = self.failing.as_ref().filter(told).map(|failing| JobTrouble {
             reason: trouble::CREATION_FAILED.to_owned(),
-            message: trouble::plain(&failing.text()),
+            message: trouble::single_line(&failing.text()),
             count: failing.count,
             since: None,
         });

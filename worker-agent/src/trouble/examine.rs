@@ -201,7 +201,7 @@ fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
     };
     let mut troubles: Vec<JobTrouble> =
         by_reason.into_values().map(|(finding, _)| on_wire(finding)).collect();
-    trouble::bound(&mut troubles);
+    trouble::sanitize(&mut troubles);
     Examined::Found { troubles, young }
 }
 

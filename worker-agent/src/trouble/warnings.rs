@@ -56,7 +56,7 @@ impl Warnings {
         }
         let objects = self.namespaces.entry(namespace.clone()).or_default();
         let known = objects.iter().position(|it| it.uid == *uid).and_then(|at| objects.remove(at));
-        let text = |of: &Option<String>| trouble::plain(of.as_deref().unwrap_or_default());
+        let text = |of: &Option<String>| trouble::single_line(of.as_deref().unwrap_or_default());
         let new = || Warned {
             uid: uid.clone(),
             kind: text(&of.kind),
@@ -107,7 +107,7 @@ impl Warned {
 
 fn read(event: &Event) -> Warning {
     let code = event.reason.as_deref().unwrap_or_default();
-    let text = trouble::plain(event.message.as_deref().unwrap_or_default());
+    let text = trouble::single_line(event.message.as_deref().unwrap_or_default());
     let last =
         event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|at| at.0);
     let last = last
@@ -122,8 +122,11 @@ fn read(event: &Event) -> Warning {
     let series = event.series.as_ref().and_then(|series| series.count);
     let count = u32::try_from(event.count.max(series).unwrap_or(1)).unwrap_or(1).max(1);
     let reason = class(code, &text);
-    let message =
-        if reason == trouble::OTHER { format!("{}: {text}", trouble::plain(code)) } else { text };
+    let message = if reason == trouble::OTHER {
+        format!("{}: {text}", trouble::single_line(code))
+    } else {
+        text
+    };
     Warning { finding: Finding { reason, message, count, since }, last }
 }
 

@@ -35,7 +35,7 @@ pub(in crate::dispatcher_task) fn word(
         Connection::Heard => {
             let first = troubles.first()?;
             Some(Word {
-                reason: trouble::known(&first.reason),
+                reason: trouble::known_reason(&first.reason),
                 message: format!("on \"{cluster}\": {}", known()),
             })
         }
@@ -78,7 +78,7 @@ fn one(of: &JobTrouble) -> String {
         (count, None) => format!(" (count {count})"),
         (count, Some(since)) => format!(" (count {count}, since {since})"),
     };
-    format!("{}{facts}: {}", trouble::known(&of.reason), of.message)
+    format!("{}{facts}: {}", trouble::known_reason(&of.reason), of.message)
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ fn the_digest_covers_what_was_told_and_a_resend_tells_it_again() {
     let Some(agent_message::Kind::Digest(digest)) = bench.ledger.outgoing(bench.now) else {
         panic!()
     };
-    assert!(Digest::of([(UID, 1, State::Running)]).differing(&digest).is_empty());
+    assert!(Digest::of([(UID, 1, State::Running)]).differing_buckets(&digest).is_empty());
     let other = (u32::from(bucket(UID)) + 1) % 256;
     bench.say(hub_message::Kind::Resend(v1::Resend { buckets: vec![other] })).unwrap();
     assert!(bench.told().is_empty());
