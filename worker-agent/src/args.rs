@@ -13,11 +13,11 @@ use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
 use crate::allow::Allowed;
-use crate::core::AllowedNamespaces;
 use crate::enrol::{EnrolError, Join};
 use crate::join::JoinSource;
 use crate::tls::{HubAddress, Pin};
 use crate::{DryRunCounts, Options};
+use switchyard_ledger::AllowedNamespaces;
 
 /// Connects a worker cluster to its Switchyard hub, and admits the hub's jobs against the cluster's own quota.
 ///

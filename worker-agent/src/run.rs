@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admissions::{Admissions, admissions};
 use crate::allow::Allowed;
 use crate::capacity::from_controller;
-use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
+use crate::core::{CapacitySource, Settings, run_core_with};
 use crate::enrol::{self, EnrolError, Join};
 use crate::executor::DryRunCounts;
 use crate::foreign::ForeignMarks;
@@ -27,6 +27,7 @@ use crate::proof::Keys;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
 use crate::tls::HubAddress;
+use switchyard_ledger::AllowedNamespaces;
 
 /// The build, for people.
 pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");

@@ -9,10 +9,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dialler, SessionState};
-use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
+use crate::core::{CapacitySource, Settings, run_core};
 use crate::enrol::{self, EnrolError, Join};
 use crate::identity::{Identity, Store};
 use crate::testing::{FakeHub, api, soon};
+use switchyard_ledger::AllowedNamespaces;
 
 /// An agent without a controller: core, dialler and renewal.
 struct Agent {
