@@ -1,5 +1,5 @@
-//! `autoscaling.x-k8s.io/v1`: the ProvisioningRequest, by which the cluster autoscaler is asked for room. Its CRD is the
-//! autoscaler's; here are the fields that we write and read.
+//! `autoscaling.x-k8s.io/v1` ProvisioningRequest: asks the cluster autoscaler for capacity. The
+//! autoscaler owns the CRD. These types have the fields that Switchyard reads and writes.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-/// Condition: the autoscaler takes care of the request.
+/// Condition: the autoscaler handles the request.
 pub const ACCEPTED: &str = "Accepted";
-/// Condition: all that was asked for is there. While it is false its message may tell when it will be.
+/// Condition: the capacity exists. While false, its message may say when it will exist.
 pub const PROVISIONED: &str = "Provisioned";
-/// Condition: what was asked for cannot be had.
+/// Condition: the capacity is unavailable.
 pub const FAILED: &str = "Failed";
-/// Condition: what was there is not kept for the request any more.
+/// Condition: the capacity is no longer reserved for the request.
 pub const BOOKING_EXPIRED: &str = "BookingExpired";
-/// Condition: what was there is gone.
+/// Condition: the capacity was taken away.
 pub const CAPACITY_REVOKED: &str = "CapacityRevoked";
 
-/// Annotation of pods: the request whose room they take.
+/// Annotation of pods: the request whose capacity they use.
 pub const CONSUME_PROVISIONING_REQUEST: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 /// Annotation of pods: the class of that request.
 pub const PROVISIONING_CLASS_NAME: &str = "autoscaling.x-k8s.io/provisioning-class-name";
 
-/// What is asked for. Immutable.
+/// The requested capacity. Immutable.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "autoscaling.x-k8s.io",
@@ -39,7 +39,7 @@ pub const PROVISIONING_CLASS_NAME: &str = "autoscaling.x-k8s.io/provisioning-cla
 pub struct ProvisioningRequestSpec {
     /// The pods, at least one entry.
     pub pod_sets: Vec<RequestedPods>,
-    /// How they are made room for.
+    /// The provisioning class, which decides how the capacity is created.
     pub provisioning_class_name: String,
     /// Parameters of the class.
     #[serde(default)]
@@ -56,22 +56,22 @@ pub struct RequestedPods {
     pub count: i32,
 }
 
-/// Names a PodTemplate.
+/// Reference to a PodTemplate.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTemplateReference {
-    /// Its name.
+    /// Name of the PodTemplate.
     pub name: String,
 }
 
-/// What the autoscaler answers.
+/// The autoscaler's answer.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisioningRequestStatus {
-    /// [`ACCEPTED`] and the others.
+    /// [`ACCEPTED`] and others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What the class has to say, such as names of node groups.
+    /// Details from the class, such as names of node groups.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub provisioning_class_details: BTreeMap<String, String>,
 }

@@ -5,19 +5,19 @@ use std::sync::LazyLock;
 /// The version of the workspace.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit that the program was built from; empty where the build did not know it.
+/// The commit of the build. Empty if the build did not know it.
 pub const COMMIT: &str = match option_env!("SWITCHYARD_GIT_COMMIT") {
     Some(commit) => commit,
     None => "",
 };
 
-/// When that commit was made, or, of a build that knows no commit, the time of the build; empty where neither is known.
+/// Time of the commit, or of the build if the commit is unknown. Empty if neither is known.
 pub const DATE: &str = match option_env!("SWITCHYARD_BUILD_DATE") {
     Some(date) => date,
     None => "",
 };
 
-/// The text of `--version` after the program's name: the version, and the commit and date where they are known.
+/// The text of `--version` after the program's name: the version, with commit and date if known.
 #[must_use]
 pub fn version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| describe(VERSION, COMMIT, DATE));

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::{v1beta1, v1beta2};
 
-/// Kinds that mean something without a `spec`. It is filled in as `{}`, also for objects that were stored without one,
-/// so that every object has the shape of its Rust type.
+/// Kinds whose `spec` is optional. The schema defaults it to `{}`, also for objects stored without
+/// one, so that every object has the shape of its Rust type.
 const SPEC_OPTIONAL: [&str; 5] =
     ["Workload", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor"];
 
@@ -54,7 +54,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// The CustomResourceDefinitions as files: name and YAML text, as they lie in `deploy/crds`.
+/// The CustomResourceDefinitions as files: name and YAML text, as in `deploy/crds`.
 #[must_use]
 pub fn crd_files() -> Vec<(String, String)> {
     crds().iter().map(|crd| (file_name(crd), text(crd))).collect()
@@ -83,8 +83,9 @@ fn default_spec(root: &mut JSONSchemaProps) {
     root.required.take_if(|required| required.is_empty());
 }
 
-/// Makes a derived schema behave as Kueue's: nothing is `nullable`, so an explicit `null` is dropped before defaults
-/// are filled in (a nullable one would be stored instead), and integers carry no bounds that their format implies.
+/// Makes a derived schema behave like Kueue's. Nothing is `nullable`, so an explicit `null` is
+/// dropped before defaulting instead of being stored. Integers have no bounds that their format
+/// implies.
 fn as_kueue(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generated_files_are_fresh() {
+    fn generated_files_are_fresh() {
         let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds"));
         let advice = "run: cargo run -p switchyard-api --example crdgen -- deploy/crds";
         let mut expected = BTreeSet::new();
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_yaml_reads_back_as_what_was_written() {
+    fn crd_yaml_round_trip_is_lossless() {
         for (crd, (name, text)) in crds().iter().zip(crd_files()) {
             let back: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
             assert_eq!(back, serde_json::to_value(crd).unwrap(), "{name}");

@@ -1,8 +1,10 @@
-//! The Kueue API (`kueue.x-k8s.io`) as Rust types, with what belongs to it: schemas ([`crds`]), rules that schemas cannot
-//! say ([`validate`]), names of labels and annotations ([`names`]), conditions and reasons ([`conditions`]), amounts
-//! ([`quantity`]), and the visibility API ([`visibility`]). [`build`] says which build this is.
+//! The Kueue API (`kueue.x-k8s.io`) as Rust types: the versions ([`v1beta2`], [`v1beta1`]), their
+//! schemas ([`crds`]), the rules that schemas cannot express ([`validate`]), and the visibility API
+//! ([`visibility`]). The modules of [`switchyard_syntax`] are re-exported: names of labels and
+//! annotations ([`names`]), conditions ([`conditions`]), amounts ([`quantity`]). [`build`] has the
+//! version of the build.
 //!
-//! No client and no runtime: everything here is data and pure functions.
+//! No client and no runtime: this crate has only data and pure functions.
 
 #![warn(missing_docs)]
 

@@ -1,10 +1,12 @@
-//! Pods whose quota is not needed any more (`status.reclaimablePods`).
+//! Pods whose quota is no longer needed (`status.reclaimablePods`).
 
 use crate::v1beta2::{Workload, WorkloadStatus};
 
-/// Whether so few pods of a pod set may be reclaimable while quota is held: no more are needed then than were admitted. Fewer
-/// become reclaimable when pods start again, as a JobSet that restarts has them do, or when a job shrinks. Kueue has the number
-/// only grow.
+/// Whether the number of reclaimable pods of a pod set may become this low while the Workload holds
+/// quota: only if no more pods are needed then than were admitted.
+///
+/// The number drops if pods start again, as after a restart of a JobSet, or if a job shrinks. Kueue
+/// only lets it grow.
 #[must_use]
 pub fn may_reclaim(
     workload: &Workload,

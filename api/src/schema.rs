@@ -1,5 +1,5 @@
-//! Schema pieces that several kinds share: names, quantities, condition lists, and what core Kubernetes types look like
-//! in a CRD. Each function is meant for `#[schemars(schema_with = "...")]`.
+//! Schema parts of several kinds: names, quantities, condition lists, and the core Kubernetes types
+//! in CRDs. Each function is for `#[schemars(schema_with = "...")]`.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -12,10 +12,10 @@ pub(crate) const SUBDOMAIN: &str =
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// A label key with its optional prefix.
 pub(crate) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
-/// What a Kubernetes quantity looks like.
+/// A Kubernetes quantity.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// The name of another object, at most 253 characters; may be empty only where the pattern is not reached.
+/// Name of another object, at most 253 characters.
 pub(crate) fn reference(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "maxLength": 253, "pattern": SUBDOMAIN})
 }
@@ -47,7 +47,7 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY})
 }
 
-/// Quota: a quantity that is not negative. The bound on its length keeps the cost of the rules bounded.
+/// Quota: a quantity that is not negative. The length limit bounds the cost of the CEL rules.
 pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
@@ -87,12 +87,12 @@ pub(crate) fn flavors_by_resource(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "additionalProperties": reference(generator)})
 }
 
-/// Strings by string.
+/// A map from strings to strings.
 pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "additionalProperties": {"type": "string"}})
 }
 
-/// An object of a later release, kept as it is.
+/// An object of a later release, preserved as it is.
 pub(crate) fn kept(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
@@ -104,7 +104,7 @@ pub(crate) fn parameters(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Node labels of a flavor: at most eight, replaced as a whole.
+/// Node labels of a flavor: at most eight. Server-side apply replaces them as a whole.
 pub(crate) fn node_labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object", "maxProperties": 8, "additionalProperties": {"type": "string"},
@@ -112,12 +112,12 @@ pub(crate) fn node_labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A moment in RFC 3339.
+/// An RFC 3339 time.
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
-/// Status conditions with the limits that Kubernetes puts on them; at most 16, one of a type.
+/// Status conditions with Kubernetes' limits. At most 16, one for each type.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -174,7 +174,7 @@ pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Tolerations: at most eight, under the rules that pods have.
+/// Tolerations: at most eight, under the rules for pods.
 pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

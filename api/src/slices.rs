@@ -5,7 +5,7 @@ use crate::{names, v1beta2::Workload};
 /// The feature gate, on by default as in Kueue.
 pub const FEATURE_GATE: &str = "ElasticJobsViaWorkloadSlices";
 
-/// Whether it is a workload of an elastic job.
+/// Whether the Workload belongs to an elastic job.
 #[must_use]
 pub fn is_slice(workload: &Workload) -> bool {
     let annotations = workload.metadata.annotations.as_ref();

@@ -1,40 +1,41 @@
-//! Maps that stay small.
+//! A compact map for few entries.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A map from names to a few values, ordered by name, in one piece of memory. A [`BTreeMap`] begins with room for eleven
-/// entries, which is more than most of a Workload takes otherwise; of those there are thousands.
+/// A map from names to a few values, ordered by name, in one allocation. A [`BTreeMap`] allocates
+/// room for eleven entries, which would be most of the memory of a Workload. Thousands of Workloads
+/// are in memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmallMap<V>(Box<[(String, V)]>);
 
 impl<V> SmallMap<V> {
-    /// Whether nothing is in it.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of a name.
+    /// The value for a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&V> {
         let at = self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Names and values, by name.
+    /// Entries in the order of their names.
     pub fn iter(&self) -> Iter<'_, V> {
         self.into_iter()
     }
 
-    /// Values, by name.
+    /// Values in the order of their names.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.0.iter().map(|(_, value)| value)
     }
 
-    /// Sets the value of a name. Costs a copy of the map.
+    /// Sets the value for a name. Copies the whole map.
     pub fn insert(&mut self, name: String, value: V) {
         *self = std::mem::take(self).into_iter().chain([(name, value)]).collect();
     }
@@ -68,7 +69,7 @@ impl<V> Default for SmallMap<V> {
     }
 }
 
-/// Of several values of one name, the last counts.
+/// If a name occurs twice, the last value counts.
 impl<V> FromIterator<(String, V)> for SmallMap<V> {
     fn from_iter<I: IntoIterator<Item = (String, V)>>(entries: I) -> Self {
         entries.into_iter().collect::<BTreeMap<_, _>>().into()
@@ -113,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_as_the_standard_librarys(entries in prop::collection::vec(("[a-e]{0,2}", any::<i64>()), 0..8)) {
+        fn small_map_matches_the_standard_map(entries in prop::collection::vec(("[a-e]{0,2}", any::<i64>()), 0..8)) {
             let map: BTreeMap<String, i64> = entries.iter().cloned().collect();
             let small: SmallMap<i64> = entries.iter().cloned().collect();
             let mut inserted = SmallMap::default();

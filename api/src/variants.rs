@@ -1,5 +1,6 @@
-//! Variants of a workload, Kueue's `ConcurrentAdmission`: in a ClusterQueue with a policy for it, a job's workload (the
-//! *parent*) is not queued itself; a variant for each flavor is, and the parent is admitted with the one that is.
+//! Variants of a Workload (Kueue's `ConcurrentAdmission`). In a ClusterQueue with such a policy, a
+//! job's Workload (the *parent*) is not queued itself. One variant for each flavor is queued, and
+//! the parent is admitted with the variant that is.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -11,13 +12,13 @@ use crate::{
 
 /// The feature gate.
 pub const FEATURE_GATE: &str = "ConcurrentAdmission";
-/// The preemption gate of each variant: of one workload's variants one at a time may preempt.
+/// The preemption gate of each variant. Only one variant of a parent may preempt at a time.
 pub const PREEMPTION_GATE: &str = "kueue.x-k8s.io/concurrent-admission";
 
 const API_GROUP: &str = "kueue.x-k8s.io/";
 const KIND: &str = "Workload";
 
-/// Annotations of a parent that make it what a variant is not.
+/// Annotations of a parent that its variants must not have.
 const OWN: [&str; 4] = [
     names::IS_GROUP_WORKLOAD,
     names::ELASTIC_JOB,
@@ -25,10 +26,10 @@ const OWN: [&str; 4] = [
     names::WORKLOAD_SLICE_REPLACEMENT_FOR,
 ];
 
-/// Annotations that a variant has as its parent has them now.
+/// Annotations that variants copy from their parent, also after creation.
 pub const FOLLOWED: [&str; 2] = [names::ADMISSION_GATED_BY, names::PRIORITY_BOOST];
 
-/// Whether its label says that it has variants.
+/// Whether the Workload has variants, by its label.
 #[must_use]
 pub fn is_parent(workload: &Workload) -> bool {
     let label = workload
@@ -39,14 +40,14 @@ pub fn is_parent(workload: &Workload) -> bool {
     label.is_some_and(|value| value == "true")
 }
 
-/// The workload that it is a variant of.
+/// The parent of a variant.
 #[must_use]
 pub fn parent_of(workload: &Workload) -> Option<&OwnerReference> {
     let mut owners = workload.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == KIND && owner.api_version.starts_with(API_GROUP))
 }
 
-/// The only flavors that it may be given; none restricts nothing.
+/// The only flavors that the Workload may use. `None` allows all flavors.
 #[must_use]
 pub fn allowed_flavors(workload: &Workload) -> Option<Vec<&str>> {
     let text =
@@ -54,13 +55,13 @@ pub fn allowed_flavors(workload: &Workload) -> Option<Vec<&str>> {
     Some(text.split(',').map(str::trim).filter(|flavor| !flavor.is_empty()).collect())
 }
 
-/// The flavor that a variant is for.
+/// The flavor of a variant.
 #[must_use]
 pub fn flavor_of(variant: &Workload) -> Option<&str> {
     allowed_flavors(variant)?.first().copied()
 }
 
-/// The variant of a workload for a flavor.
+/// Creates the variant of a Workload for a flavor.
 #[must_use]
 pub fn make(parent: &Workload, flavor: &str) -> Workload {
     let (name, uid) = (
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_its_parent_for_one_flavor() {
+    fn variant_copies_its_parent_for_one_flavor() {
         let (parent, variant) = (parent(), make(&parent(), "spot"));
         assert!(is_parent(&parent) && parent_of(&parent).is_none() && flavor_of(&parent).is_none());
         assert!(!is_parent(&variant));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn several_flavors_may_be_allowed_but_a_variant_is_for_the_first() {
+    fn variant_of_several_allowed_flavors_is_for_the_first() {
         let mut workload = parent();
         let all = workload.metadata.annotations.get_or_insert_default();
         all.insert(names::WORKLOAD_ALLOWED_RESOURCE_FLAVORS.into(), "a, b,,".into());

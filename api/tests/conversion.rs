@@ -1,5 +1,5 @@
-//! Both versions of every kind: whatever one of them can say survives the way through the other. Objects are random, made
-//! from the schemas.
+//! Conversion of every kind in both directions: each version survives a round trip through the
+//! other. Objects are random and generated from the schemas.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -40,7 +40,7 @@ fn schema_of(version: &str, kind: &str) -> &'static Value {
     &SCHEMAS[&(version.to_owned(), kind.to_owned())]
 }
 
-/// A random object of a kind, as a server would have it after a write in this version.
+/// A random object of a kind, as an API server would store it after a write in this version.
 fn object(version: &str, kind: &str, seed: u64) -> Value {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let mut object = random.value(schema_of(version, kind));
@@ -70,7 +70,7 @@ fn object(version: &str, kind: &str, seed: u64) -> Value {
     apply_defaults(schema_of(version, kind), &object)
 }
 
-/// What rules say of a MultiKueueCluster's source, and types and limits do not.
+/// Applies the CEL rules of a MultiKueueCluster's source, which types and limits do not express.
 fn one_source(spec: &mut Value, random: &mut Random) {
     let sources = [
         ("kubeConfig", json!({"location": "secret", "locationType": "Secret"})),
@@ -87,7 +87,8 @@ fn one_source(spec: &mut Value, random: &mut Random) {
     }
 }
 
-/// What rules say of topology assignments, and types and limits do not: lists are as long as each other.
+/// Applies the CEL rules of topology assignments, which types and limits do not express: lists of
+/// equal length.
 fn topology(version: &str, random: &mut Random) -> Value {
     let levels = 1 + random.below(3) as usize;
     let names: Vec<String> = (0..levels).map(|level| format!("level-{level}")).collect();
@@ -129,7 +130,7 @@ fn convert(object: &Value, version: &str) -> Value {
     v1beta1::convert(object.clone(), &format!("kueue.x-k8s.io/{version}")).unwrap()
 }
 
-/// The same object with its topology assignments as a conversion packs them.
+/// The same object with its topology assignments packed as the conversion packs them.
 fn packed_anew(object: &Value) -> Value {
     let mut packed = object.clone();
     let all =
@@ -147,7 +148,7 @@ fn packed_anew(object: &Value) -> Value {
     packed
 }
 
-/// Reads an object as its type: one that cannot be read would keep every other of its kind from being listed.
+/// Deserializes an object as its type. An unreadable object would break every list of its kind.
 fn readable(object: &Value) -> Result<(), serde_json::Error> {
     fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Result<(), serde_json::Error> {
         serde_json::from_value::<T>(object.clone()).map(drop)
@@ -171,9 +172,10 @@ fn readable(object: &Value) -> Result<(), serde_json::Error> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Written in v1beta1, stored in v1beta2, read in v1beta1: nothing is lost, and what is stored can be read.
+    /// Written in v1beta1, stored in v1beta2, read in v1beta1: nothing is lost, and the stored
+    /// object is readable.
     #[test]
-    fn what_v1beta1_says_survives(seed: u64) {
+    fn v1beta1_round_trip_is_lossless(seed: u64) {
         for kind in KINDS.iter() {
             let written = object(v1beta1::VERSION, kind, seed);
             let stored = convert(&written, v1beta2::VERSION);
@@ -184,7 +186,7 @@ proptest! {
 
     /// Written in v1beta2, read and written back unchanged in v1beta1: nothing is lost.
     #[test]
-    fn what_v1beta2_says_survives(seed: u64) {
+    fn v1beta2_round_trip_is_lossless(seed: u64) {
         for kind in KINDS.iter() {
             let written = object(v1beta2::VERSION, kind, seed);
             let read = convert(&written, v1beta1::VERSION);
@@ -192,9 +194,10 @@ proptest! {
         }
     }
 
-    /// What was written in v1beta1 and then changed in v1beta2 means, in v1beta1, what v1beta2 says.
+    /// An object written in v1beta1 and then changed in v1beta2 has, in v1beta1, the meaning of the
+    /// change.
     #[test]
-    fn a_change_in_v1beta2_is_always_right(seeds: (u64, u64)) {
+    fn change_in_v1beta2_takes_effect_in_v1beta1(seeds: (u64, u64)) {
         for kind in KINDS.iter() {
             let old = convert(&object(v1beta1::VERSION, kind, seeds.0), v1beta2::VERSION);
             let mut changed = object(v1beta2::VERSION, kind, seeds.1);
@@ -208,7 +211,7 @@ proptest! {
         }
     }
 
-    /// Metadata is the API server's; only the one annotation of ours comes and goes.
+    /// Metadata stays, except for the remainder's annotation.
     #[test]
     fn metadata_stays(seed: u64) {
         for (kind, (from, to)) in KINDS.iter().zip([("v1beta1", "v1beta2"), ("v1beta2", "v1beta1")].iter().cycle()) {
@@ -225,7 +228,7 @@ proptest! {
     }
 }
 
-/// A v1beta1 object as people wrote them, and what is stored of it.
+/// The stored form of a v1beta1 object.
 fn stored(manifest: Value) -> Value {
     let mut object = manifest;
     object["apiVersion"] = v1beta1::API_VERSION.into();
@@ -235,7 +238,7 @@ fn stored(manifest: Value) -> Value {
 }
 
 #[test]
-fn a_cluster_queue_keeps_its_old_words_until_somebody_says_otherwise() {
+fn cluster_queue_keeps_v1beta1_values_until_changed() {
     let mut queue = stored(json!({
         "kind": "ClusterQueue",
         "spec": {"cohort": "all", "admissionChecks": ["a"], "flavorFungibility": {"whenCanBorrow": "Borrow"}},
@@ -261,7 +264,7 @@ fn a_cluster_queue_keeps_its_old_words_until_somebody_says_otherwise() {
 }
 
 #[test]
-fn what_was_said_of_another_status_is_not_said_of_this_one() {
+fn remainder_of_another_status_is_ignored() {
     let flavors = json!([{"name": "old"}]);
     let mut queue = stored(json!({
         "kind": "LocalQueue",
@@ -274,7 +277,7 @@ fn what_was_said_of_another_status_is_not_said_of_this_one() {
 }
 
 #[test]
-fn an_annotation_that_is_not_ours_is_left_alone() {
+fn foreign_remainder_annotation_is_left_alone() {
     let queue = json!({
         "apiVersion": v1beta2::API_VERSION, "kind": "ClusterQueue", "spec": {"cohortName": "all"},
         "metadata": {"name": "a", "annotations": {names::V1BETA1: "what is this?"}},
@@ -285,7 +288,7 @@ fn an_annotation_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_named() {
+fn conversion_error_names_object_and_field() {
     let error =
         |object: Value, desired: &str| v1beta1::convert(object, desired).unwrap_err().to_string();
     let queue = |version: &str| json!({"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "a"}});
@@ -305,7 +308,7 @@ fn what_cannot_be_converted_is_named() {
 }
 
 #[test]
-fn the_schemas_of_both_versions_name_no_field_without_a_type() {
+fn every_schema_field_has_a_type() {
     fn check(schema: &Value, path: &str) {
         let typed = schema["type"].is_string() || schema["x-kubernetes-int-or-string"] == true;
         assert!(typed, "{path}: {schema}");
@@ -330,7 +333,7 @@ fn the_schemas_of_both_versions_name_no_field_without_a_type() {
 }
 
 #[test]
-fn the_manifests_are_valid_in_v1beta1_too() {
+fn manifests_are_valid_in_v1beta1() {
     let api = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     for manifest in table::accepted(api).iter().flat_map(|file| &file.documents) {
         let kind = manifest["kind"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Manifests that cover every field, and their malformed twins, checked without a server. The same files go to a real
-//! API server in `e2e/tests/api.rs`.
+//! Manifests that cover every field, and malformed manifests, checked without a server. The tests
+//! in `e2e` send the same files to a real API server.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -43,7 +43,7 @@ fn kind(object: &Value) -> &str {
     object["kind"].as_str().unwrap()
 }
 
-/// What the schema says of an object, or of a change to it.
+/// Schema errors of an object, or of a change to it.
 fn by_schema(object: &Value, before: Option<&Value>, schema: &Value) -> Vec<String> {
     let object = apply_defaults(schema, object);
     let before = before.map(|before| apply_defaults(schema, before));
@@ -57,7 +57,7 @@ fn by_schema(object: &Value, before: Option<&Value>, schema: &Value) -> Vec<Stri
     errors
 }
 
-/// What every API server says of names.
+/// Name errors that every API server reports.
 fn name_errors(object: &Value) -> Vec<String> {
     let name = object["metadata"]["name"].as_str().unwrap();
     if name.len() > 253 {
@@ -72,7 +72,7 @@ fn read<T: DeserializeOwned>(object: &Value) -> T {
         .unwrap_or_else(|error| panic!("{}: {error}", object["metadata"]["name"]))
 }
 
-/// What the webhook says of an object, or of a change to it.
+/// Webhook errors of an object, or of a change to it.
 fn by_webhook(object: &Value, before: Option<&Value>) -> Vec<FieldError> {
     let gates = Gates { priority_boost: true, concurrent_admission: true, ..Gates::default() };
     match (kind(object), before) {
@@ -91,7 +91,7 @@ fn by_webhook(object: &Value, before: Option<&Value>) -> Vec<FieldError> {
 }
 
 #[test]
-fn what_we_wrote_is_accepted() {
+fn own_formatting_is_accepted() {
     let schemas = schemas();
     for file in table::accepted(api()) {
         for object in &file.documents {
@@ -150,8 +150,8 @@ fn malformed_twins_are_refused() {
     }
 }
 
-/// Names of all fields in a schema, as paths with `[]` for items and `{}` for values. What lies in a pod template is
-/// Kubernetes' own.
+/// Paths of all fields in a schema, with `[]` for items and `{}` for values. Fields of pod
+/// templates are left out.
 fn fields(schema: &Value, path: &str, all: &mut BTreeSet<String>) {
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -168,7 +168,7 @@ fn fields(schema: &Value, path: &str, all: &mut BTreeSet<String>) {
     }
 }
 
-/// Takes away the names of fields that the value has.
+/// Removes the paths of the value's fields from `missing`.
 fn seen(value: &Value, path: &str, missing: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -200,7 +200,8 @@ fn every_field_is_covered() {
     }
 }
 
-/// A quantity reads the same as a number and as text, a moment in any zone; everything else must be equal, and nothing may be lost.
+/// Compares a value before and after a round trip. Quantities may change between number and text,
+/// and times may change their zone. Nothing may be lost.
 fn survives(before: &Value, after: &Value, path: &str) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -228,7 +229,7 @@ fn survives(before: &Value, after: &Value, path: &str) {
     }
 }
 
-/// A moment in whole seconds, which is what Kubernetes keeps.
+/// A time in whole seconds, Kubernetes' resolution.
 fn instant(value: &Value) -> Option<i64> {
     value.as_str()?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
 }
@@ -237,7 +238,7 @@ fn round_trip<T: DeserializeOwned + Serialize>(object: &Value) {
     survives(object, &serde_json::to_value(read::<T>(object)).unwrap(), kind(object));
 }
 
-/// Reads an object as its type and checks that nothing of it is lost.
+/// Deserializes an object as its type and checks that nothing is lost.
 fn round_trip_as_its_kind(object: &Value) {
     match kind(object) {
         "AdmissionCheck" => round_trip::<v1beta2::AdmissionCheck>(object),
@@ -256,17 +257,16 @@ fn round_trip_as_its_kind(object: &Value) {
 }
 
 #[test]
-fn the_types_lose_nothing() {
+fn types_lose_no_fields() {
     let schemas = schemas();
     for object in table::accepted(api()).iter().flat_map(|file| &file.documents) {
         round_trip_as_its_kind(&apply_defaults(&schemas[kind(object)], object));
     }
 }
 
-/// One object that the schema lets through and the type cannot read would keep every other of its kind from being
-/// listed.
+/// An object that the schema accepts and the type cannot read would break every list of its kind.
 #[test]
-fn the_types_read_whatever_the_schemas_let_through() {
+fn types_read_every_object_that_schemas_accept() {
     for (kind, schema) in schemas() {
         for seed in 0_u64..200 {
             let mut object =

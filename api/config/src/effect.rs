@@ -1,5 +1,6 @@
-//! Which fields have an effect, and why the others have none. Whoever gives one an effect changes it here. Addresses to
-//! listen on come from flags, which may leave it to the file.
+//! Which fields of the file have an effect, and why the others have none. A change that gives a
+//! field an effect also changes this table. Listen addresses come from flags, which may defer to
+//! the file.
 
 use std::fmt;
 
@@ -11,9 +12,9 @@ use switchyard_syntax::field::Path;
 /// A field that the file sets and that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ignored {
-    /// Where it is.
+    /// Path of the field.
     pub path: String,
-    /// Why it has none.
+    /// The reason.
     pub reason: String,
 }
 
@@ -29,12 +30,12 @@ impl fmt::Display for Ignored {
     }
 }
 
-/// What a field does.
+/// The effect of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// What Kueue's documentation says.
+    /// The effect that Kueue documents.
     Works,
-    /// Nothing, for this reason.
+    /// None, for this reason.
     None(&'static str),
 }
 
@@ -43,7 +44,8 @@ use Effect::{None as No, Works};
 const WEBHOOKS: &str =
     "flags say where webhooks are served and reached: --webhook-listen, --webhook-service";
 
-/// Fields, or whole sections, with what they do. What has no line is told apart by its fields.
+/// Fields or whole sections with their effects. A section without an entry has entries for its
+/// fields.
 const FIELDS: &[(&str, Effect)] = &[
     ("apiVersion", Works),
     ("kind", Works),
@@ -112,7 +114,7 @@ const FIELDS: &[(&str, Effect)] = &[
     ("visibilityServer", Works),
 ];
 
-/// The fields that the file sets and that have no effect.
+/// Fields that the file sets and that have no effect.
 pub(super) fn ignored(value: &Value) -> Vec<Ignored> {
     let mut ignored = Vec::new();
     visit(value, &Path::root(), &mut ignored);
@@ -122,16 +124,16 @@ pub(super) fn ignored(value: &Value) -> Vec<Ignored> {
 fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     match path.as_str() {
         "featureGates" => return gates::visit_ignored(value, path, ignored),
-        // Zero switches the collection off; there are no rounds of it whose length could be set.
+        // Zero disables the garbage collection, which works. Other intervals have no effect.
         "multiKueue.gcInterval" if is_zero(value) => return,
-        // It is managed here, and not otherwise.
+        // Certificates are always managed internally.
         "internalCertManagement.enable" if value == true => return,
         _ => {}
     }
     match FIELDS.iter().find(|(field, _)| *field == path.as_str()) {
         Some((_, Works)) => {}
         Some((_, No(reason))) => ignored.push(Ignored::new(path, *reason)),
-        // A section; `every_field_has_a_line` sees to it that nothing else comes here.
+        // A section. The test `every_field_has_a_line` proves that fields cannot get here.
         None => {
             for (name, value) in value.as_object().into_iter().flatten() {
                 visit(value, &path.child(name), ignored);
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
     use crate::{shape, tests::EVERY_FIELD};
 
-    /// The paths at which descending the schema comes to a line, or to a field without one.
+    /// Paths at which the schema, from the root down, meets an entry or a field without one.
     fn reached(
         schema: &Value,
         path: &Path,

@@ -1,18 +1,18 @@
-//! Kueue's feature gates: their names, whether they are on by default, and which of them switch something here.
+//! Kueue's feature gates: names, defaults, and which of them change Switchyard's behaviour.
 
 use serde_json::{Value, json};
 
 use super::Ignored;
 use switchyard_syntax::field::{FieldError, Path};
 
-/// One gate.
+/// A feature gate.
 #[derive(Clone, Copy)]
 struct Gate {
     name: &'static str,
     default: bool,
-    /// Whether its behaviour is permanent, so that it can only be set to its default.
+    /// Whether its behaviour is permanent. Then only its default is a valid value.
     locked: bool,
-    /// Whether it switches something here.
+    /// Whether it changes Switchyard's behaviour.
     works: bool,
 }
 
@@ -32,7 +32,8 @@ const fn works(gate: Gate) -> Gate {
     Gate { works: true, ..gate }
 }
 
-/// A gate of how fast Kueue decides, not of what: there is nothing here to switch, and nothing to miss.
+/// A gate that only affects the speed of Kueue's decisions. There is nothing to switch here, and
+/// setting it is not reported.
 const fn unseen(gate: Gate) -> Gate {
     works(gate)
 }
@@ -129,23 +130,23 @@ const GATES: &[Gate] = &[
     works(on("WorkloadValidationForPodSetMetadata")),
 ];
 
-/// How mature a gate is.
+/// Maturity of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// `AllAlpha` sets it.
+    /// Set by `AllAlpha`.
     Alpha,
-    /// `AllBeta` sets it.
+    /// Set by `AllBeta`.
     Beta,
-    /// Nothing sets it but its name, if that.
+    /// Set only by its own name, or locked.
     Settled,
 }
 
-/// Gates of Beta that are off by default. Others that are off are of Alpha.
+/// Beta gates that are off by default. All other gates that are off are alpha.
 const OFF_IN_BETA: [&str; 2] =
     ["UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"];
-/// Gates that Kueue gives up.
+/// Gates that Kueue has deprecated.
 const DEPRECATED: [&str; 1] = ["TASReplaceNodeDueToNotReadyOverFixedTime"];
-/// A gate of Alpha that is on by default here.
+/// An alpha gate that is on by default here.
 const ON_IN_ALPHA: &str = "MultiKueueKubeConfigPathValidation";
 
 impl Gate {
@@ -159,16 +160,16 @@ impl Gate {
     }
 }
 
-/// How mature a gate is; none when there is no such gate.
+/// Maturity of a gate. `None` if the gate is unknown.
 #[must_use]
 pub fn stage(name: &str) -> Option<Stage> {
     find(name).map(Gate::stage)
 }
 
-/// What sets all gates of a stage that are not set by their names.
+/// Gates that set all gates of a stage, except those that the file sets by name.
 const OF_STAGE: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
 
-/// Reads `A=true,B=false`.
+/// Parses `A=true,B=false`.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, bool)>, FieldError> {
     let one = |item: &str| {
         let set = item
@@ -180,7 +181,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, bool)>, FieldError> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(one).collect()
 }
 
-/// As Go reads a flag.
+/// Parses a boolean as Go's flags do.
 fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -189,7 +190,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Sets these gates in a file, and instead of those that stand for all of a stage, them.
+/// Sets gates in a file. A gate for a whole stage expands to the gates of that stage.
 pub(super) fn set(file: &mut Value, named: Vec<(String, bool)>) {
     let Some(file) = file.as_object_mut() else { return };
     if named.is_empty() && !file.contains_key("featureGates") {
@@ -212,23 +213,23 @@ fn find(name: &str) -> Option<&'static Gate> {
     GATES.iter().find(|gate| gate.name == name)
 }
 
-/// Whether a gate is on by default; none when there is no such gate.
+/// Default of a gate. `None` if the gate is unknown.
 #[must_use]
 pub fn default(name: &str) -> Option<bool> {
     find(name).map(|gate| gate.default)
 }
 
-/// The names of all gates.
+/// Names of all gates.
 pub fn names() -> impl Iterator<Item = &'static str> {
     GATES.iter().map(|gate| gate.name)
 }
 
-/// Whether a gate can only have its default.
+/// Whether only the default of a gate is valid.
 pub(super) fn is_locked(name: &str) -> bool {
     find(name).is_some_and(|gate| gate.locked)
 }
 
-/// Gates that are set to something else than they are, and switch nothing here.
+/// Reports gates with a non-default value that change nothing here.
 pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         if let Some(gate) =

@@ -1,5 +1,5 @@
-//! What a file for a later release of Kueue may name. It is read, and the log says what becomes of it: a site that tries
-//! Switchyard brings the file that it has. Names up to v0.20.0 are known.
+//! Fields and gates of later releases of Kueue, up to v0.20.0. A file may name them: a site that
+//! tries Switchyard brings its existing file. The log says whether each has an effect.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::{GoDuration, older};
 use switchyard_syntax::field::{FieldError, Path};
 
-/// A gate or field of a release after v0.19.2 that the file names.
+/// A gate or field that the file names and that Kueue v0.19.2 does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Later {
-    /// Where it is.
+    /// Path of the gate or field.
     pub path: String,
-    /// Whether Switchyard does what the file says.
+    /// Whether Switchyard behaves as the file says.
     pub is_honoured: bool,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -26,14 +26,14 @@ impl fmt::Display for Later {
     }
 }
 
-/// The effect of a later gate here.
+/// The effect of a later gate in Switchyard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Here {
-    /// Always done.
+    /// The gate's behaviour is always on.
     Always,
-    /// Never done.
+    /// The gate's behaviour does not exist.
     Never,
-    /// Done where it is on; it is off by default.
+    /// The gate switches the behaviour. Off by default.
     Switch,
 }
 
@@ -43,7 +43,7 @@ const TOPOLOGY: &str = "Kueue's later refinements of topology-aware scheduling a
 const DEVICES: &str = "devices are charged by their number, and not looked at node by node";
 const UNLIMITED: &str = "requests are bounded by what is under way, and no client limits them";
 
-/// The gates that v0.19.2 does not know, with what is done here.
+/// Gates that v0.19.2 does not know, with their effects.
 const GATES: &[(&str, Here, &str)] = &[
     (
         "AdmissionFairSharingAnchorAtQuotaReservation",
@@ -129,23 +129,23 @@ const GATES: &[(&str, Here, &str)] = &[
 const UNSCHEDULED: &str = "waitForPodsReady.timeout counts for pods that wait for a node, too";
 const PER_WORKLOAD: &str = "waitForPodsReady holds for all Workloads alike";
 
-/// The durations that v0.19.2 does not know.
+/// Duration fields that v0.19.2 does not know.
 const DURATIONS: &[(&str, &str, &str)] = &[
     ("waitForPodsReady", "maxTimeoutOnWorkload", PER_WORKLOAD),
     ("waitForPodsReady", "unscheduledTimeout", UNSCHEDULED),
 ];
 
-/// Whether a later gate switches something here.
+/// Whether a later gate switches something.
 pub(super) fn is_switch(name: &str) -> bool {
     GATES.iter().any(|(known, here, _)| *known == name && *here == Switch)
 }
 
-/// The names of the gates.
+/// Names of the later gates.
 pub(super) fn gates() -> impl Iterator<Item = &'static str> {
     GATES.iter().map(|(name, ..)| *name)
 }
 
-/// Takes later fields out of a file.
+/// Removes later fields from a file.
 pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec<Later> {
     let mut taken = Vec::new();
     if file["apiVersion"] == older::V1BETA1 {
@@ -167,7 +167,7 @@ pub(super) fn take_fields(file: &mut Value, errors: &mut Vec<FieldError>) -> Vec
     taken
 }
 
-/// Takes later gates out of a file, but for those that switch something.
+/// Removes later gates from a file, except those that switch something.
 pub(super) fn take_gates(file: &mut Value) -> Vec<Later> {
     let Some(gates) = file.get_mut("featureGates").and_then(Value::as_object_mut) else {
         return Vec::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_later_release_is_read_and_its_effects_told() {
+    fn file_of_a_later_release_is_read_and_reported() {
         let config = read(
             "waitForPodsReady: {timeout: 9m, unscheduledTimeout: 2m, maxTimeoutOnWorkload: 1h}
 featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelismWithinReconcile: false, \
@@ -259,13 +259,13 @@ featureGates: {PodIntegrationCountSucceededPodsAsReady: true, HighMaxParallelism
         "waitForPodsReady: {unscheduledTimeout: -5s}",
         "waitForPodsReady.unscheduledTimeout: is \"-5s\", must be a duration"
     )]
-    fn what_is_written_wrongly_is_refused(#[case] body: &str, #[case] error: &str) {
+    fn malformed_annotation_is_rejected(#[case] body: &str, #[case] error: &str) {
         let said = read(body).unwrap_err().to_string();
         assert!(said.contains(error), "{said}");
     }
 
     #[test]
-    fn no_gate_is_in_both_tables() {
+    fn gates_are_in_one_table_only() {
         let known: BTreeSet<_> = gates::names().collect();
         let both: Vec<_> = super::gates().filter(|name| known.contains(name)).collect();
         assert_eq!(both, [""; 0]);

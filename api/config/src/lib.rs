@@ -1,7 +1,9 @@
-//! The configuration file, `config.kueue.x-k8s.io/v1beta2` or `v1beta1`: Kueue's, so that a file written for it works here.
+//! Kueue's configuration file, `config.kueue.x-k8s.io/v1beta2` or `v1beta1`. A file written for
+//! Kueue works unchanged.
 //!
-//! [`load`] refuses unknown fields and bad values by the field's path and says how to mend them. What is known but has
-//! no effect here comes back from [`Configuration::ignored`] with the reason, to be logged at start.
+//! [`load`] rejects unknown fields and bad values, with the field's path and a remedy.
+//! [`Configuration::ignored`] lists known fields without an effect, with the reason, for the log at
+//! start.
 
 #![warn(missing_docs)]
 
@@ -41,14 +43,14 @@ pub use validate::{CURVES as TLS_CURVES, SUITES as TLS_SUITES, is_suite as is_tl
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
 /// The file's `kind`.
 pub const KIND: &str = "Configuration";
-/// The name of `batch/v1` Job among the integrations.
+/// Name of `batch/v1` Job in `integrations.frameworks`.
 pub const BATCH_JOB: &str = "batch/job";
-/// The namespace that is never managed.
+/// A namespace whose jobs are never managed.
 const KUBE_SYSTEM: &str = "kube-system";
-/// The label that every namespace carries with its name.
+/// The label of each namespace with its own name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The configuration, with every default filled in.
+/// The configuration file, with all defaults filled in.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Configuration {
@@ -56,52 +58,52 @@ pub struct Configuration {
     pub api_version: String,
     /// [`KIND`].
     pub kind: String,
-    /// Our own namespace; the caller knows it when absent.
+    /// The controller's own namespace. If absent, the caller knows it.
     pub namespace: Option<String>,
     /// The webhook server.
     pub webhook: Webhook,
-    /// Who of several processes works.
+    /// Leader election between replicas.
     pub leader_election: LeaderElection,
-    /// Metrics.
+    /// The metrics endpoint.
     pub metrics: Metrics,
     /// Health probes.
     pub health: Health,
-    /// Where profiles are served; nowhere when empty or `0`.
+    /// Address that serves profiles. Disabled if empty or `0`.
     pub pprof_bind_address: String,
-    /// Settings of the controllers.
+    /// Concurrency of the controllers.
     pub controller: Controller,
-    /// TLS of everything that is served.
+    /// TLS options of all servers.
     pub tls: Option<Tls>,
     /// Whether jobs without a queue are suspended.
     pub manage_jobs_without_queue_name: bool,
-    /// The namespaces for which that applies; see [`Configuration::managed_jobs_namespace_selector`].
+    /// Namespaces for that setting. See [`Configuration::managed_jobs_namespace_selector`].
     pub managed_jobs_namespace_selector: Option<LabelSelector>,
-    /// The certificate of our webhooks.
+    /// The certificate of the webhooks.
     pub internal_cert_management: InternalCertManagement,
-    /// How long pods may take to become ready.
+    /// Timeouts for pods to become ready.
     pub wait_for_pods_ready: WaitForPodsReady,
-    /// The limits of Kueue's client.
+    /// Rate limits of Kueue's client. Without effect here.
     pub client_connection: ClientConnection,
-    /// Which kinds of jobs are managed.
+    /// The managed job kinds.
     pub integrations: Integrations,
-    /// How jobs are sent to worker clusters.
+    /// Dispatch to worker clusters.
     pub multi_kueue: MultiKueue,
-    /// Fair sharing of unused quota; off when absent.
+    /// Fair sharing of unused quota. Disabled if absent.
     pub fair_sharing: Option<FairSharing>,
-    /// Past use counts in the order of admission; off when absent.
+    /// Admission in the order of past usage. Disabled if absent.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
-    /// What counts as a request.
+    /// Which requests count against quota.
     pub resources: Resources,
     /// Feature gates by name; see [`Configuration::enabled`].
     pub feature_gates: BTreeMap<String, bool>,
-    /// How long objects are kept.
+    /// Retention of objects.
     pub object_retention_policies: ObjectRetentionPolicies,
     /// The server that lists pending workloads.
     pub visibility_server: VisibilityServer,
-    /// What the file sets and has no effect.
+    /// Fields of the file without effect.
     #[serde(skip)]
     ignored: Vec<Ignored>,
-    /// Fields and gates of later releases that the file names.
+    /// Fields and gates of the file from later releases.
     #[serde(skip)]
     later: Vec<Later>,
 }
@@ -151,20 +153,21 @@ impl Configuration {
         &self.later
     }
 
-    /// Whether a feature gate is on: as the file says, else as it is by default. Unknown ones are off.
+    /// Whether a feature gate is on: the file's value, else the default. Unknown gates are off.
     #[must_use]
     pub fn enabled(&self, gate: &str) -> bool {
         self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
     }
 
-    /// Whether preemption gates of Workloads hold: by one of Kueue's feature gates that make use of them.
+    /// Whether Workloads' preemption gates are enforced: if one of the two feature gates that use
+    /// them is on.
     #[must_use]
     pub fn preemption_gates(&self) -> bool {
         self.enabled("ConcurrentAdmission") || self.enabled("MultiKueueOrchestratedPreemption")
     }
 
-    /// The keys of labels and of annotations of a job that its workload gets: `integrations.labelKeysToCopy`, and those
-    /// that become labels of metrics as the Workload's.
+    /// Keys of the job's labels and annotations to copy to its Workload: those of
+    /// `integrations.labelKeysToCopy`, and those that become metric labels of Workloads.
     #[must_use]
     pub fn keys_to_copy(&self) -> (Vec<String>, Vec<String>) {
         let custom = || self.custom_labels(SourceKind::Workload);
@@ -176,26 +179,26 @@ impl Configuration {
         )
     }
 
-    /// The labels of metrics that come from objects of this kind.
+    /// Metric labels whose values come from objects of this kind.
     pub fn custom_labels(&self, kind: SourceKind) -> impl Iterator<Item = &CustomLabel> {
         let on = self.enabled("CustomMetricLabels");
         self.metrics.custom_labels.iter().filter(move |label| on && label.source_kind == kind)
     }
 
-    /// What may be spoken over TLS; all that there is when absent.
+    /// TLS options of all servers. `None` allows everything that is supported.
     #[must_use]
     pub fn tls_options(&self) -> Option<&Tls> {
         self.tls.as_ref().filter(|_| self.enabled("TLSOptions"))
     }
 
-    /// Whether pods are waited for at all.
+    /// Whether pods must become ready in time.
     #[must_use]
     pub fn waits_for_pods_ready(&self) -> bool {
         !self.enabled("DisableWaitForPodsReady")
     }
 
-    /// Every kind of job that is watched and may be sent to other clusters: the built-in ones, and those that only the
-    /// configuration knows, each once.
+    /// Every job kind to watch or send, each once: enabled built-in kinds, and kinds that only the
+    /// configuration names.
     #[must_use]
     pub fn all_frameworks(&self) -> Vec<String> {
         let mut all = self.integrations.frameworks.clone();
@@ -207,7 +210,7 @@ impl Configuration {
             .filter(|_| sends)
             .map(|framework| &framework.name);
         for name in self.integrations.external_frameworks.iter().chain(sent) {
-            // What is enabled is sent anyway.
+            // Enabled kinds are sent anyway.
             let enabled =
                 framework_of(name).is_some_and(|built_in| all.iter().any(|it| it == built_in));
             if !enabled && !all.contains(name) {
@@ -217,7 +220,8 @@ impl Configuration {
         all
     }
 
-    /// The namespaces in which jobs may be managed: as the file says, else all but `kube-system`; never our own.
+    /// Namespaces whose jobs may be managed: the file's selector, else all but `kube-system`. Never
+    /// the own namespace.
     #[must_use]
     pub fn managed_jobs_namespace_selector(&self, own_namespace: &str) -> LabelSelector {
         let mut selector =
@@ -240,13 +244,13 @@ fn all_but(namespaces: &[&str]) -> LabelSelectorRequirement {
     }
 }
 
-/// Why a configuration file is refused.
+/// Why a configuration file is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// It is no YAML.
+    /// The file is not YAML.
     #[error("the configuration file is not valid YAML: {0}")]
     Yaml(String),
-    /// Fields are wrong; one line each.
+    /// Errors of fields, one for each line of the message.
     #[error("{}", lines(.0))]
     Fields(Vec<FieldError>),
 }

@@ -1,4 +1,4 @@
-//! From the file's text to a configuration.
+//! Parses the file's text into a configuration.
 
 use serde_json::Value;
 
@@ -7,19 +7,20 @@ use super::{
 };
 use switchyard_syntax::field::{FieldError, Path};
 
-/// Reads a configuration file.
+/// Loads a configuration file.
 ///
 /// # Errors
-/// When it is no YAML, is of another kind or of a version that Kueue does not know, has unknown fields, or a value is not allowed. All fields that
-/// are wrong are named at once.
+/// If the text is not YAML, has another kind or an unknown version, has unknown fields or forbidden
+/// values. Names all wrong fields at once.
 pub fn load(text: &str) -> Result<Configuration, ConfigError> {
     load_with_gates(text, "")
 }
 
-/// The same with feature gates as a flag names them, `A=true,B=false`. Those of the file are not allowed beside it.
+/// As [`load`], with feature gates as a flag names them, `A=true,B=false`. The file must not set
+/// gates then.
 ///
 /// # Errors
-/// As [`load`], and when the gates are not written so.
+/// As [`load`], or if the flag's value is malformed.
 pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigError> {
     let mut value: Value =
         serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
@@ -60,7 +61,7 @@ pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigE
     if errors.is_empty() { Ok(config) } else { Err(ConfigError::Fields(errors)) }
 }
 
-/// Takes out what is `null`: it means the default, as in Go.
+/// Removes null values, which mean the default, as in Go.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -72,7 +73,7 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Zero and empty mean the default in some fields, as in Kueue.
+/// Fields in which zero or empty means the default, as in Kueue.
 fn fill_zeros(config: &mut Configuration) {
     let default = Configuration::default();
     if config.wait_for_pods_ready.timeout == super::GoDuration::ZERO {
@@ -110,7 +111,7 @@ fn fill_zeros(config: &mut Configuration) {
     }
 }
 
-/// Whether the file is a configuration at all, and of a version that is read.
+/// Errors of `kind` and `apiVersion`.
 fn kind_errors(value: &Value) -> Vec<FieldError> {
     let Some(map) = value.as_object() else {
         return vec![FieldError::new(

@@ -1,4 +1,4 @@
-//! What every controller process has: listeners, leader election, certificates, its client.
+//! Settings of every controller process: listeners, leader election, certificates, its client.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use super::GoDuration;
 pub struct Webhook {
     /// The port.
     pub port: u16,
-    /// The address to listen on; all when empty.
+    /// Address to listen on. All addresses if empty.
     pub host: String,
-    /// Where a certificate lies that somebody else manages.
+    /// Directory of a certificate that another program manages.
     pub cert_dir: String,
 }
 
@@ -30,23 +30,23 @@ impl Default for Webhook {
     }
 }
 
-/// Who of several processes works.
+/// Leader election between replicas.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElection {
-    /// Whether there is an election.
+    /// Whether replicas elect a leader.
     pub leader_elect: bool,
-    /// How long the others wait after the leader's last sign of life.
+    /// How long the other replicas wait after the leader's last renewal.
     pub lease_duration: GoDuration,
-    /// How long the leader tries to give a sign of life before it steps down.
+    /// How long the leader tries to renew before it steps down.
     pub renew_deadline: GoDuration,
-    /// How long to wait between tries.
+    /// Delay between tries.
     pub retry_period: GoDuration,
-    /// The kind of the lock; only `leases`.
+    /// Type of the lock. Only `leases` is supported.
     pub resource_lock: String,
-    /// The lock's name.
+    /// Name of the lock.
     pub resource_name: String,
-    /// The lock's namespace; our own when empty.
+    /// Namespace of the lock. The own namespace if empty.
     pub resource_namespace: String,
 }
 
@@ -64,17 +64,17 @@ impl Default for LeaderElection {
     }
 }
 
-/// Metrics.
+/// The metrics endpoint.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Metrics {
-    /// Where they are served; nowhere when `0`.
+    /// Address that serves metrics. Disabled if `0`.
     pub bind_address: String,
-    /// Whether quota and use of ClusterQueues are among them.
+    /// Whether quota and usage of ClusterQueues are exported.
     pub enable_cluster_queue_resources: bool,
-    /// Labels of objects that become labels of metrics.
+    /// Labels of objects that become metric labels.
     pub custom_labels: Vec<CustomLabel>,
-    /// Which LocalQueues are among them.
+    /// Metrics of LocalQueues.
     pub local_queue_metrics: LocalQueueMetrics,
 }
 
@@ -89,40 +89,40 @@ impl Default for Metrics {
     }
 }
 
-/// A label or annotation of objects that becomes a label of metrics.
+/// A label or annotation of objects that becomes a metric label.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomLabel {
-    /// The metric's label without its prefix `custom_`.
+    /// Name of the metric label without its prefix `custom_`.
     pub name: String,
-    /// The object's label; the name when neither this nor the annotation is given.
+    /// Key of the object's label. Defaults to `name` if there is no annotation key either.
     #[serde(default)]
     pub source_label_key: String,
-    /// The object's annotation.
+    /// Key of the object's annotation.
     #[serde(default)]
     pub source_annotation_key: String,
-    /// The object's kind.
+    /// Kind of the object.
     #[serde(default)]
     pub source_kind: SourceKind,
-    /// The values that are told apart; all when empty.
+    /// Values to distinguish. All values if empty.
     #[serde(default)]
     pub tracked_values: Vec<String>,
 }
 
-/// The value of a label of metrics whose own is none of those that are told apart.
+/// Metric value for object values that are not in `tracked_values`.
 const UNTRACKED: &str = "kueue.x-k8s.io/_UNTRACKED_VALUE_";
 
-/// What an object has under a key of its labels or of its annotations.
+/// Labels or annotations of an object.
 type Entries = Option<BTreeMap<String, String>>;
 
 impl CustomLabel {
-    /// Its name in metrics.
+    /// Full name of the metric label.
     #[must_use]
     pub fn metric_name(&self) -> String {
         format!("custom_{}", self.name)
     }
 
-    /// The key of the object's label that it comes from, unless that is an annotation.
+    /// Key of the object's label. `None` if the value comes from an annotation.
     #[must_use]
     pub fn label_key(&self) -> Option<&str> {
         let key =
@@ -130,13 +130,14 @@ impl CustomLabel {
         self.annotation_key().is_none().then_some(key)
     }
 
-    /// The key of the object's annotation that it comes from, if it is one.
+    /// Key of the object's annotation. `None` if the value comes from a label.
     #[must_use]
     pub fn annotation_key(&self) -> Option<&str> {
         Some(self.source_annotation_key.as_str()).filter(|key| !key.is_empty())
     }
 
-    /// Its value for an object with these labels and annotations. What the object does not have is empty.
+    /// Value of the metric label for an object with these labels and annotations. Empty if the
+    /// object lacks the key.
     #[must_use]
     pub fn value<'a>(&self, labels: &'a Entries, annotations: &'a Entries) -> &'a str {
         let of_label = self.label_key().and_then(|key| labels.as_ref()?.get(key));
@@ -148,7 +149,7 @@ impl CustomLabel {
     }
 }
 
-/// Where a label of metrics comes from.
+/// The kind of object that a metric label comes from.
 #[derive(
     JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
@@ -168,10 +169,11 @@ pub enum SourceKind {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LocalQueueMetrics {
-    /// Whether any. False when the section is there without it, as in Kueue.
+    /// Whether LocalQueues have metrics. Defaults to false if the section exists without this
+    /// field, as in Kueue.
     #[serde(default)]
     pub enable: bool,
-    /// Only those with these labels.
+    /// Only LocalQueues with these labels.
     #[serde(default)]
     pub local_queue_selector: Option<LabelSelector>,
 }
@@ -186,11 +188,11 @@ impl Default for LocalQueueMetrics {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Health {
-    /// Where they are served; nowhere when `0` or empty.
+    /// Address that serves probes. Disabled if `0` or empty.
     pub health_probe_bind_address: String,
-    /// The path of the readiness probe.
+    /// Path of the readiness probe.
     pub readiness_endpoint_name: String,
-    /// The path of the liveness probe.
+    /// Path of the liveness probe.
     pub liveness_endpoint_name: String,
 }
 
@@ -204,37 +206,37 @@ impl Default for Health {
     }
 }
 
-/// Settings of the controllers.
+/// Concurrency of the controllers.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Controller {
-    /// How many objects at once, by `Kind.group`.
+    /// Concurrent reconciles by `Kind.group`.
     pub group_kind_concurrency: BTreeMap<String, u32>,
-    /// How long to wait for the first lists, in nanoseconds.
+    /// Timeout of the first lists, in nanoseconds.
     pub cache_sync_timeout: Option<i64>,
 }
 
-/// TLS of everything that is served.
+/// TLS options of all servers.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tls {
     /// `VersionTLS12` or `VersionTLS13`.
     pub min_version: String,
-    /// Suites of TLS 1.2.
+    /// Cipher suites of TLS 1.2, by Go's names.
     pub cipher_suites: Vec<String>,
-    /// Numbers of the curves, the preferred first.
+    /// IANA numbers of the curves, the preferred first.
     pub curve_preferences: Vec<i32>,
 }
 
-/// The certificate of our webhooks.
+/// The certificate of the webhooks.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InternalCertManagement {
-    /// Whether we issue it ourselves.
+    /// Whether the controller issues it itself.
     pub enable: bool,
     /// The Service in front of the webhooks.
     pub webhook_service_name: String,
-    /// The Secret that keeps it.
+    /// The Secret that holds it.
     pub webhook_secret_name: String,
 }
 
@@ -248,13 +250,13 @@ impl Default for InternalCertManagement {
     }
 }
 
-/// The limits of Kueue's client. We bound what is in flight instead.
+/// Rate limits of Kueue's client. Without effect: Switchyard bounds requests in flight instead.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClientConnection {
-    /// Requests a second.
+    /// Requests per second.
     pub qps: f32,
-    /// Requests at once.
+    /// Burst of requests.
     pub burst: i32,
 }
 
@@ -268,7 +270,7 @@ impl Default for ClientConnection {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VisibilityServer {
-    /// The address to listen on; all when absent.
+    /// Address to listen on. All addresses if absent.
     pub bind_address: Option<String>,
     /// The port.
     pub bind_port: i32,

@@ -1,4 +1,4 @@
-//! How jobs are sent to worker clusters.
+//! Dispatch to worker clusters (`multiKueue`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,21 +6,22 @@ use serde::{Deserialize, Serialize};
 use super::GoDuration;
 use switchyard_syntax::names;
 
-/// How jobs are sent to worker clusters.
+/// Dispatch to worker clusters.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MultiKueue {
-    /// How often objects without a counterpart are looked for; never when zero.
+    /// Interval of the search for remote objects without a local one. Zero disables it.
     pub gc_interval: GoDuration,
-    /// The value of the label [`names::MULTIKUEUE_ORIGIN`] on objects in worker clusters.
+    /// Value of the label [`names::MULTIKUEUE_ORIGIN`] on objects in worker clusters.
     pub origin: String,
     /// How long a lost cluster keeps its workloads.
     pub worker_lost_timeout: GoDuration,
-    /// Who picks the cluster: [`names::DISPATCHER_BEST_FIT`], one of Kueue's, or the name of another controller.
+    /// The dispatcher that picks the cluster: [`names::DISPATCHER_BEST_FIT`], one of Kueue's, or
+    /// the name of an external controller.
     pub dispatcher_name: String,
-    /// Job kinds that are sent without knowing more of them than their name.
+    /// Job kinds of which only the name is known and that are sent as they are.
     pub external_frameworks: Vec<MultiKueueExternalFramework>,
-    /// How ClusterProfiles are turned into credentials.
+    /// How to get credentials for ClusterProfiles.
     pub cluster_profile: Option<ClusterProfile>,
     /// Settings of the incremental dispatcher.
     pub incremental_dispatcher_config: Option<IncrementalDispatcherConfig>,
@@ -41,7 +42,7 @@ impl Default for MultiKueue {
 }
 
 impl MultiKueue {
-    /// How many clusters the incremental dispatcher nominates at a time; at least one.
+    /// How many clusters the incremental dispatcher nominates at a time. At least one.
     #[must_use]
     pub fn step_size(&self) -> usize {
         let size = self.incremental_dispatcher_config.clone().unwrap_or_default().step_size;
@@ -53,7 +54,7 @@ impl MultiKueue {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct IncrementalDispatcherConfig {
-    /// How many clusters at a time.
+    /// Clusters per round.
     pub step_size: i32,
 }
 
@@ -63,21 +64,21 @@ impl Default for IncrementalDispatcherConfig {
     }
 }
 
-/// A job kind that is sent without knowing more of it.
+/// A job kind that is sent as it is.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MultiKueueExternalFramework {
-    /// As `Kind.version.group`.
+    /// The kind, as `Kind.version.group`.
     pub name: String,
 }
 
-/// How ClusterProfiles are turned into credentials.
+/// How to get credentials for ClusterProfiles.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClusterProfile {
     /// Commands that print credentials.
     pub access_providers: Vec<AccessProvider>,
-    /// The older name of the same.
+    /// Older name of `access_providers`.
     pub credentials_providers: Vec<AccessProvider>,
 }
 
@@ -85,7 +86,7 @@ pub struct ClusterProfile {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AccessProvider {
-    /// The provider's name in the ClusterProfile.
+    /// Name of the provider in the ClusterProfile.
     pub name: String,
     /// The command.
     pub exec_config: ExecConfig,
@@ -97,17 +98,17 @@ pub struct AccessProvider {
 pub struct ExecConfig {
     /// The executable.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the executable.
     pub args: Vec<String>,
-    /// Its environment.
+    /// Environment variables of the executable.
     pub env: Vec<ExecEnv>,
-    /// The version of what it prints.
+    /// API version of its output.
     pub api_version: String,
-    /// How to get the executable.
+    /// Instructions for installing the executable.
     pub install_hint: String,
-    /// Whether it is told the cluster.
+    /// Whether the command gets information about the cluster.
     pub provide_cluster_info: bool,
-    /// Whether it may ask: `Never`, `IfAvailable` or `Always`.
+    /// Whether it may use the terminal: `Never`, `IfAvailable` or `Always`.
     pub interactive_mode: String,
 }
 
@@ -115,8 +116,8 @@ pub struct ExecConfig {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ExecEnv {
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// Its value.
+    /// Value of the variable.
     pub value: String,
 }

@@ -1,5 +1,5 @@
-//! The file's older version, `config.kueue.x-k8s.io/v1beta1`, read as Kueue reads it: as a file of the newer version with
-//! the same meaning.
+//! The older version, `config.kueue.x-k8s.io/v1beta1`. As in Kueue, it is converted to a file of
+//! the newer version with the same meaning.
 
 use std::sync::LazyLock;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use super::{API_VERSION, effect::Ignored, shape};
 use switchyard_syntax::field::{FieldError, Path};
 
-/// The older version.
+/// `apiVersion` of the older version.
 pub(super) const V1BETA1: &str = "config.kueue.x-k8s.io/v1beta1";
-/// The gate that switches `waitForPodsReady` off, which v1beta2 cannot do otherwise.
+/// The gate that disables `waitForPodsReady`. v1beta2 has no field for that.
 const OFF: &str = "DisableWaitForPodsReady";
 
-/// Fields that only the newer version has; `[]` are the items of a list.
+/// Fields that only the newer version has, with `[]` for items of a list.
 const NEWER: &[&str] = &[
     "metrics.customLabels.[].sourceKind",
     "metrics.customLabels.[].trackedValues",
@@ -24,7 +24,7 @@ const NEWER: &[&str] = &[
     "visibilityServer",
 ];
 
-/// Fields that only the older version has and that mean nothing in Kueue either, with the reason.
+/// Fields that only the older version has and that have no effect in Kueue either, with the reason.
 const ENDED: &[(&str, &str)] = &[
     ("queueVisibility", "Kueue has not looked at it since v0.9; ask the visibility server"),
     ("integrations.podOptions", "managedJobsNamespaceSelector took its place"),
@@ -60,10 +60,10 @@ fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
     })
 }
 
-/// Makes a file of the older version one of the newer. Gives what it had that has no effect.
+/// Converts a file of the older version. Returns its fields without effect.
 ///
 /// # Errors
-/// When it has not the shape of the older version.
+/// If the file does not have the shape of the older version.
 pub(super) fn convert(value: &mut Value) -> Result<Vec<Ignored>, Vec<FieldError>> {
     let errors = shape::errors_by(&SCHEMA, value);
     let Some(file) = value.as_object_mut().filter(|_| errors.is_empty()) else {
@@ -88,7 +88,7 @@ fn section<'a>(file: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut M
     file.get_mut(name)?.as_object_mut()
 }
 
-/// Takes `enable` out of a section. Whether it was true; without the section it was not.
+/// Removes `enable` from a section. Returns whether it was true. A missing section is not enabled.
 fn enabled(file: &mut Map<String, Value>, name: &str) -> bool {
     section(file, name)
         .and_then(|section| section.remove("enable"))
@@ -134,7 +134,7 @@ mod tests {
         load(&format!("apiVersion: {}\nkind: Configuration\n{body}\n", super::API_VERSION)).unwrap()
     }
 
-    /// Each means what the file of the newer version means.
+    /// Pairs of files with the same meaning, in the older and in the newer version.
     #[rstest]
     #[case::nothing("", "featureGates: {DisableWaitForPodsReady: true}")]
     #[case::waiting(
@@ -172,7 +172,7 @@ featureGates: {DisableWaitForPodsReady: true}"
     }
 
     #[test]
-    fn what_has_ended_is_taken_and_told() {
+    fn ended_fields_are_removed_and_reported() {
         let body = "queueVisibility: {updateIntervalSeconds: 5, clusterQueues: {maxCount: 10}}
 integrations: {podOptions: {namespaceSelector: {matchLabels: {a: b}}}}";
         let told =
@@ -184,7 +184,7 @@ integrations: {podOptions: {namespaceSelector: {matchLabels: {a: b}}}}";
     }
 
     #[test]
-    fn what_only_the_newer_version_has_is_refused() {
+    fn newer_field_in_an_older_file_is_rejected() {
         insta::assert_snapshot!(
             read(
                 "

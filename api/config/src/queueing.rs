@@ -1,4 +1,4 @@
-//! How workloads are queued, admitted and kept.
+//! Queueing, admission and retention of workloads.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,18 @@ use switchyard_api::devices::DeviceClassMapping;
 
 use super::GoDuration;
 
-/// How long pods may take to become ready.
+/// Timeouts for pods to become ready.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WaitForPodsReady {
-    /// From admission until the pods are ready; then the workload is evicted.
+    /// Time from admission until the pods are ready. Then the workload is evicted.
     pub timeout: GoDuration,
-    /// Whether nothing else is admitted meanwhile.
+    /// Whether all other admissions wait meanwhile.
     pub block_admission: bool,
-    /// How the workload is queued again.
+    /// How the evicted workload is queued again.
     pub requeuing_strategy: RequeuingStrategy,
-    /// From the failure of a pod until all are ready again; zero never ends it. As `timeout` when absent.
+    /// Time from a pod's failure until all pods are ready again. Zero disables it. Defaults to
+    /// `timeout`.
     pub recovery_timeout: Option<GoDuration>,
 }
 
@@ -35,7 +36,7 @@ impl Default for WaitForPodsReady {
 }
 
 impl WaitForPodsReady {
-    /// The recovery timeout that applies; none when it is switched off.
+    /// The recovery timeout that applies. `None` if disabled.
     #[must_use]
     pub fn recovery_timeout(&self) -> Option<GoDuration> {
         Some(self.recovery_timeout.unwrap_or(self.timeout))
@@ -47,11 +48,11 @@ impl WaitForPodsReady {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RequeuingStrategy {
-    /// Which moment gives its place.
+    /// The timestamp that orders it.
     pub timestamp: RequeuingTimestamp,
-    /// How often, before it is deactivated; without bound when absent.
+    /// Requeues before it is deactivated. Unlimited if absent.
     pub backoff_limit_count: Option<i32>,
-    /// Seconds before the first time; doubled for each further one.
+    /// Seconds before the first requeue. Doubled for each further one.
     pub backoff_base_seconds: i32,
     /// The longest wait in seconds.
     pub backoff_max_seconds: i32,
@@ -68,25 +69,25 @@ impl Default for RequeuingStrategy {
     }
 }
 
-/// Which moment gives an evicted workload its place.
+/// The timestamp that orders an evicted workload.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequeuingTimestamp {
-    /// Its creation: it comes before newer ones.
+    /// Its creation: the workload comes before newer ones.
     Creation,
-    /// Its eviction: it goes to the end.
+    /// Its eviction: the workload goes to the end.
     #[default]
     Eviction,
 }
 
-/// Which kinds of jobs are managed.
+/// The managed job kinds.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Integrations {
     /// Built-in kinds, such as `batch/job`.
     pub frameworks: Vec<String>,
-    /// Kinds that another controller makes workloads for, as `Kind.version.group`.
+    /// Kinds whose Workloads another controller makes, as `Kind.version.group`.
     pub external_frameworks: Vec<String>,
-    /// Labels of a job that its workload gets.
+    /// Keys of the job's labels to copy to its Workload.
     pub label_keys_to_copy: Vec<String>,
 }
 
@@ -104,28 +105,28 @@ impl Default for Integrations {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FairSharing {
-    /// What a preemption must satisfy; the second is tried where the first does not suffice.
+    /// Conditions for a preemption, tried in this order.
     pub preemption_strategies: Vec<PreemptionStrategy>,
 }
 
-/// What a preemption must satisfy under fair sharing.
+/// The condition for a preemption under fair sharing.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreemptionStrategy {
-    /// The share with the newcomer is at most the share of the other queue without the victim.
+    /// The preemptor's share after the preemption is at most the victim queue's share after it.
     LessThanOrEqualToFinalShare,
-    /// The share with the newcomer is below the share of the other queue as it is.
+    /// The preemptor's share after the preemption is below the victim queue's share before it.
     LessThanInitialShare,
 }
 
-/// Past use counts in the order of admission.
+/// Admission in the order of past usage.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AdmissionFairSharing {
-    /// After how long past use counts half; zero forgets at once.
+    /// Time after which past usage counts half. Zero means that past usage never counts.
     pub usage_half_life_time: GoDuration,
-    /// How often use is reckoned.
+    /// Interval of the usage samples.
     pub usage_sampling_interval: GoDuration,
-    /// How much a resource weighs; one when absent.
+    /// Weights of resources. 1 if absent.
     pub resource_weights: BTreeMap<String, f64>,
 }
 
@@ -139,71 +140,71 @@ impl Default for AdmissionFairSharing {
     }
 }
 
-/// What counts as a request.
+/// Which requests count against quota.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Resources {
-    /// What happens to requests for a resource that the ClusterQueue does not cover.
+    /// The treatment of requests for resources that the ClusterQueue does not cover.
     pub quota_check_strategy: QuotaCheckStrategy,
-    /// Resources that do not count, by the beginning of their names.
+    /// Prefixes of names of resources that do not count.
     pub exclude_resource_prefixes: Vec<String>,
-    /// Resources that count as others.
+    /// Resources that count as other resources.
     pub transformations: Vec<ResourceTransformation>,
-    /// Devices that count as resources.
+    /// DeviceClasses that count as resources.
     pub device_class_mappings: Vec<DeviceClassMapping>,
 }
 
-/// What happens to requests for a resource that the ClusterQueue does not cover.
+/// The treatment of requests for resources that the ClusterQueue does not cover.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaCheckStrategy {
     /// The workload is not admitted.
     #[default]
     BlockUndeclared,
-    /// They do not count.
+    /// The requests do not count.
     IgnoreUndeclared,
 }
 
-/// A resource that counts as others.
+/// A resource that counts as other resources.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourceTransformation {
-    /// The resource asked for.
+    /// The requested resource.
     pub input: String,
-    /// Whether it counts itself, too.
+    /// Whether the input itself still counts.
     #[serde(default)]
     pub strategy: TransformationStrategy,
     /// A resource whose request multiplies the outputs.
     #[serde(default)]
     pub multiply_by: String,
-    /// What one unit counts as.
+    /// Amounts of other resources for one unit of the input.
     #[serde(default)]
     pub outputs: BTreeMap<String, Quantity>,
 }
 
-/// Whether a transformed resource counts itself, too.
+/// Whether the input of a transformation still counts.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransformationStrategy {
-    /// It does.
+    /// Yes.
     #[default]
     Retain,
-    /// It does not.
+    /// No.
     Replace,
 }
 
-/// How long objects are kept.
+/// Retention of objects.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ObjectRetentionPolicies {
-    /// Workloads.
+    /// Retention of Workloads.
     pub workloads: WorkloadRetentionPolicy,
 }
 
-/// How long workloads are kept: for ever when absent, not at all when zero.
+/// Retention of Workloads: for ever if absent, not at all if zero.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadRetentionPolicy {
-    /// After their end.
+    /// Time after their end.
     pub after_finished: Option<GoDuration>,
-    /// After the controller deactivated them.
+    /// Time after the controller deactivated them.
     pub after_deactivated_by_kueue: Option<GoDuration>,
 }

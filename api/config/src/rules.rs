@@ -1,4 +1,4 @@
-//! What other crates need to know of the configuration, in their own types.
+//! Conversions of the configuration into the rules of other crates.
 
 use switchyard_api::{devices::DeviceRules, slices, validate, variants};
 use switchyard_jobs::TopologyGates;
@@ -6,7 +6,7 @@ use switchyard_jobs::TopologyGates;
 use crate::Configuration;
 
 impl Configuration {
-    /// The rules of validation that hold.
+    /// Rules of validation that depend on feature gates.
     #[must_use]
     pub fn validation_gates(&self) -> validate::Gates {
         validate::Gates {
@@ -22,7 +22,7 @@ impl Configuration {
         }
     }
 
-    /// What is charged for devices.
+    /// Rules of the charge for devices.
     #[must_use]
     pub fn device_rules(&self) -> DeviceRules<'_> {
         DeviceRules {
@@ -33,7 +33,7 @@ impl Configuration {
         }
     }
 
-    /// Which annotations that ask for a topology count.
+    /// Gates of topology annotations.
     #[must_use]
     pub fn topology_gates(&self) -> TopologyGates {
         TopologyGates {

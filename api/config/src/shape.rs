@@ -1,4 +1,5 @@
-//! Whether a file has the fields and types that a configuration has. The schema of the types is the only list.
+//! Checks that a file has the fields and types of the configuration. The schema of the Rust types
+//! is the only list of them.
 
 use std::sync::LazyLock;
 
@@ -11,7 +12,7 @@ use switchyard_syntax::{
     quantity,
 };
 
-/// Marks, in the schema of an older version, fields of the newer.
+/// Marks fields of the newer version in the schema of the older one.
 pub(super) const NEWER: &str = "x-newer";
 
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -20,12 +21,12 @@ pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     settings.into_generator().into_root_schema_for::<Configuration>().to_value()
 });
 
-/// All places where the value has another shape than a configuration.
+/// Errors of fields and types.
 pub(super) fn errors(value: &Value) -> Vec<FieldError> {
     errors_by(&SCHEMA, value)
 }
 
-/// All places where the value has another shape than the schema says.
+/// Errors of fields and types, by this schema.
 pub(super) fn errors_by(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check(value, schema, &Path::root(), &mut errors);
@@ -57,14 +58,14 @@ fn check(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError
     }
 }
 
-/// The schema of what an optional field holds when it holds something.
+/// The schema of an optional field's value.
 fn without_null(schema: &Value) -> &Value {
     let is_null = |schema: &&Value| type_of(schema) == Some("null");
     let choices = schema.get("anyOf").and_then(Value::as_array);
     choices.and_then(|all| all.iter().find(|schema| !is_null(schema))).unwrap_or(schema)
 }
 
-/// [`without_null`], to be changed.
+/// As [`without_null`], for changes.
 pub(super) fn without_null_mut(schema: &mut Value) -> &mut Value {
     let is_null = |schema: &Value| type_of(schema) == Some("null");
     let choices = schema.get("anyOf").and_then(Value::as_array);
@@ -89,7 +90,7 @@ fn type_of(schema: &Value) -> Option<&str> {
     }
 }
 
-/// The names of an enumeration.
+/// The values of an enumeration.
 fn names(schema: &Value) -> Option<Vec<&str>> {
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
         return Some(values.iter().filter_map(Value::as_str).collect());

@@ -8,7 +8,7 @@ fn with(body: &str) -> Result<Configuration, ConfigError> {
     load(&format!("{HEAD}{body}"))
 }
 
-/// What a file sets without effect, a line each.
+/// Fields without effect, one for each line.
 fn told(config: &Configuration) -> String {
     config.ignored().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
@@ -18,13 +18,13 @@ fn refused(body: &str) -> String {
 }
 
 #[test]
-fn an_empty_file_is_the_default() {
+fn empty_file_is_the_default() {
     assert_eq!(with("").unwrap(), Configuration::default());
     assert_eq!(with("").unwrap().ignored(), []);
 }
 
 #[test]
-fn the_file_that_kueue_ships_is_read() {
+fn kueues_shipped_file_is_read() {
     let config = with(
         "
 health: {healthProbeBindAddress: :8081}
@@ -60,7 +60,7 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 }
 
 #[test]
-fn what_a_go_program_writes_for_fields_that_nobody_has_set_means_the_default() {
+fn gos_zero_values_mean_the_default() {
     let election = "leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceLock: \"\", \
                     resourceName: \"\", resourceNamespace: \"\"";
     let config = with(&format!(
@@ -82,12 +82,12 @@ fn defaults_are_kueues() {
     assert_eq!(config.wait_for_pods_ready.timeout.to_string(), "30m0s");
     assert_eq!(config.integrations.frameworks, [BATCH_JOB]);
     assert!(config.internal_cert_management.enable && config.metrics.local_queue_metrics.enable);
-    // Ours, not Kueue's.
+    // Switchyard's default, not Kueue's.
     assert_eq!(config.multi_kueue.dispatcher_name, switchyard_syntax::names::DISPATCHER_BEST_FIT);
 }
 
 #[test]
-fn zero_and_empty_mean_the_default_where_they_do_in_kueue() {
+fn zero_and_empty_mean_the_default_as_in_kueue() {
     let config = with(
         "waitForPodsReady: {timeout: 0s}\nintegrations: {frameworks: []}\nmultiKueue: {origin: \"\"}\n",
     );
@@ -99,7 +99,7 @@ fn zero_and_empty_mean_the_default_where_they_do_in_kueue() {
 }
 
 #[test]
-fn what_has_the_wrong_shape_is_named_with_the_mend() {
+fn malformed_field_is_named_with_the_remedy() {
     insta::assert_snapshot!(refused(
         "
 multiKueue: {gcIntervall: 1m, workerLostTimeout: 15, origin: [a]}
@@ -134,7 +134,7 @@ managedJobsNamespaceSelector: {matchLabel: {a: b}}
 }
 
 #[test]
-fn what_cannot_be_is_named_with_the_rule() {
+fn forbidden_value_is_named_with_the_rule() {
     insta::assert_snapshot!(refused(
         "
 namespace: mine
@@ -237,7 +237,7 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
 }
 
 #[test]
-fn what_cannot_be_spoken_over_tls_is_refused_by_its_name() {
+fn unsupported_tls_option_is_rejected_by_name() {
     insta::assert_snapshot!(refused("tls: {cipherSuites: [TLS_RSA_WITH_AES_128_GCM_SHA256], curvePreferences: [29, 25, 1, 29]}"), @r#"
     tls.cipherSuites[0]: Unsupported value: "TLS_RSA_WITH_AES_128_GCM_SHA256": supported values: "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
     tls.curvePreferences[1]: Invalid value: 25: is CurveP521, which there is none of here; there are 23 (CurveP256), 24 (CurveP384), 29 (X25519), 4587 (SecP256r1MLKEM768), 4588 (X25519MLKEM768)
@@ -278,7 +278,7 @@ fn gates_without_those_that_they_need(#[case] gates: &str, #[case] without: &str
 }
 
 #[test]
-fn all_gates_of_a_stage_are_set_at_once_but_for_those_that_are_named() {
+fn stage_gates_set_all_gates_but_named_ones() {
     let alpha =
         with("featureGates: {AllAlpha: true, PriorityBoost: false, CustomMetricLabels: false}")
             .unwrap();
@@ -334,7 +334,8 @@ fn gates_of_the_command_line(
     let got = got
         .map(|config| (config.enabled("PartialAdmission"), config.enabled("ConcurrentAdmission")));
     assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned));
-    // What the older version says without a word of gates is not in the file.
+    // v1beta1 waits for pods only on request, so its conversion sets a gate that the file does not
+    // name.
     let older = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
     let older = load_with_gates(older, "PartialAdmission=false").unwrap();
     assert!(!older.enabled("PartialAdmission") && !older.waits_for_pods_ready());
@@ -353,7 +354,7 @@ fn gates_of_the_command_line(
     "kubernetes.io/metadata.name NotIn kube-system kueue-system,kubernetes.io/metadata.name NotIn mine"
 )]
 #[case::those_with_a_label(Some("{key: managed, operator: Exists}"), "managed Exists ")]
-fn our_own_namespace_is_left_out_of_what_the_file_says(
+fn own_namespace_is_excluded_from_the_files_selector(
     #[case] rule: Option<&str>,
     #[case] expected: &str,
 ) {
@@ -372,7 +373,7 @@ fn our_own_namespace_is_left_out_of_what_the_file_says(
 #[case::block("quotaCheckStrategy: BlockUndeclared", true, true)]
 #[case::ignore("quotaCheckStrategy: IgnoreUndeclared", true, false)]
 #[case::without_the_gate("quotaCheckStrategy: IgnoreUndeclared", false, true)]
-fn what_is_excluded_is_not_undeclared(
+fn excluded_resource_is_not_undeclared(
     #[case] strategy: &str,
     #[case] gate: bool,
     #[case] may: bool,
@@ -404,12 +405,12 @@ fn what_is_excluded_is_not_undeclared(
     "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Config",
     "kind: is \"Config\", must be Configuration"
 )]
-fn another_file_is_refused(#[case] text: &str, #[case] message: &str) {
+fn file_of_another_kind_is_rejected(#[case] text: &str, #[case] message: &str) {
     assert_eq!(load(text).unwrap_err().to_string(), message);
 }
 
 #[test]
-fn what_is_no_yaml_is_refused() {
+fn invalid_yaml_is_rejected() {
     let error = with("multiKueue: {").unwrap_err();
     assert!(matches!(error, ConfigError::Yaml(_)), "{error}");
     let twice = with("webhook: {port: 1}\nwebhook: {port: 2}\n").unwrap_err();
@@ -417,7 +418,7 @@ fn what_is_no_yaml_is_refused() {
 }
 
 #[test]
-fn gates_are_as_the_file_says_or_as_they_are() {
+fn gates_have_the_files_value_or_their_default() {
     let config = with(
         "featureGates: {PartialAdmission: false, ConcurrentAdmission: true, MultiKueueOrchestratedPreemption: true, \
                        MultiKueue: true}",
@@ -425,7 +426,7 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     .unwrap();
     assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
     assert!(config.enabled("FlavorFungibility") && !config.enabled("NoSuchGate"));
-    // The first three switch something, the last is as it would be anyway.
+    // The first three switch something. The last has its default value.
     assert_eq!(told(&config), "");
     let config =
         with("featureGates: {WorkloadRequestUseMergePatch: true, MultiKueueRemoteSpecSync: false}")
@@ -441,14 +442,11 @@ fn gates_are_as_the_file_says_or_as_they_are() {
 #[case::by_default("", false)]
 #[case::for_one_cluster_at_a_time("featureGates: {MultiKueueOrchestratedPreemption: true}", true)]
 #[case::for_variants("featureGates: {ConcurrentAdmission: true}", true)]
-fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(
-    #[case] body: &str,
-    #[case] hold: bool,
-) {
+fn preemption_gates_hold_with_either_feature_gate(#[case] body: &str, #[case] hold: bool) {
     assert_eq!(with(&format!("{body}\n")).unwrap().preemption_gates(), hold);
 }
 
-/// Each of these is read by the controller or the hub; to say that it has no effect would be untrue.
+/// The controller or the hub reads each of these, so none may be reported as ignored.
 #[rstest]
 #[case::past_use("admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}", &[])]
 #[case::the_gate_of_past_use("featureGates: {AdmissionFairSharing: false, PriorityBoost: true}", &[])]
@@ -464,14 +462,14 @@ fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(
 #[case::not_waiting("featureGates: {DisableWaitForPodsReady: true}", &[])]
 #[case::no_collection("multiKueue: {gcInterval: 0s}", &[])]
 #[case::rounds_of_collection("multiKueue: {gcInterval: 2m}", &["multiKueue.gcInterval"])]
-fn only_what_has_no_effect_is_ignored(#[case] body: &str, #[case] ignored: &[&str]) {
+fn only_fields_without_effect_are_ignored(#[case] body: &str, #[case] ignored: &[&str]) {
     let config = with(&format!("{body}\n")).unwrap();
     let paths: Vec<&str> = config.ignored().iter().map(|it| it.path.as_str()).collect();
     assert_eq!(paths, ignored);
 }
 
 #[test]
-fn a_label_of_metrics_has_the_value_of_the_object() {
+fn metric_label_has_the_value_of_the_object() {
     let entries = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
     let (labels, annotations) = (entries("team", "red"), entries("cost", "9"));
     for (sentence, label, expected) in [
@@ -500,16 +498,16 @@ fn a_label_of_metrics_has_the_value_of_the_object() {
     }
 }
 
-/// Every field that Kueue's file has, each with something that is not its default; see `effect::tests`.
+/// Every field of Kueue's file, each with a value other than its default. See `effect::tests`.
 pub(super) const EVERY_FIELD: &str = include_str!("every_field.yaml");
 
 #[test]
-fn every_field_does_what_it_says_or_is_told_with_the_reason() {
+fn every_field_works_or_is_reported() {
     insta::assert_snapshot!(told(&load(EVERY_FIELD).unwrap()));
 }
 
 #[test]
-fn an_alpha_integration_needs_its_gate() {
+fn alpha_integration_needs_its_gate() {
     let listed = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}\n";
     let refused = with(listed).unwrap_err().to_string();
     assert!(
@@ -523,7 +521,7 @@ fn an_alpha_integration_needs_its_gate() {
 }
 
 #[test]
-fn our_own_namespace_is_not_managed() {
+fn own_namespace_is_not_managed() {
     let selector = Configuration::default().managed_jobs_namespace_selector("mine");
     let matches = |name: &str| {
         switchyard_syntax::labels::selector_matches(
@@ -535,7 +533,7 @@ fn our_own_namespace_is_not_managed() {
 }
 
 #[test]
-fn a_configuration_reads_back_as_it_is_written() {
+fn configuration_round_trip_is_lossless() {
     let config = Configuration::default();
     let text = serde_saphyr::to_string(&config).unwrap();
     let back = load(&text).unwrap();
@@ -543,7 +541,7 @@ fn a_configuration_reads_back_as_it_is_written() {
 }
 
 #[test]
-fn fair_sharing_without_strategies_is_refused_and_weights_are_numbers() {
+fn fair_sharing_needs_strategies_and_numeric_weights() {
     let required = "fairSharing.preemptionStrategies: Required value: must be specified";
     for body in ["fairSharing: {}", "fairSharing: {preemptionStrategies: []}"] {
         assert!(refused(body).ends_with(required), "{}", refused(body));
@@ -558,7 +556,7 @@ fn fair_sharing_without_strategies_is_refused_and_weights_are_numbers() {
 }
 
 #[test]
-fn what_a_workload_is_counted_by_is_copied_to_it() {
+fn metric_label_keys_are_copied_to_workloads() {
     let labels = "metrics: {customLabels: [\
         {name: team, sourceKind: Workload, trackedValues: [a]}, \
         {name: cost, sourceKind: Workload, sourceAnnotationKey: example.com/cost, trackedValues: [b]}, \
@@ -582,7 +580,7 @@ fn what_a_workload_is_counted_by_is_copied_to_it() {
     "resources: {transformations: [{input: cpu, outputs: {pods: 1}}]}",
     "resources.transformations[0].outputs[pods]: Forbidden: counts the pods themselves"
 )]
-fn pods_are_no_resource_that_others_are_charged_as(#[case] body: &str, #[case] error: &str) {
+fn pods_resource_cannot_be_an_output(#[case] body: &str, #[case] error: &str) {
     let said = refused(body);
     assert!(said.contains(error), "{said}");
 }

@@ -1,10 +1,11 @@
-//! A process of its own: what a configuration names in the place of a built-in kind is that for all of the process.
+//! A test binary of its own: an external framework that replaces a built-in kind does so for the
+//! whole process.
 
 use switchyard_config::load;
 use switchyard_jobs::{enabled_kinds, kind_for};
 
 #[test]
-fn a_built_in_kind_that_is_not_enabled_may_be_sent_by_its_name_alone() {
+fn disabled_built_in_kind_named_as_external_is_sent() {
     let config = |frameworks: &str, external: &str| {
         load(&format!(
             "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
@@ -16,7 +17,7 @@ fn a_built_in_kind_that_is_not_enabled_may_be_sent_by_its_name_alone() {
         let all = config(frameworks, external).unwrap().all_frameworks();
         enabled_kinds(&all).iter().map(|kind| kind.id().framework).collect()
     };
-    // Kueue's manager does not send it by itself; ours does.
+    // Kueue's manager does not send this kind by itself, but Switchyard does.
     let (spark, by_name) =
         ("sparkoperator.k8s.io/sparkapplication", "SparkApplication.v1beta2.sparkoperator.k8s.io");
     assert_eq!(names(spark, by_name), [spark]);

@@ -1,4 +1,4 @@
-//! What one pod is charged for its devices.
+//! The charge for one pod's devices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,12 +22,13 @@ const GATE_OFF: &str =
     "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled";
 const CLAIMS: &str = "KueueDRAIntegration feature does not support use of resource claims";
 
-/// What a pod is charged for devices.
+/// The charge for the devices of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
-    /// Amounts by resource, on top of what else the pod asks for.
+    /// Amounts by resource, in addition to the pod's other requests.
     pub amounts: BTreeMap<String, i64>,
-    /// What containers ask for of resources for which `amounts` stand. Overhead of the same name stays beside them.
+    /// Requests of containers for extended resources that `amounts` replaces. Overhead of the same
+    /// name is not replaced.
     pub replaced: BTreeMap<String, i64>,
 }
 
@@ -39,14 +40,14 @@ impl Charge {
     }
 }
 
-/// Finds a template by its name.
+/// Finds a ResourceClaimTemplate by its name.
 pub type FindTemplate<'a> = dyn Fn(&str) -> Option<Arc<ResourceClaimTemplate>> + 'a;
-/// Lists classes.
+/// Lists all DeviceClasses.
 pub type ListClasses<'a> = dyn Fn() -> Vec<Arc<DeviceClass>> + 'a;
 
-/// The devices that a cluster has, as one namespace sees them.
+/// The device objects of a cluster, as seen from one namespace.
 pub struct Devices<'a> {
-    /// What the configuration says.
+    /// Rules from the configuration.
     pub rules: DeviceRules<'a>,
     /// The namespace's ResourceClaimTemplates by name.
     pub template: Box<FindTemplate<'a>>,
@@ -55,11 +56,11 @@ pub struct Devices<'a> {
 }
 
 impl Devices<'_> {
-    /// What one pod of a pod set is charged. `defaults` are the requests that LimitRanges give containers, `path` is that of
-    /// the pod's spec in its Workload.
+    /// The charge for one pod of a pod set. `defaults` are the requests that LimitRanges give
+    /// containers. `path` is the path of the pod's spec in its Workload.
     ///
     /// # Errors
-    /// In Kueue's words, why that cannot be said: the workload has to wait.
+    /// In Kueue's words, why the charge is unknown. The Workload has to wait.
     pub fn charge(
         &self,
         pod: &PodSpec,
@@ -120,7 +121,7 @@ impl Devices<'_> {
         Ok(())
     }
 
-    /// Extended resources, in whose place devices come where a class says so.
+    /// The charge for extended resources that a DeviceClass replaces with devices.
     fn extended(
         &self,
         pod: &PodSpec,
@@ -143,7 +144,8 @@ impl Devices<'_> {
                 let own = list.iter().filter(|asked| asked.resource == resource);
                 own.map(|asked| Ok((asked.devices()?, asked.goes_on))).collect()
             };
-            // Init containers run one after the other; sidecars go on running beside all that comes after them.
+            // Init containers run one after the other. A sidecar keeps running beside all
+            // containers after it.
             let (mut sidecars, mut first) = (0_i64, 0);
             for (devices, goes_on) in of(&starting)? {
                 let at_once = sidecars.saturating_add(devices);
@@ -162,7 +164,7 @@ impl Devices<'_> {
     }
 }
 
-/// The class and number of the devices of one request.
+/// Class and number of devices of one request.
 fn counted<'a>(
     request: &'a DeviceRequest,
     template: &str,
@@ -198,12 +200,12 @@ fn counted<'a>(
     }
 }
 
-/// What a container asks for of an extended resource.
+/// A container's request for an extended resource.
 struct Asked<'a> {
     resource: &'a str,
     quantity: Exact,
     path: Path,
-    /// It is of a sidecar.
+    /// Whether the container is a sidecar.
     goes_on: bool,
 }
 
@@ -232,7 +234,7 @@ fn asked<'a>(
         let resources = container.resources.as_ref();
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let limits = resources.and_then(|resources| resources.limits.as_ref());
-        // A limit is the request where there is none, and then a LimitRange's default.
+        // Without a request, the limit is the request, then the LimitRange's default.
         let lacks = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &String| {
             amounts.is_none_or(|amounts| !amounts.contains_key(resource))
         };
@@ -248,7 +250,7 @@ fn asked<'a>(
             .chain(defaults.iter().filter(filled_in));
         requests.filter(|(resource, _)| is_extended(resource)).filter_map(
             move |(resource, quantity)| {
-                // What is no quantity is told of where requests are added up.
+                // The code that adds up requests reports invalid quantities.
                 let quantity =
                     Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
                 Some(Asked { resource, quantity, path: path.child(resource), goes_on })
@@ -258,7 +260,7 @@ fn asked<'a>(
     containers.into_iter().enumerate().flat_map(of).collect()
 }
 
-/// Whether it is a resource that drivers add to nodes, by its name.
+/// Whether the name is that of an extended resource, which drivers add to nodes.
 fn is_extended(resource: &str) -> bool {
     resource.contains('/')
         && !resource.starts_with("kubernetes.io/")
@@ -280,7 +282,8 @@ mod tests {
         mappings: &[],
     };
 
-    /// A cluster with the template `t` of these requests and these classes of extended resources, created in this order.
+    /// Charges a pod in a cluster with the template `t` of these requests and these DeviceClasses
+    /// of extended resources, created in this order.
     fn charged(
         rules: DeviceRules<'_>,
         requests: &Value,
@@ -392,7 +395,7 @@ mod tests {
         json!({"initContainers": of(init), "containers": of(containers)})
     }
 
-    /// With a sidecar before the init containers.
+    /// Adds a sidecar before the init containers.
     fn sidecar(quantity: &str, mut pod: Value) -> Value {
         let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"a.com/gpu": quantity}}});
         pod["initContainers"].as_array_mut().unwrap().insert(0, sidecar);

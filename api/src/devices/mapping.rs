@@ -1,9 +1,10 @@
-//! Which DeviceClasses count as which resource: `resources.deviceClassMappings` of Kueue's configuration file.
+//! Which DeviceClasses count as which resource (`resources.deviceClassMappings` of Kueue's
+//! configuration file).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Devices that count as a resource.
+/// DeviceClasses that count as one resource.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceClassMapping {
@@ -11,12 +12,12 @@ pub struct DeviceClassMapping {
     pub name: String,
     /// The DeviceClasses.
     pub device_class_names: Vec<String>,
-    /// Where the amounts come from; the number of devices when empty.
+    /// Sources of the amounts. If empty, the amount is the number of devices.
     #[serde(default)]
     pub sources: Vec<DeviceClassSource>,
 }
 
-/// Where the amount of a device comes from: exactly one of the fields.
+/// The source of a device's amount: exactly one of the fields.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DeviceClassSource {
@@ -32,24 +33,24 @@ pub struct DeviceClassSource {
 pub struct DeviceSource {
     /// The counter's or capacity's name.
     pub name: String,
-    /// The driver.
+    /// Name of the driver.
     pub driver: String,
-    /// Which of its devices.
+    /// The devices of the driver.
     pub device_selector: DeviceSelector,
 }
 
-/// Which devices.
+/// Selects devices.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DeviceSelector {
-    /// By a CEL expression.
+    /// Selects by a CEL expression.
     pub cel: Option<CelDeviceSelector>,
 }
 
-/// Which devices, by a CEL expression.
+/// Selects devices by a CEL expression.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CelDeviceSelector {
-    /// The expression.
+    /// The CEL expression.
     pub expression: String,
 }

@@ -1,5 +1,6 @@
-//! Devices of Dynamic Resource Allocation (`resource.k8s.io/v1`, in Kubernetes from 1.34), and what quota is charged for
-//! them (Kueue's KEP 2941). The objects are Kubernetes'; here are the fields of them that decide a charge.
+//! Devices of Dynamic Resource Allocation (`resource.k8s.io/v1`, in Kubernetes from 1.34), and the
+//! charge for them (Kueue's KEP-2941). The types have only those fields of Kubernetes' objects that
+//! decide a charge.
 
 mod charge;
 mod mapping;
@@ -13,7 +14,7 @@ pub use mapping::{
 };
 use serde::{Deserialize, Serialize};
 
-/// From what a ResourceClaim is made for each pod.
+/// A template from which each pod gets a ResourceClaim.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "resource.k8s.io",
@@ -30,7 +31,7 @@ pub struct ResourceClaimTemplateSpec {
     pub spec: ResourceClaimSpec,
 }
 
-/// What is claimed.
+/// A claim.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct ResourceClaimSpec {
     /// The devices.
@@ -41,18 +42,18 @@ pub struct ResourceClaimSpec {
 /// Devices that are claimed together.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct DeviceClaim {
-    /// One entry for devices that are alike.
+    /// One entry for each group of equal devices.
     #[serde(default)]
     pub requests: Vec<DeviceRequest>,
 }
 
-/// Devices that are alike, or a list to choose from.
+/// A number of equal devices, or a list to choose from.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceRequest {
-    /// These.
+    /// A fixed request.
     pub exactly: Option<ExactDeviceRequest>,
-    /// Or the first of these that can be had.
+    /// Alternatives, of which the first available is used.
     pub first_available: Option<serde_json::Value>,
 }
 
@@ -66,15 +67,15 @@ pub struct ExactDeviceRequest {
     /// `ExactCount` or `All`; the API server fills it in.
     #[serde(default)]
     pub allocation_mode: String,
-    /// With `ExactCount`, how many.
+    /// The number of devices for `ExactCount`.
     #[serde(default)]
     pub count: i64,
-    /// Whether the devices may be in use by others.
+    /// Whether the devices may be in use by other claims.
     #[serde(default)]
     pub admin_access: Option<bool>,
 }
 
-/// Devices by what they can do.
+/// Devices by their capabilities.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "resource.k8s.io",
@@ -87,11 +88,11 @@ pub struct ExactDeviceRequest {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceClassSpec {
-    /// The resource in whose place the devices come, where a container asks for that.
+    /// The extended resource that these devices replace in requests of containers.
     pub extended_resource_name: Option<String>,
 }
 
-/// What the configuration says of devices.
+/// Rules from the configuration about devices.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceRules<'a> {
     /// Whether claims are charged (`KueueDRAIntegration`).
@@ -99,9 +100,10 @@ pub struct DeviceRules<'a> {
     /// Whether extended resources are charged as the devices that come in their place
     /// (`KueueDRAIntegrationExtendedResource`).
     pub extended_resources: bool,
-    /// Whether what claims devices waits while claims are not charged (`KueueDRARejectWorkloadsWhenDRADisabled`).
+    /// Whether Workloads with claims wait while claims are not charged
+    /// (`KueueDRARejectWorkloadsWhenDRADisabled`).
     pub refused_if_uncharged: bool,
-    /// The resources that are charged for classes.
+    /// Which DeviceClasses count as which resource.
     pub mappings: &'a [DeviceClassMapping],
 }
 
@@ -115,7 +117,8 @@ impl<'a> DeviceRules<'a> {
     }
 }
 
-/// Of DeviceClasses for one extended resource the one that Kubernetes takes: the newest, and of several the first by name.
+/// The DeviceClass that Kubernetes uses for an extended resource: the newest. Among equally old
+/// classes, the first by name.
 #[must_use]
 pub fn class_for(classes: &[Arc<DeviceClass>], resource: &str) -> Option<Arc<DeviceClass>> {
     let created =

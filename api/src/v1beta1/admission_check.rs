@@ -1,4 +1,4 @@
-//! AdmissionCheck: v1beta1 still has `retryDelayMinutes`, which nothing looks at.
+//! AdmissionCheck: v1beta1 also has `retryDelayMinutes`, which has no effect.
 
 use serde_json::{Value, json};
 

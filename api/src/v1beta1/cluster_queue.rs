@@ -1,12 +1,12 @@
-//! ClusterQueue: `cohortName` is `cohort`, checks may be a flat list, flavors are given up under other names, and the
-//! status once had the first workloads that wait.
+//! ClusterQueue: `cohortName` is called `cohort`, admission checks may be a flat list, the
+//! fungibility policies have other names, and the status could list the first pending workloads.
 
 use serde_json::{Value, json};
 
 use super::schema as edit;
 use crate::field::FieldError;
 
-/// Names of [`MAY_STOP_SEARCH`] that v1beta1 knows as well, each with the field that it belongs to.
+/// v1beta1's older names of [`MAY_STOP_SEARCH`], each with its field.
 const OLD_POLICIES: [(&str, &str); 2] =
     [("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")];
 const MAY_STOP_SEARCH: &str = "MayStopSearch";
@@ -86,7 +86,7 @@ fn policies(spec: &mut Value) {
     }
 }
 
-/// As Kueue does, the flat list goes before the strategy.
+/// The flat list takes precedence over the strategy, as in Kueue.
 fn admission_checks(spec: &mut Value) {
     let flat = super::remove(Some(&mut *spec), "admissionChecks").unwrap_or_default();
     let mut names: Vec<&str> = Vec::new();

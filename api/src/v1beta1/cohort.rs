@@ -1,4 +1,4 @@
-//! Cohort: v1beta1's status shares its shape with a LocalQueue's.
+//! Cohort: v1beta1's fair-sharing status has the shape of a LocalQueue's.
 
 use serde_json::Value;
 

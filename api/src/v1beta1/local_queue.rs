@@ -1,4 +1,4 @@
-//! LocalQueue: `flavorsUsage` is `flavorUsage`, and the status once described the flavors.
+//! LocalQueue: `flavorsUsage` is called `flavorUsage`, and the status could describe the flavors.
 
 use serde_json::{Value, json};
 

@@ -1,16 +1,19 @@
-//! `kueue.x-k8s.io/v1beta1`: what it says differently from [`crate::v1beta2`], which is what is stored. One file a kind,
-//! with its schema as a change of v1beta2's and the conversion both ways.
+//! `kueue.x-k8s.io/v1beta1`, as differences from [`crate::v1beta2`], which is the stored version.
+//! Each kind has a file with its schema, as an edit of v1beta2's, and the conversion in both
+//! directions.
 //!
-//! Conversions work on JSON, so that nothing is lost that no type knows. Of every object:
-//! - What v1beta2 has and v1beta1 has not (`preemptionGates`, `onDisconnect`, `status.dispatch` and others) has the same
-//!   name and place in v1beta1.
-//! - What v1beta1 has and v1beta2 has not (`retryDelayMinutes`, `Borrow` for `MayStopSearch`, the flat `admissionChecks`
-//!   and others) is kept in the annotation [`crate::names::V1BETA1`] of the v1beta2 form, as long as it says the same as the rest
-//!   of the object: whoever changes the object in v1beta2 is always right. Of more than 64 KiB a part is not kept, and the
-//!   annotation [`crate::names::V1BETA1_DROPPED`] says so in both versions, until somebody takes it off.
-//! - A `topologyAssignment` keeps its meaning, and is packed anew.
+//! Conversions work on JSON, so they keep fields that no Rust type has.
+//! - Fields that only v1beta2 has (`preemptionGates`, `onDisconnect`, `status.dispatch` and others)
+//!   have the same name and place in v1beta1.
+//! - Fields and values that only v1beta1 has (`retryDelayMinutes`, `Borrow` for `MayStopSearch`,
+//!   the flat `admissionChecks` and others) are kept in the annotation [`crate::names::V1BETA1`] of
+//!   the v1beta2 object. They are used only while they agree with the rest of the object, so a
+//!   change in v1beta2 always takes effect. Above 64 KiB some are dropped; the annotation
+//!   [`crate::names::V1BETA1_DROPPED`] records this in both versions until a user removes it.
+//! - A `topologyAssignment` keeps its meaning and may be packed differently.
 //!
-//! Where a value is allowed in both versions, v1beta2's limits hold for both: they are those of what is stored.
+//! Where both versions have a value, v1beta2's limits apply to both, because they are those of the
+//! stored object.
 
 mod admission_check;
 mod cluster_queue;
@@ -36,17 +39,17 @@ pub const VERSION: &str = "v1beta1";
 /// Group and version as in `apiVersion`.
 pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta1";
 
-/// How a kind differs.
+/// Differences of one kind.
 struct Kind {
     name: &'static str,
     plural: &'static str,
-    /// Changes v1beta2's schema into v1beta1's.
+    /// Edits v1beta2's schema into v1beta1's.
     schema: fn(&mut Value),
-    /// Absent where the two have the same fields.
+    /// `None` if both versions have the same fields.
     conversion: Option<Conversion>,
 }
 
-/// The conversion of one kind. Both ways leave `metadata` alone.
+/// The conversion of one kind. Neither direction touches `metadata`.
 struct Conversion {
     to_v1beta2: fn(&mut Value) -> Result<(), FieldError>,
     to_v1beta1: fn(&mut Value) -> Result<(), FieldError>,
@@ -135,14 +138,15 @@ fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 
-/// Whether objects of this kind differ between the versions in more than their `apiVersion`, so that API servers have to
-/// ask a webhook.
+/// Whether the versions of this kind differ in more than `apiVersion`. Then API servers need the
+/// conversion webhook.
 #[must_use]
 pub fn differs(kind: &str) -> bool {
     KINDS.iter().any(|known| known.name == kind && known.conversion.is_some())
 }
 
-/// The names of the CustomResourceDefinitions whose kinds [differ](differs), such as `workloads.kueue.x-k8s.io`.
+/// Names of the CustomResourceDefinitions whose kinds [differ](differs), such as
+/// `workloads.kueue.x-k8s.io`.
 pub fn differing_definitions() -> impl Iterator<Item = String> {
     KINDS
         .iter()
@@ -150,7 +154,8 @@ pub fn differing_definitions() -> impl Iterator<Item = String> {
         .map(|kind| format!("{}.{}", kind.plural, v1beta2::GROUP))
 }
 
-/// v1beta1 of a kind, made from its v1beta2. It is served from the start only where no webhook is needed for it.
+/// v1beta1 of a kind, derived from its v1beta2. It is served by default only if it needs no
+/// webhook.
 pub(crate) fn version(
     kind_name: &str,
     v1beta2: &CustomResourceDefinitionVersion,
@@ -161,7 +166,7 @@ pub(crate) fn version(
         storage: false,
         deprecated: Some(true),
         deprecation_warning: Some("This version is deprecated. Use v1beta2 instead.".into()),
-        // As in Kueue. Servers refuse equal ones beside schemas that differ.
+        // As in Kueue. API servers reject equal selectable fields beside different schemas.
         selectable_fields: None,
         ..v1beta2.clone()
     };
@@ -190,11 +195,11 @@ pub struct ConversionError {
     field: FieldError,
 }
 
-/// The object in another version, named as in `apiVersion`.
+/// Converts an object to another `apiVersion`.
 ///
 /// # Errors
-/// When object or version are none of ours, or a field has no meaning that could be converted. The schemas let hardly any
-/// such object through.
+/// If the kind or version is unknown, or a field has a value without a meaning in the other
+/// version. The schemas reject nearly all such objects.
 pub fn convert(mut object: Value, desired: &str) -> Result<Value, ConversionError> {
     match convert_in_place(&mut object, desired) {
         Ok(()) => Ok(object),
@@ -241,7 +246,7 @@ fn named(object: &Value) -> String {
     }
 }
 
-/// Gives a field another name.
+/// Renames a field.
 fn rename(parent: Option<&mut Value>, from: &str, to: &str) {
     let Some(parent) = parent.and_then(Value::as_object_mut) else { return };
     if let Some(value) = parent.remove(from) {
@@ -249,7 +254,7 @@ fn rename(parent: Option<&mut Value>, from: &str, to: &str) {
     }
 }
 
-/// Takes a field away.
+/// Removes a field.
 fn remove(parent: Option<&mut Value>, field: &str) -> Option<Value> {
     parent?.as_object_mut()?.remove(field)
 }

@@ -1,11 +1,11 @@
-//! MultiKueueCluster: what is in `clusterSource` lies in `spec` itself.
+//! MultiKueueCluster: the fields of `clusterSource` are in `spec` itself.
 
 use serde_json::{Map, Value};
 
 use super::schema as edit;
 use crate::field::FieldError;
 
-/// The ways to a cluster.
+/// The connection types.
 const SOURCES: [&str; 3] = ["kubeConfig", "clusterProfileRef", "agent"];
 
 pub(super) fn schema(root: &mut Value) {
@@ -15,7 +15,7 @@ pub(super) fn schema(root: &mut Value) {
         edit::set(spec, name, source["properties"][name].clone());
     }
     edit::in_rules(spec, "clusterSource.agent", "agent");
-    // Kueue's v1beta1 always has one; without a location it says nothing.
+    // Kueue's v1beta1 always has a `kubeConfig`. Without a location it is empty.
     if let Some(location) = edit::at(spec, "kubeConfig.location").as_object_mut() {
         location.remove("minLength");
     }
@@ -37,7 +37,7 @@ pub(super) fn to_v1beta2(object: &mut Value) -> Result<(), FieldError> {
             source.insert(name.to_owned(), value);
         }
     }
-    // Kueue writes one without a location where there is another way.
+    // Kueue writes a `kubeConfig` without a location beside another connection type.
     if source.get("kubeConfig").is_some_and(|it| it["location"].as_str().is_none_or(str::is_empty))
     {
         source.remove("kubeConfig");
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_that_is_nowhere_is_none() {
+    fn kubeconfig_without_a_location_is_dropped() {
         let empty = json!({"location": "", "locationType": ""});
         let mut object =
             json!({"spec": {"kubeConfig": empty, "clusterProfileRef": {"name": "east"}}});

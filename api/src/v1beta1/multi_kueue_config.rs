@@ -1,4 +1,4 @@
-//! MultiKueueConfig: in v1beta1 the clusters are a set, to which several may apply their own.
+//! MultiKueueConfig: in v1beta1 the clusters are a set, which several appliers can share.
 
 use serde_json::Value;
 

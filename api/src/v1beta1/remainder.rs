@@ -1,8 +1,9 @@
-//! What only v1beta1 can say, kept beside the v1beta2 form of an object.
+//! The remainder: what only v1beta1 can express, kept in an annotation of the v1beta2 object.
 //!
-//! Several v1beta1 objects mean the same v1beta2 object: `Borrow` and `MayStopSearch` do. What tells the one that was
-//! written from the one that [`Conversion::to_v1beta1`] gives is kept, as a JSON merge patch, in an annotation. It is used only
-//! if the object that it leads to still means the v1beta2 object at hand; so a stale or foreign annotation changes nothing.
+//! Several v1beta1 objects have the same v1beta2 object, such as those with `Borrow` and with
+//! `MayStopSearch`. The annotation holds a JSON merge patch from the result of
+//! [`Conversion::to_v1beta1`] to the object that was written. The patch is used only if its result
+//! still converts to the v1beta2 object at hand, so a stale or foreign annotation has no effect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,11 +12,12 @@ use sha1::{Digest, Sha1};
 use super::Conversion;
 use crate::{field::FieldError, names};
 
-/// More is not kept, which another annotation says: all annotations of an object together may have 256 KiB, and an object
-/// that cannot be converted cannot be read.
+/// Longest annotation, in bytes. Longer remainders are dropped, which another annotation records.
+/// All annotations of an object may have 256 KiB together, and an object that cannot be converted
+/// cannot be read.
 const LONGEST: usize = 64 << 10;
 
-/// What is kept: merge patches of the v1beta1 form.
+/// The remainder: merge patches of the v1beta1 form.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Kept {
@@ -25,7 +27,7 @@ struct Kept {
     status: Option<KeptStatus>,
 }
 
-/// A status tells what was at one moment: with another status in v1beta2, what was kept is about another moment.
+/// The remainder of a status. It is valid only for the v1beta2 status that it was made with.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptStatus {
@@ -33,7 +35,7 @@ struct KeptStatus {
     patch: Value,
 }
 
-/// Converts and keeps what v1beta2 cannot say.
+/// Converts to v1beta2 and keeps the remainder.
 pub(super) fn to_v1beta2(object: &mut Value, conversion: &Conversion) -> Result<(), FieldError> {
     let written = object.clone();
     (conversion.to_v1beta2)(object)?;
@@ -54,7 +56,8 @@ pub(super) fn to_v1beta2(object: &mut Value, conversion: &Conversion) -> Result<
 }
 
 impl Kept {
-    /// What to write of it, if anything, and what to say of what is left out: of a status rather than of a spec.
+    /// The annotation's value, if there is a remainder, and the value of the `dropped` annotation,
+    /// if it is too long. The status is dropped before the spec.
     fn fit(mut self) -> (Option<String>, Option<String>) {
         let mut dropped = Vec::new();
         let mut written = self.text();
@@ -79,7 +82,7 @@ impl Kept {
     }
 }
 
-/// Converts and says again what was kept.
+/// Converts to v1beta1 and applies the remainder.
 pub(super) fn to_v1beta1(object: &mut Value, conversion: &Conversion) -> Result<(), FieldError> {
     let kept = take(object);
     let of = kept.status.as_ref().map(|_| fingerprint(&object["status"]));
@@ -113,7 +116,7 @@ fn annotate(object: &mut Value, name: &str, text: String) {
     }
 }
 
-/// Takes the annotation off. One that cannot be read is not ours and stays.
+/// Removes the annotation. An unreadable one is foreign and stays.
 fn take(object: &mut Value) -> Kept {
     let Some(annotations) =
         object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
@@ -131,7 +134,7 @@ fn take(object: &mut Value) -> Kept {
     kept
 }
 
-/// The JSON merge patch (RFC 7386) that leads from one value to the other; none where they are equal.
+/// The JSON merge patch (RFC 7386) from one value to another. `None` if they are equal.
 fn difference(from: &Value, to: &Value) -> Option<Value> {
     if from == to {
         return None;
@@ -164,7 +167,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Equal for equal values, whatever the order of their fields.
+/// A hash that is equal for equal values, whatever the order of their fields.
 fn fingerprint(value: &Value) -> String {
     fn feed(value: &Value, hash: &mut Sha1) {
         match value {
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_left_out_and_named_a_status_before_a_spec() {
+    fn too_long_remainder_drops_the_status_before_the_spec() {
         let long = |bytes: usize| json!({"x": "y".repeat(bytes)});
         let status = |bytes: usize| KeptStatus { of: String::new(), patch: long(bytes) };
         for (sentence, spec, of_status, kept_spec, kept_status, dropped) in [

@@ -1,8 +1,8 @@
-//! Changing a schema of v1beta2 into one of v1beta1.
+//! Edits of v1beta2's schemas into v1beta1's.
 
 use serde_json::{Value, json};
 
-/// The schema at a path such as `spec.podSets.[].count`; `[]` are the items of a list.
+/// The schema at a path such as `spec.podSets.[].count`, where `[]` stands for the items of a list.
 pub(super) fn at<'a>(root: &'a mut Value, path: &str) -> &'a mut Value {
     path.split('.').fold(root, |schema, name| match name {
         "[]" => &mut schema["items"],
@@ -10,12 +10,12 @@ pub(super) fn at<'a>(root: &'a mut Value, path: &str) -> &'a mut Value {
     })
 }
 
-/// Adds, or replaces, the schema at a path.
+/// Adds or replaces the schema at a path.
 pub(super) fn set(root: &mut Value, path: &str, schema: Value) {
     *at(root, path) = schema;
 }
 
-/// Gives the field at a path another name; where it was required, the new name is.
+/// Renames the field at a path, also in `required`.
 pub(super) fn rename(root: &mut Value, path: &str, to: &str) {
     let (parent, from) = path.rsplit_once('.').unwrap_or(("", path));
     let parent = if parent.is_empty() { root } else { at(root, parent) };
@@ -26,7 +26,7 @@ pub(super) fn rename(root: &mut Value, path: &str, to: &str) {
     }
 }
 
-/// Takes the field at a path away.
+/// Removes the field at a path.
 pub(super) fn remove(root: &mut Value, path: &str) -> Value {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     let parent = if parent.is_empty() { root } else { at(root, parent) };
@@ -39,7 +39,7 @@ pub(super) fn remove(root: &mut Value, path: &str) -> Value {
     super::remove(parent.get_mut("properties"), name).unwrap_or_default()
 }
 
-/// Adds a rule with its message.
+/// Adds a validation rule with its message.
 pub(super) fn add_rule(schema: &mut Value, rule: &str, message: &str) {
     let added = json!({"rule": rule, "message": message});
     match schema["x-kubernetes-validations"].as_array_mut() {
@@ -48,7 +48,7 @@ pub(super) fn add_rule(schema: &mut Value, rule: &str, message: &str) {
     }
 }
 
-/// Takes away the rules that contain a text.
+/// Removes the validation rules that contain a text.
 pub(super) fn drop_rules(schema: &mut Value, with: &str) {
     let Some(rules) = schema.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut)
     else {
@@ -71,7 +71,7 @@ pub(super) fn in_rules(schema: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// What was recorded of past use, with which a share was shown.
+/// The schema of the recorded past usage beside a share.
 pub(super) fn admission_fair_sharing_status(quantity: &Value) -> Value {
     json!({
         "description": "Past use. Nothing writes it any more.",

@@ -1,4 +1,4 @@
-//! Topology assignments: v1beta1 lists each domain with its values, v1beta2 packs them.
+//! Topology assignments: v1beta1 lists each domain with its values, and v1beta2 packs them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -88,7 +88,8 @@ fn slice(levels: usize, domains: &[Domain]) -> TopologyAssignmentSlice {
     }
 }
 
-/// One value where all are equal; otherwise what differs, between what all begin and end with.
+/// One value if all are equal. Otherwise the common prefix and suffix, and what differs between
+/// them.
 fn packed(values: &[&str]) -> TopologyAssignmentSliceLevelValues {
     let first = values.first().copied().unwrap_or_default();
     if values.iter().all(|value| *value == first) {
@@ -99,7 +100,7 @@ fn packed(values: &[&str]) -> TopologyAssignmentSliceLevelValues {
     }
     let prefix =
         values.iter().fold(first, |prefix, value| &prefix[..common(prefix.chars(), value.chars())]);
-    // Of what is left of each, so that the two never overlap.
+    // The suffix comes from the rest after the prefix, so that they never overlap.
     let mut suffix = &first[prefix.len()..];
     for value in values {
         suffix = &suffix
@@ -118,7 +119,7 @@ fn packed(values: &[&str]) -> TopologyAssignmentSliceLevelValues {
     TopologyAssignmentSliceLevelValues { universal: None, individual: Some(individual) }
 }
 
-/// How many bytes two texts have in common, in whole characters.
+/// Length in bytes of the common start of two texts, in whole characters.
 fn common(a: impl Iterator<Item = char>, b: impl Iterator<Item = char>) -> usize {
     a.zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
 }
@@ -205,7 +206,7 @@ mod tests {
         "at.domains[0].values: Invalid value: 1: must have as many items as levels, 2"
     )]
     #[case::another_shape(json!({"levels": "zone"}), "at: invalid type: string \"zone\", expected a sequence")]
-    fn what_v1beta1_should_not_say(#[case] assignment: Value, #[case] message: &str) {
+    fn v1beta1_rules_reject_bad_objects(#[case] assignment: Value, #[case] message: &str) {
         assert_eq!(to_v1beta2(&assignment, &Path::new("at")).unwrap_err().to_string(), message);
     }
 
@@ -226,7 +227,7 @@ mod tests {
         json!({"domainCount": 2, "valuesPerLevel": [{"universal": "a"}], "podCounts": {"individual": [1]}}),
         "at.slices[0].podCounts: Required value: one for each domain"
     )]
-    fn what_v1beta2_should_not_say(#[case] slice: Value, #[case] message: &str) {
+    fn v1beta2_rules_reject_bad_objects(#[case] slice: Value, #[case] message: &str) {
         let assignment = json!({"levels": ["zone"], "slices": [slice]});
         assert_eq!(to_v1beta1(&assignment, &Path::new("at")).unwrap_err().to_string(), message);
     }

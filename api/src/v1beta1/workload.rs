@@ -1,5 +1,5 @@
-//! Workload: the priority class has a name and a source, topology assignments list each domain, and one field of the
-//! status has a slip in its name.
+//! Workload: the priority class has a name and a source, topology assignments list each domain, and
+//! one status field has a misspelled name.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ use crate::{
 
 /// The source of a WorkloadPriorityClass.
 const KUEUE: &str = "kueue.x-k8s.io/workloadpriorityclass";
-/// The source of a PriorityClass of pods.
+/// The source of a pod PriorityClass.
 const POD: &str = "scheduling.k8s.io/priorityclass";
 /// `accumulatedPastExecutionTimeSeconds`.
 const ACCUMULATED: &str = "accumulatedPastExexcutionTimeSeconds";
 
-/// Of the old and the new object: quota was reserved, and both have the field.
+/// CEL: quota was reserved in the old and new object, and both have the field.
 fn reserved_and_has(field: &str) -> String {
     format!(
         "has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == \
@@ -85,7 +85,7 @@ pub(super) fn to_v1beta1(object: &mut Value) -> Result<(), FieldError> {
     assignments(object, topology_assignment::to_v1beta1)
 }
 
-/// As Kueue does, a name without a source names nothing.
+/// A name without a source names nothing, as in Kueue.
 fn priority_class_ref(spec: &mut Value) {
     let name = super::remove(Some(&mut *spec), "priorityClassName").unwrap_or_default();
     let source = super::remove(Some(&mut *spec), "priorityClassSource").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! AdmissionCheck: a further condition for admission, judged by a controller that it names.
+//! AdmissionCheck: an additional condition for admission, decided by the controller that it names.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// What judges, and with which parameters.
+/// The controller that decides the check, and its parameters.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -21,7 +21,8 @@ use crate::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionCheckSpec {
-    /// Names the controller that judges this check, such as `kueue.x-k8s.io/multikueue`. Immutable.
+    /// Name of the controller that decides this check, such as `kueue.x-k8s.io/multikueue`.
+    /// Immutable.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("field is immutable"))]
     pub controller_name: String,
@@ -30,7 +31,7 @@ pub struct AdmissionCheckSpec {
     pub parameters: Option<AdmissionCheckParametersReference>,
 }
 
-/// Names the cluster-scoped object with a check's parameters.
+/// Reference to the cluster-scoped object with a check's parameters.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -46,12 +47,12 @@ pub struct AdmissionCheckParametersReference {
     pub name: String,
 }
 
-/// Whether the check can be used.
+/// Whether the check is usable.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionCheckStatus {
-    /// `Active`: the controller is ready to judge.
+    /// `Active`: the controller is ready to decide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

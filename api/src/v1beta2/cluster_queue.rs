@@ -71,7 +71,8 @@ pub struct ClusterQueueSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_groups: Vec<ResourceGroup>,
-    /// The cohort whose unused quota this queue may borrow. It may name a Cohort object or nothing but itself.
+    /// The cohort whose unused quota this queue may borrow. A Cohort object of this name need not
+    /// exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::reference")]
     pub cohort_name: Option<String>,
@@ -85,7 +86,7 @@ pub struct ClusterQueueSpec {
     /// Whether to try the next flavor before borrowing or preempting in this one.
     #[serde(default)]
     pub flavor_fungibility: FlavorFungibility,
-    /// Which workloads may be preempted for one of this queue.
+    /// Which workloads a workload of this queue may preempt.
     #[serde(default)]
     pub preemption: ClusterQueuePreemption,
     /// The admission checks that workloads of this queue must pass.
@@ -97,17 +98,19 @@ pub struct ClusterQueueSpec {
     /// The queue's weight in fair sharing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharing>,
-    /// Whether past use counts in the order of admission.
+    /// Whether past usage influences the order of admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_scope: Option<AdmissionScope>,
-    /// Lets a workload try for several flavors at once.
+    /// Lets a workload try several flavors at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_admission_policy: Option<ConcurrentAdmissionPolicy>,
-    /// What happens to the queue's jobs when their worker cluster is lost; goes before the MultiKueueCluster's, and behind
-    /// a workload's own annotation. Not part of Kueue.
+    /// The policy for the queue's jobs if their worker cluster is lost. Takes precedence over the
+    /// MultiKueueCluster's policy. A job's annotation takes precedence over this. Not part of
+    /// Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
-    /// Worker clusters that the queue's jobs need, prefer or must not use. An annotation of a job goes before it. Not part of Kueue.
+    /// Worker clusters that the queue's jobs need, prefer or must not use. A job's annotation takes
+    /// precedence. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
 }
@@ -116,23 +119,23 @@ pub struct ClusterQueueSpec {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum QueueingStrategy {
-    /// By time; one that does not fit holds up those behind it.
+    /// By time. A workload that does not fit blocks those behind it.
     StrictFIFO,
-    /// By time; those behind one that does not fit may pass it.
+    /// By time. Workloads behind one that does not fit may pass it.
     #[default]
     BestEffortFIFO,
 }
 
-/// What happens to workloads when a queue is stopped.
+/// The effect of a stopped queue on workloads.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum StopPolicy {
-    /// The queue works.
+    /// The queue is active.
     #[default]
     None,
-    /// Nothing new is admitted and reservations are given back; what is admitted runs on.
+    /// Nothing new is admitted and reservations are released. Admitted workloads run on.
     Hold,
-    /// Nothing new is admitted and what is admitted is evicted.
+    /// Nothing new is admitted and admitted workloads are evicted.
     HoldAndDrain,
 }
 
@@ -149,7 +152,7 @@ pub struct AdmissionChecksStrategy {
     pub admission_checks: Vec<AdmissionCheckStrategyRule>,
 }
 
-/// Which workloads one check applies to.
+/// The workloads that one check applies to.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -157,13 +160,13 @@ pub struct AdmissionCheckStrategyRule {
     /// The AdmissionCheck.
     #[schemars(schema_with = "schema::admission_check_name")]
     pub name: String,
-    /// Only workloads that get one of these flavors; all of them when empty.
+    /// Only workloads with one of these flavors. All workloads if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::reference_set")]
     pub on_flavors: Vec<String>,
 }
 
-/// How a workload that tries for several flavors moves between them.
+/// How a workload that tries several flavors moves between them.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -177,9 +180,9 @@ pub struct ConcurrentAdmissionPolicy {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct ConcurrentAdmissionMigration {
-    /// Whether it moves at all.
+    /// Whether it moves.
     pub mode: ConcurrentAdmissionMigrationMode,
-    /// Bounds on the move.
+    /// Limits of the move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraints: Option<ConcurrentAdmissionConstraints>,
 }
@@ -188,25 +191,25 @@ pub struct ConcurrentAdmissionMigration {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum ConcurrentAdmissionMigrationMode {
-    /// It moves when one earlier in the list has room.
+    /// It moves if a flavor earlier in the list has room.
     #[default]
     TryPreferredFlavors,
-    /// It stays where it was admitted first.
+    /// It keeps the flavor of its first admission.
     RetainFirstAdmission,
 }
 
-/// Bounds on moving between flavors.
+/// Limits of moves between flavors.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct ConcurrentAdmissionConstraints {
-    /// The last flavor in the list that is worth moving to.
+    /// The last flavor in the list that a workload may move to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::reference")]
     pub last_acceptable_flavor_name: Option<String>,
 }
 
-/// What the queue holds.
+/// Usage of the queue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -223,22 +226,23 @@ pub struct ClusterQueueStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub flavors_usage: Vec<FlavorUsage>,
-    /// How many workloads wait.
+    /// Number of pending workloads.
     #[serde(default)]
     #[schemars(extend("default" = null))]
     pub pending_workloads: i32,
-    /// How many workloads hold quota.
+    /// Number of workloads with reserved quota.
     #[serde(default)]
     #[schemars(extend("default" = null))]
     pub reserving_workloads: i32,
-    /// How many workloads are admitted and not finished.
+    /// Number of admitted, unfinished workloads.
     #[serde(default)]
     #[schemars(extend("default" = null))]
     pub admitted_workloads: i32,
-    /// The queue's share; only with fair sharing.
+    /// The queue's share. Set only with fair sharing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharingStatus>,
-    /// Written by a DynamicQuotaOrchestrator of Kueue 0.20. Kept, and without effect here.
+    /// Written by a DynamicQuotaOrchestrator of Kueue 0.20. Preserved, without effect in
+    /// Switchyard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kept")]
     pub effective_quotas: Option<serde_json::Value>,

@@ -1,4 +1,4 @@
-//! Cohort: a node in the tree of queues that lend each other unused quota.
+//! Cohort: a node in the tree of queues that lend unused quota to each other.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -27,11 +27,12 @@ use crate::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CohortSpec {
-    /// The cohort above; a root when absent. A cycle stops admission in all queues below it.
+    /// The parent cohort. A root if absent. A cycle stops admission in all queues below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::reference")]
     pub parent_name: Option<String>,
-    /// Quota shared by the subtree, beyond what its queues have. The limits apply towards the parent.
+    /// Quota shared by the subtree, in addition to its queues' quota. The limits apply towards the
+    /// parent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_groups: Vec<ResourceGroup>,
@@ -45,10 +46,11 @@ pub struct CohortSpec {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct CohortStatus {
-    /// Only with fair sharing.
+    /// Set only with fair sharing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharingStatus>,
-    /// Written by a DynamicQuotaOrchestrator of Kueue 0.20. Kept, and without effect here.
+    /// Written by a DynamicQuotaOrchestrator of Kueue 0.20. Preserved, without effect in
+    /// Switchyard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kept")]
     pub effective_quotas: Option<serde_json::Value>,

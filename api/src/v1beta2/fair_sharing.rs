@@ -1,4 +1,4 @@
-//! Fair sharing: weights asked for and shares observed.
+//! Fair sharing: configured weights and observed shares.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
@@ -11,22 +11,23 @@ use crate::schema;
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct FairSharing {
-    /// 1 when absent. Zero puts this node behind all others; other values are above 10^-9.
+    /// 1 if absent. Zero puts this node behind all others. Other values must be above 10^-9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::weight")]
     pub weight: Option<Quantity>,
 }
 
-/// The share in use.
+/// The observed share.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct FairSharingStatus {
-    /// Use above nominal quota as a part of what the cohort can lend, divided by the weight; `i64::MAX` is infinite.
+    /// Usage above nominal quota as a fraction of the cohort's lendable quota, divided by the
+    /// weight. `i64::MAX` means infinite.
     pub weighted_share: i64,
 }
 
-/// Whether past use counts in the order of admission.
+/// Whether past usage influences the order of admission.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -35,13 +36,13 @@ pub struct AdmissionScope {
     pub admission_mode: AdmissionMode,
 }
 
-/// Whether past use counts in the order of admission.
+/// Whether past usage influences the order of admission.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum AdmissionMode {
-    /// LocalQueues that used less come first.
+    /// LocalQueues with less past usage come first.
     UsageBasedAdmissionFairSharing,
-    /// It does not count.
+    /// Past usage has no influence.
     #[default]
     NoAdmissionFairSharing,
 }

@@ -1,4 +1,4 @@
-//! LocalQueue: a namespace's door to a ClusterQueue.
+//! LocalQueue: a namespace's access to a ClusterQueue.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{FairSharing, StopPolicy};
 use crate::schema;
 
-/// Which ClusterQueue it leads to.
+/// The ClusterQueue that it gives access to.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -56,29 +56,29 @@ pub struct LocalQueueSpec {
     /// Whether the queue is stopped.
     #[serde(default)]
     pub stop_policy: StopPolicy,
-    /// The queue's weight when past use counts in the order of admission.
+    /// The queue's weight if past usage influences the order of admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharing>,
 }
 
-/// What the queue holds.
+/// Usage of the queue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalQueueStatus {
-    /// `Active`: the ClusterQueue exists and is active, and nothing is stopped.
+    /// `Active`: the ClusterQueue exists and is active, and neither queue is stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// How many workloads wait.
+    /// Number of pending workloads.
     #[serde(default)]
     #[schemars(extend("default" = null))]
     pub pending_workloads: i32,
-    /// How many workloads hold quota and have not finished.
+    /// Number of unfinished workloads with reserved quota.
     #[serde(default)]
     #[schemars(extend("default" = null))]
     pub reserving_workloads: i32,
-    /// How many workloads are admitted and have not finished.
+    /// Number of admitted, unfinished workloads.
     #[serde(default)]
     #[schemars(extend("default" = null))]
     pub admitted_workloads: i32,
@@ -90,12 +90,12 @@ pub struct LocalQueueStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub flavors_usage: Vec<LocalQueueFlavorUsage>,
-    /// The queue's share; only when past use counts.
+    /// The queue's share. Set only if past usage influences the order of admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<LocalQueueFairSharingStatus>,
 }
 
-/// What is used of one flavor.
+/// Usage of one flavor.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -108,40 +108,40 @@ pub struct LocalQueueFlavorUsage {
     pub resources: Vec<LocalQueueResourceUsage>,
 }
 
-/// What is used of one resource of one flavor.
+/// Usage of one resource in one flavor.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalQueueResourceUsage {
     /// The resource.
     pub name: String,
-    /// All that is used.
+    /// Total usage.
     #[serde(default)]
     #[schemars(schema_with = "schema::quantity", extend("default" = null))]
     pub total: Quantity,
 }
 
-/// The queue's share and past use.
+/// The queue's share and past usage.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalQueueFairSharingStatus {
     /// As in [`super::FairSharingStatus`].
     pub weighted_share: i64,
-    /// Past use.
+    /// Past usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_fair_sharing_status: Option<LocalQueueAdmissionFairSharingStatus>,
 }
 
-/// Past use, decaying with time.
+/// Past usage, which decays over time.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalQueueAdmissionFairSharingStatus {
-    /// Use by resource.
+    /// Usage by resource.
     #[schemars(schema_with = "schema::resource_list")]
     pub consumed_resources: BTreeMap<String, Quantity>,
-    /// When it was reckoned last.
+    /// Time of the last calculation.
     #[schemars(schema_with = "schema::time")]
     pub last_update: Time,
 }

@@ -1,21 +1,24 @@
-//! `kueue.x-k8s.io/v1beta2`: one file a kind, shared shapes in files of their own.
+//! `kueue.x-k8s.io/v1beta2`. Each kind has a file, and so have shapes that kinds share.
 //!
-//! Fields, defaults, limits and validation rules are Kueue's, so a manifest written for Kueue means the same here. What
-//! is ours is optional and additive: [`WorkloadStatus::dispatch`], [`ClusterSource::agent`],
-//! [`MultiKueueClusterSpec::on_disconnect`] and [`MultiKueueClusterStatus::agent`].
+//! Fields, defaults, limits and validation rules are Kueue's, so a manifest for Kueue has the same
+//! meaning here. Switchyard's additions are optional: [`WorkloadStatus::dispatch`],
+//! [`ClusterSource::agent`], [`MultiKueueClusterSpec::on_disconnect`] and
+//! [`MultiKueueClusterStatus::agent`].
 //!
-//! A few things are stricter, none of which means anything in Kueue:
-//! - An AdmissionCheck, Topology, ProvisioningRequestConfig, MultiKueueCluster or MultiKueueConfig without any `spec` is
-//!   refused.
-//! - A quota or weight has at most 64 characters, the name of a resource 317; this keeps the cost of rules bounded.
+//! Some rules are stricter, only for objects without a meaning in Kueue:
+//! - An AdmissionCheck, Topology, ProvisioningRequestConfig, MultiKueueCluster or MultiKueueConfig
+//!   needs a `spec`.
+//! - A quota or weight has at most 64 characters, a resource name 317. This bounds the cost of CEL
+//!   rules.
 //! - A LocalQueue's weight obeys the rules of a ClusterQueue's.
 //!
-//! Rules that Kueue has only in its webhook are in the schema where it can state them, so they hold without a webhook.
-//! The pod template is the other way round: kept whole and checked lightly, see [`PodTemplate`].
+//! Rules of Kueue's webhook are in the schema if it can express them, so they hold without a
+//! webhook. The pod template is the opposite: it is kept whole and checked lightly, see
+//! [`PodTemplate`].
 
-// KubeSchema copies each type into a function body, `pub` and all, and the lint then points here.
+// KubeSchema copies each type into a function body with its `pub`, and the lint then points here.
 #![allow(unreachable_pub)]
-// Arguments of different printer columns are told apart only by their parentheses.
+// Arguments of different printer columns differ only in their parentheses.
 #![allow(clippy::duplicated_attributes)]
 
 mod admission_check;
@@ -65,5 +68,5 @@ pub const GROUP: &str = "kueue.x-k8s.io";
 pub const VERSION: &str = "v1beta2";
 /// Group and version as in `apiVersion`.
 pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
-/// The name of the only pod set of jobs that have one.
+/// Name of the pod set of jobs with only one.
 pub const DEFAULT_POD_SET_NAME: &str = "main";

@@ -1,4 +1,4 @@
-//! MultiKueueCluster: a worker cluster, how it is reached, and what its loss means.
+//! MultiKueueCluster: a worker cluster, its connection, and the policy for its loss.
 
 use k8s_openapi::apimachinery::pkg::{
     api::resource::Quantity,
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::OnDisconnect;
 use crate::schema;
 
-/// How the worker cluster is reached, and what its loss means.
+/// The connection to the worker cluster, and the policy for its loss.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -41,19 +41,19 @@ use crate::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MultiKueueClusterSpec {
-    /// How the cluster is reached.
+    /// The connection to the cluster.
     pub cluster_source: ClusterSource,
-    /// What happens to the cluster's jobs when it is lost. Not part of Kueue.
+    /// The policy for the cluster's jobs if it is lost. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
-    /// The cost of the cluster, in a unit of the administrator's choice; 0 when absent. BestFit chooses the cheapest of the clusters
-    /// that have room now. Not part of Kueue.
+    /// The cost of the cluster, in a unit of the administrator's choice. 0 if absent. BestFit
+    /// chooses the cheapest of the clusters that have room now. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub cost: Option<i32>,
 }
 
-/// How a worker cluster is reached: exactly one of the fields.
+/// The connection to a worker cluster: exactly one of the fields.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("[has(self.kubeConfig),has(self.clusterProfileRef),has(self.agent)].filter(x,x==true).size() == 1")
@@ -61,31 +61,32 @@ pub struct MultiKueueClusterSpec {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSource {
-    /// By a kubeconfig that the hub holds.
+    /// A kubeconfig that the hub holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<KubeConfig>,
-    /// By a ClusterProfile.
+    /// A ClusterProfile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_profile_ref: Option<ClusterProfileReference>,
-    /// By an agent in the cluster that dials the hub. Not part of Kueue.
+    /// An agent in the cluster, which dials the hub. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentSource>,
 }
 
-/// Where a kubeconfig lies.
+/// Location of a kubeconfig.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeConfig {
-    /// The name of a Secret in the hub's own namespace with the key `kubeconfig`, or a path on the hub's disk.
+    /// Name of a Secret in the hub's own namespace with the key `kubeconfig`, or a path on the
+    /// hub's disk.
     #[schemars(length(min = 1, max = 256))]
     pub location: String,
-    /// Which of the two.
+    /// Type of the location.
     #[serde(default)]
     pub location_type: LocationType,
 }
 
-/// What a kubeconfig's location is.
+/// Type of a kubeconfig's location.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum LocationType {
@@ -96,7 +97,7 @@ pub enum LocationType {
     Path,
 }
 
-/// Names a ClusterProfile.
+/// Reference to a ClusterProfile.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -106,12 +107,12 @@ pub struct ClusterProfileReference {
     pub name: String,
 }
 
-/// The cluster is reached by its agent, which enrols with a token for this object's name.
+/// The connection by an agent, which enrols with a token for this object's name.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub struct AgentSource {}
 
-/// Whether the cluster is connected, and what its agent reports.
+/// Whether the cluster is connected, and its agent's report.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -120,81 +121,83 @@ pub struct MultiKueueClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// What the connected agent reports. Not part of Kueue.
+    /// Report of the connected agent. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentStatus>,
-    /// Workloads with this hub's mark on the cluster, of which the hub knows nothing; the first ones only. Not part of Kueue.
+    /// Orphans: workloads with this hub's mark on the cluster that the hub does not know. Only the
+    /// first ones. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub orphans: Vec<OrphanedWorkload>,
 }
 
-/// A workload with this hub's mark on a cluster, of which the hub knows nothing.
+/// A workload with this hub's mark on a cluster that the hub does not know.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct OrphanedWorkload {
-    /// The uid that the Workload had on the hub.
+    /// Uid of the Workload on the hub.
     #[schemars(length(max = 64))]
     pub workload_uid: String,
-    /// Where it lies on the cluster.
+    /// Namespace on the cluster.
     #[schemars(length(max = 64))]
     pub namespace: String,
-    /// Where it lies on the cluster.
+    /// Name on the cluster.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// The attempt that made it.
+    /// The attempt that created it.
     #[schemars(range(min = 0))]
     pub attempt: i64,
-    /// What the cluster says of it, such as `Running`.
+    /// Its state on the cluster, such as `Running`.
     #[schemars(length(max = 32))]
     pub state: String,
     /// Since when the hub knows of it.
     #[schemars(schema_with = "schema::time")]
     pub since: Time,
-    /// Why it stays there, and what mends it; not if it will be removed.
+    /// Why it stays on the cluster, with a remedy. Absent if it will be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub note: Option<String>,
 }
 
-/// What the connected agent reports.
+/// Report of the connected agent.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
-    /// When the session began.
+    /// Start of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub connected_since: Option<Time>,
-    /// The agent's software and its version.
+    /// Name and version of the agent's software.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub software: Option<String>,
-    /// The version of the protocol.
+    /// Version of the agent protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub version: Option<String>,
-    /// The session.
+    /// Id of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub session_id: Option<String>,
-    /// The uid of the cluster (of its namespace kube-system) that was reached. No other MultiKueueCluster may lead to it.
+    /// Uid of the connected cluster (of its namespace kube-system). No other MultiKueueCluster may
+    /// lead to the same cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub cluster_uid: Option<String>,
-    /// Since when the agent cannot write to its own API server, by its own word; kept beyond the session in which it said so,
-    /// as no fence can be relied upon until it is back.
+    /// Since when the agent reports that it cannot write to its own API server. Kept after the
+    /// session ends, because a fence on this cluster is unreliable until the agent recovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub unable_since: Option<Time>,
-    /// Room in the cluster, by queue, flavor and resource.
+    /// Capacity of the cluster, by queue, flavor and resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub capacity: Vec<AgentCapacity>,
 }
 
-/// Room for one resource of one flavor behind one LocalQueue of the worker.
+/// Capacity of one resource of one flavor behind one LocalQueue of the worker.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -211,13 +214,13 @@ pub struct AgentCapacity {
     /// The resource.
     #[schemars(length(max = 317))]
     pub resource: String,
-    /// The quota that belongs to the ClusterQueue.
+    /// Nominal quota of the ClusterQueue.
     #[schemars(schema_with = "schema::quantity")]
     pub nominal: Quantity,
-    /// What is used of it.
+    /// Usage of that quota.
     #[schemars(schema_with = "schema::quantity")]
     pub used: Quantity,
-    /// What a new workload could get now, with what can be borrowed.
+    /// Quota that a new workload could get now, including borrowed quota.
     #[schemars(schema_with = "schema::quantity")]
     pub available: Quantity,
 }

@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The clusters, the preferred first.
+/// The clusters, the preferred ones first.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -23,18 +23,18 @@ pub struct MultiKueueConfigSpec {
         validation = Rule::new("size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0").message("must be unique")
     )]
     pub clusters: Vec<String>,
-    /// Who keeps the quota of the hub's ClusterQueues; `Manual` when absent.
+    /// The manager of the quota of the hub's ClusterQueues. `Manual` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_management: Option<QuotaManagement>,
 }
 
-/// Who keeps the quota of the hub's ClusterQueues.
+/// The manager of the quota of the hub's ClusterQueues.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum QuotaManagement {
-    /// People.
+    /// Administrators.
     #[default]
     Manual,
-    /// It is the sum of the workers' quota.
+    /// The hub: the quota is the sum of the workers' quota.
     Automated,
 }

@@ -1,4 +1,4 @@
-//! What the loss of a worker cluster means for jobs.
+//! The policy for jobs whose worker cluster is lost.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use switchyard_syntax::GoDuration;
 
-/// What happens to a cluster's jobs when it is lost.
+/// The policy for a cluster's jobs if it is lost.
 ///
-/// A workload's own word, as an annotation, goes before its ClusterQueue's, and that before the MultiKueueCluster's. Where
-/// nothing is said: `Hold` for an agent's cluster; a cluster reached by kubeconfig is given up after
-/// `multiKueue.workerLostTimeout`. A changed policy counts for jobs of which the agent has heard it.
+/// A workload's annotation takes precedence over its ClusterQueue, and the ClusterQueue over the
+/// MultiKueueCluster. The default is `Hold` for a cluster with an agent. A cluster with a
+/// kubeconfig is given up after `multiKueue.workerLostTimeout`. A changed policy applies to a job
+/// once the agent has received it.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -20,27 +21,30 @@ pub struct OnDisconnect {
     /// The policy.
     #[serde(default)]
     pub policy: DisconnectPolicy,
-    /// Under `Fence`, for how long after the end of its lease the agent lets jobs run on (default: not at all); under
-    /// `Duplicate`, for how long the cluster must be gone before its jobs go elsewhere (default: 1m). Such as `5m` or `1h30m`.
+    /// With `Fence`: how long after the end of its lease the agent lets jobs run on (default 0s).
+    /// With `Duplicate`: how long the cluster must be lost before its jobs are sent to other
+    /// clusters (default 1m). Examples: `5m`, `1h30m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
     pub after: Option<String>,
 }
 
-/// What happens to a cluster's jobs when it is lost.
+/// The policy for a cluster's jobs if it is lost.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum DisconnectPolicy {
-    /// They run on and are not sent elsewhere until the cluster is back or declared lost.
+    /// They run on. They are not sent to other clusters until the cluster is back or declared lost.
     #[default]
     Hold,
-    /// The agent suspends them when its lease lapses; the hub sends them elsewhere only after that must have happened.
+    /// The agent suspends them when its lease lapses. The hub sends them to other clusters only
+    /// after that must have happened.
     Fence,
-    /// For jobs that may run twice: they are sent elsewhere early, and one copy is kept on return.
+    /// For jobs that may run twice: they are sent to other clusters early. When the cluster is
+    /// back, one copy is kept.
     Duplicate,
 }
 
-/// A text is no policy.
+/// A text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no policy: write Hold, Fence or Duplicate, where wanted with a time, such as Fence/5m or Duplicate/90s"
@@ -48,7 +52,7 @@ pub enum DisconnectPolicy {
 pub struct ParseOnDisconnectError(String);
 
 impl OnDisconnect {
-    /// [`Self::after`] as a time; none if nothing, or nothing that can be read, is said.
+    /// [`Self::after`] as a duration. `None` if it is absent or invalid.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.after
@@ -60,7 +64,7 @@ impl OnDisconnect {
     }
 }
 
-/// As an annotation has it: `POLICY` or `POLICY/TIME`.
+/// Parses the annotation's value, `POLICY` or `POLICY/TIME`.
 impl FromStr for OnDisconnect {
     type Err = ParseOnDisconnectError;
 

@@ -1,4 +1,4 @@
-//! The pod template of a pod set, kept as it was written.
+//! The pod template of a pod set, kept as written.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +12,17 @@ use serde_json::{Map, Value};
 
 use crate::schema;
 
-/// A pod template as JSON. Fields that this version of Kubernetes' types does not know survive, because a template is
-/// compared with the job's own and handed to worker clusters that may be newer than us.
+/// A pod template as JSON. It keeps fields that the Rust types lack, because it is compared with
+/// the job's own template and is sent to worker clusters that may be newer.
 ///
-/// What was read is held as its text, which takes a tenth of the memory of its tree and is shared by all clones: it is looked
-/// into seldom, and mostly by [`PodTemplate::read`]. What is made of a [`Value`] or edited is held as that.
+/// A deserialized template is held as its text, which takes a tenth of the memory of its tree and
+/// is shared by all clones. It is rarely read, and then mostly by [`PodTemplate::read`]. A template
+/// made from a [`Value`], or edited, is held as a tree.
 #[derive(Clone)]
 pub struct PodTemplate {
-    /// JSON without blanks, its fields in the order in which they were read.
+    /// JSON without blanks. Fields keep their order.
     text: Arc<str>,
-    /// Counts in place of the text.
+    /// Takes precedence over the text.
     tree: Option<Box<Value>>,
 }
 
@@ -32,27 +33,28 @@ impl Default for PodTemplate {
 }
 
 impl PodTemplate {
-    /// The fields that we know.
+    /// The template as Kubernetes' type.
     ///
     /// # Errors
-    /// When a known field has another shape than Kubernetes'.
+    /// If a known field has another type than Kubernetes'.
     pub fn parse(&self) -> Result<PodTemplateSpec, serde_json::Error> {
         self.read()
     }
 
-    /// What of the fields a type has.
+    /// The fields that the type `T` has.
     ///
     /// # Errors
-    /// When one of them has another shape than the type's.
+    /// If one of them has another type than `T`'s.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match &self.tree {
             Some(tree) => T::deserialize(&**tree),
-            // The tree's error says nothing of lines and columns, which nobody sees.
+            // Parse again from the tree: its error has no line and column of the text, which users
+            // never see.
             None => serde_json::from_str(&self.text).or_else(|_| T::deserialize(tree(&self.text))),
         }
     }
 
-    /// The names of the ResourceClaimTemplates that its pods claim devices by.
+    /// Names of the ResourceClaimTemplates that its pods use.
     #[must_use]
     pub fn claim_templates(&self) -> Vec<String> {
         if self.tree.is_none() && !self.text.contains("\"resourceClaimTemplateName\"") {
@@ -66,7 +68,7 @@ impl PodTemplate {
         claims.into_iter().filter_map(|claim| claim.resource_claim_template_name).collect()
     }
 
-    /// All fields. Costs a parse of the whole where the template was read and never edited.
+    /// All fields. Parses the whole text if the template was deserialized and not edited.
     #[must_use]
     pub fn value(&self) -> Cow<'_, Value> {
         match &self.tree {
@@ -75,18 +77,18 @@ impl PodTemplate {
         }
     }
 
-    /// All fields, to be edited.
+    /// All fields, for editing.
     pub fn value_mut(&mut self) -> &mut Value {
         self.tree.get_or_insert_with(|| Box::new(tree(&self.text)))
     }
 }
 
-/// What we have written as text can be read.
+/// Cannot fail: this type wrote the text.
 fn tree(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// As the same JSON: the order of fields and how it is held are of no matter.
+/// Equality of the JSON values, whatever the order of fields and the representation.
 impl PartialEq for PodTemplate {
     fn eq(&self, other: &Self) -> bool {
         let as_read = self.tree.is_none() && other.tree.is_none();
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_written_as_it_was() {
+    fn template_round_trip_is_lossless() {
         assert_eq!(serde_json::to_string(&read()).unwrap(), READ);
         let value: Value = serde_json::from_str(READ).unwrap();
         assert_eq!(serde_json::to_value(read()).unwrap(), value);
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_counts_and_leaves_clones_alone() {
+    fn edit_changes_the_template_but_not_its_clones() {
         let mut template = read();
         let clone = template.clone();
         template.value_mut()["spec"]["priority"] = json!(5);
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_fields_is_of_no_matter() {
+    fn field_order_does_not_matter() {
         let [one, other] = [r#"{"a":1,"b":[2]}"#, r#"{ "b": [2], "a": 1 }"#]
             .map(|it| serde_json::from_str::<PodTemplate>(it).unwrap());
         assert_eq!(one, other);
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_is_told_without_a_place_in_the_text() {
+    fn parse_error_has_no_line_and_column() {
         let template: PodTemplate = serde_json::from_str(r#"{"spec":{"containers":7}}"#).unwrap();
         let said = template.parse().unwrap_err().to_string();
         assert_eq!(

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FlavorFungibility {
-    /// When the workload fits by borrowing.
+    /// If the workload fits by borrowing.
     #[serde(default)]
     pub when_can_borrow: FlavorFungibilityPolicy,
-    /// When the workload fits by preemption.
+    /// If the workload fits by preemption.
     #[serde(default = "try_next_flavor")]
     pub when_can_preempt: FlavorFungibilityPolicy,
-    /// Which to prefer when every flavor needs one or the other.
+    /// Which to prefer if every flavor needs borrowing or preemption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preference: Option<FlavorFungibilityPreference>,
 }
@@ -37,29 +37,29 @@ fn try_next_flavor() -> FlavorFungibilityPolicy {
     FlavorFungibilityPolicy::TryNextFlavor
 }
 
-/// Whether to stop at a flavor or look at the next.
+/// Whether to stop at a flavor or try the next.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum FlavorFungibilityPolicy {
-    /// This flavor will do.
+    /// Use this flavor.
     #[default]
     MayStopSearch,
-    /// Look at the next flavor first.
+    /// Try the next flavor first.
     TryNextFlavor,
 }
 
-/// Which of borrowing and preemption is the lesser evil.
+/// Whether borrowing or preemption is preferred.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum FlavorFungibilityPreference {
-    /// Borrow rather than preempt.
+    /// Prefer borrowing.
     #[default]
     BorrowingOverPreemption,
-    /// Preempt rather than borrow.
+    /// Prefer preemption.
     PreemptionOverBorrowing,
 }
 
-/// Which workloads may be preempted for one of this queue.
+/// Which workloads a workload of this queue may preempt.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("!(self.reclaimWithinCohort == 'Never' && has(self.borrowWithinCohort) &&  self.borrowWithinCohort.policy != 'Never')")
@@ -67,10 +67,10 @@ pub enum FlavorFungibilityPreference {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterQueuePreemption {
-    /// Workloads of other queues in the cohort that borrow, to get back this queue's nominal quota.
+    /// Borrowing workloads of other queues in the cohort, to reclaim this queue's nominal quota.
     #[serde(default)]
     pub reclaim_within_cohort: ReclaimWithinCohort,
-    /// Workloads of other queues in the cohort, for one that itself borrows.
+    /// Workloads of other queues in the cohort, for a workload that itself borrows.
     #[serde(default)]
     pub borrow_within_cohort: BorrowWithinCohort,
     /// Workloads of this queue.
@@ -78,11 +78,11 @@ pub struct ClusterQueuePreemption {
     pub within_cluster_queue: WithinClusterQueue,
 }
 
-/// Who may be preempted to get nominal quota back.
+/// Which workloads may be preempted to reclaim nominal quota.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum ReclaimWithinCohort {
-    /// Nobody.
+    /// None.
     #[default]
     Never,
     /// Workloads of lower priority.
@@ -91,11 +91,11 @@ pub enum ReclaimWithinCohort {
     Any,
 }
 
-/// Who may be preempted within the queue.
+/// Which workloads may be preempted within the queue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum WithinClusterQueue {
-    /// Nobody.
+    /// None.
     #[default]
     Never,
     /// Workloads of lower priority.
@@ -104,12 +104,12 @@ pub enum WithinClusterQueue {
     LowerOrNewerEqualPriority,
 }
 
-/// Who may be preempted for a workload that borrows.
+/// Which workloads a borrowing workload may preempt.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct BorrowWithinCohort {
-    /// Whether at all.
+    /// Whether a borrowing workload may preempt.
     #[serde(default)]
     pub policy: BorrowWithinCohortPolicy,
     /// Only workloads of at most this priority.
@@ -117,13 +117,13 @@ pub struct BorrowWithinCohort {
     pub max_priority_threshold: Option<i32>,
 }
 
-/// Whether a workload that borrows may preempt.
+/// Whether a borrowing workload may preempt.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum BorrowWithinCohortPolicy {
-    /// It may not.
+    /// No.
     #[default]
     Never,
-    /// It may preempt workloads of lower priority.
+    /// Yes, workloads of lower priority.
     LowerPriority,
 }

@@ -1,4 +1,4 @@
-//! ProvisioningRequestConfig: how ProvisioningRequests for the cluster autoscaler are made.
+//! ProvisioningRequestConfig: how ProvisioningRequests for the cluster autoscaler are created.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// What the requests ask for and how they are retried.
+/// Content of the requests, and how they are retried.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -28,17 +28,18 @@ pub struct ProvisioningRequestConfigSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::parameters")]
     pub parameters: BTreeMap<String, String>,
-    /// Only pod sets that ask for one of these resources are requested; all of them when empty.
+    /// Only pod sets that request one of these resources need a ProvisioningRequest. All pod sets
+    /// if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "set"))]
     pub managed_resources: Vec<String>,
     /// How a failed request is retried.
     #[serde(default)]
     pub retry_strategy: ProvisioningRequestRetryStrategy,
-    /// What is added to the pod sets so that they land on the new nodes.
+    /// Additions to the pod sets, so that the pods land on the new nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_set_updates: Option<ProvisioningRequestPodSetUpdates>,
-    /// Which pod sets are merged in a request; none when absent.
+    /// Which pod sets are merged in a request. None if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_set_merge_policy: Option<PodSetMergePolicy>,
 }
@@ -48,9 +49,9 @@ pub struct ProvisioningRequestConfigSpec {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvisioningRequestRetryStrategy {
-    /// How often, before the workload is deactivated; zero is never.
+    /// Retries before the workload is deactivated. Zero means no retry.
     pub backoff_limit_count: i32,
-    /// Seconds before the first retry; doubled for each further one.
+    /// Seconds before the first retry. Doubled for each further one.
     pub backoff_base_seconds: i32,
     /// The longest wait in seconds.
     pub backoff_max_seconds: i32,
@@ -62,7 +63,7 @@ impl Default for ProvisioningRequestRetryStrategy {
     }
 }
 
-/// What is added to the pod sets.
+/// Additions to the pod sets.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -73,7 +74,7 @@ pub struct ProvisioningRequestPodSetUpdates {
     pub node_selector: Vec<ProvisioningRequestPodSetUpdatesNodeSelector>,
 }
 
-/// One node selector whose value the request's answer gives.
+/// A node selector whose value comes from the request's status.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -81,7 +82,7 @@ pub struct ProvisioningRequestPodSetUpdatesNodeSelector {
     /// The selector's key.
     #[schemars(length(min = 1, max = 317), regex(pattern = schema::LABEL_KEY))]
     pub key: String,
-    /// The key in `status.provisioningClassDetails` of the request that holds the value.
+    /// Key of the value in `status.provisioningClassDetails` of the request.
     #[schemars(length(min = 1, max = 32768))]
     pub value_from_provisioning_class_detail: String,
 }
@@ -90,8 +91,8 @@ pub struct ProvisioningRequestPodSetUpdatesNodeSelector {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum PodSetMergePolicy {
-    /// Those whose templates are equal.
+    /// Pod sets with equal templates.
     IdenticalPodTemplates,
-    /// Those that are equal in all that scheduling looks at.
+    /// Pod sets that are equal in all fields that scheduling uses.
     IdenticalWorkloadSchedulingRequirements,
 }

@@ -1,4 +1,4 @@
-//! Quota as ClusterQueues and Cohorts declare it, and as their status shows it.
+//! Quota in the spec of ClusterQueues and Cohorts, and usage in their status.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// Resources that are given out together, and the flavors that provide them.
+/// Resources that are assigned together, and the flavors that provide them.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[x_kube(
     validation = Rule::new("self.flavors.all(x, size(x.resources) == size(self.coveredResources))")
@@ -52,20 +52,20 @@ pub struct ResourceQuota {
     /// The resource.
     #[schemars(length(max = 317))]
     pub name: String,
-    /// How much belongs to this queue; not negative.
+    /// Quota that belongs to this queue. Not negative.
     #[schemars(schema_with = "schema::quota")]
     pub nominal_quota: Quantity,
-    /// How much more may be borrowed from the cohort; without bound when absent.
+    /// Most quota that may be borrowed from the cohort. Unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quota")]
     pub borrowing_limit: Option<Quantity>,
-    /// How much of the unused quota may be lent to the cohort; all when absent.
+    /// Most unused quota that may be lent to the cohort. All of it if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quota")]
     pub lending_limit: Option<Quantity>,
 }
 
-/// What is used of one flavor in a ClusterQueue.
+/// Usage of one flavor in a ClusterQueue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -78,18 +78,18 @@ pub struct FlavorUsage {
     pub resources: Vec<ResourceUsage>,
 }
 
-/// What is used of one resource of one flavor in a ClusterQueue.
+/// Usage of one resource of one flavor in a ClusterQueue.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceUsage {
     /// The resource.
     pub name: String,
-    /// All that is used, with what is borrowed.
+    /// Total usage, including borrowed quota.
     #[serde(default)]
     #[schemars(schema_with = "schema::quantity", extend("default" = null))]
     pub total: Quantity,
-    /// What of it is beyond the nominal quota.
+    /// Usage beyond the nominal quota.
     #[serde(default)]
     #[schemars(schema_with = "schema::quantity", extend("default" = null))]
     pub borrowed: Quantity,

@@ -1,4 +1,4 @@
-//! ResourceFlavor: a kind of node.
+//! ResourceFlavor: a type of node.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// How nodes of this kind are known and tolerated.
+/// Labels and taints of the nodes, and tolerations for pods.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -41,7 +41,7 @@ pub struct ResourceFlavorSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::taints")]
     pub node_taints: Vec<Taint>,
-    /// Tolerations that pods with this flavor are given.
+    /// Tolerations that pods with this flavor get.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Vec<Toleration>,

@@ -1,4 +1,4 @@
-//! Topology: the levels in which nodes are near each other.
+//! Topology: the levels of nearness between nodes.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -36,7 +36,7 @@ pub struct TopologySpec {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyLevel {
-    /// The node label whose equal values mean the same place.
+    /// The node label. Nodes with equal values are in the same domain.
     #[schemars(length(min = 1, max = 316), regex(pattern = schema::LABEL_KEY))]
     pub node_label: String,
 }

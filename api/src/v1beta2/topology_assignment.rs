@@ -1,4 +1,5 @@
-//! Where the pods of an admitted pod set go, in a compressed form for very many domains.
+//! Topology assignment: the domains of an admitted pod set's pods, in a compressed form for very
+//! many domains.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -20,7 +21,8 @@ pub struct TopologyAssignment {
     pub slices: Vec<TopologyAssignmentSlice>,
 }
 
-/// The most domains that are read of an assignment: as many as a slice can have. What is packed may stand for very many.
+/// Most domains that are read from an assignment, which is as many as one slice may have. A packed
+/// assignment may describe very many.
 pub const MAX_DOMAINS: usize = 100_000;
 
 /// One domain of an assignment.
@@ -28,12 +30,13 @@ pub const MAX_DOMAINS: usize = 100_000;
 pub struct Domain {
     /// Its value at each level of the assignment, the widest first.
     pub values: Vec<String>,
-    /// How many pods it has.
+    /// Number of pods in it.
     pub count: i32,
 }
 
 impl TopologyAssignment {
-    /// The domains in their order, at most [`MAX_DOMAINS`]. A slice that says less than the schema demands ends where it does.
+    /// The domains in their order, at most [`MAX_DOMAINS`]. A slice with too few values or counts
+    /// ends early.
     pub fn domains(&self) -> impl Iterator<Item = Domain> {
         self.slices.iter().flat_map(TopologyAssignmentSlice::domains).take(MAX_DOMAINS)
     }
@@ -67,7 +70,7 @@ impl TopologyAssignmentSlicePodCounts {
     }
 }
 
-/// A number of domains with what their values have in common.
+/// A number of domains and the values that they share.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount")
@@ -77,17 +80,17 @@ impl TopologyAssignmentSlicePodCounts {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyAssignmentSlice {
-    /// How many domains.
+    /// Number of domains.
     #[schemars(range(min = 1))]
     pub domain_count: i32,
-    /// Their values, one entry a level.
+    /// Values of the domains, one entry for each level.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub values_per_level: Vec<TopologyAssignmentSliceLevelValues>,
-    /// Their numbers of pods.
+    /// Numbers of pods in the domains.
     pub pod_counts: TopologyAssignmentSlicePodCounts,
 }
 
-/// The values at one level: one for all domains, or one each.
+/// Values at one level: one for all domains, or one for each.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("has(self.universal) != has(self.individual)")
@@ -109,20 +112,20 @@ pub struct TopologyAssignmentSliceLevelValues {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyAssignmentSliceLevelIndividualValues {
-    /// What all begin with.
+    /// Common prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub prefix: Option<String>,
-    /// What all end with.
+    /// Common suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub suffix: Option<String>,
-    /// What differs, one a domain.
+    /// The differing parts, one for each domain.
     #[schemars(length(min = 1, max = 100000), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
     pub roots: Vec<String>,
 }
 
-/// Numbers of pods: one for all domains, or one each.
+/// Numbers of pods: one for all domains, or one for each.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1")
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_very_many_domains_is_read_up_to_a_bound() {
+    fn packed_assignment_is_read_up_to_a_bound() {
         let slice = json!({"domainCount": i32::MAX, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"universal": 1}});
         let assignment: TopologyAssignment =
             serde_json::from_value(json!({"levels": ["l"], "slices": [slice]})).unwrap();

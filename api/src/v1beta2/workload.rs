@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{DEFAULT_POD_SET_NAME, PodTemplate, WorkloadStatus};
 use crate::schema;
 
-/// The pods that start together, and where they queue.
+/// The pods that start together, and their queue.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -61,35 +61,36 @@ pub struct WorkloadSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::reference")]
     pub queue_name: Option<String>,
-    /// Where the priority comes from.
+    /// The source of the priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_ref: Option<PriorityClassRef>,
-    /// Higher goes first. Must be set with `priorityClassRef`.
+    /// Workloads of higher priority come first. Must be set with `priorityClassRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Whether it may be admitted. Setting it to false evicts; see [`WorkloadSpec::is_active`].
+    /// Whether the workload may be admitted. Setting it to false evicts it. See
+    /// [`WorkloadSpec::is_active`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = true))]
     pub active: Option<bool>,
-    /// Seconds that it may be admitted before it is deactivated; without bound when absent.
+    /// Seconds that it may be admitted before it is deactivated. Unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub maximum_execution_time_seconds: Option<i32>,
-    /// Gates that keep the workload from preempting until they are open in its status.
+    /// Gates that keep the workload from preempting until they open in its status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub preemption_gates: Vec<PreemptionGate>,
 }
 
 impl WorkloadSpec {
-    /// Whether it may be admitted; true unless it says otherwise.
+    /// Whether the workload may be admitted. Defaults to true.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.active.unwrap_or(true)
     }
 }
 
-/// Names the class that the priority comes from.
+/// Reference to the class that the priority comes from.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("(self.group == 'scheduling.k8s.io') ? self.kind == 'PriorityClass' : true")
@@ -112,10 +113,10 @@ pub struct PriorityClassRef {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum PriorityClassGroup {
-    /// Of WorkloadPriorityClass.
+    /// Group of WorkloadPriorityClass.
     #[serde(rename = "kueue.x-k8s.io")]
     Kueue,
-    /// Of PriorityClass.
+    /// Group of PriorityClass.
     #[serde(rename = "scheduling.k8s.io")]
     Scheduling,
 }
@@ -124,14 +125,14 @@ pub enum PriorityClassGroup {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum PriorityClassKind {
-    /// For workloads only.
+    /// For queueing only.
     WorkloadPriorityClass,
-    /// The pods' own.
+    /// The pods' own class.
     PriorityClass,
 }
 
 impl PriorityClassRef {
-    /// A WorkloadPriorityClass of this name.
+    /// Refers to a WorkloadPriorityClass.
     pub fn workload(name: impl Into<String>) -> Self {
         Self {
             group: PriorityClassGroup::Kueue,
@@ -140,7 +141,7 @@ impl PriorityClassRef {
         }
     }
 
-    /// A PriorityClass of this name.
+    /// Refers to a PriorityClass.
     pub fn pod(name: impl Into<String>) -> Self {
         Self {
             group: PriorityClassGroup::Scheduling,
@@ -158,21 +159,22 @@ impl PriorityClassRef {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSet {
-    /// The pod set's name, unique in the workload.
+    /// Name of the pod set, unique in the workload.
     #[serde(default = "main")]
     #[schemars(schema_with = "schema::pod_set_name_or_main")]
     pub name: String,
-    /// What each pod looks like.
+    /// Template of each pod.
     pub template: PodTemplate,
-    /// How many pods.
+    /// Number of pods.
     #[serde(default = "one")]
     #[schemars(range(min = 0))]
     pub count: i32,
-    /// How few pods will do; the full count when absent. One pod set of a workload may set it.
+    /// Least number of pods that the job accepts. The full count if absent. One pod set of a
+    /// workload may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_count: Option<i32>,
-    /// How near to each other the pods must be.
+    /// How near to each other the pods must run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_request: Option<PodSetTopologyRequest>,
 }
@@ -197,7 +199,7 @@ fn one() -> i32 {
     1
 }
 
-/// How near to each other the pods of a pod set must be.
+/// How near to each other the pods of a pod set must run.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
     validation = Rule::new("!has(self.podSetSliceRequiredTopology) || has(self.podSetSliceSize)")
@@ -209,40 +211,40 @@ fn one() -> i32 {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetTopologyRequest {
-    /// All in one domain of this level.
+    /// All pods must run in one domain of this level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub required: Option<String>,
-    /// In one domain of this level if that is possible, else of a wider one.
+    /// All pods run in one domain of this level if possible, else in one of a wider level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub preferred: Option<String>,
-    /// Anywhere, but only where there is room on the nodes.
+    /// Pods may run in any domains, but only where nodes have room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconstrained: Option<bool>,
-    /// The label with a pod's index.
+    /// Label with the index of a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub pod_index_label: Option<String>,
-    /// The label with the index of a pod's replicated job.
+    /// Label with the index of a pod's replicated job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub sub_group_index_label: Option<String>,
-    /// How many replicated jobs.
+    /// Number of replicated jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_group_count: Option<i32>,
-    /// Pod sets of one group get the same flavor and are placed together.
+    /// Pod sets of one group get the same flavor and the same domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub pod_set_group_name: Option<String>,
-    /// Each slice in one domain of this level.
+    /// Each slice must run in one domain of this level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub pod_set_slice_required_topology: Option<String>,
-    /// How many pods a slice has.
+    /// Pods per slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_set_slice_size: Option<i32>,
-    /// Slices within slices, the widest first; instead of the two fields above.
+    /// Nested slices, the widest first. Replaces the two fields above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "atomic"))]
     pub podset_slice_required_topology_constraints: Vec<PodsetSliceRequiredTopologyConstraint>,
@@ -256,12 +258,12 @@ pub struct PodsetSliceRequiredTopologyConstraint {
     /// The level.
     #[schemars(length(min = 1, max = 63))]
     pub topology: String,
-    /// How many pods a slice has.
+    /// Pods per slice.
     #[schemars(range(min = 1))]
     pub size: i32,
 }
 
-/// Keeps a workload from preempting while it is closed.
+/// Keeps a workload from preempting while closed.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! How admission checks and preemption gates of a workload stand.
+//! States of a workload's admission checks and preemption gates.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// How one admission check of a workload stands.
+/// State of one admission check of a workload.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -16,47 +16,47 @@ pub struct AdmissionCheckState {
     /// The AdmissionCheck.
     #[schemars(schema_with = "schema::admission_check_name")]
     pub name: String,
-    /// How it stands.
+    /// The state.
     pub state: CheckState,
-    /// Since when.
+    /// Time of the last change of the state.
     #[schemars(schema_with = "schema::time")]
     pub last_transition_time: Time,
-    /// Why; may be empty.
+    /// The reason for the state. May be empty.
     #[schemars(length(max = 32768))]
     pub message: String,
     /// Seconds to wait before a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub requeue_after_seconds: Option<i32>,
-    /// How often it asked for a retry.
+    /// How many retries the check has requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub retry_count: Option<i32>,
-    /// What the check adds to the pods.
+    /// Additions of the check to the pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "atomic"))]
     pub pod_set_updates: Vec<PodSetUpdate>,
 }
 
-/// How an admission check stands.
+/// State of an admission check.
 #[derive(
     JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
 #[schemars(inline)]
 pub enum CheckState {
-    /// Not judged yet.
+    /// Not decided yet.
     #[default]
     Pending,
     /// Passed.
     Ready,
-    /// Failed for now: the workload gives its quota back and is queued again.
+    /// Failed for now: the workload releases its quota and is queued again.
     Retry,
     /// Failed: the workload is deactivated.
     Rejected,
 }
 
 impl CheckState {
-    /// As it is written in a status.
+    /// The state as written in a status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl CheckState {
     }
 }
 
-/// What a check adds to the pods of one pod set. Changing what is there already is an error.
+/// Additions of a check to the pods of one pod set. It must not change existing entries.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -94,7 +94,7 @@ pub struct PodSetUpdate {
     pub tolerations: Vec<Toleration>,
 }
 
-/// How one preemption gate of a workload stands.
+/// State of one preemption gate of a workload.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -102,9 +102,9 @@ pub struct PreemptionGateState {
     /// The gate.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// How it stands.
+    /// The state.
     pub position: PreemptionGatePosition,
-    /// Since when.
+    /// Time of the last change of the state.
     #[schemars(schema_with = "schema::time")]
     pub last_transition_time: Time,
 }
@@ -113,9 +113,9 @@ pub struct PreemptionGateState {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum PreemptionGatePosition {
-    /// It does not.
+    /// No.
     #[default]
     Closed,
-    /// It does.
+    /// Yes.
     Open,
 }

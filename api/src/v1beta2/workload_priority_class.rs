@@ -3,7 +3,7 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-/// The fields of a WorkloadPriorityClass, which lie at its root: it has no `spec`.
+/// The fields of a WorkloadPriorityClass. They are at its root, because it has no `spec`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "kueue.x-k8s.io",
@@ -24,9 +24,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadPriorityClassFields {
-    /// The priority of workloads that name this class. A change does not reach workloads that exist.
+    /// Priority of workloads with this class. A change does not affect existing workloads.
     pub value: i32,
-    /// For people.
+    /// A description for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub description: Option<String>,

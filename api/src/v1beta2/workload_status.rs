@@ -1,4 +1,4 @@
-//! What has been decided about a workload.
+//! The status of a workload: all decisions about it.
 
 use k8s_openapi::apimachinery::pkg::{
     api::resource::Quantity,
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{AdmissionCheckState, PreemptionGateState, TopologyAssignment, workload::main};
 use crate::{SmallMap, schema};
 
-/// What has been decided about a workload.
+/// All decisions about a workload.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[x_kube(
     validation = Rule::new("!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName")
@@ -25,31 +25,31 @@ pub struct WorkloadStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The quota that it holds.
+    /// The quota that the workload holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
-    /// How often it was put back into the queue, and when it may be tried again.
+    /// How often it was requeued, and when it may be tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeue_state: Option<RequeueState>,
-    /// Pods whose quota is not needed any more.
+    /// Pods whose quota is no longer needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub reclaimable_pods: Vec<ReclaimablePod>,
-    /// The checks that apply and how they stand.
+    /// States of the admission checks that apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub admission_checks: Vec<AdmissionCheckState>,
-    /// What it asked for when it was last considered; empty while it holds quota.
+    /// Requests at the last scheduling attempt. Empty while it holds quota.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub resource_requests: Vec<PodSetRequest>,
     /// Seconds that it was admitted before its last eviction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accumulated_past_execution_time_seconds: Option<i32>,
-    /// Counts over its life.
+    /// Counters over its lifetime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_stats: Option<SchedulingStats>,
-    /// Worker clusters that may take it; not with `clusterName`.
+    /// Worker clusters that may take it. Not together with `clusterName`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), inner(length(max = 256)), extend("x-kubernetes-list-type" = "atomic"))]
     pub nominated_cluster_names: Vec<String>,
@@ -57,59 +57,61 @@ pub struct WorkloadStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub cluster_name: Option<String>,
-    /// Failed nodes that ran pods of it.
+    /// Failed nodes that ran its pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub unhealthy_nodes: Vec<UnhealthyNode>,
-    /// How its preemption gates stand.
+    /// States of its preemption gates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub preemption_gates: Vec<PreemptionGateState>,
-    /// How it was sent to a worker cluster. Not part of Kueue.
+    /// How it was dispatched to a worker cluster. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<DispatchStatus>,
 }
 
-/// How a workload was sent to a worker cluster.
+/// How a workload was dispatched to a worker cluster.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct DispatchStatus {
-    /// Counts assignments to a cluster. It is written before it is sent, and never goes down for the uid by which clusters know
-    /// the workload; agents refuse a lower one.
+    /// Number of the assignment to a cluster. It is written before it is sent, and never decreases
+    /// for one `workloadUid`. Agents reject lower attempts.
     #[schemars(range(min = 0))]
     pub attempt: i64,
-    /// The uid by which worker clusters know it, if that is not its own: it took over what ran there when the hub had
-    /// forgotten it, or the copy of the workload from which its elastic job has grown.
+    /// The uid of this workload on worker clusters, if it differs from its own. Either the workload
+    /// adopted a copy that the hub had forgotten, or it replaces an earlier workload of its elastic
+    /// job and takes over the copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub workload_uid: Option<String>,
-    /// Where that attempt was sent. It stays when an eviction takes `clusterName` away, until the next attempt.
+    /// The cluster of this attempt. It stays after an eviction has removed `clusterName`, until the
+    /// next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub cluster_name: Option<String>,
-    /// The attempts that were taken from their cluster before their job had ended; the last ones only.
+    /// Attempts that left their cluster before their job ended. Only the last ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub history: Vec<PastAttempt>,
 }
 
-/// An attempt that was taken from its cluster before its job had ended.
+/// An attempt that left its cluster before its job ended.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct PastAttempt {
-    /// Which.
+    /// Number of the attempt.
     #[schemars(range(min = 0))]
     pub attempt: i64,
-    /// Where it was.
+    /// The cluster it left.
     #[schemars(length(max = 256))]
     pub cluster_name: String,
-    /// Why, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`, `ClusterDrained`,
-    /// `Moved` or `ExecutionTimeExceeded`.
+    /// Why it left, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`,
+    /// `ClusterDrained`, `Moved` or `ExecutionTimeExceeded`.
     #[schemars(length(max = 64))]
     pub reason: String,
-    /// When.
+    /// When it left.
     #[schemars(schema_with = "schema::time")]
     pub at: Time,
 }
@@ -119,7 +121,7 @@ pub struct PastAttempt {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct Admission {
-    /// The ClusterQueue whose quota it is.
+    /// The ClusterQueue that the quota belongs to.
     #[serde(default)]
     #[schemars(schema_with = "schema::reference", extend("default" = null))]
     pub cluster_queue: String,
@@ -145,18 +147,18 @@ pub struct PodSetAssignment {
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     #[schemars(schema_with = "schema::flavors_by_resource")]
     pub flavors: SmallMap<String>,
-    /// What all its pods together hold, of each resource.
+    /// Usage of all its pods together, by resource.
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub resource_usage: SmallMap<Quantity>,
-    /// How many pods were counted.
+    /// Number of admitted pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub count: Option<i32>,
-    /// Where the pods go.
+    /// Topology domains of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_assignment: Option<TopologyAssignment>,
-    /// Set when the places are chosen only after the nodes exist.
+    /// Set if topology domains are chosen only after the nodes exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed_topology_request: Option<DelayedTopologyRequestState>,
 }
@@ -174,33 +176,33 @@ impl Default for PodSetAssignment {
     }
 }
 
-/// Whether places that are chosen late have been chosen.
+/// Whether delayed topology domains have been chosen.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum DelayedTopologyRequestState {
-    /// Not yet.
+    /// No.
     #[default]
     Pending,
-    /// They have.
+    /// Yes.
     Ready,
 }
 
-/// How often a workload was put back into the queue, and when it may be tried again.
+/// How often a workload was requeued, and when it may be tried again.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct RequeueState {
-    /// How often.
+    /// Number of requeues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub count: Option<i32>,
-    /// Not before this.
+    /// Earliest time of the next try.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub requeue_at: Option<Time>,
 }
 
-/// Pods of one pod set whose quota is not needed any more.
+/// Pods of one pod set whose quota is no longer needed.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -208,12 +210,12 @@ pub struct ReclaimablePod {
     /// The pod set.
     #[schemars(schema_with = "schema::pod_set_name")]
     pub name: String,
-    /// How many.
+    /// Number of pods.
     #[schemars(range(min = 0))]
     pub count: i32,
 }
 
-/// What one pod set asked for in all.
+/// Total requests of one pod set.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -221,13 +223,13 @@ pub struct PodSetRequest {
     /// The pod set.
     #[schemars(schema_with = "schema::pod_set_name")]
     pub name: String,
-    /// What all its pods together ask for.
+    /// Requests of all its pods together.
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
     pub resources: SmallMap<Quantity>,
 }
 
-/// Counts over a workload's life.
+/// Counters over a workload's lifetime.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -241,7 +243,7 @@ pub struct SchedulingStats {
     pub evictions: Vec<WorkloadSchedulingStatsEviction>,
 }
 
-/// How often a workload was evicted for one reason and cause.
+/// Evictions of a workload for one reason and cause.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -249,10 +251,10 @@ pub struct WorkloadSchedulingStatsEviction {
     /// The reason of the Evicted condition.
     #[schemars(length(max = 316))]
     pub reason: String,
-    /// What lies behind it; may be empty.
+    /// The cause behind the reason. May be empty.
     #[schemars(length(max = 316))]
     pub underlying_cause: String,
-    /// How often.
+    /// Number of evictions.
     #[schemars(range(min = 0))]
     pub count: i32,
 }

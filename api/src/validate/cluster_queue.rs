@@ -1,4 +1,4 @@
-//! ClusterQueues.
+//! Rules of ClusterQueues (Kueue's `pkg/webhooks/clusterqueue_webhook.go`).
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What must hold of a new ClusterQueue.
+/// Errors of a new ClusterQueue.
 #[must_use]
 pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
     let mut errors = spec(&queue.spec, gates);
@@ -23,8 +23,8 @@ pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
     errors
 }
 
-/// What must hold of a changed ClusterQueue. Admission checks for unknown flavors are let through where they were there
-/// before, unless a gate says otherwise.
+/// Errors of a changed ClusterQueue. Admission checks for unknown flavors are allowed if the old
+/// object had them, unless a gate forbids that.
 #[must_use]
 pub fn cluster_queue_update(
     queue: &ClusterQueue,
@@ -190,14 +190,14 @@ fn flavors(spec: &ClusterQueueSpec) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The flavors that a check of this name was for.
+/// The flavors that the check of this name applied to.
 fn on_flavors<'a>(spec: &'a ClusterQueueSpec, check: &str) -> Option<BTreeSet<&'a str>> {
     let checks = &spec.admission_checks_strategy.as_ref()?.admission_checks;
     let rule = checks.iter().find(|rule| rule.name == check)?;
     Some(rule.on_flavors.iter().map(String::as_str).collect())
 }
 
-/// Checks name flavors of the queue.
+/// Admission checks may only name flavors of the queue.
 fn check_flavors(
     spec: &ClusterQueueSpec,
     old: Option<&ClusterQueueSpec>,

@@ -1,7 +1,7 @@
-//! What must hold of an object beyond its schema: Kueue's webhook rules, in Kubernetes' words.
+//! Rules beyond the schema: Kueue's webhook rules, in Kubernetes' words.
 //!
-//! Pure functions over whole objects, served by the validating webhook. Rules that the schema can state are in the
-//! schema, too, and are met there first.
+//! Pure functions over whole objects, called by the validating webhook. The schema repeats each
+//! rule that it can express, and the API server checks the schema first.
 
 mod cluster_queue;
 mod quota;
@@ -23,30 +23,31 @@ pub use switchyard_syntax::labels::{
 pub use workload::{admission_gated_by, on_disconnect, workload, workload_warnings};
 pub use workload_update::{admission_gated_by_update, workload_update};
 
-/// The rules that hold by a feature gate.
+/// Rules that depend on a feature gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
-    /// `PriorityBoost`: a Workload's boost is a number.
+    /// `PriorityBoost`: a Workload's priority boost must be an integer.
     pub priority_boost: bool,
-    /// `ConcurrentAdmission`: the policy of a ClusterQueue fits the rest of it.
+    /// `ConcurrentAdmission`: checks the concurrent-admission policy of a ClusterQueue.
     pub concurrent_admission: bool,
-    /// `RejectUpdatesToCQWithInvalidOnFlavors`: also checks that were there before are for flavors that there are.
+    /// `RejectUpdatesToCQWithInvalidOnFlavors`: updates may not keep admission checks for unknown
+    /// flavors.
     pub reject_invalid_on_flavors: bool,
-    /// `ElasticJobsViaWorkloadSlices`: counts may be lowered while quota is held.
+    /// `ElasticJobsViaWorkloadSlices`: counts may be lowered while the Workload holds quota.
     pub elastic: bool,
-    /// `AdmissionGatedBy`: the annotation that holds a Workload back lists gates, and none is added later.
+    /// `AdmissionGatedBy`: checks the annotation's syntax, and forbids adding gates later.
     pub admission_gated_by: bool,
-    /// `WorkloadValidationForPodSetMetadata`: labels and annotations of pod templates are such.
+    /// `WorkloadValidationForPodSetMetadata`: checks labels and annotations of pod templates.
     pub pod_set_metadata: bool,
-    /// `WorkloadValidateResourcesAreNonNegative`: no pod asks for less than nothing.
+    /// `WorkloadValidateResourcesAreNonNegative`: forbids negative requests.
     pub non_negative: bool,
-    /// `TopologyAwareScheduling`: an admission may change where its pods go.
+    /// `TopologyAwareScheduling`: an admission may change its topology assignments.
     pub topology: bool,
-    /// `TASValidateWorkloadSliceSize`: slices have a size.
+    /// `TASValidateWorkloadSliceSize`: a slice topology requires a slice size.
     pub slice_size: bool,
 }
 
-/// As Kueue's gates are by default.
+/// The defaults of Kueue's feature gates.
 impl Default for Gates {
     fn default() -> Self {
         Self {
@@ -63,7 +64,7 @@ impl Default for Gates {
     }
 }
 
-/// What is said of a value below zero.
+/// Message for a value below zero.
 pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
-/// What is said of a value that changed.
+/// Message for a changed immutable field.
 const IMMUTABLE: &str = "field is immutable";

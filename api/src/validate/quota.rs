@@ -1,4 +1,4 @@
-//! Quota of ClusterQueues and Cohorts.
+//! Rules of quota in ClusterQueues and Cohorts.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use crate::{
     v1beta2::{Cohort, FairSharing, FlavorQuotas, ResourceGroup},
 };
 
-/// Where quota is declared, as far as the rules depend on it.
+/// Where quota is declared, as far as rules depend on it.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    /// What limits need above it: `cohort` for a ClusterQueue, `parent` for a Cohort.
+    /// The field that limits depend on: `cohort` of a ClusterQueue, `parent` of a Cohort.
     pub above: &'static str,
-    /// Whether that is there.
+    /// Whether that field is set.
     pub has_above: bool,
-    /// Whether no more can be lent than there is.
+    /// Whether the lending limit is bounded by the nominal quota.
     pub lends_own_only: bool,
 }
 
-/// What must hold of a Cohort.
+/// Errors of a Cohort.
 #[must_use]
 pub fn cohort(cohort: &Cohort) -> Vec<FieldError> {
     let (spec, path) = (&cohort.spec, Path::new("spec"));
@@ -60,7 +60,8 @@ pub(super) fn resource_groups(
     }
 }
 
-/// The quotas of one flavor. That there are as many as covered resources is the schema's rule.
+/// Errors of the quotas of one flavor. The schema checks that the flavor has as many quotas as the
+/// group has covered resources.
 fn quotas(
     flavor: &FlavorQuotas,
     covered: &[String],
@@ -92,7 +93,7 @@ fn quotas(
     }
 }
 
-/// A quantity that is not negative.
+/// Parses a quantity that must not be negative.
 pub(super) fn amount(quantity: &Quantity, path: &Path, errors: &mut Vec<FieldError>) -> Exact {
     match parse(&quantity.0) {
         Ok(exact) => {
@@ -129,7 +130,7 @@ pub(super) fn fair_sharing(
 ) {
     let Some(weight) = sharing.and_then(|sharing| sharing.weight.as_ref()) else { return };
     let exact = amount(weight, path, errors);
-    // The least that a quantity can hold is a billionth.
+    // The least positive quantity is one billionth.
     if exact.is_least() {
         errors.push(FieldError::invalid(
             path,

@@ -1,4 +1,4 @@
-//! ResourceFlavors.
+//! Rules of ResourceFlavors (Kueue's `pkg/webhooks/resourceflavor_webhook.go`).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     v1beta2::ResourceFlavor,
 };
 
-/// What must hold of a ResourceFlavor.
+/// Errors of a ResourceFlavor.
 #[must_use]
 pub fn resource_flavor(flavor: &ResourceFlavor) -> Vec<FieldError> {
     let (spec, path) = (&flavor.spec, Path::new("spec"));

@@ -1,5 +1,5 @@
-//! What the manifests in `api/tests/manifests/refused` do not show: limits that need large objects, and what is let
-//! through.
+//! Cases beyond the manifests in `api/tests/manifests/refused`: limits that need large objects, and
+//! objects that are accepted.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn queue(spec: Value) -> ClusterQueue {
     ClusterQueue::new("queue", serde_json::from_value::<ClusterQueueSpec>(spec).unwrap())
 }
 
-/// A group of `flavors` flavors with `resources` resources each, named after `group`.
+/// A resource group of `flavors` flavors with `resources` resources each, named after `group`.
 fn group(group: usize, flavors: usize, resources: usize) -> Value {
     let names: Vec<String> = (0..resources).map(|i| format!("example.com/g{group}-r{i}")).collect();
     let quotas: Vec<Value> =
@@ -64,7 +64,7 @@ fn totals_are_bounded(#[case] groups: Vec<Value>, #[case] expected: &[&str]) {
 }
 
 #[test]
-fn a_check_for_a_flavor_that_is_gone_is_let_through_where_it_was() {
+fn check_for_missing_flavor_kept_by_update_is_accepted() {
     let spec = |flavor: &str, on: &str, strategy: &str| {
         queue(json!({
             "queueingStrategy": strategy,
@@ -95,7 +95,7 @@ fn a_check_for_a_flavor_that_is_gone_is_let_through_where_it_was() {
 #[rstest]
 #[case::two_groups(json!({"resourceGroups": [group(0, 1, 1), group(1, 1, 1)]}))]
 #[case::strict_order(json!({"resourceGroups": [group(0, 1, 1)], "queueingStrategy": "StrictFIFO"}))]
-fn the_policy_of_concurrent_admission_binds_where_its_gate_is_on(#[case] mut spec: Value) {
+fn concurrent_admission_policy_is_checked_with_its_gate(#[case] mut spec: Value) {
     spec["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
     let queue = queue(spec);
     assert!(cluster_queue(&queue).is_empty());
@@ -119,7 +119,7 @@ fn the_policy_of_concurrent_admission_binds_where_its_gate_is_on(#[case] mut spe
     "2147483648",
     Some("\"2147483648\": must be a valid signed integer")
 )]
-fn a_boost_of_priority_may_be(#[case] boost: &str, #[case] refused: Option<&str>) {
+fn priority_boost_with_gate_must_be_an_integer(#[case] boost: &str, #[case] refused: Option<&str>) {
     let boosted = reserved(1, &json!({"kueue.x-k8s.io/priority-boost": boost}));
     let gates = Gates { priority_boost: true, ..Gates::default() };
     let path = "metadata.annotations[kueue.x-k8s.io/priority-boost]: Invalid value: ";
@@ -140,7 +140,7 @@ fn a_boost_of_priority_may_be(#[case] boost: &str, #[case] refused: Option<&str>
     );
 }
 
-/// A workload with one pod set that holds quota for `count` pods.
+/// A Workload with one pod set and quota for `count` pods.
 fn reserved(count: i32, annotations: &Value) -> Workload {
     serde_json::from_value(json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -167,7 +167,7 @@ fn with_status(workload: &Workload, status: &Value) -> Workload {
 }
 
 #[test]
-fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
+fn pod_set_with_quota_may_shrink_but_not_grow() {
     let old = reserved(4, &json!({}));
     assert!(workload_update(&reserved(3, &json!({})), &old).is_empty());
     assert_eq!(workload_update(&reserved(5, &json!({})), &old).len(), 1);
@@ -183,7 +183,7 @@ fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
 }
 
 #[test]
-fn what_a_gate_switches_off_is_let_through() {
+fn rules_of_disabled_gates_are_not_checked() {
     let gated = reserved(4, &json!({names::ADMISSION_GATED_BY: "no gate"}));
     let mut odd = reserved(4, &json!({}));
     let requests = json!({"requests": {"cpu": "-1"}});
@@ -208,7 +208,7 @@ fn what_a_gate_switches_off_is_let_through() {
 #[case::a_null(json!({"metadata": {"creationTimestamp": null}, "spec": {"containers": [{"name": "c"}]}}), true)]
 #[case::a_request_more(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}), false)]
 #[case::another_label(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}), false)]
-fn the_template_of_a_pod_set_that_holds_quota_may_be_said_in_other_words(
+fn template_with_quota_may_change_only_its_notation(
     #[case] template: Value,
     #[case] allowed: bool,
 ) {
@@ -220,7 +220,7 @@ fn the_template_of_a_pod_set_that_holds_quota_may_be_said_in_other_words(
 }
 
 #[test]
-fn quantities_of_a_pod_set_that_holds_quota_are_compared_by_their_value() {
+fn quantities_with_quota_compare_by_value() {
     let requesting = |cpu: &str| {
         let mut workload = reserved(4, &json!({}));
         let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
@@ -241,13 +241,13 @@ fn quantities_of_a_pod_set_that_holds_quota_are_compared_by_their_value() {
 #[case::it_goes_and_more_are_needed_than_admitted(
     5, Some(2), None, &["status.reclaimablePods[main]: Required value: cannot be removed"]
 )]
-fn no_more_pods_are_needed_than_were_admitted(
+fn reclaimable_pods_never_fall_below_the_admitted_count(
     #[case] count: i32,
     #[case] before: Option<i32>,
     #[case] now: Option<i32>,
     #[case] expected: &[&str],
 ) {
-    // Four are admitted.
+    // Four pods are admitted.
     let with = |reclaimable: Option<i32>| {
         let pods = reclaimable.map(|count| json!({"name": "main", "count": count}));
         with_status(
@@ -259,7 +259,7 @@ fn no_more_pods_are_needed_than_were_admitted(
 }
 
 #[test]
-fn where_the_pods_go_may_be_decided_later() {
+fn topology_assignment_may_be_set_later() {
     let old = reserved(4, &json!({}));
     let topology = json!({"levels": ["rack"], "slices": [
         {"domainCount": 1, "valuesPerLevel": [{"universal": "a"}], "podCounts": {"universal": 4}},
@@ -295,7 +295,7 @@ fn topology_requests_are_checked_by_gate_and_warned_of() {
 }
 
 #[test]
-fn what_a_ready_check_adds_stays() {
+fn ready_checks_pod_set_updates_are_immutable() {
     let check = |state: &str, label: &str| {
         json!({"admissionChecks": [{
             "name": "check", "state": state, "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z",
@@ -312,7 +312,7 @@ fn what_a_ready_check_adds_stays() {
 }
 
 #[test]
-fn a_cluster_is_nominated_or_comes_with_our_attempt() {
+fn cluster_name_needs_a_nomination_or_a_new_attempt() {
     let old = with_status(&reserved(4, &json!({})), &json!({"nominatedClusterNames": ["a", "b"]}));
     let new = |status: Value| with_status(&reserved(4, &json!({})), &status);
     assert!(workload_update(&new(json!({"clusterName": "a"})), &old).is_empty());
@@ -363,7 +363,7 @@ fn selectors(#[case] selector: Value, #[case] expected: bool) {
 }
 
 #[test]
-fn a_selector_names_what_is_wrong() {
+fn selector_error_names_the_wrong_part() {
     let requirement = |operator: &str, values: Option<Vec<&str>>| LabelSelectorRequirement {
         key: "team".into(),
         operator: operator.into(),

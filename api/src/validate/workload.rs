@@ -1,4 +1,4 @@
-//! Workloads as they are created.
+//! Rules of Workloads, for creation and update (Kueue's `pkg/webhooks/workload_webhook.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{
     v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, Workload},
 };
 
-/// What must hold of a Workload. `old` is what it was before a change, none for a new one.
+/// Errors of a Workload. `old` is the object before an update, `None` at creation.
 #[must_use]
 pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -30,7 +30,8 @@ pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Ve
     if gates.admission_gated_by {
         errors.extend(admission_gated_by(workload.annotations()));
     }
-    // One that came past these must not keep its status from being written.
+    // A bad annotation that was stored earlier must not block status writes, so only changes are
+    // checked.
     let told = |key: &str| {
         let of = |workload: &Workload| workload.annotations().get(key).cloned();
         old.is_none_or(|old| of(old) != of(workload))
@@ -87,7 +88,7 @@ fn one_pod_set(pod_set: &PodSet, path: &Path, gates: Gates, errors: &mut Vec<Fie
     }
 }
 
-/// The template's `metadata.labels` or `metadata.annotations`, where they are strings.
+/// The string entries of the template's `metadata.labels` or `metadata.annotations`.
 fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let map = template
         .get("metadata")
@@ -96,7 +97,7 @@ fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str,
     map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// Requests and limits of all containers and of the pod itself.
+/// Errors of requests and limits, of all containers and of the pod itself.
 fn requests(template: &Value, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     let Some(spec) = template.get("spec").filter(|spec| spec.is_object()) else { return };
     for list in ["initContainers", "containers"] {
@@ -162,7 +163,7 @@ fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldEr
     }
 }
 
-/// Warnings about a Workload that is valid.
+/// Warnings about a valid Workload.
 #[must_use]
 pub fn workload_warnings(workload: &Workload) -> Vec<String> {
     let path = Path::new("spec").child("podSets");
@@ -177,7 +178,7 @@ pub fn workload_warnings(workload: &Workload) -> Vec<String> {
     workload.spec.pod_sets.iter().enumerate().filter_map(warning).collect()
 }
 
-/// A workload holds quota, and none is recorded.
+/// Whether the Workload has the condition QuotaReserved without a recorded admission.
 fn holds_unrecorded_quota(workload: &Workload) -> bool {
     workload.status.as_ref().is_some_and(|status| {
         status.admission.is_none()
@@ -193,7 +194,7 @@ fn admission(
 ) {
     let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref())
     else {
-        // One that was so before is let through, so that it can be mended.
+        // A stored object with this error is accepted, so that it can be repaired.
         if !old.is_some_and(holds_unrecorded_quota) {
             errors.push(FieldError::required(
                 path,
@@ -237,7 +238,7 @@ fn reclaimable(
         .iter()
         .map(|pod_set| (pod_set.name.as_str(), pod_set.count))
         .collect();
-    // A count left over from before an elastic job shrank is let through until it is mended.
+    // A count from before an elastic job shrank is accepted until the controller corrects it.
     let before =
         old.filter(|_| gates.elastic && is_slice(workload)).map(reclaimable).unwrap_or_default();
     for pods in reclaimable(workload) {
@@ -283,7 +284,7 @@ pub(super) fn gated_by_path() -> Path {
     Path::new("metadata").child("annotations").key(names::ADMISSION_GATED_BY)
 }
 
-/// The annotation that holds a job or workload back is a list of distinct names like `example.com/gate`.
+/// Errors of the annotation `admission-gated-by`: a list of distinct names like `example.com/gate`.
 #[must_use]
 pub fn admission_gated_by(annotations: &BTreeMap<String, String>) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -305,7 +306,7 @@ pub fn admission_gated_by(annotations: &BTreeMap<String, String>) -> Vec<FieldEr
     errors
 }
 
-/// The annotation that says what the loss of its cluster means for a job is one of the policies.
+/// The error of the annotation `on-disconnect`, if its value is not a policy.
 #[must_use]
 pub fn on_disconnect(annotations: &BTreeMap<String, String>) -> Option<FieldError> {
     let text = annotations.get(names::ON_DISCONNECT)?;
@@ -314,7 +315,7 @@ pub fn on_disconnect(annotations: &BTreeMap<String, String>) -> Option<FieldErro
     Some(FieldError::invalid(&path, text, error.to_string()))
 }
 
-/// A name like `example.com/gate`, as `managedBy` of a Job.
+/// Errors of a name that must look like `example.com/gate`, as `managedBy` of a Job.
 fn domain_prefixed(gate: &str, path: &Path, errors: &mut Vec<FieldError>) {
     match gate.split_once('/') {
         Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {

@@ -1,4 +1,4 @@
-//! Workloads as they change.
+//! Rules of updates of Workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{
     v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
 };
 
-/// What must hold of a changed Workload.
+/// Errors of a changed Workload.
 ///
-/// Beyond Kueue: `clusterName` may be set without a nomination when the same change records an attempt, which only our
-/// dispatcher does.
+/// Departure from Kueue: `clusterName` may be set without a nomination if the same update records
+/// an attempt, which only Switchyard's dispatcher does.
 #[must_use]
 pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<FieldError> {
     let (empty, path) = (WorkloadStatus::default(), Path::new("status"));
@@ -54,7 +54,7 @@ pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<Fiel
     errors
 }
 
-/// Pod sets stay; where jobs may be elastic they may shrink.
+/// Pod sets are immutable while quota is reserved, except that elastic jobs may shrink.
 fn pod_sets(
     new: &[PodSet],
     old: &[PodSet],
@@ -75,8 +75,8 @@ fn pod_sets(
     }
 }
 
-/// Whether nothing but the count is another, and that no higher. Typed clients write templates in other words: without what
-/// is empty, and quantities in their canonical form.
+/// Whether only the count differs and is not higher. Typed clients write an equal template
+/// differently: without empty fields and with canonical quantities.
 fn may_become(old: &PodSet, new: &PodSet, gates: Gates) -> bool {
     let (count, template) = (old.count, &old.template);
     (new.count == count || gates.elastic && new.count < count)
@@ -84,7 +84,7 @@ fn may_become(old: &PodSet, new: &PodSet, gates: Gates) -> bool {
         && (new.template == *template || same_value(&new.template.value(), &template.value()))
 }
 
-/// While quota is held, no more pods are needed than it is for.
+/// While quota is held, the pods still needed must not exceed the admitted pods.
 fn reclaimable(
     new: &Workload,
     now: &WorkloadStatus,
@@ -112,7 +112,7 @@ fn reclaimable(
     }
 }
 
-/// An admission stays but for where its pods go.
+/// An admission is immutable except for its topology assignments.
 fn admission(
     new: &Admission,
     old: &Admission,
@@ -137,7 +137,7 @@ fn admission(
     }
 }
 
-/// What a check adds to the pods stays while it is ready.
+/// The pod set updates of a check are immutable while it is ready.
 fn ready_checks(
     now: &WorkloadStatus,
     before: &WorkloadStatus,
@@ -160,7 +160,7 @@ fn ready_checks(
     }
 }
 
-/// A cluster is one of those that were nominated.
+/// `clusterName` must be one of the nominated clusters.
 fn cluster_name(
     new: &Workload,
     now: &WorkloadStatus,
@@ -179,7 +179,7 @@ fn cluster_name(
     }
 }
 
-/// Gates that hold a job or workload back can be taken away, not added.
+/// Admission gates may be removed but not added.
 #[must_use]
 pub fn admission_gated_by_update(
     new: &BTreeMap<String, String>,

@@ -1,5 +1,5 @@
-//! The visibility API, `visibility.kueue.x-k8s.io`: which workloads wait in a queue, in its order, and how that is described
-//! to programs ([`openapi`]).
+//! The visibility API, `visibility.kueue.x-k8s.io`: the pending workloads of a queue in their
+//! order, and the API's OpenAPI documents ([`openapi`]).
 
 pub mod openapi;
 
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 /// The API group.
 pub const GROUP: &str = "visibility.kueue.x-k8s.io";
-/// Its versions, the preferred one first. They differ in nothing but their name.
+/// Its versions, the preferred one first. They differ only in their name.
 pub const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-/// The resource of pending workloads below a queue.
+/// The subresource with the pending workloads of a queue.
 pub const PENDING: &str = "pendingworkloads";
 /// The kind of a list of pending workloads.
 pub const SUMMARY: &str = "PendingWorkloadsSummary";
 
-/// The workloads that wait in a ClusterQueue or LocalQueue, in its order: a page of them.
+/// One page of the pending workloads of a ClusterQueue or LocalQueue, in queue order.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingWorkloadsSummary {
-    /// The group and the version.
+    /// Group and version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// PendingWorkloadsSummary.
+    /// `PendingWorkloadsSummary`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Empty.
@@ -33,7 +33,7 @@ pub struct PendingWorkloadsSummary {
     pub items: Vec<PendingWorkload>,
 }
 
-/// A workload that waits, and its places.
+/// A pending workload and its positions.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingWorkload {
@@ -42,10 +42,10 @@ pub struct PendingWorkload {
     pub metadata: ObjectMeta,
     /// The Workload's priority.
     pub priority: i32,
-    /// The LocalQueue that the workload is in.
+    /// The LocalQueue of the workload.
     pub local_queue_name: String,
-    /// The workload's place in the ClusterQueue, from 0.
+    /// The workload's position in the ClusterQueue, from 0.
     pub position_in_cluster_queue: i32,
-    /// The workload's place in the LocalQueue, from 0.
+    /// The workload's position in the LocalQueue, from 0.
     pub position_in_local_queue: i32,
 }

@@ -1,4 +1,5 @@
-//! How the visibility API is described to programs, in both versions of OpenAPI. The schemas are those of the types.
+//! OpenAPI documents of the visibility API, in OpenAPI 2 and 3. The schemas come from the Rust
+//! types.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use schemars::generate::SchemaSettings;
@@ -6,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use super::{GROUP, PENDING, PendingWorkloadsSummary, SUMMARY, VERSIONS};
 
-/// What a version's types are called in such documents, with Kueue's name of their package.
+/// Prefix of the types' names in the documents: the name of Kueue's package.
 const PACKAGE: &str = "io.k8s.sigs.kueue.apis.visibility";
-/// Where OpenAPI 3 keeps schemas.
+/// Path of schemas in OpenAPI 3.
 const COMPONENTS: &str = "#/components/schemas/";
-/// Where OpenAPI 2 does.
+/// Path of schemas in OpenAPI 2.
 const DEFINITIONS: &str = "#/definitions/";
 
-/// The document of a version in OpenAPI 3.
+/// The OpenAPI 3 document of one version.
 #[must_use]
 pub fn v3(version: &str) -> Value {
     json!({
@@ -24,7 +25,7 @@ pub fn v3(version: &str) -> Value {
     })
 }
 
-/// The document of all versions in OpenAPI 2.
+/// The OpenAPI 2 document of all versions.
 #[must_use]
 pub fn v2() -> Value {
     let (mut all_paths, mut definitions) = (Map::new(), Map::new());
@@ -42,7 +43,7 @@ fn info() -> Value {
     json!({"title": "Switchyard visibility API", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// What differs between the versions of OpenAPI in how requests and answers are described.
+/// How the versions of OpenAPI describe requests and responses.
 enum Form {
     V2,
     V3,
@@ -64,7 +65,7 @@ impl Form {
         parameter
     }
 
-    /// A request that reads, and its answer.
+    /// A read request and its response.
     fn get(
         &self,
         (version, id): (&str, &str),
@@ -145,17 +146,17 @@ fn paths(version: &str, form: &Form) -> Map<String, Value> {
     ])
 }
 
-/// The full name of one of our types.
+/// The full name of a type of this API.
 fn name_of(version: &str, type_: &str) -> String {
     format!("{PACKAGE}.{version}.{type_}")
 }
 
-/// The schemas of all types, under their full names.
+/// The schemas of all types, by full name.
 fn schemas(version: &str) -> Map<String, Value> {
     let mut generator = SchemaSettings::openapi3().into_generator();
     generator.subschema_for::<PendingWorkloadsSummary>();
     generator.subschema_for::<APIResourceList>();
-    // What has no package yet is ours.
+    // A name without a package is a type of this API.
     let full =
         |name: &str| if name.contains('.') { name.to_owned() } else { name_of(version, name) };
     let definitions = generator.take_definitions(true).into_iter().map(|(name, mut schema)| {
@@ -173,7 +174,8 @@ fn schemas(version: &str) -> Map<String, Value> {
     definitions.collect()
 }
 
-/// Has a document say in OpenAPI 2 what it said in OpenAPI 3: there a reference has its description beside it.
+/// Converts a document from OpenAPI 3 to OpenAPI 2. There a reference cannot have a description
+/// beside it.
 fn as_v2(document: &mut Value) {
     each_object(document, &|object| {
         if let Some(Value::Array(all)) = object.remove("allOf") {
@@ -193,7 +195,7 @@ fn as_v2(document: &mut Value) {
     });
 }
 
-/// Does something to each object in a document, the outer ones first.
+/// Calls `act` for each object in a document, outer objects first.
 fn each_object(value: &mut Value, act: &impl Fn(&mut Map<String, Value>)) {
     match value {
         Value::Object(object) => {
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
     use crate::visibility::PendingWorkload;
 
-    /// Where all references of a document lead to.
+    /// Targets of all references in a document.
     fn references(document: &Value) -> Vec<String> {
         let found = std::cell::RefCell::new(Vec::new());
         each_object(&mut document.clone(), &|object| {
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_names_what_is_served() {
+    fn schema_names_every_served_kind() {
         let served = PendingWorkloadsSummary {
             api_version: "a".to_owned(),
             kind: "b".to_owned(),

@@ -1,18 +1,19 @@
-//! Durations as Go writes them: `5m0s`, `1h30m`, `500ms`.
+//! Durations in Go's format: `5m0s`, `1h30m`, `500ms`.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A span of time in nanoseconds; may be negative, as in Go, so that it can be refused by its field's name.
+/// A span of time in nanoseconds. May be negative, as in Go, so that validation can reject it by
+/// field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GoDuration(i64);
 
-/// The marker of a duration in a schema.
+/// The `format` of a duration in a JSON schema.
 pub const FORMAT: &str = "go-duration";
 
-/// A text is no duration.
+/// A text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no duration: write numbers with units, such as 5m, 1h30m or 500ms")]
 pub struct ParseDurationError(String);
@@ -29,34 +30,34 @@ const UNITS: [(&str, i64); 8] = [
 ];
 
 impl GoDuration {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
-    /// A number of seconds; clamped to what fits (292 years).
+    /// From seconds, clamped to 292 years.
     #[must_use]
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// A number of nanoseconds.
+    /// From nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// The number of nanoseconds.
+    /// In nanoseconds.
     #[must_use]
     pub const fn nanos(self) -> i64 {
         self.0
     }
 
-    /// As a standard duration; a negative one is zero.
+    /// As a standard duration. A negative value becomes zero.
     #[must_use]
     pub fn std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
     }
 
-    /// Whether it is below zero.
+    /// Whether the duration is below zero.
     #[must_use]
     pub const fn is_negative(self) -> bool {
         self.0 < 0
@@ -96,7 +97,7 @@ fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// `number * unit` nanoseconds; what is finer is dropped.
+/// `number * unit` in nanoseconds. Smaller fractions are cut off.
 fn part(number: &str, unit: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || whole.len() > 20 {
@@ -138,7 +139,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// A number of parts of one, without trailing zeros.
+/// `self.0 / self.1` as a decimal number without trailing zeros.
 struct Fraction(u64, u64);
 
 impl fmt::Display for Fraction {
@@ -217,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(nanos: i64) {
+        fn duration_round_trip_is_lossless(nanos: i64) {
             prop_assume!(nanos != i64::MIN);
             let duration = GoDuration::from_nanos(nanos);
             prop_assert_eq!(duration.to_string().parse::<GoDuration>().unwrap(), duration);

@@ -1,11 +1,11 @@
-//! Equality of JSON values as Kubernetes means it.
+//! Semantic equality of JSON values, as Kubernetes compares objects.
 
 use serde_json::Value;
 
 use crate::quantity;
 
-/// Equality as Kubernetes means it: what is absent equals what is empty, and
-/// quantities under `requests` and `limits` are compared by value.
+/// Semantic equality. Absent equals empty, and quantities under `requests` and `limits` compare by
+/// value.
 #[must_use]
 pub fn same_value(a: &Value, b: &Value) -> bool {
     same(a, b, false)
@@ -36,7 +36,7 @@ fn same_quantity(a: &Value, b: &Value) -> bool {
         Value::Number(number) => quantity::parse(&number.to_string()).ok(),
         _ => None,
     };
-    // Equal but for the style of the suffix.
+    // Quantities may differ in the style of the suffix.
     matches!((parse(a), parse(b)), (Some(a), Some(b)) if a.to_f64() == b.to_f64() && a.milli_value() == b.milli_value())
 }
 

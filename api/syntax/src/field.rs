@@ -1,4 +1,4 @@
-//! Paths of fields, and errors about them in Kubernetes' words.
+//! Field paths, and errors about fields in Kubernetes' words.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl Path {
         Self::default()
     }
 
-    /// A field at the top.
+    /// A top-level field.
     pub fn new(name: &str) -> Self {
         Self(name.to_owned())
     }
@@ -36,7 +36,7 @@ impl Path {
         Self(format!("{}[{key}]", self.0))
     }
 
-    /// The path's text.
+    /// The path as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -61,28 +61,28 @@ pub fn annotation_path(key: &str) -> Path {
     Path::new("metadata").child("annotations").key(key)
 }
 
-/// What is wrong with one field.
+/// An error about one field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct FieldError {
-    /// Which field.
+    /// Path of the field.
     pub path: String,
-    /// What is wrong, such as `Invalid value: "-1": must be greater than or equal to 0`.
+    /// The error, such as `Invalid value: "-1": must be greater than or equal to 0`.
     pub message: String,
 }
 
 impl FieldError {
-    /// An error in words of one's own.
+    /// An error with any message.
     pub fn new(path: &Path, message: impl Into<String>) -> Self {
         Self { path: path.to_string(), message: message.into() }
     }
 
-    /// The value is not allowed. Text is quoted, numbers are not: see [`Shown`].
+    /// The value is not allowed. Text is quoted and numbers are bare: see [`Shown`].
     pub fn invalid(path: &Path, value: impl Shown, detail: impl fmt::Display) -> Self {
         Self::new(path, format!("Invalid value: {}: {detail}", value.shown()))
     }
 
-    /// The value is not allowed, and too large to be shown.
+    /// The value is not allowed and too large for the message.
     pub fn invalid_without_value(path: &Path, detail: &str) -> Self {
         Self::new(path, with_detail("Invalid value", detail))
     }
@@ -97,17 +97,17 @@ impl FieldError {
         Self::new(path, with_detail("Forbidden", detail))
     }
 
-    /// What the value names is not there.
+    /// The value names an object that does not exist.
     pub fn not_found(path: &Path, value: impl Shown) -> Self {
         Self::new(path, format!("Not found: {}", value.shown()))
     }
 
-    /// The value is there already.
+    /// The value occurs twice.
     pub fn duplicate(path: &Path, value: impl Shown) -> Self {
         Self::new(path, format!("Duplicate value: {}", value.shown()))
     }
 
-    /// The value is none of those that are known.
+    /// The value is not one of the supported ones.
     pub fn not_supported(path: &Path, value: impl Shown, supported: &[&str]) -> Self {
         let known: Vec<String> = supported.iter().map(|name| name.shown()).collect();
         Self::new(
@@ -127,9 +127,9 @@ fn with_detail(what: &str, detail: &str) -> String {
     if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") }
 }
 
-/// How a value appears in an error: text in quotes, numbers bare.
+/// How a value appears in an error: quoted text, bare numbers.
 pub trait Shown {
-    /// The value as it appears.
+    /// The value as text.
     fn shown(&self) -> String;
 }
 
@@ -175,7 +175,7 @@ impl<T: Shown + ?Sized> Shown for &T {
     }
 }
 
-/// The nearest of some names, if one is near: for "did you mean".
+/// The name most similar to `name`, if one is similar enough to suggest.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
@@ -186,7 +186,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (distance * 3 <= wanted.chars().count().max(3)).then_some(best)
 }
 
-/// How many characters must be put in, taken out, replaced or swapped with their neighbour.
+/// Edit distance: insertions, deletions, replacements and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

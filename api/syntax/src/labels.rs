@@ -1,4 +1,4 @@
-//! Syntax of names, labels and annotations, and label selectors.
+//! Syntax of names, labels, annotations and label selectors.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::field::{FieldError, Path};
 
-/// What is said of a text that is no DNS subdomain.
+/// Kubernetes' message for a text that is not a DNS subdomain.
 pub const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const NAME_MESSAGE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const KEY_MESSAGE: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 const VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-/// How many bytes all annotations of an object may have.
+/// Most bytes of all annotations of one object.
 const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// Whether a text is a DNS-1123 subdomain.
+/// Whether a text is a DNS-1123 subdomain of at most 253 bytes.
 #[must_use]
 pub fn is_subdomain(text: &str) -> bool {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -28,7 +28,8 @@ pub fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// Whether a text is a non-empty name of letters and digits with `-`, `_` and `.` within.
+/// Whether a text is non-empty, alphanumeric at both ends, and otherwise of alphanumerics, `-`, `_`
+/// and `.`.
 fn is_name(text: &str) -> bool {
     let edge = |c: char| c.is_ascii_alphanumeric();
     text.starts_with(edge)
@@ -36,7 +37,7 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// What is wrong with a label key, as Kubernetes says it; the first thing.
+/// The first error of a label key, in Kubernetes' words.
 #[must_use]
 pub fn label_key_error(key: &str) -> Option<String> {
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
@@ -59,7 +60,7 @@ pub fn label_key_error(key: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with a label value, as Kubernetes says it; the first thing.
+/// The first error of a label value, in Kubernetes' words.
 #[must_use]
 pub fn label_value_error(value: &str) -> Option<&'static str> {
     if value.len() > 63 {
@@ -68,21 +69,21 @@ pub fn label_value_error(value: &str) -> Option<&'static str> {
     (!value.is_empty() && !is_name(value)).then_some(VALUE_MESSAGE)
 }
 
-/// A label has a valid key.
+/// Appends the error of a label key, if it has one.
 pub fn key(key: &str, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(detail) = label_key_error(key) {
         errors.push(FieldError::invalid(path, key, detail));
     }
 }
 
-/// A label has a valid value.
+/// Appends the error of a label value, if it has one.
 pub fn value(value: &str, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(detail) = label_value_error(value) {
         errors.push(FieldError::invalid(path, value, detail));
     }
 }
 
-/// Labels have valid keys and values.
+/// Appends the errors of labels.
 pub fn labels<'a>(
     map: impl IntoIterator<Item = (&'a str, &'a str)>,
     path: &Path,
@@ -94,7 +95,7 @@ pub fn labels<'a>(
     }
 }
 
-/// Annotations have valid keys and are not too large together.
+/// Appends the errors of annotation keys, and one if the annotations are too large together.
 pub fn annotations<'a>(
     map: impl IntoIterator<Item = (&'a str, &'a str)>,
     path: &Path,
@@ -115,7 +116,7 @@ pub fn annotations<'a>(
     }
 }
 
-/// A label selector can be evaluated.
+/// Appends the errors of a label selector.
 pub fn label_selector(selector: &LabelSelector, path: &Path, errors: &mut Vec<FieldError>) {
     let equal =
         selector.match_labels.iter().flatten().map(|(name, text)| (name.as_str(), text.as_str()));
@@ -149,7 +150,8 @@ fn expression(requirement: &LabelSelectorRequirement, path: &Path, errors: &mut 
     }
 }
 
-/// Whether a label selector selects an object with these labels. An operator that does not exist selects nothing.
+/// Whether a label selector selects an object with these labels. An unknown operator selects
+/// nothing.
 #[must_use]
 pub fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal =
@@ -172,7 +174,7 @@ pub fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, Stri
         })
 }
 
-/// The schema of a label selector, replaced as a whole.
+/// The schema of a label selector that server-side apply replaces as a whole (`atomic`).
 #[must_use]
 pub fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

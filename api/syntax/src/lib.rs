@@ -1,6 +1,12 @@
-//! What the rest of Switchyard builds on and what needs no Kubernetes client: names of labels and annotations ([`names`]),
-//! the syntax of names and labels ([`labels`]), Go durations ([`GoDuration`]), quantities ([`quantity`]), paths of fields
-//! ([`field`]), conditions ([`conditions`]), and rules about worker clusters ([`affinity`]).
+//! The leaf of the API crates. It needs no Kubernetes client.
+//!
+//! - [`names`]: labels, annotations, finalizers and other well-known names.
+//! - [`labels`]: the syntax of names, labels and label selectors.
+//! - [`duration`], [`quantity`]: Go durations and Kubernetes quantities.
+//! - [`field`]: field paths and errors.
+//! - [`equality`]: semantic equality of JSON values.
+//! - [`conditions`]: types, reasons and lists of status conditions.
+//! - [`affinity`]: rules about the worker clusters of a job.
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,9 @@
-//! Random values that a structural schema accepts, as far as types, required fields, enumerations and limits go.
+//! Random values that a structural schema accepts, with regard to types, required fields,
+//! enumerations and limits.
 
 use serde_json::{Map, Value, json};
 
-/// A small generator of numbers: the same seed gives the same value.
+/// A small random number generator. The same seed gives the same value.
 pub(crate) struct Random(u64);
 
 impl Random {

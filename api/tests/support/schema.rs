@@ -1,10 +1,11 @@
-//! A structural schema checked without a server: types, limits, patterns and lists, in the API server's words. CEL rules
-//! are `kube_cel`'s. Enough for the schemas here, not for all.
+//! Checks a structural schema without a server: types, limits, patterns and lists, in the API
+//! server's words. `kube_cel` checks CEL rules. Sufficient for the schemas of this crate, not in
+//! general.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Everything that the schema forbids in the value.
+/// All schema errors of the value.
 pub(crate) fn errors(value: &Value, schema: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     check(value, schema, "", &mut errors);

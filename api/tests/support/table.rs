@@ -1,15 +1,19 @@
-//! The manifests beside this file: those that are accepted, and those that are refused with what they are refused for.
-//! Read by the tests here, without a server, and by those against a real API server.
+//! The manifests beside this file: accepted ones, and refused ones with the expected message. The
+//! tests of this crate read them without a server, and the tests in `e2e` with a real API server.
 //!
-//! A refused manifest begins with comments: a sentence that says what holds instead, `# refused: ` with a part of the
-//! message, `# by: webhook` where the schema cannot say it, `# stricter: ` with the reason where stock Kueue's schema
-//! accepts it. With two documents it is the change from the first to the second that is refused.
+//! A refused manifest begins with comments:
+//! - a sentence with the rule,
+//! - `# refused: ` with a part of the message,
+//! - `# by: webhook` if the schema cannot express the rule,
+//! - `# stricter: ` with the reason if stock Kueue's schema accepts the manifest.
+//!
+//! If there are two documents, the change from the first to the second is refused.
 
 use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// A file of manifests that are accepted.
+/// A file of accepted manifests.
 pub(crate) struct Accepted {
     /// The file's name.
     pub name: String,
@@ -21,17 +25,18 @@ pub(crate) struct Accepted {
 pub(crate) struct Refused {
     /// The file's name without its ending.
     pub name: String,
-    /// What holds instead.
+    /// The rule.
     pub sentence: String,
     /// A part of the message.
     pub message: String,
-    /// Whether the webhook refuses it, and not the schema.
+    /// Whether the webhook refuses it, not the schema.
     pub by_webhook: bool,
-    /// Whether stock Kueue's schema accepts it: the rule is ours, or only in Kueue's webhook.
+    /// Whether stock Kueue's schema accepts it, because the rule is Switchyard's or only in Kueue's
+    /// webhook.
     pub ours: bool,
-    /// What the object is before, when it is a change that is refused.
+    /// The object before the refused change, for updates.
     pub before: Option<Value>,
-    /// What is refused.
+    /// The refused object.
     pub object: Value,
 }
 

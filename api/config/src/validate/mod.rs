@@ -1,4 +1,4 @@
-//! Values that have the right shape and still cannot be.
+//! Errors of values that have the right type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub use tls::{CURVES, SUITES, is_suite};
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// All values that cannot be.
+/// All errors of values.
 pub(super) fn errors(config: &Configuration) -> Vec<FieldError> {
     let mut errors = Vec::new();
     leader_election(config, &mut errors);
@@ -102,7 +102,7 @@ fn pods_ready(config: &Configuration, errors: &mut Vec<FieldError>) {
     count_not_negative(strategy.backoff_max_seconds, &path.child("backoffMaxSeconds"), errors);
 }
 
-/// The names of all kinds of jobs, sorted.
+/// Names of all job kinds, sorted.
 fn known_frameworks() -> Vec<&'static str> {
     let mut known: Vec<&str> = kinds().iter().map(|kind| kind.id().framework).collect();
     known.sort_unstable();
@@ -154,7 +154,7 @@ fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether a text is `Kind.version.group`.
+/// Whether a text has the form `Kind.version.group`.
 fn is_kind_argument(text: &str) -> bool {
     let mut parts = text.splitn(3, '.');
     parts.by_ref().take(3).filter(|part| !part.is_empty()).count() == 3
@@ -231,7 +231,7 @@ fn retention(config: &Configuration, errors: &mut Vec<FieldError>) {
 
 const TAS: &str = "TopologyAwareScheduling";
 
-/// Gates that have no effect without others.
+/// Gates that have no effect without other gates.
 const NEEDS: [(&str, &str); 17] = [
     ("TASProfileMixed", TAS),
     ("TASHandleOverlappingFlavors", TAS),

@@ -1,4 +1,4 @@
-//! `multiKueue`.
+//! Rules of `multiKueue`.
 
 use std::collections::BTreeSet;
 
@@ -54,10 +54,11 @@ pub(super) fn multi_kueue(config: &Configuration, errors: &mut Vec<FieldError>) 
     cluster_profile(config, &path.child("clusterProfile"), errors);
 }
 
-/// What Kueue's manager sends of its own integrations only where it is told so. It is sent here anyway.
+/// Integrations that Kueue's manager sends only if the file names them as external frameworks.
+/// Switchyard always sends them.
 const WITHOUT_ADAPTER: [&str; 2] = ["deployment", "sparkoperator.k8s.io/sparkapplication"];
 
-/// Whether Kueue's manager sends jobs of a built-in kind: those that are enabled, but for some.
+/// Whether Kueue's manager sends jobs of a built-in kind: enabled kinds, with a few exceptions.
 fn is_sent(config: &Configuration, framework: &str) -> bool {
     config.integrations.frameworks.iter().any(|it| it == framework)
         && !WITHOUT_ADAPTER.contains(&framework)

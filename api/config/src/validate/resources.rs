@@ -1,4 +1,4 @@
-//! `resources`.
+//! Rules of `resources`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,12 +82,13 @@ fn device_classes(config: &Configuration, path: &Path, errors: &mut Vec<FieldErr
     }
 }
 
-/// The resource that counts a Workload's pods, whatever they ask for.
+/// The resource that counts a Workload's pods, whatever they request.
 const PODS: &str = "pods";
 const RESERVED: &str =
     "counts the pods themselves; choose another name, here and in the quota of ClusterQueues";
 
-/// A charge that is not the number of devices would be wrong without its source, so it is refused.
+/// Rejects sources of amounts. Without its source, the charge would be the number of devices, which
+/// is wrong.
 fn device_source(source: &DeviceClassSource, path: &Path, errors: &mut Vec<FieldError>) {
     errors.push(match (&source.counter, &source.capacity) {
         (Some(_), None) => FieldError::forbidden(&path.child("counter"), NO_SOURCES),

@@ -1,4 +1,4 @@
-//! What is served: webhooks, metrics, the list of pending workloads.
+//! Rules of servers: webhooks, metrics, the list of pending workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use switchyard_syntax::{
     labels::{SUBDOMAIN_MESSAGE, is_subdomain, label_key_error},
 };
 
-/// What a Service's name is made of.
+/// Kubernetes' message for an invalid Service name.
 const SERVICE_NAME_MESSAGE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 fn is_service_name(name: &str) -> bool {

@@ -1,11 +1,13 @@
-//! `tls`: what is listed there can be spoken. What is not known is refused, as leaving it out would allow more, or nothing.
+//! Rules of `tls`. Unknown names are rejected: leaving one out would allow more than the file says,
+//! or nothing.
 
 use std::collections::BTreeSet;
 
 use crate::Configuration;
 use switchyard_syntax::field::{FieldError, Path};
 
-/// The suites that are spoken, by Go's names. Those of TLS 1.3 are always spoken, as in Go, and may be named.
+/// Supported cipher suites, by Go's names. Those of TLS 1.3 are always on, as in Go, and may be
+/// named.
 pub const SUITES: [&str; 9] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -18,7 +20,7 @@ pub const SUITES: [&str; 9] = [
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// The numbers of the curves that are spoken, with Go's names.
+/// Supported curves, by number and Go's names.
 pub const CURVES: [(i32, &str); 5] = [
     (23, "CurveP256"),
     (24, "CurveP384"),
@@ -27,7 +29,7 @@ pub const CURVES: [(i32, &str); 5] = [
     (4588, "X25519MLKEM768"),
 ];
 
-/// What Kueue speaks besides: it is not unknown, but there is none of it here.
+/// Curves that Kueue supports and Switchyard does not.
 const CURVES_OF_KUEUE: [(i32, &str); 2] = [(25, "CurveP521"), (4589, "SecP384r1MLKEM1024")];
 
 pub(super) fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
@@ -73,7 +75,7 @@ pub(super) fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether a suite is meant by a name: Go has some by a shorter one, too.
+/// Whether `name` means this suite. Go has a second, shorter name for some.
 #[must_use]
 pub fn is_suite(suite: &str, name: &str) -> bool {
     suite == name

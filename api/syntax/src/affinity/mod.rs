@@ -1,8 +1,9 @@
-//! Which worker clusters a job may go to, and which it prefers: rules of the job's annotations, and of its ClusterQueue where the
-//! job says nothing.
+//! Which worker clusters a job may go to, and which it prefers. The rules come from the job's
+//! annotations, or from its ClusterQueue if the job has none of that sort.
 //!
-//! Each annotation, and each part of the queue's default, is a rule of its own. A cluster must match all required rules and no
-//! excluded one. It is preferred by as many preferred rules as it matches.
+//! Each annotation is one rule, and so is each part of the queue's default. A cluster must match
+//! all required rules and no excluded rule. Its preference is the number of preferred rules that it
+//! matches.
 
 mod rules;
 mod selector;
@@ -20,7 +21,8 @@ use crate::names;
 pub use rules::{ClusterAffinity, ClusterRule};
 pub use selector::{SelectorError, parse_selector, selector_text};
 
-/// The annotations that say it: names and selector of what is required, preferred and excluded.
+/// All annotations with rules: names and selector of required, preferred and excluded clusters. The
+/// index is even for names and odd for selectors.
 pub const ANNOTATIONS: [&str; 6] = [
     names::CLUSTERS,
     names::CLUSTER_SELECTOR,
@@ -30,13 +32,13 @@ pub const ANNOTATIONS: [&str; 6] = [
     names::EXCLUDED_CLUSTER_SELECTOR,
 ];
 
-/// Clusters that an annotation may name.
+/// Most names in one annotation.
 const MAX_NAMES: usize = 64;
 
 /// Labels or annotations of an object.
 type Texts = BTreeMap<String, String>;
 
-/// All rules of one job.
+/// All cluster rules of one job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Affinity {
     required: Vec<Rule>,
@@ -44,25 +46,25 @@ pub struct Affinity {
     excluded: Vec<Rule>,
 }
 
-/// One rule.
 #[derive(Debug, Clone, PartialEq)]
 struct Rule {
-    /// The annotation or field that says it.
+    /// The annotation or field of the rule, for messages.
     source: String,
     test: Test,
 }
 
-/// Which clusters a rule is about.
+/// The clusters that a rule selects.
 #[derive(Debug, Clone, PartialEq)]
 enum Test {
     Names(Vec<String>),
     Labels(LabelSelector),
-    /// It cannot be read, as the webhook was not asked: why.
+    /// The annotation cannot be parsed, because the webhook did not see it. Holds the error.
     Unreadable(String),
 }
 
 impl Affinity {
-    /// The rules of a job with these annotations in this ClusterQueue; none where nobody says anything.
+    /// The rules of a job with these annotations in this ClusterQueue. `None` if there are no
+    /// rules.
     #[must_use]
     pub fn of(
         annotations: Option<&Texts>,
@@ -85,7 +87,7 @@ impl Affinity {
         (rules != Self::default()).then_some(rules)
     }
 
-    /// The rule that keeps the job from a cluster, if one does.
+    /// The first rule that forbids the cluster, as text.
     #[must_use]
     pub fn refusal(&self, cluster: &str, labels: &Texts) -> Option<String> {
         let lacks = |rule: &&Rule| !rule.test.matches(cluster, labels);
@@ -105,7 +107,7 @@ impl Affinity {
         })
     }
 
-    /// How many rules prefer a cluster.
+    /// How many rules prefer the cluster.
     #[must_use]
     pub fn preference(&self, cluster: &str, labels: &Texts) -> usize {
         self.preferred.iter().filter(|rule| rule.test.matches(cluster, labels)).count()
@@ -113,7 +115,7 @@ impl Affinity {
 }
 
 impl Test {
-    /// A rule that cannot be read matches no cluster.
+    /// An unreadable rule matches no cluster.
     fn matches(&self, cluster: &str, labels: &Texts) -> bool {
         match self {
             Self::Names(names) => names.iter().any(|name| name == cluster),
@@ -131,7 +133,8 @@ impl Test {
     }
 }
 
-/// The job's rules of one kind; none if it says nothing of them. An empty text is a word, and no rule.
+/// The job's own rules of one sort. `None` if it has neither annotation. An empty annotation is no
+/// rule, but it overrides the queue's default.
 fn of_job(annotations: &Texts, by_name: &str, by_label: &str) -> Option<Vec<Rule>> {
     let (by_name, by_label) =
         (annotations.get_key_value(by_name), annotations.get_key_value(by_label));
@@ -163,7 +166,7 @@ fn of_queue(queue: &str, part: &str, rule: &ClusterRule) -> Vec<Rule> {
     names.into_iter().chain(labels).collect()
 }
 
-/// Names of clusters, separated by commas.
+/// Parses a comma-separated list of cluster names.
 fn parse_names(text: &str) -> Result<Vec<String>, String> {
     let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
     for name in &names {
@@ -189,7 +192,7 @@ fn parse_names(text: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The faults of the annotations, each with its mend.
+/// Errors of the annotations, each with a remedy.
 #[must_use]
 pub fn check(annotations: &Texts) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -209,7 +212,7 @@ pub fn check(annotations: &Texts) -> Vec<FieldError> {
     errors
 }
 
-/// All clusters that are required by name are excluded by name, too.
+/// An error if all clusters required by name are also excluded by name.
 fn contradiction(annotations: &Texts) -> Option<FieldError> {
     let names = |key: &str| {
         annotations.get(key).and_then(|text| parse_names(text).ok()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Which worker clusters jobs need, prefer or must not use.
+//! API fields: which worker clusters jobs need, prefer or must not use.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
@@ -8,8 +8,8 @@ use crate::labels::label_selector_schema;
 
 /// Which worker clusters the jobs of a ClusterQueue need, prefer or must not use.
 ///
-/// A job that says anything of one of the three by its annotations replaces that one for itself. The clusters are always some of
-/// those of the MultiKueueConfig.
+/// A job's own annotations replace the corresponding part for that job. All clusters must belong to
+/// the MultiKueueConfig.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -17,7 +17,8 @@ pub struct ClusterAffinity {
     /// The only clusters that jobs may go to. A cluster has to match both parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required: Option<ClusterRule>,
-    /// Clusters that BestFit chooses before others that have room, too. A cluster that matches both parts comes first.
+    /// Clusters that BestFit chooses before others with room. A cluster that matches both parts
+    /// comes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<ClusterRule>,
     /// Clusters that jobs must not go to. A cluster that matches one of the parts is excluded.

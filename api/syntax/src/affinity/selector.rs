@@ -1,60 +1,61 @@
-//! Label selectors as Kubernetes writes them in one line (`kubectl -l`), such as `region=eu,tier!=spot,gpu in (a100,h100),!test`.
+//! Label selectors in one line, as for `kubectl -l`: `region=eu,tier!=spot,gpu in
+//! (a100,h100),!test`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use thiserror::Error;
 
 use crate::labels::{label_key_error, label_value_error};
 
-/// The longest text that is read.
+/// Longest selector, in bytes.
 const MAX_LEN: usize = 4096;
 /// The syntax of a selector, for messages.
 const EXAMPLE: &str = "write requirements such as region=eu, tier!=spot, gpu in (a100,h100), zone notin (a,b), fast or !test with a comma between two";
 
-/// Why a text is no selector, and what would be one.
+/// Why a text is not a selector, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SelectorError {
-    /// Two commas follow each other, or one stands at an end.
+    /// An empty requirement: two commas in a row, or one at an end.
     #[error("a requirement is empty: {EXAMPLE}")]
     Empty,
-    /// A parenthesis that does not belong there, or is missing.
+    /// A misplaced or missing parenthesis.
     #[error("{0:?} has no matching parentheses, or something after them: {EXAMPLE}")]
     Parentheses(String),
-    /// A list of values for another operator than the two that take one.
+    /// A list of values after an operator other than `in` and `notin`.
     #[error("{0:?} has values in parentheses, which only `in` and `notin` take: {EXAMPLE}")]
     Operator(String),
-    /// Comparisons of numbers, which label selectors of objects do not have.
+    /// A numeric comparison, which label selectors do not have.
     #[error(
         "{0:?} compares numbers, which selectors of clusters cannot: name the values, such as gpus in (4,8)"
     )]
     Comparison(String),
-    /// No values in parentheses.
+    /// An empty list of values.
     #[error("{0:?} has an empty list of values: name at least one")]
     NoValues(String),
-    /// Not the key of a label.
+    /// A key that is not a label key.
     #[error("{key:?} is no key of a label: {why}")]
     Key {
         /// The text.
         key: String,
-        /// In Kubernetes' words.
+        /// The error, in Kubernetes' words.
         why: String,
     },
-    /// Not the value of a label.
+    /// A value that is not a label value.
     #[error("{value:?} is no value of a label: {why}")]
     Value {
         /// The text.
         value: String,
-        /// In Kubernetes' words.
+        /// The error, in Kubernetes' words.
         why: &'static str,
     },
-    /// More than anybody writes.
+    /// A text longer than the limit.
     #[error("{0} bytes are more than {MAX_LEN}: give the clusters a label of their own")]
     TooLong(usize),
 }
 
-/// Reads a selector.
+/// Parses a selector.
 ///
 /// # Errors
-/// Says which requirement is wrong, and what would be right.
+/// Names the wrong requirement and the remedy.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, SelectorError> {
     if text.len() > MAX_LEN {
         return Err(SelectorError::TooLong(text.len()));
@@ -63,7 +64,7 @@ pub fn parse_selector(text: &str) -> Result<LabelSelector, SelectorError> {
     Ok(LabelSelector { match_labels: None, match_expressions: Some(requirements) })
 }
 
-/// At the commas that are not within parentheses.
+/// Splits at commas outside parentheses.
 fn split(text: &str) -> Result<Vec<&str>, SelectorError> {
     let (mut parts, mut from, mut within) = (Vec::new(), 0, false);
     for (at, character) in text.char_indices() {

@@ -1,5 +1,3 @@
-//! Rules and their syntax, case by case.
-
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -99,7 +97,7 @@ fn whether_west_in_eu_is_allowed(
 }
 
 #[test]
-fn each_preferred_rule_that_matches_counts() {
+fn each_matching_preferred_rule_counts() {
     let own = texts(&json!({
         "switchyard.dev/preferred-clusters": "west,north", "switchyard.dev/preferred-cluster-selector": "region=eu",
     }));

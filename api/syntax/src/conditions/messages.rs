@@ -1,6 +1,7 @@
-//! Beginnings of messages that one program writes and another one reads.
+//! Message prefixes that one program writes and another parses.
 
-/// A hub's message when none of its clusters can run a workload. The answers of the clusters follow.
+/// Prefix of a hub's message if none of its clusters can run a Workload. The clusters' answers
+/// follow.
 pub const NO_CLUSTER: &str = "No worker cluster can run it: ";
-/// A hub's message while it waits for a cluster. The answers of the clusters follow.
+/// Prefix of a hub's message while a Workload waits for a cluster. The clusters' answers follow.
 pub const WAITS_FOR_CLUSTER: &str = "Waiting for a worker cluster: ";

@@ -1,4 +1,5 @@
-//! Status conditions: their types and reasons as Kueue writes them, and how to read and change a list of them.
+//! Status conditions: types and reasons as Kueue writes them, and how to read and change a list of
+//! conditions.
 //!
 //! Types and reasons are an interface: dashboards, `kubectl wait` and other controllers match them.
 
@@ -14,7 +15,7 @@ pub const QUOTA_RESERVED: &str = "QuotaReserved";
 pub const ADMITTED: &str = "Admitted";
 /// Workload: its pods are ready or have succeeded.
 pub const PODS_READY: &str = "PodsReady";
-/// Workload: it was told to give its quota back.
+/// Workload: it has to release its quota.
 pub const EVICTED: &str = "Evicted";
 /// Workload: it was evicted for another workload.
 pub const PREEMPTED: &str = "Preempted";
@@ -24,38 +25,41 @@ pub const REQUEUED: &str = "Requeued";
 pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
 /// Workload: its job has ended.
 pub const FINISHED: &str = "Finished";
-/// Workload: it would have to preempt and a gate keeps it from that.
+/// Workload: it needs preemption, and a gate forbids that.
 pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
 /// Workload: pods of its group are missing.
 pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
-/// Workload: its job has trouble on its worker cluster. A condition of Switchyard.
+/// Workload: its job has a problem on its worker cluster. Specific to Switchyard.
 pub const WORKER_TROUBLE: &str = "WorkerTrouble";
 /// ClusterQueue, LocalQueue, AdmissionCheck, MultiKueueCluster: it works.
 pub const ACTIVE: &str = "Active";
-/// MultiKueueCluster: much was lost at once, and its workloads are not given up until people say so. Ours.
+/// MultiKueueCluster: so many workloads were lost at once that evictions wait for an administrator.
+/// Specific to Switchyard.
 pub const EVICTIONS_STOPPED: &str = "EvictionsStopped";
-/// MultiKueueCluster: a ClusterQueue asks for a fence, and the cluster has no agent that could see to it. Ours.
+/// MultiKueueCluster: a ClusterQueue asks for `Fence`, which the cluster cannot do without an
+/// agent. Specific to Switchyard.
 pub const FENCE_UNAVAILABLE: &str = "FenceUnavailable";
-/// MultiKueueCluster: it has workloads of this hub that the hub does not know. Ours.
+/// MultiKueueCluster: it has copies of this hub that the hub does not know. Specific to Switchyard.
 pub const ORPHANS_FOUND: &str = "OrphansFound";
-/// MultiKueueCluster: objects with the hub's marks count as its copies without a proof. A condition of Switchyard.
+/// MultiKueueCluster: objects with the hub's marks count as its copies without a proof. Specific to
+/// Switchyard.
 pub const COPIES_UNPROVED: &str = "CopiesUnproved";
-/// ClusterQueue: its quota is kept as the sum of the worker clusters'.
+/// ClusterQueue: its quota follows the sum of the worker clusters' quotas.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
 
-/// The status of a condition that holds.
+/// Status of a condition that holds.
 pub const TRUE: &str = "True";
-/// The status of a condition that does not hold.
+/// Status of a condition that does not hold.
 pub const FALSE: &str = "False";
-/// The status of a condition that nobody can tell.
+/// Status of a condition that cannot be determined.
 pub const UNKNOWN: &str = "Unknown";
 
-/// How many bytes of a condition's message the API takes.
+/// Most bytes of a condition's message (API limit).
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
-/// How many bytes of an event's note the API takes.
+/// Most bytes of an event's note (API limit).
 pub const MAX_EVENT_BYTES: usize = 1024;
 
-/// A condition with the moment left open; [`set`] fills it in.
+/// A condition without a transition time, which [`set`] fills in.
 pub fn new(
     type_: &str,
     holds: bool,
@@ -79,22 +83,22 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of this type is there and holds.
+/// Whether a condition of this type exists and is true.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == TRUE)
 }
 
-/// Whether the condition of this type is there and does not hold.
+/// Whether a condition of this type exists and is false.
 #[must_use]
 pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == FALSE)
 }
 
-/// Puts a condition into the list and says whether the list changed.
+/// Sets a condition in the list. Returns true if the list changed.
 ///
-/// `lastTransitionTime` becomes `now` only when the status changes; the given one is not looked at. The message is cut to
-/// what the API takes.
+/// `lastTransitionTime` becomes `now` only if the status changes. The time in `condition` is
+/// ignored. The message is cut to [`MAX_MESSAGE_BYTES`].
 pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
     condition.message = truncated(condition.message, MAX_MESSAGE_BYTES);
     condition.last_transition_time = Time(now);
@@ -113,26 +117,26 @@ pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: Times
     true
 }
 
-/// Takes the condition of this type out of the list and says whether it was there.
+/// Removes the condition of this type. Returns true if it existed.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|condition| condition.type_ != type_);
     conditions.len() != before
 }
 
-/// A condition's message, cut to what the API takes.
+/// Cuts a condition's message to [`MAX_MESSAGE_BYTES`].
 #[must_use]
 pub fn truncated_message(message: String) -> String {
     truncated(message, MAX_MESSAGE_BYTES)
 }
 
-/// An event's note, cut to what the API takes.
+/// Cuts an event's note to [`MAX_EVENT_BYTES`].
 #[must_use]
 pub fn truncated_event(note: String) -> String {
     truncated(note, MAX_EVENT_BYTES)
 }
 
-/// At most `max` bytes of `text`; a cut one ends in ` ...`, as Kueue's do.
+/// At most `max` bytes of `text`. A cut text ends in ` ...`, as Kueue's do.
 fn truncated(mut text: String, max: usize) -> String {
     const SUFFIX: &str = " ...";
     if text.len() > max {

@@ -4,37 +4,38 @@
 pub mod quota_reserved {
     /// True.
     pub const QUOTA_RESERVED: &str = "QuotaReserved";
-    /// False: no flavor suits its node selector and tolerations.
+    /// False: no flavor fits its node selector and tolerations.
     pub const NO_MATCHING_FLAVOR: &str = "NoMatchingFlavor";
-    /// False: it asks for more than the queue can ever have.
+    /// False: it requests more than the queue can ever have.
     pub const EXCEEDS_MAX_QUOTA: &str = "ExceedsMaxQuota";
-    /// False: quota that would do is in use.
+    /// False: enough quota exists and is in use.
     pub const WAITING_FOR_QUOTA: &str = "WaitingForQuota";
-    /// False: no place on the nodes satisfies its topology request.
+    /// False: no topology domain satisfies its topology request.
     pub const TOPOLOGY_PLACEMENT_FAILED: &str = "TopologyPlacementFailed";
     /// False: workloads are being preempted for it.
     pub const WAITING_FOR_PREEMPTED_WORKLOADS: &str = "WaitingForPreemptedWorkloads";
-    /// False: its queue does not exist or is not set up.
+    /// False: its queue does not exist or is misconfigured.
     pub const MISCONFIGURED: &str = "Misconfigured";
     /// False: its queue is stopped.
     pub const SUSPENDED: &str = "Suspended";
-    /// False: it has not been looked at yet.
+    /// False: the scheduler has not evaluated it yet.
     pub const PENDING_EVALUATION: &str = "PendingEvaluation";
-    /// The message with that reason; without the finer reasons it tells such a Workload from one that was evaluated.
+    /// Message with reason `PendingEvaluation`. Without fine-grained reasons, only this message
+    /// tells such a Workload from an evaluated one.
     pub const TO_BE_EVALUATED: &str = "Workload is pending evaluation in the scheduling queue";
-    /// False: admission waits for the pods of others.
+    /// False: admission waits until other workloads' pods are ready.
     pub const WAITING_FOR_PODS_READY: &str = "WaitingForPodsReady";
-    /// False: an annotation holds it back.
+    /// False: an admission gate annotation holds it.
     pub const ADMISSION_GATED: &str = "AdmissionGated";
-    /// False: its reservation was given back on purpose.
+    /// False: its owner released the reservation on purpose.
     pub const ON_HOLD: &str = "OnHold";
     /// False: `spec.active` is false.
     pub const DEACTIVATED: &str = "Deactivated";
-    /// False, without the finer reasons: it waits.
+    /// False, without fine-grained reasons: it waits.
     pub const PENDING: &str = "Pending";
-    /// False, without the finer reasons: its queue does not exist or is inactive.
+    /// False, without fine-grained reasons: its queue does not exist or is inactive.
     pub const INADMISSIBLE: &str = "Inadmissible";
-    /// False, without the finer reasons: admission waits for the pods of others.
+    /// False, without fine-grained reasons: admission waits until other workloads' pods are ready.
     pub const WAITING: &str = "Waiting";
 }
 
@@ -46,32 +47,33 @@ pub mod admitted {
     pub const NO_RESERVATION: &str = "NoReservation";
     /// False: admission checks are not ready.
     pub const UNSATISFIED_ADMISSION_CHECKS: &str = "UnsatisfiedAdmissionChecks";
-    /// False: places on the nodes are still to be chosen.
+    /// False: topology domains are still to be chosen.
     pub const PENDING_DELAYED_TOPOLOGY_REQUESTS: &str = "PendingDelayedTopologyRequests";
-    /// False, without the finer reasons: admission checks are not ready.
+    /// False, without fine-grained reasons: admission checks are not ready.
     pub const UNSATISFIED_CHECKS: &str = "UnsatisfiedChecks";
-    /// False, without the finer reasons: neither quota nor checks.
+    /// False, without fine-grained reasons: both the quota and the checks are missing.
     pub const NO_RESERVATION_UNSATISFIED_CHECKS: &str = "NoReservationUnsatisfiedChecks";
 }
 
-/// Reasons of [`super::WAITING_FOR_REPLACEMENT_PODS`], besides that of the eviction.
+/// Reasons of [`super::WAITING_FOR_REPLACEMENT_PODS`], besides the eviction's reason.
 pub mod waiting_for_replacement_pods {
     /// True: pods have failed.
     pub const PODS_FAILED: &str = "PodsFailed";
-    /// False: there are as many as there should be.
+    /// False: no pod is missing.
     pub const PODS_READY: &str = "PodsReady";
 }
 
-/// Reasons of the condition `TerminationTarget` of a pod that is ended because its job is stopped.
+/// Reasons of the condition `TerminationTarget` of a pod that is deleted because its job is
+/// stopped.
 pub mod termination_target {
-    /// Its workload was deleted.
+    /// Its Workload was deleted.
     pub const WORKLOAD_DELETED: &str = "WorkloadDeleted";
-    /// No workload says what the job says.
+    /// No Workload matches the job.
     pub const NO_MATCHING_WORKLOAD: &str = "NoMatchingWorkload";
-    /// Its workload is not admitted.
+    /// Its Workload is not admitted.
     pub const NOT_ADMITTED: &str = "NotAdmitted";
 
-    /// Its workload was evicted for this reason.
+    /// Its Workload was evicted for this reason.
     #[must_use]
     pub fn evicted_due_to(reason: &str) -> String {
         format!("WorkloadEvictedDueTo{reason}")
@@ -80,13 +82,13 @@ pub mod termination_target {
 
 /// Reasons of [`super::PODS_READY`].
 pub mod pods_ready {
-    /// False: not ready yet since admission.
+    /// False: pods are not ready yet after admission.
     pub const WAIT_FOR_START: &str = "WaitForStart";
-    /// True: all are ready.
+    /// True: all pods are ready.
     pub const STARTED: &str = "Started";
-    /// False: one that was ready has failed.
+    /// False: a ready pod has failed.
     pub const WAIT_FOR_RECOVERY: &str = "WaitForRecovery";
-    /// True: ready again.
+    /// True: all pods are ready again.
     pub const RECOVERED: &str = "Recovered";
 }
 
@@ -104,7 +106,8 @@ pub mod evicted {
     pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
     /// Nodes failed.
     pub const NODE_FAILURES: &str = "NodeFailures";
-    /// Before it started, its pods came to ask for more than it was charged: a RuntimeClass or a LimitRange has changed.
+    /// Before the start, a changed RuntimeClass or LimitRange raised the pods' requests above the
+    /// charge.
     pub const REQUESTS_CHANGED: &str = "RequestsChanged";
     /// `spec.active` is false.
     pub const DEACTIVATED: &str = "Deactivated";
@@ -114,11 +117,11 @@ pub mod evicted {
     pub const VARIANT_EVICTED: &str = "VariantEvicted";
     /// No variant of it is admitted.
     pub const CONCURRENT_ADMISSION: &str = "ConcurrentAdmission";
-    /// The hub moved it elsewhere; on a worker cluster.
+    /// On a worker cluster: the hub moved it to another cluster.
     pub const EVICTED_ON_MANAGER_CLUSTER: &str = "EvictedOnManagerCluster";
 
-    /// One of these reasons, as a label of metrics has it: without the cause of a deactivation. `Other` for what a worker
-    /// of another release may say.
+    /// One of these reasons, for a metric label. The cause of a deactivation is cut off. Unknown
+    /// reasons of workers with another release become `Other`.
     #[must_use]
     pub fn known(reason: &str) -> &'static str {
         const KNOWN: [&str; 12] = [
@@ -139,7 +142,8 @@ pub mod evicted {
         named.unwrap_or(if reason.starts_with(DEACTIVATED) { DEACTIVATED } else { "Other" })
     }
 
-    /// The reason when it was deactivated for this cause, such as `DeactivatedDueToRequeuingLimitExceeded`.
+    /// The reason for a deactivation with this cause, such as
+    /// `DeactivatedDueToRequeuingLimitExceeded`.
     #[must_use]
     pub fn deactivated_due_to(cause: &str) -> String {
         format!("{DEACTIVATED}DueTo{cause}")
@@ -150,35 +154,35 @@ pub mod evicted {
 pub mod preempted {
     /// For a workload of the same queue.
     pub const IN_CLUSTER_QUEUE: &str = "InClusterQueue";
-    /// Another queue takes back what it had lent.
+    /// For another queue that reclaims what it lent.
     pub const IN_COHORT_RECLAMATION: &str = "InCohortReclamation";
-    /// For fair shares.
+    /// For fair sharing.
     pub const IN_COHORT_FAIR_SHARING: &str = "InCohortFairSharing";
     /// For a workload of another queue that borrows itself.
     pub const IN_COHORT_RECLAIM_WHILE_BORROWING: &str = "InCohortReclaimWhileBorrowing";
 }
 
-/// Reasons of [`super::REQUEUED`]. When false, it is the eviction's reason.
+/// Reasons of [`super::REQUEUED`]. If false, the reason is the eviction's.
 pub mod requeued {
     /// `spec.active` became true again.
     pub const REACTIVATED: &str = "Reactivated";
-    /// The wait is over.
+    /// The requeue backoff is over.
     pub const BACKOFF_FINISHED: &str = "BackoffFinished";
-    /// The ClusterQueue works again.
+    /// The ClusterQueue is active again.
     pub const CLUSTER_QUEUE_RESTARTED: &str = "ClusterQueueRestarted";
-    /// The LocalQueue works again.
+    /// The LocalQueue is active again.
     pub const LOCAL_QUEUE_RESTARTED: &str = "LocalQueueRestarted";
 }
 
 /// Reasons of [`super::DEACTIVATION_TARGET`].
 pub mod deactivation_target {
-    /// It was queued again too often.
+    /// It was requeued more often than the limit allows.
     pub const REQUEUING_LIMIT_EXCEEDED: &str = "RequeuingLimitExceeded";
-    /// It was admitted for too long.
+    /// It was admitted for longer than its maximum execution time.
     pub const MAXIMUM_EXECUTION_TIME_EXCEEDED: &str = "MaximumExecutionTimeExceeded";
     /// An admission check rejected it.
     pub const ADMISSION_CHECK: &str = "AdmissionCheck";
-    /// The hub moved it elsewhere; on a worker cluster.
+    /// On a worker cluster: the hub moved it to another cluster.
     pub const EVICTED_ON_MANAGER_CLUSTER: &str = "EvictedOnManagerCluster";
 }
 
@@ -190,21 +194,22 @@ pub mod finished {
     pub const FAILED: &str = "Failed";
     /// The workload does not match its job.
     pub const OUT_OF_SYNC: &str = "OutOfSync";
-    /// The owner is gone.
+    /// The owner does not exist.
     pub const OWNER_NOT_FOUND: &str = "OwnerNotFound";
-    /// A larger or smaller workload took its place.
+    /// Another slice replaced it.
     pub const WORKLOAD_SLICE_REPLACED: &str = "WorkloadSliceReplaced";
     /// The job could not be started.
     pub const FAILED_TO_START: &str = "FailedToStart";
 }
 
-/// Reasons of [`super::WORKER_TROUBLE`], beside those that clusters report (`switchyard_proto::trouble`).
+/// Reasons of [`super::WORKER_TROUBLE`], besides those that clusters report
+/// (`switchyard_proto::trouble`).
 pub mod worker_trouble {
-    /// The cluster is silent.
+    /// The cluster does not answer.
     pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
     /// The MultiKueueCluster was deleted.
     pub const CLUSTER_REMOVED: &str = "ClusterRemoved";
-    /// The trouble is over.
+    /// The problem is resolved.
     pub const RESOLVED: &str = "Resolved";
 }
 
@@ -220,7 +225,7 @@ pub mod cluster_queue {
     pub const READY: &str = "Ready";
     /// It is being deleted.
     pub const TERMINATING: &str = "Terminating";
-    /// Its stop policy is set.
+    /// Its stop policy stops it.
     pub const STOPPED: &str = "Stopped";
     /// A ResourceFlavor does not exist.
     pub const FLAVOR_NOT_FOUND: &str = "FlavorNotFound";
@@ -237,7 +242,7 @@ pub mod cluster_queue {
         "MultiKueueAdmissionCheckAppliedPerFlavor";
     /// A MultiKueue check together with a ProvisioningRequest check.
     pub const MULTIKUEUE_WITH_PROVISIONING_REQUEST: &str = "MultiKueueWithProvisioningRequest";
-    /// The Cohorts above form a cycle.
+    /// The chain of parent Cohorts is a cycle.
     pub const COHORT_CYCLE_DETECTED: &str = "CohortCycleDetected";
 }
 
@@ -245,7 +250,7 @@ pub mod cluster_queue {
 pub mod local_queue {
     /// True.
     pub const READY: &str = "Ready";
-    /// Its stop policy is set.
+    /// Its stop policy stops it.
     pub const STOPPED: &str = "Stopped";
     /// The ClusterQueue does not exist.
     pub const CLUSTER_QUEUE_DOES_NOT_EXIST: &str = "ClusterQueueDoesNotExist";
@@ -255,17 +260,17 @@ pub mod local_queue {
 
 /// Reasons of [`super::ACTIVE`] on an AdmissionCheck.
 pub mod admission_check {
-    /// True: all its clusters are connected, or it has what it needs.
+    /// True: all its clusters are connected, or its provisioning API is available.
     pub const ACTIVE: &str = "Active";
-    /// True: some of its clusters are not.
+    /// True: some of its clusters are disconnected.
     pub const SOME_ACTIVE_CLUSTERS: &str = "SomeActiveClusters";
-    /// False: none of its clusters is.
+    /// False: all its clusters are disconnected.
     pub const NO_USABLE_CLUSTERS: &str = "NoUsableClusters";
-    /// False: its MultiKueueConfig cannot be used.
+    /// False: its MultiKueueConfig is missing or unusable.
     pub const BAD_CONFIG: &str = "BadConfig";
-    /// False: its parameters name no object that can be used.
+    /// False: its parameters name no usable object.
     pub const BAD_PARAMETERS_REF: &str = "BadParametersRef";
-    /// False: the cluster does not know ProvisioningRequests. Ours.
+    /// False: the cluster has no ProvisioningRequest API. Specific to Switchyard.
     pub const PROVISIONING_REQUEST_NOT_SUPPORTED: &str = "ProvisioningRequestNotSupported";
 }
 
@@ -275,53 +280,57 @@ pub mod multi_kueue_cluster {
     pub const ACTIVE: &str = "Active";
     /// The cluster cannot be reached.
     pub const CLIENT_CONNECTION_FAILED: &str = "ClientConnectionFailed";
-    /// The kubeconfig is missing or cannot be read.
+    /// The kubeconfig is missing or invalid.
     pub const BAD_KUBE_CONFIG: &str = "BadKubeConfig";
-    /// The kubeconfig uses what is not allowed in one.
+    /// The kubeconfig uses a forbidden feature.
     pub const INSECURE_KUBE_CONFIG: &str = "InsecureKubeConfig";
     /// The ClusterProfile cannot be used.
     pub const BAD_CLUSTER_PROFILE: &str = "BadClusterProfile";
-    /// No client can be made from it.
+    /// The kubeconfig yields no client.
     pub const BAD_REST_CONFIG: &str = "BadRestConfig";
-    /// ClusterProfiles are not switched on.
+    /// ClusterProfiles are disabled.
     pub const CLUSTER_PROFILE_FEATURE_DISABLED: &str = "MultiKueueClusterProfileFeatureDisabled";
-    /// No agent has ever dialled in for it. Ours.
+    /// No agent has ever connected for it. Specific to Switchyard.
     pub const AGENT_NOT_ENROLLED: &str = "AgentNotEnrolled";
-    /// Its agent is not connected. Ours.
+    /// Its agent is not connected. Specific to Switchyard.
     pub const AGENT_DISCONNECTED: &str = "AgentDisconnected";
-    /// Its agent is connected and cannot write to its own API server. Ours.
+    /// Its agent is connected and cannot write to its own API server. Specific to Switchyard.
     pub const AGENT_UNABLE: &str = "AgentUnable";
-    /// Why evictions were stopped. Ours.
+    /// Evictions stopped: too many workloads were lost at once. Specific to Switchyard.
     pub const MANY_LOST_AT_ONCE: &str = "ManyLostAtOnce";
-    /// Why a fence does not hold. Ours.
+    /// A fence is unavailable: the cluster has no agent. Specific to Switchyard.
     pub const NO_AGENT: &str = "NoAgent";
-    /// No queue asks for a fence any more. Ours.
+    /// No queue asks for a fence. Specific to Switchyard.
     pub const NOT_ASKED_FOR: &str = "NotAskedFor";
-    /// Workloads carry the hub's mark, and the hub does not know them. Ours.
+    /// Orphans exist: copies with the hub's mark that the hub does not know. Specific to
+    /// Switchyard.
     pub const UNKNOWN_WORKLOADS: &str = "UnknownWorkloads";
-    /// None is unknown any more. Ours.
+    /// No orphans are left. Specific to Switchyard.
     pub const ALL_KNOWN: &str = "AllKnown";
-    /// Objects have the hub's marks and no proof, or the hub does not know whether some have. A reason of Switchyard.
+    /// Objects with the hub's marks have no proof, or the hub cannot tell yet. Specific to
+    /// Switchyard.
     pub const NO_PROOF: &str = "NoProof";
-    /// Copies have proofs. A reason of Switchyard.
+    /// All copies have proofs. Specific to Switchyard.
     pub const PROVED: &str = "Proved";
-    /// They were released, or all are back. Ours.
+    /// Evictions resumed: an administrator released them, or all workloads are back. Specific to
+    /// Switchyard.
     pub const RELEASED: &str = "Released";
-    /// It is reached, and is another cluster than the one that has its jobs. Ours.
+    /// The address leads to another cluster than the one that has its jobs. Specific to Switchyard.
     pub const OTHER_CLUSTER: &str = "OtherCluster";
-    /// Its kubeconfig leads to the hub's own cluster, and no annotation allows that. A reason of Switchyard.
+    /// Its kubeconfig leads to the hub's own cluster, and no annotation allows that. Specific to
+    /// Switchyard.
     pub const OWN_CLUSTER: &str = "OwnCluster";
-    /// Another MultiKueueCluster names the same worker. Ours.
+    /// Another MultiKueueCluster names the same worker. Specific to Switchyard.
     pub const DUPLICATE_CLUSTER: &str = "DuplicateCluster";
 }
 
 /// Reasons of events on workloads and jobs.
 pub mod events {
-    /// A ProvisioningRequest moved an admission check of a workload.
+    /// A ProvisioningRequest changed the state of a Workload's admission check.
     pub const ADMISSION_CHECK_UPDATED: &str = "AdmissionCheckUpdated";
-    /// A ProvisioningRequest was made for a workload,
+    /// A ProvisioningRequest was created for a Workload.
     pub const PROVISIONING_REQUEST_CREATED: &str = "ProvisioningRequestCreated";
-    /// or could not be made.
+    /// A ProvisioningRequest could not be created.
     pub const FAILED_CREATE: &str = "FailedCreate";
     /// A workload got quota.
     pub const QUOTA_RESERVED: &str = "QuotaReserved";
@@ -329,7 +338,7 @@ pub mod events {
     pub const ADMITTED: &str = "Admitted";
     /// A workload was preempted.
     pub const PREEMPTED: &str = "Preempted";
-    /// The pods of a workload that holds quota found no places.
+    /// No topology domain was found for a Workload with a quota reservation.
     pub const SECOND_PASS_FAILED: &str = "SecondPassFailed";
     /// Another workload was preempted for this one.
     pub const PREEMPTED_WORKLOAD: &str = "PreemptedWorkload";
@@ -357,19 +366,19 @@ pub mod events {
     pub const JOB_NESTING_TOO_DEEP: &str = "JobNestingTooDeep";
     /// A job names a WorkloadPriorityClass that does not exist.
     pub const WORKLOAD_PRIORITY_CLASS_NOT_FOUND: &str = "WorkloadPriorityClassNotFound";
-    /// A pod was one too many in its group.
+    /// An excess pod of a group was deleted.
     pub const EXCESS_POD_DELETED: &str = "ExcessPodDeleted";
-    /// Pods that joined a group own its workload.
+    /// Pods that joined a group became owners of its Workload.
     pub const OWNER_REFERENCES_ADDED: &str = "OwnerReferencesAdded";
-    /// A workload of another job has the name of a pod group.
+    /// Another job's Workload has the name of a pod group.
     pub const WORKLOAD_NAME_CONFLICT: &str = "WorkloadNameConflict";
-    /// A pod that could not end was deleted by force.
+    /// A pod that could not terminate was force-deleted.
     pub const FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
-    /// About the worker cluster of a workload.
+    /// About the dispatch of a Workload to worker clusters.
     pub const MULTIKUEUE: &str = "MultiKueue";
-    /// Something is wrong on the worker cluster of a job.
+    /// A job has a problem on its worker cluster.
     pub const WORKER_TROUBLE: &str = "WorkerTrouble";
-    /// The trouble of a job on its worker cluster is over.
+    /// The problem of a job on its worker cluster is resolved.
     pub const WORKER_TROUBLE_RESOLVED: &str = "WorkerTroubleResolved";
 
     /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.

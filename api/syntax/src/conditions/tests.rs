@@ -9,7 +9,7 @@ fn with(status: bool, reason: &str) -> Condition {
 }
 
 #[test]
-fn the_time_moves_only_when_the_status_changes() {
+fn transition_time_moves_only_with_the_status() {
     let mut list = Vec::new();
     assert!(set(&mut list, with(false, "NoReservation"), at(1)));
     assert!(!set(&mut list, with(false, "NoReservation"), at(2)), "nothing changed");
@@ -21,7 +21,7 @@ fn the_time_moves_only_when_the_status_changes() {
 }
 
 #[test]
-fn a_condition_is_found_by_its_type() {
+fn condition_is_found_by_type() {
     let mut list = vec![with(true, "Admitted"), new(EVICTED, false, "Preempted", "", None)];
     assert!(is_true(&list, ADMITTED) && !is_true(&list, EVICTED) && !is_true(&list, FINISHED));
     assert!(is_false(&list, EVICTED) && !is_false(&list, FINISHED));
@@ -31,7 +31,7 @@ fn a_condition_is_found_by_its_type() {
 }
 
 #[test]
-fn a_message_is_cut_between_characters() {
+fn message_is_cut_between_characters() {
     let mut list = Vec::new();
     set(&mut list, new(ADMITTED, true, "Admitted", "ö".repeat(20_000), None), at(1));
     let message = &list[0].message;

@@ -1,4 +1,4 @@
-//! Writing quantities.
+//! Formats quantities.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{CPU, Exact, NANO, Style};
 
-/// An amount of a resource (thousandths of `cpu`, else whole units) as Kueue writes it in status and messages:
-/// `1500m`, `2`, `1Gi`, `8`.
+/// An amount (thousandths of `cpu`, whole units of other resources) as Kueue writes it in status
+/// and messages: `1500m`, `2`, `1Gi`, `8`.
 #[must_use]
 pub fn format_amount(resource: &str, amount: i64) -> String {
     let nanos = i128::from(amount) * if resource == CPU { NANO / 1000 } else { NANO };
@@ -15,8 +15,8 @@ pub fn format_amount(resource: &str, amount: i64) -> String {
     Exact { nanos, style }.to_string()
 }
 
-/// As [`format_amount`], of bytes in the shorter one of both forms: `20G` rather than `19531250Ki`, and `20Gi`. So an amount
-/// that people have written keeps its form, as a rule.
+/// As [`format_amount`], but bytes take the shorter of the decimal and the binary form: `20G`
+/// instead of `19531250Ki`, and `20Gi`. So an amount usually keeps the form that its user wrote.
 #[must_use]
 pub fn format_shortest(resource: &str, amount: i64) -> String {
     let kueues = format_amount(resource, amount);
@@ -27,24 +27,25 @@ pub fn format_shortest(resource: &str, amount: i64) -> String {
     if decimal.len() < kueues.len() { decimal } else { kueues }
 }
 
-/// So many billionths, in the decimal form.
+/// From billionths, in decimal form.
 #[must_use]
 pub fn quantity_of_nanos(nanos: i128) -> Quantity {
     Quantity(Exact { nanos, style: Style::Decimal }.to_string())
 }
 
-/// Whether amounts of this resource are written with binary suffixes.
+/// Whether amounts of this resource have binary suffixes.
 fn is_bytes(resource: &str) -> bool {
     matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-")
 }
 
 impl fmt::Display for Exact {
-    /// In the canonical form: no fraction, the largest suffix that loses nothing.
+    /// The canonical form: no fraction, and the largest suffix that loses nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.style {
             Style::Binary => match binary(self.nanos) {
                 Some((number, suffix)) => write!(f, "{number}{suffix}"),
-                // No binary suffix divides it: Kueue then reads the plain number again, which makes it decimal.
+                // No binary suffix divides it. Kueue then parses the plain number again, which
+                // makes it decimal.
                 None => decimal(self.nanos, f),
             },
             Style::Decimal => decimal(self.nanos, f),
@@ -53,7 +54,8 @@ impl fmt::Display for Exact {
     }
 }
 
-/// The number and the largest binary suffix that divides it; none for fractions, small and odd numbers.
+/// The number and the largest binary suffix that divides it. `None` for fractions, small and odd
+/// numbers.
 fn binary(nanos: i128) -> Option<(i128, &'static str)> {
     const SUFFIXES: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut number = nanos / NANO;
@@ -71,7 +73,7 @@ fn binary(nanos: i128) -> Option<(i128, &'static str)> {
     Some((number, suffix))
 }
 
-/// A thousand to the power of what divides the number, at most `max`.
+/// The number divided by 1000 as often as possible, at most `max` times, and how often.
 fn thousands(mut number: i128, max: usize) -> (i128, usize) {
     let mut power = 0;
     while number != 0 && number % 1000 == 0 && power < max {

@@ -1,7 +1,7 @@
 //! Kubernetes quantities with exact arithmetic: `1500m`, `4Gi`, `1e3`.
 //!
-//! Read and rounded as Go's `resource.Quantity` does it, and written as Kueue writes amounts into status and messages.
-//! Nothing goes through a floating-point number.
+//! Parsing and rounding follow Go's `resource.Quantity`. Formatting follows Kueue's status and
+//! messages. No value passes through a floating-point number.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -13,20 +13,19 @@ mod tests;
 pub use format::{format_amount, format_shortest, quantity_of_nanos};
 pub use parse::{ParseQuantityError, parse};
 
-/// How many billionths one is.
+/// Billionths of one.
 const NANO: i128 = 1_000_000_000;
 
-/// A quantity to the billionth, and the style of its suffix.
+/// A quantity in billionths, and the style of its suffix.
 ///
-/// Finer parts are rounded away from zero when it is read. What exceeds the range (some 1.7 * 10^29) is clamped to it;
-/// with a binary suffix the bound is 2^63-1, as in Kubernetes.
+/// Parsing rounds finer parts away from zero. Values beyond about 1.7 * 10^29 are clamped. With a
+/// binary suffix the bound is 2^63-1, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
     nanos: i128,
     style: Style,
 }
 
-/// The style of a suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// `m`, `k`, `M`, ...
@@ -41,19 +40,20 @@ impl Exact {
     /// Zero.
     pub const ZERO: Self = Self { nanos: 0, style: Style::Decimal };
 
-    /// The number of billionths, which is exact.
+    /// In billionths. Exact.
     #[must_use]
     pub fn nanos(self) -> i128 {
         self.nanos
     }
 
-    /// The whole number, rounded away from zero and clamped to 64 bits.
+    /// In whole units, rounded away from zero and clamped to 64 bits.
     #[must_use]
     pub fn value(self) -> i64 {
         self.scaled(NANO)
     }
 
-    /// The quantity with at most three decimals, rounded away from zero, as the API server stores amounts of pods.
+    /// With at most three decimals, rounded away from zero, as the API server stores requests of
+    /// pods.
     #[must_use]
     pub fn rounded_to_milli(self) -> Self {
         const MILLI: i128 = NANO / 1000;
@@ -68,13 +68,13 @@ impl Exact {
         }
     }
 
-    /// The number of thousandths, rounded away from zero and clamped to 64 bits.
+    /// In thousandths, rounded away from zero and clamped to 64 bits.
     #[must_use]
     pub fn milli_value(self) -> i64 {
         self.scaled(NANO / 1000)
     }
 
-    /// The amount that quota is reckoned in: thousandths for `cpu`, whole units for everything else; clamped.
+    /// In the unit of quota: thousandths for `cpu`, whole units for other resources. Clamped.
     #[must_use]
     pub fn amount(self, resource: &str) -> i64 {
         if resource == CPU { self.milli_value() } else { self.value() }
@@ -90,27 +90,27 @@ impl Exact {
         }
     }
 
-    /// Whether this is a billionth, the least above zero.
+    /// Whether this is one billionth, the least positive quantity.
     #[must_use]
     pub fn is_least(self) -> bool {
         self.nanos == 1
     }
 
-    /// The sum, clamped; in the style of the first that is not zero.
+    /// The sum, clamped. It has the style of the first operand that is not zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let style = if self.nanos == 0 { other.style } else { self.style };
         Self { nanos: self.nanos.saturating_add(other.nanos), style }
     }
 
-    /// As a float, for weights; the nearest one.
+    /// The nearest float, for weights.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is what is asked for")]
     pub fn to_f64(self) -> f64 {
         self.nanos as f64 / NANO as f64
     }
 
-    /// The number of `unit` billionths, rounded away from zero and clamped.
+    /// In `unit` billionths, rounded away from zero and clamped.
     fn scaled(self, unit: i128) -> i64 {
         let (whole, rest) = (self.nanos / unit, self.nanos % unit);
         let rounded = whole + rest.signum();
@@ -125,7 +125,7 @@ impl PartialOrd for Exact {
 }
 
 impl Ord for Exact {
-    /// By amount; styles order only equal amounts, so that the order agrees with `==`.
+    /// By amount. Equal amounts are ordered by style, so that the order agrees with `==`.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.nanos.cmp(&other.nanos).then((self.style as u8).cmp(&(other.style as u8)))
     }
@@ -147,14 +147,14 @@ impl TryFrom<&Quantity> for Exact {
     }
 }
 
-/// The resource that is reckoned in thousandths.
+/// The resource with quota in thousandths.
 pub const CPU: &str = "cpu";
 
-/// The amount that quota is reckoned in: thousandths for `cpu`, whole units for everything else; rounded away from zero
-/// and clamped to 64 bits, where `i64::MAX` stands for unlimited.
+/// In the unit of quota: thousandths for `cpu`, whole units for other resources. Rounded away from
+/// zero and clamped to 64 bits. `i64::MAX` means unlimited.
 ///
-/// What is no quantity counts as `i64::MAX`: a request for it never fits. The API server lets none through, so only
-/// hand-made objects reach this; [`try_amount_of`] tells.
+/// A text that is no quantity becomes `i64::MAX`, so a request for it never fits. The API server
+/// rejects such texts, so only hand-made objects have them. [`try_amount_of`] returns the error.
 #[must_use]
 pub fn amount_of(resource: &str, quantity: &Quantity) -> i64 {
     try_amount_of(resource, quantity).unwrap_or(i64::MAX)
@@ -163,7 +163,7 @@ pub fn amount_of(resource: &str, quantity: &Quantity) -> i64 {
 /// As [`amount_of`], with the error.
 ///
 /// # Errors
-/// When the text is no quantity.
+/// If the text is not a quantity.
 pub fn try_amount_of(resource: &str, quantity: &Quantity) -> Result<i64, ParseQuantityError> {
     parse(&quantity.0).map(|exact| exact.amount(resource))
 }

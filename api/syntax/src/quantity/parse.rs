@@ -1,29 +1,29 @@
-//! Reading quantities.
+//! Parses quantities.
 
 use super::{Exact, NANO, Style};
 
-/// What is wrong with a quantity's text.
+/// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
-    /// It does not begin with a number.
+    /// It does not start with a number.
     #[error("{0:?} is not a quantity: write a number such as 500m, 2, 1.5 or 4Gi")]
     Number(String),
-    /// What follows the number is no suffix.
+    /// The number is followed by an unknown suffix.
     #[error(
         "{text:?} is not a quantity: {suffix:?} is no suffix, use one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent such as e3"
     )]
     Suffix {
         /// The whole text.
         text: String,
-        /// What follows the number.
+        /// The text after the number.
         suffix: String,
     },
 }
 
-/// Reads a quantity.
+/// Parses a quantity.
 ///
 /// # Errors
-/// When the text is no quantity.
+/// If the text is not a quantity.
 pub fn parse(text: &str) -> Result<Exact, ParseQuantityError> {
     let (negative, rest) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -43,17 +43,17 @@ pub fn parse(text: &str) -> Result<Exact, ParseQuantityError> {
     Ok(if negative { Exact { nanos: -exact.nanos, ..exact } } else { exact })
 }
 
-/// Splits the leading decimal digits off.
+/// Splits off the leading decimal digits.
 fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
-    /// By a power of ten.
+    /// A power of ten.
     Ten(i64, Style),
-    /// By a power of two.
+    /// A power of two.
     Two(u32),
 }
 
@@ -81,7 +81,7 @@ fn scale_of(suffix: &str) -> Option<Scale> {
     }
 }
 
-/// A power of ten in digits; one beyond all use is clamped, one beyond 64 bits is none, as in Kubernetes.
+/// An exponent in digits. Excessive exponents are clamped. `None` beyond 64 bits, as in Kubernetes.
 fn exponent(text: &str) -> Option<i64> {
     const FAR: i64 = 1_000_000;
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -100,7 +100,8 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> Exact {
         }
         Scale::Two(exponent) => {
             let nanos = binary(whole, fraction, exponent);
-            // Kubernetes caps binary amounts, and writes those below one in decimal so that nothing is lost.
+            // Kubernetes caps binary amounts, and writes those below one in decimal so that nothing
+            // is lost.
             let nanos = nanos.min(i128::from(i64::MAX) * NANO);
             Exact { nanos, style: if nanos < NANO { Style::Decimal } else { Style::Binary } }
         }
@@ -110,7 +111,7 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> Exact {
 /// `whole.fraction * 10^exponent`, rounded up and clamped.
 fn decimal(whole: &str, fraction: &str, exponent: i64) -> i128 {
     let all = whole.len() + fraction.len();
-    // How many digits stand before the point once it is shifted.
+    // Digits before the point after the shift by the exponent.
     let before = i64::try_from(whole.len()).unwrap_or(i64::MAX).saturating_add(exponent);
     let mut number: i128 = 0;
     let mut rest = false;
@@ -133,10 +134,10 @@ fn decimal(whole: &str, fraction: &str, exponent: i64) -> i128 {
 fn binary(whole: &str, fraction: &str, exponent: u32) -> i128 {
     // Digits beyond these weigh less than a billionth even under the largest suffix.
     const DIGITS: usize = 60;
-    // Below 2^90, so that each product with a digit stays far within 128 bits.
+    // Below 2^90, so each product with a digit fits into 128 bits.
     let factor = (1i128 << exponent) * NANO;
     let units = decimal(whole, "", 0).saturating_mul(factor);
-    // Multiplies by hand from the last digit to the first: what is carried out of the first is whole.
+    // Multiplies by hand from the last digit to the first. The final carry is the whole part.
     let mut carry: i128 = 0;
     let mut rest = fraction.bytes().skip(DIGITS).any(|digit| digit != b'0');
     for digit in fraction.bytes().take(DIGITS).collect::<Vec<_>>().into_iter().rev() {

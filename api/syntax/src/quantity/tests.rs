@@ -1,4 +1,4 @@
-//! The tables agree with what Go's `k8s.io/apimachinery/pkg/api/resource` v0.36.3 gives for the same texts.
+//! The tables are the results of Go's `k8s.io/apimachinery/pkg/api/resource` v0.36.3.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -84,7 +84,7 @@ fn refused(#[case] text: &str) {
 }
 
 #[test]
-fn the_error_says_what_to_write() {
+fn kind_error_names_the_remedy() {
     insta::assert_snapshot!(parse("").unwrap_err(), @r#""" is not a quantity: write a number such as 500m, 2, 1.5 or 4Gi"#);
     insta::assert_snapshot!(parse("4GB").unwrap_err(), @r#""4GB" is not a quantity: "GB" is no suffix, use one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent such as e3"#);
 }
@@ -136,7 +136,7 @@ fn sums_lose_nothing() {
 }
 
 #[test]
-fn what_is_no_quantity_never_fits() {
+fn invalid_quantity_never_fits() {
     assert_eq!(amount_of("cpu", &Quantity("lots".into())), i64::MAX);
     assert_eq!(amount_of("cpu", &Quantity("2".into())), 2000);
     assert_eq!(amount_of("memory", &Quantity("1500m".into())), 2);
@@ -159,7 +159,7 @@ proptest! {
     ) {
         const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
         let text = format!("{}{whole}.{fraction:06}{}", if negative { "-" } else { "" }, SUFFIXES[suffix]);
-        // In 10^-15: six digits of fraction and the least suffix.
+        // In 10^-15: six fraction digits and the least suffix.
         let Some(femtos) = (i128::from(whole) * 1_000_000 + i128::from(fraction))
             .checked_mul(1000i128.pow(u32::try_from(suffix).unwrap())) else { return Ok(()) };
         let femtos = if negative { -femtos } else { femtos };
@@ -188,7 +188,7 @@ proptest! {
     #[test]
     fn amounts_read_back(amount: i64, resource in prop::sample::select(vec!["cpu", "memory", "nvidia.com/gpu"])) {
         let text = format_amount(resource, amount);
-        // 2^63 bytes is beyond the cap of binary suffixes by one.
+        // 2^63 bytes exceeds the cap of binary suffixes by one.
         prop_assume!(amount != i64::MIN);
         prop_assert_eq!(amount_of(resource, &Quantity(text)), amount);
     }
