@@ -5,6 +5,7 @@ mod cargo;
 mod circles;
 mod exceptions;
 mod files;
+mod glossary;
 mod links;
 mod names;
 mod prose;
@@ -59,6 +60,7 @@ fn text(report: &Report, update: bool) {
         check("names of tests", &|| names::check(&sources, update));
         check("lengths of files", &|| sizes::check(&sources));
         check("links", &|| links::check(&sources));
+        check("types of the glossary", &|| glossary::check(&sources));
     }
     let tools = report.part(Tier::Build, "build Vale and actionlint", || {
         let parts = Parts::new()?;
