@@ -64,7 +64,9 @@ fn prose(text: &str) -> String {
             comment.to_owned()
         } else if let Some(start) = alert {
             open = Some(indent);
-            without_templates(start.trim_matches(['\'', '"', '|', '>', '-']))
+            // A summary has no full stop, and is a sentence of its own.
+            let stop = if trimmed.starts_with("summary: ") { "." } else { "" };
+            without_templates(start.trim_matches(['\'', '"', '|', '>', '-'])) + stop
         } else if open.is_some() {
             without_templates(trimmed.trim_end_matches(['\'', '"']))
         } else {
