@@ -79,7 +79,7 @@ fn prose(text: &str) -> String {
 
 fn comment(trimmed: &str) -> Option<&str> {
     let text = trimmed.strip_prefix('#').or_else(|| trimmed.strip_prefix("//"))?;
-    // A value that is commented out is code.
+    // `# --` begins the description of a chart value.
     let text = text.trim_start_matches(['#', '/']).trim_start();
     Some(text.strip_prefix("-- ").unwrap_or(text))
 }
