@@ -13,7 +13,7 @@ type Times = BTreeMap<String, f64>;
 static FILE: Mutex<()> = Mutex::new(());
 
 fn path() -> PathBuf {
-    run::target().join("xtask-times.json")
+    switchyard_parts::paths::target().join("xtask-times.json")
 }
 
 /// Seconds that a step took the last time.
