@@ -9,13 +9,13 @@ use anyhow::Context;
 use crate::release::{programs, source};
 use crate::run;
 
-/// What each image holds: its name, and its program.
+/// The name and the program of each image.
 const IMAGES: [(&str, &str); 3] =
     [("hub", "switchyard-hub"), ("agent", "switchyard-agent"), ("cli", "switchyard")];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to: a folder for each image. What is there of an earlier run is replaced.
+    /// Where to: a folder for each image. Files of an earlier run are replaced.
     #[arg(long, value_name = "DIR", default_value = "target/image")]
     out: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What a run did, what it left out, and what failed.
+//! The parts of a run, those that it left out, and its failures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -106,7 +106,7 @@ struct Part {
 struct Record {
     parts: Vec<Part>,
     counts: BTreeMap<Tier, Counts>,
-    /// What did not run, and why.
+    /// Parts that did not run, and why.
     not_run: Vec<(String, String)>,
     failures: Vec<(Tier, Failure)>,
 }

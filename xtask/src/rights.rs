@@ -19,7 +19,7 @@ pub(crate) struct Args {
 /// When the tests cannot be started, or have left no log.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let logs = run::target().join("rights");
-    // Those of an earlier run.
+    // Logs of an earlier run.
     let _ = std::fs::remove_dir_all(&logs);
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
     let mut tests = Command::new(std::env::current_exe()?);

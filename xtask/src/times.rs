@@ -1,11 +1,11 @@
 //! How long each step took the last time, kept in `target/xtask-times.json`. A file that is missing or broken counts as
-//! empty: the times only order tests and tell people how long to wait.
+//! empty: the times only order tests and announce how long a step takes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::run;
+use switchyard_parts::paths;
 
 type Times = BTreeMap<String, f64>;
 
@@ -13,7 +13,7 @@ type Times = BTreeMap<String, f64>;
 static FILE: Mutex<()> = Mutex::new(());
 
 fn path() -> PathBuf {
-    switchyard_parts::paths::target().join("xtask-times.json")
+    paths::target().join("xtask-times.json")
 }
 
 /// Seconds that a step took the last time.

@@ -11,7 +11,6 @@ const NAMESPACE: &str = "switchyard-system";
 /// A manifest of one mode.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Its file.
     pub name: &'static str,
     /// The objects.
     pub yaml: String,
@@ -54,7 +53,7 @@ pub fn manifests(helm: &Path, chart: &Path) -> anyhow::Result<Vec<Manifest>> {
     made.collect()
 }
 
-/// What Helm rendered, with the namespace before it, and without what only Helm's releases carry.
+/// Helm's output with the namespace before it, without the labels of Helm's releases.
 fn manifest(name: &str, what: &str, rendered: &str) -> String {
     let head = format!(
         "# Switchyard: {what}. Made from the Helm chart. Install and upgrade with\n#\n\

@@ -39,9 +39,7 @@ impl Compression {
 pub struct Entry {
     /// Its path, without a leading slash.
     pub path: String,
-    /// Its mode.
     pub mode: u32,
-    /// Its content.
     pub content: Vec<u8>,
 }
 

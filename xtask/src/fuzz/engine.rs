@@ -1,4 +1,4 @@
-//! Our engine, asked through the example that compares its decisions with those written in a file.
+//! The engine, run by the example that compares its decisions with recorded ones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -16,13 +16,13 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// Made here and played by our own oracle, not by the one that scenario-gen.py is beside.
+    /// Generated here and played by `scheduler/oracle`, not by the oracle beside `scenario-gen.py`.
     pub(crate) fn is_own(&self) -> bool {
         self.name.starts_with("own-")
     }
 }
 
-/// All kinds. Those that begin with `dyn-` also edit objects between the steps; those that begin with `own-` are ours.
+/// All kinds. Those that begin with `dyn-` also edit objects between the steps; `own-` modes are generated here.
 pub(crate) const MODES: [Mode; 18] = [
     Mode { name: "single" },
     Mode { name: "flat" },

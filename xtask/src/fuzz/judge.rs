@@ -11,16 +11,16 @@ use super::oracle::Oracle;
 
 /// Asks both.
 pub(crate) struct Judge {
-    /// Our own oracle, which plays every scenario.
+    /// `scheduler/oracle`, which plays every scenario.
     pub(crate) ours: Oracle,
     /// The one that scenario-gen.py is beside, which plays the scenarios made by it.
     pub(crate) theirs: Option<Oracle>,
     pub(crate) engine: Engine,
-    /// A directory for the files that they are asked by.
+    /// A directory for the files with scenarios.
     pub(crate) scratch: PathBuf,
 }
 
-/// What became of one scenario.
+/// The outcome of one scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Judgement {
     /// Both decide the same, and so many things.

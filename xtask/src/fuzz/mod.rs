@@ -20,10 +20,10 @@ use judge::{Judge, Judgement};
 use oracle::Oracle;
 use report::Counts;
 
-/// How many scenarios are asked about at once: progress is told after each such batch.
+/// Scenarios of a batch; progress is printed after each.
 const BATCH: usize = 100;
 
-/// How often Kueue is asked again about a difference.
+/// Repetitions of a scenario that differs: Kueue breaks some ties at random.
 const ASKED_AGAIN: usize = 10;
 
 #[derive(clap::Args)]
@@ -34,8 +34,8 @@ pub(crate) struct Args {
     /// Where the generators' seeds begin; the same seed and number make the same scenarios. Default: the time.
     #[arg(long)]
     seed: Option<u64>,
-    /// The directory with a Kueue oracle (a Go test) and scenario-gen.py, for all modes but our own. Default:
-    /// ../shared/oracle beside the checkout.
+    /// The directory with a Kueue oracle (a Go test) and scenario-gen.py, for all modes except `own-*`. Default:
+    /// `../shared/oracle` beside the checkout.
     #[arg(long)]
     oracle: Option<PathBuf>,
     /// Take the scenarios of this file instead of making some; may be given several times.
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let beside = || run::root().join("../shared/oracle");
+    let beside = || run::root().join("`../shared/oracle`");
     let oracle = args.oracle.clone().unwrap_or_else(beside);
     let seed = args.seed.unwrap_or_else(of_the_clock);
     let wanted =
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("seed {seed}: --scenarios {} --seed {seed} repeats this run", args.scenarios);
     }
     let results = run::root().join("target/fuzz");
-    // Of this run alone: several may be under way.
+    // Several runs may be under way, so each has its own directory.
     let scratch = results.join(format!("run-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)
         .with_context(|| format!("cannot create {}", scratch.display()))?;
@@ -126,7 +126,7 @@ impl Fuzz {
         Ok(())
     }
 
-    /// Judges scenarios and tells of those that differ.
+    /// Compares scenarios and prints those that differ.
     fn judge(&mut self, mode: &'static str, scenarios: &[serde_json::Value]) -> anyhow::Result<()> {
         let judged = self.judge.all(scenarios).with_context(|| format!("mode {mode}"))?;
         for (scenario, judgement) in scenarios.iter().zip(judged) {

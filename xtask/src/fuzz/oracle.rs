@@ -1,4 +1,4 @@
-//! Kueue's own scheduler, as a compiled Go test that is told of scenarios by files.
+//! Kueue's own scheduler, as a compiled Go test that reads scenarios from files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ impl Oracle {
         Ok(Self { binary })
     }
 
-    /// What Kueue decides on each scenario; `None` if it refuses to play it.
+    /// Kueue's decisions on each scenario; `None` if it refuses to play it.
     pub(crate) fn ask(
         &self,
         scenarios: &[Value],
@@ -54,7 +54,7 @@ impl Oracle {
         Ok(answers)
     }
 
-    /// Asks about some of the scenarios. One that Kueue cannot play ends its process, so then they are halved.
+    /// Runs some of the scenarios. A scenario that Kueue cannot play ends its process; the rest is then halved.
     fn ask_all(
         &self,
         scenarios: &[Value],
@@ -115,7 +115,7 @@ impl Oracle {
     }
 }
 
-/// Of all files in the directory, by name.
+/// The checksum of all files in the directory, by name.
 fn checksum(dir: &Path) -> anyhow::Result<String> {
     let entries =
         std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::judge::Judgement;
 use super::moves;
 
-/// How many smaller scenarios are judged at once: asking costs more to begin than to go on.
+/// Smaller scenarios of a batch: the start of the oracle costs more than a scenario.
 const AT_ONCE: usize = 24;
 
 /// Makes a differing scenario smaller, as long as what is left still differs by `judge`, until no single removal is
@@ -22,7 +22,7 @@ pub(crate) fn smallest(
             if !shrunk {
                 return Ok((scenario, judgement));
             }
-            // What could not go before may now, as what needed it is gone.
+            // An object that was needed before may be removable now.
             (at, shrunk) = (0, false);
             continue;
         }

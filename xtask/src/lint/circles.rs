@@ -55,7 +55,7 @@ struct Module {
     /// Empty for the crate's root.
     path: Vec<String>,
     references: tokens::References,
-    /// Of the crate's root: names that it imports, and the modules that they come from.
+    /// Names that the crate's root imports, and the modules that they come from; empty elsewhere.
     root_names: Vec<(String, String)>,
 }
 

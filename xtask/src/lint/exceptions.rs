@@ -23,7 +23,7 @@ impl Exceptions {
     /// Compares findings with the list. `found` maps the line of an exception to the text that reports the finding.
     ///
     /// # Errors
-    /// When they differ, unless `update` asks to write the list anew.
+    /// When they differ, unless `update` rewrites the list.
     pub(super) fn check(
         &self,
         found: &BTreeMap<String, String>,

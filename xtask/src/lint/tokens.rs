@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// What a source outside its tests refers to.
+/// The references of a source outside its tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct References {
     /// First segments of paths from the crate's root.

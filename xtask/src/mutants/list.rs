@@ -4,16 +4,16 @@
 pub(crate) struct Mutant {
     /// The law's test.
     pub(crate) law: &'static str,
-    /// What is wrong then, in words.
+    /// The error in words.
     pub(crate) says: &'static str,
     /// The file in `scheduler/src`.
     pub(crate) file: &'static str,
-    /// What is replaced, by what. Each text is there once.
+    /// Texts with their replacements. Each text is there once.
     pub(crate) changes: &'static [(&'static str, &'static str)],
 }
 
 impl Mutant {
-    /// Those of the tree and of past use are with the code; the others play whole worlds, in `tests/laws`.
+    /// Laws of the tree and of past use are beside the code; the others play whole worlds, in `tests/laws`.
     pub(crate) fn is_beside_the_code(&self) -> bool {
         self.law.contains("::tests::")
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask break-engine`: errors are put into a copy of the engine one after the other, and each must fail its law; then
-//! errors into a copy of the dispatcher and the ledger, and the simulation must find each.
+//! `cargo xtask break-engine`: errors are put into a copy of the engine one after the other, and each must fail its law. Then
+//! errors are put into a copy of the dispatcher and the ledger, and the simulation must find each.
 
 mod list;
 mod machines;
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// Only errors whose law or description contains this.
     #[arg(long)]
     only: Option<String>,
-    /// How often a law is asked, each time with a new seed, before it is said to miss an error.
+    /// Seeds that a law may take to find an error.
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// How many seeds the simulation plays for each error of the dispatcher and the ledger.
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     seeds: u64,
 }
 
-/// What a law said.
+/// The result of a law.
 enum Verdict {
     Caught { run: usize },
     Missed,
@@ -81,7 +81,7 @@ fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
     Ok(missed)
 }
 
-/// A workspace with nothing but the engine in it, compiled in the same target directory as ours.
+/// A workspace with nothing but the engine in it, compiled in the same target directory as the workspace.
 struct Copy {
     root: PathBuf,
 }

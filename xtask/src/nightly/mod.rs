@@ -285,7 +285,7 @@ fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
         .strip_prefix("bench-")
         .map(|benchmark| (benchmark, dir.join(format!("{benchmark}.json"))));
     if let Some((_, json)) = json.as_ref().filter(|(_, json)| json.exists()) {
-        // What an earlier night measured must not stand for this one.
+        // Results of an earlier night must not count for this one.
         std::fs::remove_file(json).with_context(|| format!("cannot remove {}", json.display()))?;
     }
     let start = Instant::now();

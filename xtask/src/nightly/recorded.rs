@@ -1,4 +1,4 @@
-//! What a benchmark measured, beside what is recorded in `docs/benchmarks/recorded.json`.
+//! The results of a benchmark beside those of `docs/benchmarks/recorded.json`.
 //!
 //! A figure is named by its place in the benchmark's document: the names of the objects in which it lies, where an
 //! element of a list is named by what tells it from the others, such as `burst dispatch 1000 oursTo floor`.

@@ -23,7 +23,7 @@ use crate::run;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to. What an earlier release left there is removed.
+    /// Where to. Files of an earlier release there are removed.
     #[arg(long, value_name = "DIR", default_value = "target/dist")]
     out: PathBuf,
     /// The registry that clusters pull the images from, with its path: HOST/PATH. Empty: images have no registry in their
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Also build from a second clone in another directory, and compare all files.
     #[arg(long)]
     twice: bool,
-    /// Build although files are changed and not committed. The version then says so.
+    /// Build although files are changed and not committed. The version then shows it.
     #[arg(long)]
     uncommitted: bool,
 }

@@ -1,5 +1,5 @@
-//! Software bills of materials in CycloneDX, from `cargo tree`, which knows what is linked into a program: neither
-//! dependencies of tests and builds, nor macros, nor other platforms.
+//! Software bills of materials in CycloneDX, from `cargo tree`: the libraries that are linked into a program.
+//! Dependencies of tests and builds, macros and other platforms are left out.
 
 mod tree;
 

@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-/// What programs say of their build where no release is made. Variables of the environment come first, as the Dockerfile
+/// The build information of programs outside a release. Variables of the environment come first, as the Dockerfile
 /// sets them. Without a repository the commit is unknown, and the date is the build's.
 pub(crate) fn stamps() -> Vec<(&'static str, String)> {
     let source = Source::of_checkout(true).ok();

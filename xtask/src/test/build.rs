@@ -18,7 +18,7 @@ pub(super) struct Program {
     pub(super) package: String,
     /// The target's name, such as `transport`.
     pub(super) target: String,
-    /// What cargo calls its kind: `lib`, `bin`, `test` or `bench`.
+    /// Cargo's kind of target: `lib`, `bin`, `test` or `bench`.
     pub(super) kind: String,
     pub(super) path: PathBuf,
 }
@@ -94,7 +94,7 @@ fn program(line: &str) -> Option<Program> {
         return None;
     }
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    // Such as `path+file:///switchyard/hub#switchyard-hub@0.1.0` or `path+file:///switchyard/xtask#0.1.0`.
+    // An id is `path+file:///switchyard/hub#switchyard-hub@0.1.0` or `path+file:///switchyard/xtask#0.1.0`.
     let id = text(&message["package_id"])?;
     let (path, version) = id.rsplit_once('#')?;
     let package = match version.split_once('@') {

@@ -1,11 +1,11 @@
-//! What a change can have broken.
+//! Selects the tests that a change can have broken.
 //!
 //! A changed file belongs to a package, and everything that depends on the package is tested. Where the change touches
 //! only files of cluster tests, only those are run, and those that use them. A file that decides how everything is built,
 //! such as `Cargo.lock`, concerns all packages.
 //!
 //! A source that names a file, or the directory in which it lies, reads it when it is built or run, as in
-//! `include_str!("../../deploy/Dockerfile")`: it counts as changed with that file, wherever the file lies.
+//! `include_str!("../../deploy/Dockerfile")`. It counts as changed with that file, wherever the file lies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const MAIN: &str = "main";
 const EVERYTHING: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", ".cargo", "rustfmt.toml", "clippy.toml", "rust-toolchain.toml"];
 
-/// What is to be tested.
+/// The tests to run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Selection {
     /// Packages with unit tests to run.
@@ -62,7 +62,7 @@ impl ClusterTests {
     }
 }
 
-/// What changed since a commit, committed or not.
+/// The changes since a commit, committed or not.
 pub(super) fn since(commit: &str, workspace: &Workspace) -> anyhow::Result<Selection> {
     let mut files = BTreeSet::new();
     for args in [
@@ -100,7 +100,7 @@ impl Sources {
         Self(files.filter_map(read).collect())
     }
 
-    /// Those that read a file: they name it, or a directory above it as the end of a path.
+    /// Sources that read a file: they name it, or a directory above it as the end of a path.
     fn readers(&self, file: &Path) -> impl Iterator<Item = &Path> {
         let named = |path: &Path| {
             let path = path.display();
@@ -117,7 +117,7 @@ impl Sources {
             .map(|(path, _)| path.as_path())
     }
 
-    /// Files of cluster tests that use one of these modules of theirs, directly or not, and these themselves.
+    /// Files of cluster tests that use one of these modules, directly or not, and these themselves.
     fn users(&self, modules: BTreeSet<String>) -> BTreeSet<String> {
         let mut found = modules;
         loop {

@@ -108,7 +108,7 @@ pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow
         }
         (false, true) => String::new(),
     };
-    // One that was killed could not keep them itself.
+    // A killed process could not keep them itself.
     let kept = if ended.is_empty() { Vec::new() } else { keep_logs_of(child.id()) };
     let logs: Vec<String> =
         kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();

@@ -5,7 +5,7 @@ use switchyard_parts::{Part, Parts};
 use crate::report::{Report, Tier};
 use crate::run;
 
-/// What the cluster tests start.
+/// The programs that cluster tests start.
 const PARTS: [Part; 10] = [
     Part::Etcd,
     Part::ApiServer,

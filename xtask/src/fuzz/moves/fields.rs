@@ -72,7 +72,7 @@ fn simplified(scenario: &Value, parent: &str, field: &str) -> Option<Value> {
     let in_pod_sets =
         parent.ends_with("/podSets") && owner.as_array().is_some_and(|sets| sets.len() > 1);
     let priority = field == "priority" && parent.ends_with("/spec");
-    // A scenario's own `name` and `start` and the like are no fields of objects.
+    // Keys of the scenario itself, such as `name` and `start`, are no fields of objects.
     if at_start
         || !(in_pod_sets || priority || OPTIONAL.contains(&field) || plainest(field).is_some())
     {

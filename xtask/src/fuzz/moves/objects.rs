@@ -1,4 +1,4 @@
-//! Fewer queues, cohorts, flavors and resources. Whatever names what is gone, goes or stops naming it.
+//! Fewer queues, cohorts, flavors and resources. References to removed objects are removed too.
 
 use std::collections::BTreeSet;
 

@@ -182,7 +182,7 @@ impl Draft {
     }
 }
 
-/// What has no parent cannot borrow or lend: Kueue refuses such limits.
+/// A node without a parent cannot borrow or lend: Kueue refuses limits there.
 fn without_limits_at_the_root(spec: &mut Value) {
     if spec["parentName"].is_string() || spec["cohortName"].is_string() {
         return;

@@ -1,4 +1,4 @@
-//! Our own scenarios, for what scenario-gen.py leaves out.
+//! Scenarios generated here, for features that `scenario-gen.py` leaves out.
 
 mod edits;
 mod objects;
@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-/// What a scenario is about, besides the usual.
+/// The subject of a scenario, besides the usual.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
     /// Admission checks, answered in mid-run, on all or some flavors; inactive and missing ones.
