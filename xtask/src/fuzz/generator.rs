@@ -22,7 +22,7 @@ impl Mode {
     }
 }
 
-/// All kinds. Those that begin with `dyn-` also edit objects between the steps; `own-` modes are generated here.
+/// All kinds. `dyn-` modes also edit objects between the steps; `own-` modes are generated here.
 pub(crate) const MODES: [Mode; 18] = [
     Mode { name: "single" },
     Mode { name: "flat" },
