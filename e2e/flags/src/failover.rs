@@ -11,9 +11,9 @@ pub use self::fault::Fault;
 /// Which system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum System {
-    /// Our hub, our agents.
+    /// Switchyard's hub and agents.
     Agents,
-    /// Our hub, and workers with stock Kueue that it drives with kubeconfigs.
+    /// Switchyard's hub, and workers with stock Kueue, by kubeconfig.
     Kubeconfig,
     /// Stock MultiKueue.
     Stock,
@@ -35,7 +35,7 @@ impl System {
     }
 }
 
-/// What to play.
+/// Flags of the faults.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Which systems, in this order.

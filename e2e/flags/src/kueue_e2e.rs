@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What to run.
+/// Flags of the suites.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Suites, such as mk-baseline. Default: those that need no operators of other projects.
@@ -17,10 +17,10 @@ pub struct Args {
     /// Not the tests whose name matches this regular expression; may be given again.
     #[arg(long, value_name = "REGEX")]
     pub skip: Vec<String>,
-    /// Run Kueue itself instead of ours.
+    /// Run Kueue itself instead of Switchyard.
     #[arg(long)]
     pub stock: bool,
-    /// What MultiKueue's manager dispatches by where the suite's configuration does not say it. Default: ours. Kueue's is
+    /// Dispatcher of MultiKueue's manager, unless the suite's configuration names one. Default: Switchyard's. Kueue's is
     /// kueue.x-k8s.io/multikueue-dispatcher-all-at-once.
     #[arg(long, value_name = "NAME")]
     pub dispatcher: Option<String>,

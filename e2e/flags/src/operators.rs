@@ -1,6 +1,6 @@
 //! `cargo xtask operators`.
 
-/// What to play.
+/// Flags of the operators.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Which operators. Default: all.

@@ -43,7 +43,7 @@ impl Containers {
     /// waited for.
     ///
     /// # Errors
-    /// Why they cannot be had.
+    /// When they cannot be fetched.
     pub fn find() -> anyhow::Result<Self> {
         let cache = paths::cache()?.join("containers");
         let found = Self { root: cache.join("root") };
@@ -118,7 +118,7 @@ impl Containers {
         self.one_of(&["usr/bin/containerd"])
     }
 
-    /// Its command line.
+    /// The command line of containerd.
     ///
     /// # Errors
     /// When the package does not hold it.
@@ -158,7 +158,7 @@ impl Containers {
     }
 }
 
-/// Downloads the packages as they are known, or after asking for the lists anew, and unpacks them into `root`.
+/// Downloads the packages and unpacks them into `root`. If that fails, updates the package lists first.
 fn fetch(dir: &Path) -> anyhow::Result<()> {
     ensure!(paths::has("apt-get"), "there is no apt-get to fetch {} with", PACKAGES.join(", "));
     eprintln!("==> fetch {} (once per machine)", PACKAGES.join(", "));

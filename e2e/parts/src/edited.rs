@@ -1,4 +1,4 @@
-//! Parts built from an edited copy of their source: for what no setting of theirs changes.
+//! Parts built from an edited copy of their source, for changes without a setting.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use super::{Part, Parts, PartsError, digest, file, module_version, read};
 pub struct SourceEdit {
     /// The file, in the module's folder.
     pub file: &'static str,
-    /// What is replaced: it must be there exactly once.
+    /// The text to replace: it must be there exactly once.
     pub from: &'static str,
-    /// By what.
+    /// The replacement.
     pub to: &'static str,
 }
 

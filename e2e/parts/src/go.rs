@@ -26,7 +26,7 @@ pub enum GoError {
         path: PathBuf,
         /// Its version, as `go1.22.1`.
         found: String,
-        /// What the module asks for, as `1.26.0`.
+        /// The version in `go.mod`, as `1.26.0`.
         needed: String,
         /// The module's directory.
         module: PathBuf,
@@ -38,12 +38,12 @@ pub enum GoError {
         command: String,
         /// Where it ran.
         dir: PathBuf,
-        /// What it printed.
+        /// Its output.
         output: String,
     },
 }
 
-/// What to ask for when there is no Go at all; the modules' `go` lines decide otherwise.
+/// The version to name when there is no Go at all; else the modules' `go` lines decide.
 const NEEDED: &str = "1.26.0";
 
 /// A Go toolchain.

@@ -37,13 +37,13 @@ pub enum Part {
     Kubelet,
     /// Stock Kueue, the peer.
     Kueue,
-    /// Renders and installs our chart.
+    /// Renders and installs the chart.
     Helm,
     /// Kueue's own scheduler performance test: makes queues and workloads, plays their jobs, and measures.
     KueueRunner,
     /// The small Kueue that its performance test is run against.
     MinimalKueue,
-    /// What people use.
+    /// Kubernetes' command line.
     Kubectl,
     /// Kueue's plugin of it, `kubectl kueue`.
     KubectlKueue,
@@ -57,7 +57,7 @@ pub enum Part {
     KubeRay,
     /// The operator of MPIJobs.
     MpiOperator,
-    /// Prints what pods request, reckoned by Kubernetes' own library.
+    /// Prints the requests of pods, by Kubernetes' own library.
     PodRequests,
     /// Checks the words of comments and pages.
     Vale,
@@ -194,13 +194,13 @@ pub enum PartsError {
         part: &'static str,
         /// How `go build` ended.
         status: std::process::ExitStatus,
-        /// What it printed.
+        /// Its output.
         output: String,
     },
     /// A file could not be read or written.
     #[error("{what} {path}: {source}")]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -220,7 +220,7 @@ pub struct Parts {
     cache: PathBuf,
 }
 
-/// What a part is built from, and where it goes.
+/// The source and the target of a part.
 struct Place {
     module: PathBuf,
     version: String,
@@ -245,8 +245,8 @@ impl Parts {
         Self { go, modules: modules.into(), cache: cache.into() }
     }
 
-    /// The path of a part's program, built first if it has to be: minutes the first time, and it says so on standard
-    /// error. Blocks; another process that builds the same part is waited for.
+    /// The path of a part's program, built first if it has to be: minutes the first time, announced on standard
+    /// error. Blocks, also while another process builds the same part.
     pub fn binary(&self, part: Part) -> Result<PathBuf, PartsError> {
         let Place { module, version, ldflags, dir, binary } = self.place(part)?;
         if binary.is_file() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 
-/// What to measure.
+/// Flags of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How many Jobs the well-meaning tenant creates in each part, one a second.

@@ -7,7 +7,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::system::Kind;
 
-/// What is to be done with each Job.
+/// How far each Job goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     /// The clock stops when each Job exists on a worker, unsuspended. Workers have no Job controller and no nodes.
@@ -26,7 +26,7 @@ impl Form {
     }
 }
 
-/// What to measure.
+/// Flags of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How many Jobs; several numbers are measured one after the other.

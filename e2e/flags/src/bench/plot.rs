@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-/// What to draw.
+/// Flags of the drawing.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What a benchmark wrote; one file for each benchmark.
+    /// Results of benchmarks, one file for each.
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub json: Vec<PathBuf>,
     /// The folder of the pictures, BENCHMARK.svg. What is there is replaced.

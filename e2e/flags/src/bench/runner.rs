@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// What is generated.
+/// The generated Workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Generator {
     /// 15,000 Workloads in 30 ClusterQueues of 5 cohorts.
@@ -51,10 +51,10 @@ impl Generator {
     }
 }
 
-/// What to measure.
+/// Flags of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What is generated; several are measured one after the other.
+    /// The generators, measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Generator::Baseline])]
     pub generator: Vec<Generator>,
     /// Which systems, in this order.

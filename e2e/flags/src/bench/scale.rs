@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 
-/// What to measure.
+/// Flags of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How many clusters; several numbers are measured one after the other.

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// Which system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// No dispatcher: what nobody can avoid, by a plain client.
+    /// No dispatcher: the unavoidable writes, by a plain client.
     Floor,
     /// Hub and agents.
     Ours,

@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::system::Kind;
 
-/// What to measure.
+/// Flags of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How many Jobs come one at a time, each when the one before is finished.

@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The faults.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Fault {
 
     /// How long it lasts, if that does not depend on what becomes of the jobs.
     ///
-    /// An agent's lease lasts 30 s; with a fence after 5 s, jobs have to stop 35 s after the last ping, and the hub gives
+    /// An agent's lease lasts 30 s. With a fence after 5 s, jobs have to stop 35 s after the last ping, and the hub gives
     /// them up about 50 s after the session has ended.
     pub fn lasts(self) -> Option<Duration> {
         match self {
@@ -61,7 +61,7 @@ impl Fault {
         }
     }
 
-    /// Whether there is somebody who could see that a cluster is lost.
+    /// Whether a hub runs that could see that a cluster is lost.
     pub fn has_hub(self) -> bool {
         self != Self::KillHub
     }
