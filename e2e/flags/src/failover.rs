@@ -23,8 +23,8 @@ impl System {
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Agents => "ours, agents",
-            Self::Kubeconfig => "ours, stock Kueue in the workers",
+            Self::Agents => "Switchyard, agents",
+            Self::Kubeconfig => "Switchyard, Kueue in the workers",
             Self::Stock => "stock MultiKueue",
         }
     }

@@ -38,7 +38,6 @@ pub enum GoError {
         command: String,
         /// Where it ran.
         dir: PathBuf,
-        /// Its output.
         output: String,
     },
 }

@@ -194,7 +194,6 @@ pub enum PartsError {
         part: &'static str,
         /// How `go build` ended.
         status: std::process::ExitStatus,
-        /// Its output.
         output: String,
     },
     /// A file could not be read or written.

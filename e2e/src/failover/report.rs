@@ -73,7 +73,7 @@ impl fmt::Display for Report {
         let build = if cfg!(debug_assertions) { "debug build" } else { "release build" };
         writeln!(
             f,
-            "Measured on {} with {}, ours a {build}, on {} processors and {} GiB of memory.",
+            "Measured on {} with {}, Switchyard a {build}, on {} processors and {} GiB of memory.",
             self.began.strftime("%Y-%m-%d"),
             versions.join(", "),
             processors(),
@@ -161,21 +161,21 @@ mod tests {
         let (head, tables) = text.split_once("\n\n").unwrap();
         assert!(
             head.starts_with(
-                "Measured on 1970-01-01 with Kubernetes v1, etcd v2, Kueue v3, ours a "
+                "Measured on 1970-01-01 with Kubernetes v1, etcd v2, Kueue v3, Switchyard a "
             ),
             "{head}"
         );
         let expected = "### Connections between hub and worker cut\n
-| system | policy | seen by the hub | runs elsewhere | healed | ran twice at once | begun anew | stood still | lost |
+| system | policy | seen by the hub | runs elsewhere | healed | ran twice at once | restarted | stood still | lost |
 |---|---|---|---|---|---|---|---|---|
-| ours, agents | Hold | 0.2 s | 50.0 s | 3.0 s | 4 of 4 | 0 | 12.0 s | 0 |
+| Switchyard, agents | Hold | 0.2 s | 50.0 s | 3.0 s | 4 of 4 | 0 | 12.0 s | 0 |
 | stock MultiKueue | 20 s | 0.2 s | 50.0 s | 3.0 s | 4 of 4 | 0 | 12.0 s | 0 |
 
 ### `kill -9` of the hub's controller
 
-| system | policy | seen by the hub | runs elsewhere | healed | ran twice at once | begun anew | stood still | lost |
+| system | policy | seen by the hub | runs elsewhere | healed | ran twice at once | restarted | stood still | lost |
 |---|---|---|---|---|---|---|---|---|
-| ours, agents | Hold | — | stayed | cut | 0 | 0 | — | 0 |
+| Switchyard, agents | Hold | — | stayed | cut | 0 | 0 | — | 0 |
 | stock MultiKueue | 20 s | not measured | — | — | — | — | — | — |
 ";
         assert_eq!(tables, expected);

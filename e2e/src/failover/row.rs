@@ -107,7 +107,7 @@ impl Row {
         "runs elsewhere",
         "healed",
         "ran twice at once",
-        "begun anew",
+        "restarted",
         "stood still",
         "lost",
     ];

@@ -1,5 +1,5 @@
-//! From stock Kueue to ours on a live cluster, by the commands of the README as they stand there; and what has to be the same
-//! for that without a word of the user.
+//! Takes over a live cluster from stock Kueue by the commands of `docs/migrate.md` as they stand there, and checks the defaults
+//! that both must share for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,15 +25,16 @@ use switchyard_e2e::{
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
-/// Under which heading of the README the commands stand.
-const HEADING: &str = "## From Kueue";
+/// The page with the commands, and their heading.
+const PAGE: &str = "docs/migrate.md";
+const HEADING: &str = "## With Helm";
 /// Of Kueue's manifests.
 const DEPLOYMENT: &str = "kueue-controller-manager";
 
 /// The commands under the heading, one after the other.
 fn commands() -> Vec<String> {
-    let readme = fs::read_to_string(paths::root().join("README.md")).unwrap();
-    let (_, section) = readme.split_once(&format!("{HEADING}\n")).expect("the heading");
+    let page = fs::read_to_string(paths::root().join(PAGE)).unwrap();
+    let (_, section) = page.split_once(&format!("{HEADING}\n")).expect("the heading");
     let section = section.split("\n## ").next().unwrap_or_default();
     let code =
         section.lines().filter_map(|line| line.strip_prefix("    ")).collect::<Vec<_>>().join("\n");
@@ -85,7 +86,7 @@ impl<'a> Shell<'a> {
 }
 
 #[test]
-fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
+fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
     fixture::run(async {
         let nodes = [NodeSpec::new("node").cpu(8)];
         // Helm waits for the pods of our Deployment.
