@@ -45,24 +45,24 @@ impl Chains {
     }
 
     /// Applies a workload's change and returns the chains affected.
-    pub(crate) fn follow_workload(
+    pub(crate) fn apply_workload(
         &self,
         change: &Change<Workload>,
         chain: impl Fn(&Workload) -> Option<Key>,
     ) -> BTreeSet<Key> {
-        self.follow(change, chain, |members| &mut members.workloads)
+        self.apply(change, chain, |members| &mut members.workloads)
     }
 
     /// Applies a pod's change and returns the chains affected.
-    pub(crate) fn follow_pod<P>(
+    pub(crate) fn apply_pod<P>(
         &self,
         change: &Change<P>,
         chain: impl Fn(&P) -> Option<Key>,
     ) -> BTreeSet<Key> {
-        self.follow(change, chain, |members| &mut members.pods)
+        self.apply(change, chain, |members| &mut members.pods)
     }
 
-    fn follow<K>(
+    fn apply<K>(
         &self,
         change: &Change<K>,
         chain: impl Fn(&K) -> Option<Key>,
@@ -99,16 +99,16 @@ mod tests {
     fn chain_is_kept_while_it_has_members() {
         let chains = Chains::default();
         let workload = Arc::new(fixtures::workload("a"));
-        let told = |old: Option<&Arc<Workload>>, new: Option<&Arc<Workload>>| {
+        let counts = |old: Option<&Arc<Workload>>, new: Option<&Arc<Workload>>| {
             let change = Change { key: Key::new("ns", "a"), old: old.cloned(), new: new.cloned() };
-            let changed = chains.follow_pod(&change, |_| Some(Key::new("ns", "first")));
+            let changed = chains.apply_pod(&change, |_| Some(Key::new("ns", "first")));
             (changed.len(), chains.all().len())
         };
-        assert_eq!(told(None, Some(&workload)), (1, 1));
-        assert_eq!(told(Some(&workload), Some(&workload)), (1, 1));
-        assert_eq!(told(Some(&workload), None), (1, 0));
+        assert_eq!(counts(None, Some(&workload)), (1, 1));
+        assert_eq!(counts(Some(&workload), Some(&workload)), (1, 1));
+        assert_eq!(counts(Some(&workload), None), (1, 0));
         let change =
             Change { key: Key::new("ns", "c"), old: Some(workload.clone()), new: Some(workload) };
-        assert!(chains.follow_workload(&change, |_| None).is_empty(), "of no chain");
+        assert!(chains.apply_workload(&change, |_| None).is_empty(), "of no chain");
     }
 }

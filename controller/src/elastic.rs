@@ -123,12 +123,12 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.workloads.subscribe(move |change| {
-        let changed = of.follow_workload(change, chain_of);
+        let changed = of.apply_workload(change, chain_of);
         changed.into_iter().for_each(|chain| into.add(chain));
     });
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.elastic_pods.subscribe(move |change| {
-        let changed = of.follow_pod(change, chain_of_pod);
+        let changed = of.apply_pod(change, chain_of_pod);
         changed.into_iter().filter(|_| matters(change)).for_each(|chain| into.add(chain));
     });
     let everything = || chains.all().into_iter().for_each(|chain| queue.add(chain));

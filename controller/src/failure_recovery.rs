@@ -1,9 +1,10 @@
 //! Deletes pods that cannot terminate because their node is unreachable: Kueue's
 //! `FailureRecoveryPolicy`, off by default. Pods opt in by an annotation.
 //!
-//! Such a pod blocks its job, which is not replaced before the pod has terminated. One minute after
-//! the pod's deletion deadline it is marked failed and deleted without grace, if its node has the
-//! taint `unreachable`. Setting the annotation accepts that the node may still run the pod.
+//! A job is replaced only after its pods have terminated, so an unreachable node blocks it. One
+//! minute after a pod's deletion deadline the controller marks it failed and deletes it without
+//! grace, if its node has the taint `unreachable`. Setting the annotation accepts that the node may
+//! still run the pod.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +31,7 @@ use crate::{
 /// Time after a pod's deletion deadline until it is deleted by force.
 const GRACE: Duration = Duration::from_secs(60);
 /// Interval for checking the node of an overdue pod while it is reachable.
-const NODE_AGAIN: Duration = Duration::from_secs(15);
+const NODE_RECHECK: Duration = Duration::from_secs(15);
 /// Pods reconciled in parallel.
 const WORKERS: usize = 4;
 
@@ -46,10 +47,10 @@ pub(crate) fn is_eligible<K: Resource>(pod: &K) -> bool {
 }
 
 /// Time left until a terminating pod is overdue.
-fn left(pod: &Pod, now: Timestamp) -> Option<Duration> {
+fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let ends = pod.metadata.deletion_timestamp.as_ref().filter(|_| is_eligible(pod))?;
-    let given_up = ends.0.checked_add(GRACE).unwrap_or(Timestamp::MAX);
-    Some(since(given_up, now))
+    let overdue_at = ends.0.checked_add(GRACE).unwrap_or(Timestamp::MAX);
+    Some(since(overdue_at, now))
 }
 
 fn is_unreachable(node: &Node) -> bool {
@@ -90,12 +91,12 @@ fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
 }
 
 /// Whether the pod was deleted by force and only a finalizer keeps it.
-fn was_given_up(pod: &Pod) -> bool {
+fn is_force_deleted(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let said = conditions
+    let has_condition = conditions
         .into_iter()
         .any(|condition| condition.type_ == CONDITION && condition.status == "True");
-    said && pod.metadata.deletion_grace_period_seconds == Some(0)
+    has_condition && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
 /// Reconciles terminating pods until `shutdown`. With the feature gate off the store is empty.
@@ -109,17 +110,17 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     });
     let everything =
         || ctx.stores.ending_pods.all().iter().for_each(|pod| queue.add(Key::of(&**pod)));
-    let again = ctx.each_term(&shutdown, everything);
+    let each_term = ctx.each_term(&shutdown, everything);
     let ctx = &ctx;
-    let look = |key| async move { look(ctx, key).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+    let reconcile = |key| async move { reconcile(ctx, key).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
-async fn look(ctx: &Context, key: Key) -> Outcome {
+async fn reconcile(ctx: &Context, key: Key) -> Outcome {
     if !ctx.leading() || ctx.stores.ending_pods.by_key(&key).is_none() {
         return Outcome::Done;
     }
-    match give_up(ctx, &key).await {
+    match force_delete_if_unreachable(ctx, &key).await {
         Ok(outcome) => outcome,
         Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
         Err(WriteError::Conflict) => Outcome::Failed,
@@ -130,14 +131,14 @@ async fn look(ctx: &Context, key: Key) -> Outcome {
     }
 }
 
-async fn give_up(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
+async fn force_delete_if_unreachable(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let Some(pod) = answered(pods.get_opt(&key.name)).await? else { return Ok(Outcome::Done) };
-    if was_given_up(&pod) {
+    if is_force_deleted(&pod) {
         return Ok(Outcome::Done);
     }
     let now = ctx.clock.now();
-    match left(&pod, now) {
+    match time_left(&pod, now) {
         None => return Ok(Outcome::Done),
         Some(Duration::ZERO) => (),
         Some(left) => return Ok(Outcome::Again(left)),
@@ -150,7 +151,7 @@ async fn give_up(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
     // Kubernetes collects the pods of a deleted node.
     let Some(found) = answered(nodes.get_opt(&node)).await? else { return Ok(Outcome::Done) };
     if !is_unreachable(&found) {
-        return Ok(Outcome::Again(NODE_AGAIN));
+        return Ok(Outcome::Again(NODE_RECHECK));
     }
     delete_by_force(ctx, &pods, &pod, &node).await
 }
@@ -217,7 +218,7 @@ mod tests {
         #[case] now: i64,
         #[case] seconds: Option<u64>,
     ) {
-        assert_eq!(left(&pod(&metadata), at(now)), seconds.map(Duration::from_secs));
+        assert_eq!(time_left(&pod(&metadata), at(now)), seconds.map(Duration::from_secs));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Flags of every program that contains a controller.
 
-use std::net::{SocketAddr, TcpListener};
+mod webhook;
+
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
-use axum::http::Uri;
+use anyhow::{Context as _, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use switchyard_api::validate::is_subdomain;
@@ -14,98 +15,24 @@ use switchyard_config::{self as config, Configuration};
 use crate::cause::with_root;
 use crate::options::Endpoint;
 use crate::recording::RecordingOptions;
-use crate::webhook::{Advertise, WebhookOptions};
+
+pub use self::webhook::{JobWebhooks, WebhookFlags};
 
 /// The value for "off".
 const NONE: &str = "none";
 /// The value for "as in the configuration file".
 const CONFIG: &str = "config";
 
-/// How the webhooks are served and reached.
-#[derive(clap::Args, Debug, Clone)]
-pub struct WebhookFlags {
-    /// Address to serve the admission webhooks at. Default: they are neither served nor registered.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
-    pub webhook_listen: Option<SocketAddr>,
-    /// URL at which the API server reaches the webhooks from outside the cluster:
-    /// https://HOST:PORT.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", value_parser = webhook_url, conflicts_with = "webhook_service")]
-    pub webhook_url: Option<String>,
-    /// Service through which the API server reaches the webhooks, in Switchyard's namespace:
-    /// NAME[:PORT].
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
-    pub webhook_service: Option<String>,
-    /// Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration. The role
-    /// must allow this name too.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_CONFIGURATION", value_name = "NAME", value_parser = object_name,
-        default_value = WebhookOptions::CONFIGURATION)]
-    pub webhook_configuration: String,
-    /// Service in Switchyard's namespace, NAME[:PORT], through which the API server reaches
-    /// replicas that are not ready. They need conversion to read objects stored in v1beta1, so the
-    /// Service needs publishNotReadyAddresses. Default: as the webhooks.
-    #[arg(
-        long,
-        env = "SWITCHYARD_CONVERSION_SERVICE",
-        value_name = "SERVICE",
-        requires = "webhook_listen"
-    )]
-    pub conversion_service: Option<String>,
-    /// Policy for jobs that are created or changed while no replica answers the webhooks, on a
-    /// single cluster and on workers. "ignore" allows them; new ones run until they are suspended.
-    /// "fail" denies jobs with a queue, as Kueue does. New jobs on a hub, and pods and kinds queued
-    /// by their pods, are always denied.
-    #[arg(long, env = "SWITCHYARD_JOB_WEBHOOKS", value_enum, default_value_t)]
-    pub job_webhooks: JobWebhooks,
-    /// Ignore the annotation kueue.x-k8s.io/queue-name of new jobs, as later Kueue releases do.
-    /// Default: as in Kueue 0.1, it becomes the label of that name, with a warning to the job's
-    /// creator.
-    #[arg(long, env = "SWITCHYARD_IGNORE_QUEUE_ANNOTATION")]
-    pub ignore_queue_annotation: bool,
-    /// Another program, such as cert-manager, keeps the Secret switchyard-webhook-cert with
-    /// tls.crt, tls.key and ca.crt. They are read every ten minutes. Default: Switchyard makes and
-    /// renews the certificates.
-    #[arg(long, env = "SWITCHYARD_EXTERNAL_WEBHOOK_CERTIFICATES", requires = "webhook_listen")]
-    pub external_webhook_certificates: bool,
-}
-
-/// Policy for jobs while no replica answers the webhooks.
-#[derive(clap::ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum JobWebhooks {
-    /// They are denied, as with Kueue.
-    Fail,
-    /// They are allowed.
-    #[default]
-    Ignore,
-}
-
 /// Parses a namespace.
 ///
 /// # Errors
 /// The rules for a namespace's name.
-pub fn namespace(text: &str) -> Result<String, String> {
+pub fn parse_namespace(text: &str) -> Result<String, String> {
     let label = !text.contains('.') && text.len() <= 63 && is_subdomain(text);
     label.then(|| text.to_owned()).ok_or_else(|| {
         "a namespace's name has at most 63 lower case letters, digits and '-', and begins and ends with one of the former"
             .to_owned()
     })
-}
-
-fn object_name(text: &str) -> Result<String, String> {
-    is_subdomain(text).then(|| text.to_owned()).ok_or_else(|| {
-        "a name has lower case letters, digits, '-' and '.', and begins and ends with a letter or digit".to_owned()
-    })
-}
-
-fn webhook_url(text: &str) -> Result<String, String> {
-    // Kubernetes accepts neither a query nor a user in `clientConfig.url`.
-    let taken = text.parse::<Uri>().ok().filter(|uri| {
-        uri.scheme_str() == Some("https")
-            && uri.query().is_none()
-            && uri.authority().is_some_and(|authority| {
-                !authority.host().is_empty() && !authority.as_str().contains('@')
-            })
-    });
-    taken.map(|_| text.to_owned()).ok_or_else(|| "write it as https://HOST:PORT".to_owned())
 }
 
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -121,7 +48,7 @@ impl ClusterFlags {
     /// # Errors
     /// Why there is none, and what to do.
     pub async fn client(&self) -> anyhow::Result<Client> {
-        Client::try_from(self.config().await?).map_err(|error| self.said(&error))
+        Client::try_from(self.config().await?).map_err(|error| self.explain(&error))
     }
 
     /// A client that sends each request once. Other clients repeat requests that were answered with
@@ -133,19 +60,19 @@ impl ClusterFlags {
     pub async fn client_without_retries(&self) -> anyhow::Result<Client> {
         let mut config = self.config().await?;
         config.default_retry = false;
-        Client::try_from(config).map_err(|error| self.said(&error))
+        Client::try_from(config).map_err(|error| self.explain(&error))
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
         let Some(path) = &self.kubeconfig else {
-            return Config::infer().await.map_err(|error| self.said(&error));
+            return Config::infer().await.map_err(|error| self.explain(&error));
         };
-        let file = Kubeconfig::read_from(path).map_err(|error| self.said(&error))?;
+        let file = Kubeconfig::read_from(path).map_err(|error| self.explain(&error))?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        config.map_err(|error| self.said(&error))
+        config.map_err(|error| self.explain(&error))
     }
 
-    fn said(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
+    fn explain(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
         let root = with_root(error);
         match &self.kubeconfig {
             Some(path) => anyhow!("--kubeconfig {}: {root}", path.display()),
@@ -156,55 +83,6 @@ impl ClusterFlags {
             }
         }
     }
-}
-
-impl WebhookFlags {
-    /// Opens the listener, if one is configured.
-    ///
-    /// # Errors
-    /// Names the flag and what to do.
-    pub fn options(&self, namespace: &str) -> anyhow::Result<Option<WebhookOptions>> {
-        let advertise = match (&self.webhook_url, &self.webhook_service) {
-            (Some(url), _) => Some(Advertise::Url(url.clone())),
-            (None, Some(service)) => Some(service_of("--webhook-service", service, namespace)?),
-            (None, None) => None,
-        };
-        match (self.webhook_listen, advertise) {
-            (None, None) => Ok(None),
-            (Some(address), Some(advertise)) => {
-                let listener = listen("--webhook-listen", &address.to_string())?;
-                let configuration = self.webhook_configuration.clone();
-                let conversion = self.conversion_service.as_deref();
-                let conversion = conversion
-                    .map(|name| service_of("--conversion-service", name, namespace))
-                    .transpose()?;
-                Ok(Some(WebhookOptions {
-                    configuration,
-                    conversion,
-                    external_certificates: self.external_webhook_certificates,
-                    fail_closed: self.job_webhooks == JobWebhooks::Fail,
-                    ignores_queue_annotation: self.ignore_queue_annotation,
-                    ..WebhookOptions::new(listener, advertise)
-                }))
-            }
-            (Some(_), None) => bail!(
-                "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
-            ),
-            (None, Some(_)) => bail!(
-                "--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"
-            ),
-        }
-    }
-}
-
-fn service_of(flag: &str, text: &str, namespace: &str) -> anyhow::Result<Advertise> {
-    let (name, port) = match text.split_once(':') {
-        Some((name, port)) => {
-            (name, port.parse().with_context(|| format!("{flag} {text}: not NAME[:PORT]"))?)
-        }
-        None => (text, 443),
-    };
-    Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
 }
 
 /// Recording of decisions, which `switchyard replay` repeats.
@@ -283,7 +161,7 @@ impl ServingFlags {
             NONE if config.metrics.bind_address
                 != Configuration::default().metrics.bind_address =>
             {
-                warn_idle("metrics.bindAddress", "--metrics-listen");
+                warn_ignored("metrics.bindAddress", "--metrics-listen");
                 Ok(None)
             }
             CONFIG => {
@@ -309,7 +187,7 @@ impl ServingFlags {
     fn visibility_listener(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.visibility_listen.as_str() {
             NONE if config.visibility_server != Configuration::default().visibility_server => {
-                warn_idle("visibilityServer", "--visibility-listen");
+                warn_ignored("visibilityServer", "--visibility-listen");
                 Ok(None)
             }
             CONFIG if !config.enabled("VisibilityOnDemand") => {
@@ -330,8 +208,8 @@ impl ServingFlags {
     }
 }
 
-/// Warns that an address in the file counts only if its flag says so.
-fn warn_idle(field: &str, flag: &str) {
+/// Warns that an address in the file has no effect unless its flag is `config`.
+fn warn_ignored(field: &str, flag: &str) {
     let mend = format!("it has an effect with {flag}={CONFIG}");
     tracing::warn!(field, mend, "this field of the configuration has no effect");
 }
@@ -420,24 +298,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn webhook_url_must_be_https() {
-        for url in ["https://10.0.0.1:9443", "https://hub.example", "https://[::1]:9443/"] {
-            assert_eq!(webhook_url(url).as_deref(), Ok(url));
-        }
-        for url in [
-            "http://hub:9443",
-            "hub:9443",
-            "https://",
-            "https://a@hub",
-            "https://hub?x=1",
-            "",
-            "größe",
-        ] {
-            assert_eq!(webhook_url(url).unwrap_err(), "write it as https://HOST:PORT", "{url}");
-        }
-    }
-
-    #[test]
     fn configuration_from_file_and_gates() {
         let file =
             std::env::temp_dir().join(format!("switchyard-flags-{}.yaml", std::process::id()));
@@ -460,16 +320,19 @@ mod tests {
         let both = read(Some(&file), "PartialAdmission=false").unwrap();
         assert!(both.manage_jobs_without_queue_name && !both.enabled("PartialAdmission"));
         write("featureGates: {PartialAdmission: true}");
-        let said = format!("{:#}", read(Some(&file), "PartialAdmission=false").unwrap_err());
-        assert!(said.starts_with("--config ") && said.contains("by --feature-gates"), "{said}");
+        let message = format!("{:#}", read(Some(&file), "PartialAdmission=false").unwrap_err());
+        assert!(
+            message.starts_with("--config ") && message.contains("by --feature-gates"),
+            "{message}"
+        );
         std::fs::remove_file(&file).unwrap();
     }
 
     #[test]
     fn namespace_must_be_one_label() {
-        assert_eq!(namespace("switchyard-system").as_deref(), Ok("switchyard-system"));
+        assert_eq!(parse_namespace("switchyard-system").as_deref(), Ok("switchyard-system"));
         for name in ["", "Not Valid", "a.b", "-a", "größe", &"a".repeat(64)] {
-            assert!(namespace(name).unwrap_err().contains("at most 63"), "{name}");
+            assert!(parse_namespace(name).unwrap_err().contains("at most 63"), "{name}");
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{
     jobs,
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
-    metrics::{self, Custom, Gauges, LastShares, Metrics, ReplicaRole, Shown},
+    metrics::{self, CustomLabels, Gauges, LastShares, LocalQueueFilter, Metrics, ReplicaRole},
     options::{self, Endpoint, LeaderMode, Options},
     priority, provisioning,
     recording::Recorded,
@@ -147,7 +147,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     let resources = parts.context.config.metrics.enable_cluster_queue_resources;
     let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::new(resources)));
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
-    let engine = options::engine(&parts.context.config);
+    let engine = options::new_engine(&parts.context.config);
     let engine = Recorded::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
     let (engine, handle, capacity) = EngineTask::new(
         parts.context.clone(),
@@ -157,10 +157,13 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         views.clone(),
     );
     let context = parts.context.clone();
-    context.metrics.show(Shown::new(&context.config, &context.stores.local_queues)?);
-    let custom = Custom::new(&context.config, &context.stores).map(Arc::new);
+    context.metrics.set_local_queue_filter(LocalQueueFilter::new(
+        &context.config,
+        &context.stores.local_queues,
+    )?);
+    let custom = CustomLabels::new(&context.config, &context.stores).map(Arc::new);
     if let Some(custom) = custom.clone() {
-        context.metrics.label(custom);
+        context.metrics.set_custom_labels(custom);
     }
     let gauges = Gauges {
         views: views.clone(),

@@ -32,12 +32,12 @@ pub struct LoadError {
     pub source: kube::Error,
 }
 
-/// Lists every kind that decisions depend on into `stores`, page by page. A kind that the cluster
-/// does not serve counts as empty, unless no decision is possible without it.
+/// Lists every kind that decisions depend on into `stores`, page by page. An optional kind that the
+/// cluster does not serve counts as empty.
 ///
 /// # Errors
 /// If a kind cannot be listed, most often for want of rights.
-pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
+pub async fn read_lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
     tokio::try_join!(
         list(client, &stores.workloads, true),
         list(client, &stores.cluster_queues, true),
@@ -64,7 +64,7 @@ pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
 ///
 /// # Errors
 /// If they cannot be listed, most often for want of rights.
-pub async fn fleet(client: &Client, stores: &Stores) -> Result<(), LoadError> {
+pub async fn read_fleet(client: &Client, stores: &Stores) -> Result<(), LoadError> {
     tokio::try_join!(
         list(client, &stores.multi_kueue_clusters, false),
         list(client, &stores.multi_kueue_configs, false),
@@ -99,8 +99,8 @@ where
 
 /// The engine of a controller that has just read `stores` and decided nothing yet. Pure.
 #[must_use]
-pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
-    let mut engine = options::engine(config);
+pub fn build_engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
+    let mut engine = options::new_engine(config);
     let now = engine_time(now);
     let mut apply = |event: Event| engine.apply(event, now);
     // Referenced objects come first, so that nothing is computed twice.

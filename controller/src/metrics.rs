@@ -7,10 +7,11 @@ mod custom;
 mod gauges;
 mod jobs;
 mod labels;
-mod life;
+mod lifecycle;
+mod local_queue_filter;
+mod registration;
 mod series;
 pub(crate) mod server;
-mod shown;
 
 use std::{
     sync::{
@@ -20,24 +21,23 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use custom::Custom;
+pub(crate) use custom::CustomLabels;
 pub(crate) use gauges::{Gauges, LastShares};
-use jobs::OfJobs;
+use jobs::JobMetrics;
 use labels::{
-    BuildLabels, ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels,
+    ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels,
     LocalQueueEvictedLabels, LocalQueueLabels, PreemptedLabels, QueueLabels, ReadyToEvictedLabels,
     ResultLabels, WriteLabels,
 };
-pub use life::Readiness;
-use life::{Life, long_waits, waits};
+pub use lifecycle::Readiness;
+use lifecycle::{LifecycleMetrics, long_waits, waits};
+pub(crate) use local_queue_filter::LocalQueueFilter;
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use series::Series;
-pub(crate) use shown::Shown;
-use switchyard_api::build;
 use switchyard_api::v1beta2::Workload;
 
 use crate::store::Key;
@@ -76,13 +76,13 @@ fn attempts() -> Histogram {
 pub struct Metrics {
     registry: Mutex<Registry>,
     role: AtomicU8,
-    shown: OnceLock<Shown>,
-    custom: OnceLock<Arc<Custom>>,
+    local_queue_filter: OnceLock<LocalQueueFilter>,
+    custom: OnceLock<Arc<CustomLabels>>,
     admission_attempts: Family<ResultLabels, Counter>,
     attempt_duration: Family<ResultLabels, Histogram, fn() -> Histogram>,
-    cluster: Life<QueueLabels>,
-    local: Life<LocalQueueLabels>,
-    jobs: OfJobs,
+    cluster: LifecycleMetrics<QueueLabels>,
+    local: LifecycleMetrics<LocalQueueLabels>,
+    jobs: JobMetrics,
     cohort_admitted: Series<CohortLabels, Counter>,
     evicted: Series<EvictedLabels, Counter>,
     evicted_once: Series<EvictedLabels, Counter>,
@@ -106,13 +106,13 @@ impl Default for Metrics {
         let metrics = Self {
             registry: Mutex::default(),
             role: AtomicU8::new(0),
-            shown: OnceLock::new(),
+            local_queue_filter: OnceLock::new(),
             custom: OnceLock::new(),
             admission_attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(attempts as fn() -> Histogram),
-            cluster: Life::new(long_waits),
-            local: Life::new(waits),
-            jobs: OfJobs::default(),
+            cluster: LifecycleMetrics::new(long_waits),
+            local: LifecycleMetrics::new(waits),
+            jobs: JobMetrics::default(),
             cohort_admitted: Series::new(Counter::default),
             evicted: Series::new(Counter::default),
             evicted_once: Series::new(Counter::default),
@@ -142,7 +142,7 @@ impl Metrics {
         let _ =
             text::encode(&mut page, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
         match self.custom.get() {
-            Some(custom) => custom.onto(&page),
+            Some(custom) => custom.add_to(&page),
             None => page,
         }
     }
@@ -158,22 +158,24 @@ impl Metrics {
     }
 
     /// Sets which LocalQueues have metrics; works once. Until then all have.
-    pub(crate) fn show(&self, local_queues: Shown) {
-        let _ = self.shown.set(local_queues);
+    pub(crate) fn set_local_queue_filter(&self, local_queues: LocalQueueFilter) {
+        let _ = self.local_queue_filter.set(local_queues);
     }
 
     /// Sets the labels taken from objects; works once.
-    pub(crate) fn label(&self, custom: Arc<Custom>) {
+    pub(crate) fn set_custom_labels(&self, custom: Arc<CustomLabels>) {
         let _ = self.custom.set(custom);
     }
 
     #[must_use]
-    pub fn shows(&self, local_queue: &Key) -> bool {
-        self.shown.get().is_none_or(|shown| shown.has(local_queue))
+    pub fn shows_local_queue(&self, local_queue: &Key) -> bool {
+        self.local_queue_filter
+            .get()
+            .is_none_or(|local_queue_filter| local_queue_filter.has(local_queue))
     }
 
     fn shows_labels(&self, local: &LocalQueueLabels) -> bool {
-        self.shows(&Key::new(&local.namespace, &local.name))
+        self.shows_local_queue(&Key::new(&local.namespace, &local.name))
     }
 
     /// Counts a scheduling cycle; `success` if it admitted a workload.
@@ -367,75 +369,6 @@ impl Metrics {
         };
         (queue, local)
     }
-
-    fn register_all(&self, registry: &mut Registry) {
-        let kueue = registry.sub_registry_with_prefix("kueue");
-        kueue.register("build_info", "Version of this program", build_info());
-        kueue.register(
-            "admission_attempts",
-            "Scheduling cycles by result",
-            self.admission_attempts.clone(),
-        );
-        kueue.register(
-            "admission_attempt_duration_seconds",
-            "Time of a scheduling cycle",
-            self.attempt_duration.clone(),
-        );
-        self.cluster.register(kueue);
-        self.jobs.register(kueue);
-        kueue.register(
-            "cohort_subtree_admitted_workloads",
-            "Admissions below a Cohort",
-            self.cohort_admitted.family(),
-        );
-        kueue.register(
-            "evicted_workloads",
-            "Evictions per ClusterQueue and reason",
-            self.evicted.family(),
-        );
-        kueue.register(
-            "evicted_workloads_once",
-            "Workloads evicted at least once per reason",
-            self.evicted_once.family(),
-        );
-        kueue.register(
-            "admission_cycle_preemption_skips",
-            "Workloads that would have preempted others in the last such cycle, had others not needed the same room",
-            self.preemption_skips.family(),
-        );
-        kueue.register(
-            "preempted_workloads",
-            "Preemptions per preempting ClusterQueue",
-            self.preempted.family(),
-        );
-        kueue.register(
-            "replaced_workload_slices",
-            "Workloads that were replaced by what their jobs grew to, per ClusterQueue",
-            self.slices_replaced.family(),
-        );
-        kueue.register(
-            "workload_eviction_latency_seconds",
-            "Time from eviction to the release of quota",
-            self.eviction_latency.family(),
-        );
-        kueue.register(
-            "pods_ready_to_evicted_time_seconds",
-            "Time from all pods being ready to the eviction",
-            self.ready_to_evicted.family(),
-        );
-        let local = kueue.sub_registry_with_prefix("local_queue");
-        self.local.register(local);
-        local.register(
-            "evicted_workloads",
-            "Evictions per LocalQueue and reason",
-            self.local_evicted.family(),
-        );
-        registry.sub_registry_with_prefix("switchyard").register(
-            "api_writes",
-            "Writes to the API server by what they were for",
-            self.writes.clone(),
-        );
-    }
 }
 
 /// An eviction to count.
@@ -449,26 +382,6 @@ pub struct CountedEviction<'a> {
     pub first: bool,
     /// How long all pods had been ready, if they were.
     pub ready: Option<Duration>,
-}
-
-/// Kueue's labels; those specific to Go are empty.
-fn build_info() -> Family<BuildLabels, Gauge> {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let family = Family::<BuildLabels, Gauge>::default();
-    let labels = BuildLabels {
-        git_version: build::VERSION,
-        git_commit: build::COMMIT,
-        build_date: build::DATE,
-        go_version: "",
-        compiler: "rustc",
-        platform: format!("{}/{arch}", std::env::consts::OS),
-    };
-    family.get_or_create(&labels).set(1);
-    family
 }
 
 #[cfg(test)]

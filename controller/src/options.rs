@@ -153,7 +153,7 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
 }
 
 /// An empty engine for this configuration.
-pub(crate) fn engine(config: &Configuration) -> Engine {
+pub(crate) fn new_engine(config: &Configuration) -> Engine {
     let engine = Engine::preempting(engine_settings(config), preemption(config));
     let sharing =
         config.admission_fair_sharing.as_ref().filter(|_| config.enabled("AdmissionFairSharing"));
@@ -180,7 +180,7 @@ pub(crate) fn lease_timing(config: &Configuration) -> Timing {
 }
 
 /// Whether a workload requeues after a PodsReady timeout by its eviction time, behind others.
-pub(crate) fn order_by_eviction(config: &Configuration) -> bool {
+pub(crate) fn requeues_by_eviction_time(config: &Configuration) -> bool {
     config.wait_for_pods_ready.requeuing_strategy.timestamp == RequeuingTimestamp::Eviction
 }
 

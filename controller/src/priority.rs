@@ -40,17 +40,17 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
         let classes = ctx.stores.workload_priority_classes.all();
         classes.iter().for_each(|class| queue.add(Key::of(&**class)));
     };
-    let again = ctx.each_term(&shutdown, everything);
+    let each_term = ctx.each_term(&shutdown, everything);
     let ctx = &ctx;
-    let look = |key| async move { look(ctx, key).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+    let reconcile = |key| async move { reconcile(ctx, key).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
 fn value_of(class: &switchyard_api::v1beta2::WorkloadPriorityClass) -> i32 {
     class.spec.value
 }
 
-async fn look(ctx: &Context, key: Key) -> Outcome {
+async fn reconcile(ctx: &Context, key: Key) -> Outcome {
     let Some(class) = ctx.stores.workload_priority_classes.by_key(&key).filter(|_| ctx.leading())
     else {
         return Outcome::Done;

@@ -143,7 +143,7 @@ impl Stores {
             dependencies,
             workloads: Store::fitted(workload::fit),
             elastic_pods: Store::fitted(elastic::fit),
-            nodes: Store::fitted(topology::nodes::fit),
+            nodes: Store::fitted(topology::nodes::strip_unused_fields),
             reads_nodes: config.enabled(topology::GATE),
             ..Self::default()
         }

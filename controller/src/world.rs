@@ -99,14 +99,14 @@ pub(crate) fn known_workload(
         RequestRules::of(stores, config, object.metadata.namespace.as_deref().unwrap_or_default());
     let mut known = workload::workload(object, &rules, ordering(config));
     if config.enabled(variants::FEATURE_GATE) {
-        family::tell(stores, object, &mut known);
+        family::set_engine_fields(stores, object, &mut known);
     }
     Event::Workload(Box::new(known))
 }
 
 fn ordering(config: &Configuration) -> Ordering {
     Ordering {
-        by_eviction: options::order_by_eviction(config),
+        by_eviction: options::requeues_by_eviction_time(config),
         by_priority: config.enabled("PrioritySortingWithinCohort"),
         priority_boost: config.enabled("PriorityBoost"),
         slices: config.enabled(elastic::FEATURE_GATE),

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, env = "SWITCHYARD_MODE", value_enum, default_value_t)]
     pub mode: Mode,
     /// Our own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of workers.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::namespace)]
+    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::parse_namespace)]
     pub namespace: String,
     /// Which cluster is ours.
     #[command(flatten)]

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
     pub hub_ca_sha256: Option<Pin>,
     /// The agent's own namespace: its identity, its Lease, its webhooks' certificate.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::namespace)]
+    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::parse_namespace)]
     pub namespace: String,
     /// Which cluster is ours.
     #[command(flatten)]

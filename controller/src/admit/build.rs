@@ -33,8 +33,8 @@ pub fn admission(admission: &engine::Admission, by_prefix: bool) -> v1beta2::Adm
         topology_assignment: pod_set
             .topology
             .as_ref()
-            .map(|topology| convert::written(topology, by_prefix)),
-        delayed_topology_request: pod_set.delayed.map(convert::written_delayed),
+            .map(|topology| convert::assignment_to_api(topology, by_prefix)),
+        delayed_topology_request: pod_set.delayed.map(convert::delayed_to_api),
     });
     v1beta2::Admission {
         cluster_queue: admission.cluster_queue.to_string(),

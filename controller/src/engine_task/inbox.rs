@@ -14,7 +14,7 @@ use super::claims::Claims;
 use crate::{
     store::{Key, Store},
     stores::Stores,
-    topology::pods::changes_use,
+    topology::pods::changes_usage,
 };
 
 /// The kinds that the engine knows besides Workloads, in the order in which a batch is told: what others refer to comes
@@ -120,7 +120,7 @@ impl Inbox {
         stores.workloads.subscribe(move |change| inbox.add_workload(change.key.clone()));
         let inbox = self.clone();
         stores.pods.subscribe(move |change| {
-            if changes_use(change) {
+            if changes_usage(change) {
                 inbox.add_pod(change.key.clone());
             }
         });

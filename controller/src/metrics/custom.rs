@@ -18,7 +18,7 @@ use crate::{
 
 /// The object that a series is about.
 #[derive(Debug, PartialEq, Eq)]
-enum Subject {
+enum SeriesSubject {
     ClusterQueue(String),
     LocalQueue { namespace: String, name: String },
     Cohort(String),
@@ -28,7 +28,7 @@ enum Subject {
 pub(super) type Labels = Vec<(String, String)>;
 
 /// The labels that the configuration defines.
-pub(crate) struct Custom {
+pub(crate) struct CustomLabels {
     cluster_queue: Vec<CustomLabel>,
     local_queue: Vec<CustomLabel>,
     cohort: Vec<CustomLabel>,
@@ -36,7 +36,7 @@ pub(crate) struct Custom {
     stores: Arc<Stores>,
 }
 
-impl Custom {
+impl CustomLabels {
     /// `None` if the configuration defines no labels.
     pub(crate) fn new(config: &Configuration, stores: &Arc<Stores>) -> Option<Self> {
         let of = |kind| config.custom_labels(kind).cloned().collect::<Vec<_>>();
@@ -52,17 +52,17 @@ impl Custom {
     }
 
     /// Adds the labels to the series of a rendered page.
-    pub(crate) fn onto(&self, page: &str) -> String {
+    pub(crate) fn add_to(&self, page: &str) -> String {
         labelled(page, |subject| match subject {
-            Subject::ClusterQueue(name) => {
+            SeriesSubject::ClusterQueue(name) => {
                 let queue = self.stores.cluster_queues.get("", name);
                 values(&self.cluster_queue, queue.as_ref().map(|queue| &queue.metadata))
             }
-            Subject::LocalQueue { namespace, name } => {
+            SeriesSubject::LocalQueue { namespace, name } => {
                 let queue = self.stores.local_queues.get(namespace, name);
                 values(&self.local_queue, queue.as_ref().map(|queue| &queue.metadata))
             }
-            Subject::Cohort(name) => {
+            SeriesSubject::Cohort(name) => {
                 let cohort = self.stores.cohorts.get("", name);
                 values(&self.cohort, cohort.as_ref().map(|cohort| &cohort.metadata))
             }
@@ -99,7 +99,7 @@ fn values(labels: &[CustomLabel], object: Option<&ObjectMeta>) -> Labels {
 }
 
 /// Appends labels to each series of a page.
-fn labelled(page: &str, of: impl Fn(&Subject) -> Labels) -> String {
+fn labelled(page: &str, of: impl Fn(&SeriesSubject) -> Labels) -> String {
     let mut out = String::with_capacity(page.len());
     for line in page.split_inclusive('\n') {
         let series = (!line.starts_with('#')).then(|| parse(line)).flatten();
@@ -125,7 +125,7 @@ fn parse(line: &str) -> Option<(&str, BTreeMap<&str, &str>, usize)> {
     let (mut at, mut labels) = (begin + 1, BTreeMap::new());
     while line.as_bytes().get(at - 1).is_some_and(|byte| matches!(byte, b'{' | b',')) {
         let (key, rest) = line[at..].split_once("=\"")?;
-        let length = end_of_value(rest)?;
+        let length = closing_quote(rest)?;
         labels.insert(key, &rest[..length]);
         at += key.len() + length + 4;
     }
@@ -133,7 +133,7 @@ fn parse(line: &str) -> Option<(&str, BTreeMap<&str, &str>, usize)> {
 }
 
 /// Position of the first quote that is not escaped.
-fn end_of_value(text: &str) -> Option<usize> {
+fn closing_quote(text: &str) -> Option<usize> {
     let mut escapes = false;
     text.bytes().position(|byte| {
         let ends = byte == b'"' && !escapes;
@@ -143,16 +143,21 @@ fn end_of_value(text: &str) -> Option<usize> {
 }
 
 /// The object that one of Kueue's metrics is about. Names of queues and Cohorts need no unescaping.
-fn subject(metric: &str, labels: &BTreeMap<&str, &str>) -> Option<Subject> {
+fn subject(metric: &str, labels: &BTreeMap<&str, &str>) -> Option<SeriesSubject> {
     let label = |name: &str| labels.get(name).map(|value| (*value).to_owned());
     let metric = metric.strip_prefix("kueue_")?;
     if metric.starts_with("local_queue_") {
-        return Some(Subject::LocalQueue { namespace: label("namespace")?, name: label("name")? });
+        return Some(SeriesSubject::LocalQueue {
+            namespace: label("namespace")?,
+            name: label("name")?,
+        });
     }
     if metric.starts_with("cohort_") {
-        return label("cohort").map(Subject::Cohort);
+        return label("cohort").map(SeriesSubject::Cohort);
     }
-    label("cluster_queue").or_else(|| label("preempting_cluster_queue")).map(Subject::ClusterQueue)
+    label("cluster_queue")
+        .or_else(|| label("preempting_cluster_queue"))
+        .map(SeriesSubject::ClusterQueue)
 }
 
 fn escaped(value: &str) -> String {
@@ -167,9 +172,10 @@ mod tests {
 
     #[test]
     fn series_gets_labels_of_its_object() {
-        let queue = |name: &str| Some(Subject::ClusterQueue(name.into()));
-        let local = || Some(Subject::LocalQueue { namespace: "ns".into(), name: "lq".into() });
-        let cohort = || Some(Subject::Cohort("all".into()));
+        let queue = |name: &str| Some(SeriesSubject::ClusterQueue(name.into()));
+        let local =
+            || Some(SeriesSubject::LocalQueue { namespace: "ns".into(), name: "lq".into() });
+        let cohort = || Some(SeriesSubject::Cohort("all".into()));
         for (sentence, line, expected) in [
             (
                 "a gauge",

@@ -13,7 +13,7 @@ use switchyard_scheduler::{Amount, Inactive, LocalQueueKey, ResourceUsage};
 pub(crate) use self::shares::LastShares;
 use super::{
     Metrics,
-    custom::{self, Custom},
+    custom::{self, CustomLabels},
 };
 use crate::{
     engine_task::{ClusterQueueFigures, LocalQueueFigures, Views},
@@ -34,7 +34,7 @@ pub(crate) struct Gauges {
     /// The last rendered shares of ClusterQueues.
     pub(crate) shares: LastShares,
     /// Labels that split admitted workloads.
-    pub(crate) custom: Option<Arc<Custom>>,
+    pub(crate) custom: Option<Arc<CustomLabels>>,
 }
 
 impl fmt::Debug for Gauges {
@@ -73,11 +73,11 @@ impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let role = self.metrics.upgrade().map_or("standalone", |metrics| metrics.role().as_str());
         let mut families = Families::default();
-        let mut apart = self.custom.as_ref().and_then(|custom| custom.admitted());
+        let mut by_labels = self.custom.as_ref().and_then(|custom| custom.admitted());
         for (name, figures) in self.views.cluster_queues() {
             self.cluster_queue(&mut families, &name, &figures, role);
-            let admitted = match &mut apart {
-                Some(apart) => apart.remove(&name).unwrap_or_default(),
+            let admitted = match &mut by_labels {
+                Some(by_labels) => by_labels.remove(&name).unwrap_or_default(),
                 None => [(custom::Labels::new(), figures.admitted)].into(),
             };
             for (labels, count) in admitted {
@@ -259,7 +259,7 @@ impl Gauges {
     }
 
     fn shows(&self, key: &Key) -> bool {
-        self.metrics.upgrade().is_none_or(|metrics| metrics.shows(key))
+        self.metrics.upgrade().is_none_or(|metrics| metrics.shows_local_queue(key))
     }
 
     fn local_queues(&self, families: &mut Families, role: &str) {

@@ -26,19 +26,19 @@ fn prompt() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
 }
 
-pub(super) struct OfJobs {
+pub(super) struct JobMetrics {
     created: Family<CreationLabels, Histogram, fn() -> Histogram>,
     ungated: Series<UngatedLabels, Histogram>,
 }
 
-impl Default for OfJobs {
+impl Default for JobMetrics {
     fn default() -> Self {
         let created = Family::new_with_constructor(creations as fn() -> Histogram);
         Self { created, ungated: Series::new(prompt) }
     }
 }
 
-impl OfJobs {
+impl JobMetrics {
     pub(super) fn created(
         &self,
         job_kind: &'static str,

@@ -2,7 +2,7 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-use super::series::OfQueue;
+use super::series::BelongsToQueue;
 use crate::store::Key;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -133,7 +133,7 @@ pub(super) struct WriteLabels {
 
 macro_rules! of_queue {
     ($($labels:ty: $queue:ident),+ $(,)?) => {
-        $(impl OfQueue for $labels {
+        $(impl BelongsToQueue for $labels {
             fn queue(&self) -> Key {
                 Key::new("", &self.$queue)
             }
@@ -152,13 +152,13 @@ of_queue!(
     PreemptedLabels: preempting_cluster_queue,
 );
 
-impl OfQueue for LocalQueueLabels {
+impl BelongsToQueue for LocalQueueLabels {
     fn queue(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }
 }
 
-impl OfQueue for LocalQueueEvictedLabels {
+impl BelongsToQueue for LocalQueueEvictedLabels {
     fn queue(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }

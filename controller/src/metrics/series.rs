@@ -13,7 +13,7 @@ use prometheus_client::metrics::{
 use crate::store::Key;
 
 /// Labels of one queue: a LocalQueue, or a ClusterQueue or Cohort, whose key has no namespace.
-pub(super) trait OfQueue {
+pub(super) trait BelongsToQueue {
     fn queue(&self) -> Key;
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Series<L, M> {
     known: Mutex<BTreeMap<Key, HashSet<L>>>,
 }
 
-impl<L: OfQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
+impl<L: BelongsToQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
     pub(super) fn new(constructor: fn() -> M) -> Self {
         Self { family: Family::new_with_constructor(constructor), known: Mutex::default() }
     }
@@ -52,7 +52,7 @@ impl<L: OfQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
     }
 }
 
-impl<L: OfQueue + Clone + Hash + Eq> Series<L, Counter> {
+impl<L: BelongsToQueue + Clone + Hash + Eq> Series<L, Counter> {
     pub(super) fn inc(&self, labels: &L) {
         self.with(labels, |counter| {
             counter.inc();
@@ -60,7 +60,7 @@ impl<L: OfQueue + Clone + Hash + Eq> Series<L, Counter> {
     }
 }
 
-impl<L: OfQueue + Clone + Hash + Eq> Series<L, Gauge> {
+impl<L: BelongsToQueue + Clone + Hash + Eq> Series<L, Gauge> {
     pub(super) fn set(&self, labels: &L, value: usize) {
         self.with(labels, |gauge| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -68,7 +68,7 @@ impl<L: OfQueue + Clone + Hash + Eq> Series<L, Gauge> {
     }
 }
 
-impl<L: OfQueue + Clone + Hash + Eq> Series<L, Histogram> {
+impl<L: BelongsToQueue + Clone + Hash + Eq> Series<L, Histogram> {
     pub(super) fn observe(&self, labels: &L, time: std::time::Duration) {
         self.with(labels, |histogram| histogram.observe(time.as_secs_f64()));
     }

@@ -23,7 +23,7 @@ use crate::{
 const NAME: &str = "metrics";
 const PATH: &str = "/metrics";
 /// Interval of the certificate check.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown`.
 ///
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls_options(), router)?);
     let renew = async {
         loop {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK).await;
             own.renew(ctx.clock.now());
         }
     };

@@ -10,7 +10,7 @@ use switchyard_api::{
     v1beta2::{AdmissionCheck, AdmissionCheckParametersReference, ProvisioningRequestConfig},
 };
 
-use super::facts::is_ours;
+use super::facts::is_provisioning_check;
 use crate::{
     context::Context,
     store::{Key, Store},
@@ -56,8 +56,9 @@ fn active(check: &AdmissionCheck, config: Result<(), String>, served: bool) -> C
 }
 
 /// Reconciles one check.
-pub(super) async fn look(ctx: &Context, key: Key) -> Outcome {
-    let check = ctx.stores.admission_checks.by_key(&key).filter(|check| is_ours(check));
+pub(super) async fn reconcile(ctx: &Context, key: Key) -> Outcome {
+    let check =
+        ctx.stores.admission_checks.by_key(&key).filter(|check| is_provisioning_check(check));
     let Some(check) = check.filter(|_| ctx.leading()) else { return Outcome::Done };
     let config = config_of(&check, &ctx.stores.provisioning_request_configs).map(drop);
     let served = *ctx.stores.provisioning_requests.served().borrow();
@@ -102,7 +103,7 @@ mod tests {
             .unwrap()
     }
 
-    fn said(parameters: &Value, served: bool) -> String {
+    fn condition_text(parameters: &Value, served: bool) -> String {
         let configs = Store::default();
         let mut config = ProvisioningRequestConfig::default();
         config.metadata.name = Some("config".to_owned());
@@ -117,9 +118,9 @@ mod tests {
     fn check_is_active_with_configuration_and_served_kind() {
         let refers = |group: &str, kind: &str, name: &str| json!({"apiGroup": group, "kind": kind, "name": name});
         let good = || refers(GROUP, KIND, "config");
-        assert_eq!(said(&good(), true), "True Active: The admission check is active");
+        assert_eq!(condition_text(&good(), true), "True Active: The admission check is active");
         assert_eq!(
-            said(&good(), false),
+            condition_text(&good(), false),
             "False ProvisioningRequestNotSupported: the API server does not know ProvisioningRequests \
              (autoscaling.x-k8s.io/v1): install the CRD and the cluster autoscaler that it belongs to"
         );
@@ -139,7 +140,10 @@ mod tests {
                 "ProvisioningRequestConfig.kueue.x-k8s.io \"other\" not found",
             ),
         ] {
-            assert_eq!(said(&parameters, false), format!("False BadParametersRef: {message}"));
+            assert_eq!(
+                condition_text(&parameters, false),
+                format!("False BadParametersRef: {message}")
+            );
         }
     }
 }

@@ -16,61 +16,68 @@ use switchyard_api::{
 };
 
 use super::{
-    facts::Facts,
-    objects::{self, Asked, Creation},
-    owned::workload_of,
+    facts::ProvisioningFacts,
+    objects::{self, NewRequest, RequestedPodSet},
+    request_index::workload_of,
     request_name,
-    state::{Standing, has_ended, judged},
+    state::{RequestState, has_ended, next_state},
 };
 use crate::{clock::whole_seconds, store::Key, workload};
 
 /// Steps to perform, in this order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct ProvisioningPlan {
     /// The status to write.
     pub(super) status: Option<WorkloadStatus>,
     /// Events to record once the status is written.
-    pub(super) told: Vec<String>,
+    pub(super) events: Vec<String>,
     /// Requests to delete because they are outdated.
     pub(super) delete: Vec<Arc<ProvisioningRequest>>,
     /// Templates to hand over to their requests.
     pub(super) hand_over: Vec<(Key, OwnerReference)>,
-    pub(super) create: Vec<Creation>,
+    pub(super) create: Vec<NewRequest>,
     /// Requests that cannot be composed: the check, and why.
     pub(super) refused: Vec<(String, String)>,
 }
 
-pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan {
+pub(super) fn decide(
+    subject: &Workload,
+    facts: &ProvisioningFacts,
+    now: Timestamp,
+) -> ProvisioningPlan {
     let evicted = workload::is_evicted(subject);
     if workload::is_finished(subject) || (evicted && facts.cleanup_on_eviction) {
-        return Plan { delete: facts.requests.clone(), ..Plan::default() };
+        return ProvisioningPlan { delete: facts.requests.clone(), ..ProvisioningPlan::default() };
     }
     let status = subject.status.as_ref().filter(|_| !evicted && workload::has_reservation(subject));
     let Some(before) = status.filter(|status| status.admission.is_some()) else {
-        return Plan::default();
+        return ProvisioningPlan::default();
     };
-    let (mut plan, mut after, mut kept) = (Plan::default(), before.clone(), BTreeSet::new());
+    let (mut plan, mut after, mut kept) =
+        (ProvisioningPlan::default(), before.clone(), BTreeSet::new());
     for state in &mut after.admission_checks {
         let Some(config) = facts.checks.get(&state.name) else { continue };
         let Some(config) = config.as_deref().map(|config| &config.spec) else {
-            turn(&mut plan, state, judged(subject, state, &Standing::Inactive), now);
+            transition(&mut plan, state, next_state(subject, state, &RequestState::Inactive), now);
             continue;
         };
         // Quota that does not fit the pod sets is about to change.
-        let Some(asked) = objects::asked(subject, config) else { return Plan::default() };
-        let latest = latest(subject, facts, state, config).filter(|_| !asked.is_empty());
-        let standing = match &latest {
-            _ if asked.is_empty() => Standing::NotNeeded,
-            None => Standing::NotAsked,
-            Some((attempt, request)) => Standing::Asked { request, attempt: *attempt, config },
+        let Some(asked) = objects::requested_pod_sets(subject, config) else {
+            return ProvisioningPlan::default();
         };
-        turn(&mut plan, state, judged(subject, state, &standing), now);
+        let latest = latest(subject, facts, state, config).filter(|_| !asked.is_empty());
+        let request_state = match &latest {
+            _ if asked.is_empty() => RequestState::NotNeeded,
+            None => RequestState::Missing,
+            Some((attempt, request)) => RequestState::Latest { request, attempt: *attempt, config },
+        };
+        transition(&mut plan, state, next_state(subject, state, &request_state), now);
         if let Some((_, request)) = &latest {
             kept.insert(request.name_any());
             hand_over(&mut plan, subject, facts, request);
         }
         if !asked.is_empty() {
-            ask(&mut plan, subject, facts, state, config, (&asked, latest));
+            create_next(&mut plan, subject, facts, state, config, (&asked, latest));
         }
     }
     plan.delete = facts
@@ -86,7 +93,7 @@ pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan 
 /// The latest attempt whose request matches the configuration.
 fn latest<'a>(
     subject: &Workload,
-    facts: &'a Facts,
+    facts: &'a ProvisioningFacts,
     state: &AdmissionCheckState,
     config: &ProvisioningRequestConfigSpec,
 ) -> Option<(i32, &'a Arc<ProvisioningRequest>)> {
@@ -99,8 +106,8 @@ fn latest<'a>(
 }
 
 /// Updates `state` and records an event if it changed.
-fn turn(
-    plan: &mut Plan,
+fn transition(
+    plan: &mut ProvisioningPlan,
     state: &mut AdmissionCheckState,
     mut after: AdmissionCheckState,
     now: Timestamp,
@@ -112,7 +119,7 @@ fn turn(
         if !after.message.is_empty() {
             note = format!("{note} with message: {}", after.message);
         }
-        plan.told.push(note);
+        plan.events.push(note);
     }
     *state = after;
 }
@@ -120,9 +127,9 @@ fn turn(
 /// A template belongs to the workload until its request exists, so it is not left behind if that
 /// never does.
 fn hand_over(
-    plan: &mut Plan,
+    plan: &mut ProvisioningPlan,
     subject: &Workload,
-    facts: &Facts,
+    facts: &ProvisioningFacts,
     request: &Arc<ProvisioningRequest>,
 ) {
     let Some(owner) = objects::controller(&**request) else { return };
@@ -131,21 +138,22 @@ fn hand_over(
         .pod_sets
         .iter()
         .filter_map(|pods| facts.templates.get(&pods.pod_template_ref.name));
-    let ours = |template: &&Arc<PartialObjectMeta<PodTemplate>>| {
+    let of_workload = |template: &&Arc<PartialObjectMeta<PodTemplate>>| {
         workload_of(&***template)
             .is_some_and(|owner| Some(&owner.uid) == subject.metadata.uid.as_ref())
     };
-    plan.hand_over.extend(named.filter(ours).map(|template| (Key::of(&**template), owner.clone())));
+    plan.hand_over
+        .extend(named.filter(of_workload).map(|template| (Key::of(&**template), owner.clone())));
 }
 
 /// Creates a check's first request, or the next one after a failed one.
-fn ask(
-    plan: &mut Plan,
+fn create_next(
+    plan: &mut ProvisioningPlan,
     subject: &Workload,
-    facts: &Facts,
+    facts: &ProvisioningFacts,
     state: &AdmissionCheckState,
     config: &ProvisioningRequestConfigSpec,
-    (asked, latest): (&[Asked<'_>], Option<(i32, &Arc<ProvisioningRequest>)>),
+    (asked, latest): (&[RequestedPodSet<'_>], Option<(i32, &Arc<ProvisioningRequest>)>),
 ) {
     if state.state != CheckState::Pending {
         return;
@@ -156,7 +164,7 @@ fn ask(
         Some((attempt, request)) if has_ended(subject, request) => attempt.saturating_add(1),
         Some(_) => return,
     };
-    match objects::creation(subject, &state.name, attempt, config, asked, &facts.flavors) {
+    match objects::compose(subject, &state.name, attempt, config, asked, &facts.flavors) {
         Ok(creation) => plan.create.push(creation),
         Err(message) => plan.refused.push((state.name.clone(), message)),
     }

@@ -10,12 +10,12 @@ use switchyard_api::{
     v1beta2::{AdmissionCheck, ProvisioningRequestConfig, ResourceFlavor, Workload},
 };
 
-use super::{check::config_of, owned::Owned};
+use super::{check::config_of, request_index::RequestIndex};
 use crate::{context::Context, store::Key};
 
 /// Input of the decision, besides the workload.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct ProvisioningFacts {
     /// The workload's ProvisioningRequest checks with their configuration; `None` if a check is
     /// inactive.
     pub(super) checks: BTreeMap<String, Option<Arc<ProvisioningRequestConfig>>>,
@@ -28,11 +28,11 @@ pub(super) struct Facts {
     pub(super) cleanup_on_eviction: bool,
 }
 
-impl Facts {
-    pub(super) fn gather(ctx: &Context, owned: &Owned, subject: &Workload) -> Self {
+impl ProvisioningFacts {
+    pub(super) fn gather(ctx: &Context, index: &RequestIndex, subject: &Workload) -> Self {
         let namespace = subject.metadata.namespace.as_deref().unwrap_or_default();
         let stores = &ctx.stores;
-        let keys = owned.of(subject);
+        let keys = index.of(subject);
         let requests: Vec<_> =
             keys.iter().filter_map(|key| stores.provisioning_requests.by_key(key)).collect();
         let named = requests
@@ -45,8 +45,10 @@ impl Facts {
         let status = subject.status.as_ref();
         let checks =
             status.into_iter().flat_map(|status| &status.admission_checks).filter_map(|state| {
-                let check =
-                    stores.admission_checks.get("", &state.name).filter(|check| is_ours(check))?;
+                let check = stores
+                    .admission_checks
+                    .get("", &state.name)
+                    .filter(|check| is_provisioning_check(check))?;
                 Some((
                     state.name.clone(),
                     config_of(&check, &stores.provisioning_request_configs).ok(),
@@ -70,6 +72,6 @@ impl Facts {
 }
 
 /// Whether this controller is responsible for the check.
-pub(super) fn is_ours(check: &AdmissionCheck) -> bool {
+pub(super) fn is_provisioning_check(check: &AdmissionCheck) -> bool {
     check.spec.controller_name == names::PROVISIONING_REQUEST_CONTROLLER
 }

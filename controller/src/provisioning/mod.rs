@@ -10,8 +10,8 @@ mod check;
 mod decide;
 mod facts;
 mod objects;
-mod owned;
 mod perform;
+mod request_index;
 mod request_name;
 mod state;
 mod triggers;
@@ -21,7 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use owned::Owned;
+use request_index::RequestIndex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -43,15 +43,15 @@ struct Queues {
 
 /// Reconciles ProvisioningRequest checks and their workloads until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
-    let (queues, owned) = (Arc::new(Queues::default()), Arc::new(Owned::default()));
-    triggers::connect(&ctx, &queues, &owned);
-    let again = triggers::everything_again(&ctx, &queues, &shutdown);
-    let (ctx, owned) = (&*ctx, &*owned);
-    let check = |key| async move { check::look(ctx, key).await };
-    let workload = |key| async move { perform::look(ctx, owned, key).await };
+    let (queues, index) = (Arc::new(Queues::default()), Arc::new(RequestIndex::default()));
+    triggers::subscribe(&ctx, &queues, &index);
+    let requeue = triggers::requeue_all(&ctx, &queues, &shutdown);
+    let (ctx, index) = (&*ctx, &*index);
+    let check = |key| async move { check::reconcile(ctx, key).await };
+    let workload = |key| async move { perform::reconcile(ctx, index, key).await };
     tokio::join!(
         work::run(queues.checks.clone(), 1, shutdown.clone(), check),
         work::run(queues.workloads.clone(), WORKERS, shutdown.clone(), workload),
-        again,
+        requeue,
     );
 }

@@ -23,7 +23,7 @@ use crate::object::Object;
 
 /// Pods requested by one template: a pod set, and all pod sets merged into it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedPodSet<'a> {
     pub(super) pod_set: &'a PodSet,
     assignment: &'a PodSetAssignment,
     pub(super) count: i32,
@@ -32,7 +32,7 @@ pub(super) struct Asked<'a> {
 /// A request to create. The templates come first and belong to the workload until the request
 /// exists.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Creation {
+pub(super) struct NewRequest {
     pub(super) check: String,
     pub(super) templates: Vec<Object>,
     pub(super) request: ProvisioningRequest,
@@ -40,12 +40,12 @@ pub(super) struct Creation {
 
 /// Pods that a workload with quota needs nodes for. Empty if none of its pods uses a managed
 /// resource or none was admitted. `None` if the assignment does not match the pod sets.
-pub(super) fn asked<'a>(
+pub(super) fn requested_pod_sets<'a>(
     subject: &'a Workload,
     config: &ProvisioningRequestConfigSpec,
-) -> Option<Vec<Asked<'a>>> {
+) -> Option<Vec<RequestedPodSet<'a>>> {
     let assignments = &subject.status.as_ref()?.admission.as_ref()?.pod_set_assignments;
-    let mut all: Vec<Asked<'a>> = Vec::new();
+    let mut all: Vec<RequestedPodSet<'a>> = Vec::new();
     for pod_set in &subject.spec.pod_sets {
         if pod_set.count <= 0 || !uses(pod_set, &config.managed_resources) {
             continue;
@@ -55,12 +55,12 @@ pub(super) fn asked<'a>(
         if count <= 0 {
             continue;
         }
-        let same = |it: &&mut Asked<'_>| {
+        let same = |it: &&mut RequestedPodSet<'_>| {
             config.pod_set_merge_policy.is_some_and(|policy| are_alike(it.pod_set, pod_set, policy))
         };
         match all.iter_mut().find(same) {
             Some(known) => known.count = known.count.saturating_add(count),
-            None => all.push(Asked { pod_set, assignment, count }),
+            None => all.push(RequestedPodSet { pod_set, assignment, count }),
         }
     }
     Some(all)
@@ -96,14 +96,14 @@ fn parameters(
 ///
 /// # Errors
 /// If a template cannot be composed: the message for the user.
-pub(super) fn creation(
+pub(super) fn compose(
     subject: &Workload,
     check: &str,
     attempt: i32,
     config: &ProvisioningRequestConfigSpec,
-    asked: &[Asked<'_>],
+    asked: &[RequestedPodSet<'_>],
     flavors: &BTreeMap<String, Arc<ResourceFlavor>>,
-) -> Result<Creation, String> {
+) -> Result<NewRequest, String> {
     let name = request_name::request(&subject.name_any(), check, attempt);
     let mut pod_sets = Vec::with_capacity(asked.len());
     let mut templates = Vec::with_capacity(asked.len());
@@ -125,7 +125,7 @@ pub(super) fn creation(
         parameters: parameters(subject, config),
     };
     let request = ProvisioningRequest { metadata: metadata(subject, &name), spec, status: None };
-    Ok(Creation { check: check.to_owned(), templates, request })
+    Ok(NewRequest { check: check.to_owned(), templates, request })
 }
 
 fn metadata(subject: &Workload, name: &str) -> ObjectMeta {
@@ -148,7 +148,7 @@ pub(super) fn controller<K: Resource<DynamicType = ()>>(owner: &K) -> Option<Own
 fn pod_template(
     subject: &Workload,
     name: &str,
-    pods: &Asked<'_>,
+    pods: &RequestedPodSet<'_>,
     flavors: &BTreeMap<String, Arc<ResourceFlavor>>,
 ) -> Result<Object, Box<dyn std::error::Error>> {
     let flavor = |name: &str| flavors.get(name).map(Arc::as_ref);

@@ -18,10 +18,10 @@ use switchyard_api::{
 };
 
 use super::{
-    decide::{Plan, decide},
-    facts::Facts,
-    objects::Creation,
-    owned::{Owned, workload_of},
+    decide::{ProvisioningPlan, decide},
+    facts::ProvisioningFacts,
+    objects::NewRequest,
+    request_index::{RequestIndex, workload_of},
 };
 use crate::{
     context::Context,
@@ -33,17 +33,17 @@ use crate::{
 };
 
 /// By then the watch has delivered an object that was just created.
-const UNTIL_SEEN: Duration = Duration::from_secs(1);
+const WATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Reconciles one workload.
-pub(super) async fn look(ctx: &Context, owned: &Owned, key: Key) -> Outcome {
-    // Without the kind there is nothing to request, and nothing to delete.
+pub(super) async fn reconcile(ctx: &Context, index: &RequestIndex, key: Key) -> Outcome {
+    // The API server does not serve ProvisioningRequests.
     if !ctx.leading() || !*ctx.stores.provisioning_requests.served().borrow() {
         return Outcome::Done;
     }
     let Some(subject) = ctx.stores.workloads.by_key(&key) else { return Outcome::Done };
-    let plan = decide(&subject, &Facts::gather(ctx, owned, &subject), ctx.clock.now());
-    if plan == Plan::default() {
+    let plan = decide(&subject, &ProvisioningFacts::gather(ctx, index, &subject), ctx.clock.now());
+    if plan == ProvisioningPlan::default() {
         return Outcome::Done;
     }
     match perform(ctx, &subject, plan).await {
@@ -59,13 +59,17 @@ pub(super) async fn look(ctx: &Context, owned: &Owned, key: Key) -> Outcome {
 }
 
 #[tracing::instrument(name = "provisioning", skip_all, fields(workload = %Key::of(subject)))]
-async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcome, WriteError> {
+async fn perform(
+    ctx: &Context,
+    subject: &Workload,
+    plan: ProvisioningPlan,
+) -> Result<Outcome, WriteError> {
     let mut current = subject.clone();
     if let Some(status) = &plan.status
         && let Some(written) = patch_status(ctx, subject, status, "provisioning").await?
     {
         current = written;
-        for note in plan.told {
+        for note in plan.events {
             ctx.events.normal(&current, events::ADMISSION_CHECK_UPDATED, note);
         }
     }
@@ -93,7 +97,7 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
     }
     let mut outcome = Outcome::Done;
     for (check, message) in plan.refused {
-        current = tell_failure(ctx, current, &check, message).await?;
+        current = report_failure(ctx, current, &check, message).await?;
         outcome = Outcome::Failed;
     }
     for creation in plan.create {
@@ -103,10 +107,10 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
                     format!("Created ProvisioningRequest: {:?}", creation.request.name_any());
                 ctx.events.normal(&current, events::PROVISIONING_REQUEST_CREATED, note);
             }
-            Err(Failure::NotSeenYet) => outcome = outcome.at_latest(Some(UNTIL_SEEN)),
+            Err(Failure::NotYetWatched) => outcome = outcome.at_latest(Some(WATCH_DELAY)),
             Err(Failure::Write(error)) => return Err(error),
             Err(Failure::Refused(message)) => {
-                current = tell_failure(ctx, current, &creation.check, message).await?;
+                current = report_failure(ctx, current, &creation.check, message).await?;
                 outcome = Outcome::Failed;
             }
         }
@@ -116,14 +120,14 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
 
 enum Failure {
     /// The object was created already, and the watch has not delivered it yet.
-    NotSeenYet,
+    NotYetWatched,
     /// The API server's message for the user.
     Refused(String),
     /// An error that the user cannot fix.
     Write(WriteError),
 }
 
-async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
+async fn create(ctx: &Context, creation: &NewRequest) -> Result<(), Failure> {
     let namespace = creation.request.namespace().unwrap_or_default();
     let resource = ApiResource::erase::<PodTemplate>(&());
     let templates: Api<Object> = Api::namespaced_with(ctx.client.clone(), &namespace, &resource);
@@ -143,7 +147,7 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
                 );
                 delete(ctx, &*stale, api).await.map_err(Failure::Write)?;
             }
-            // Another object has the name; creation fails with a message that says so.
+            // Another object has the name; the API server's message will tell the user.
             Some(_) | None => (),
         }
         post(ctx, &templates, template, creation, "PodTemplate").await?;
@@ -181,7 +185,7 @@ async fn post<K>(
     ctx: &Context,
     api: &Api<K>,
     object: &K,
-    of: &Creation,
+    of: &NewRequest,
     kind: &'static str,
 ) -> Result<(), Failure>
 where
@@ -203,7 +207,7 @@ where
             .map_err(|error| Failure::Write(error.into()))?
             .is_none_or(|found| same_owner(&found, &of.request))
         {
-            return Err(Failure::NotSeenYet);
+            return Err(Failure::NotYetWatched);
         }
     }
     Err(Failure::Refused(format!(
@@ -225,7 +229,7 @@ pub(super) fn same_owner(found: &impl Resource, request: &ProvisioningRequest) -
 }
 
 /// Reports on the check and in an event why its request was not created.
-async fn tell_failure(
+async fn report_failure(
     ctx: &Context,
     current: Workload,
     check: &str,

@@ -15,15 +15,15 @@ use switchyard_api::{
 use super::request_name;
 use crate::{clock::doubled, workload};
 
-pub(super) enum Standing<'a> {
+pub(super) enum RequestState<'a> {
     /// The check has no valid configuration.
     Inactive,
     /// No pod of the workload needs a request.
     NotNeeded,
     /// There is no request, or it was deleted.
-    NotAsked,
+    Missing,
     /// The latest request.
-    Asked {
+    Latest {
         request: &'a ProvisioningRequest,
         attempt: i32,
         config: &'a ProvisioningRequestConfigSpec,
@@ -31,24 +31,24 @@ pub(super) enum Standing<'a> {
 }
 
 /// The new state of a check, with the transition time unchanged.
-pub(super) fn judged(
+pub(super) fn next_state(
     subject: &Workload,
     known: &AdmissionCheckState,
-    standing: &Standing<'_>,
+    request_state: &RequestState<'_>,
 ) -> AdmissionCheckState {
     let mut state = known.clone();
-    match standing {
-        Standing::Inactive => {
+    match request_state {
+        RequestState::Inactive => {
             state.state = CheckState::Pending;
             state.message = "the check is not active".to_owned();
         }
-        Standing::NotNeeded if known.state != CheckState::Ready => {
+        RequestState::NotNeeded if known.state != CheckState::Ready => {
             state.state = CheckState::Ready;
             state.message = "the provisioning request is not needed".to_owned();
             state.pod_set_updates.clear();
         }
-        Standing::NotNeeded | Standing::NotAsked => (),
-        Standing::Asked { request, attempt, config } => {
+        RequestState::NotNeeded | RequestState::Missing => (),
+        RequestState::Latest { request, attempt, config } => {
             by_request(&mut state, subject, request, *attempt, config)
         }
     }

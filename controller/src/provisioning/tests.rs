@@ -16,8 +16,8 @@ use switchyard_api::{
 };
 
 use super::{
-    decide::{Plan, decide},
-    facts::Facts,
+    decide::{ProvisioningPlan, decide},
+    facts::ProvisioningFacts,
     objects,
     perform::same_owner,
 };
@@ -40,35 +40,45 @@ fn config(spec: &Value) -> Arc<ProvisioningRequestConfig> {
 }
 
 /// The active check `prov`.
-fn facts() -> Facts {
+fn facts() -> ProvisioningFacts {
     let flavor = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default"},
         "spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]},
     });
     let flavor: ResourceFlavor = serde_json::from_value(flavor).unwrap();
-    Facts {
+    ProvisioningFacts {
         checks: [("prov".to_owned(), Some(config(&json!({}))))].into(),
         flavors: [("default".to_owned(), Arc::new(flavor))].into(),
         cleanup_on_eviction: true,
-        ..Facts::default()
+        ..ProvisioningFacts::default()
     }
 }
 
 trait FactsExt: Sized {
     /// Adds the next attempt of `prov`, with these conditions from the autoscaler.
-    fn asked(self, subject: &Workload, attempt: i32, said: &[(&str, bool, &str)]) -> Self;
+    fn with_request(
+        self,
+        subject: &Workload,
+        attempt: i32,
+        conditions: &[(&str, bool, &str)],
+    ) -> Self;
     fn config(self, spec: Value) -> Self;
 }
 
-impl FactsExt for Facts {
-    fn asked(mut self, subject: &Workload, attempt: i32, said: &[(&str, bool, &str)]) -> Self {
+impl FactsExt for ProvisioningFacts {
+    fn with_request(
+        mut self,
+        subject: &Workload,
+        attempt: i32,
+        conditions: &[(&str, bool, &str)],
+    ) -> Self {
         let config = self.checks["prov"].clone().unwrap();
-        let asked = objects::asked(subject, &config.spec).unwrap();
+        let asked = objects::requested_pod_sets(subject, &config.spec).unwrap();
         let creation =
-            objects::creation(subject, "prov", attempt, &config.spec, &asked, &self.flavors)
+            objects::compose(subject, "prov", attempt, &config.spec, &asked, &self.flavors)
                 .unwrap();
         let mut status = ProvisioningRequestStatus::default();
-        for (type_, holds, message) in said {
+        for (type_, holds, message) in conditions {
             let condition = conditions::new(type_, *holds, "Reason", *message, None);
             conditions::set(&mut status.conditions, condition, at(50));
         }
@@ -99,15 +109,15 @@ fn retried(times: i32) -> Workload {
 }
 
 /// The decision at second 100, one step a line.
-fn told(subject: &Workload, facts: &Facts) -> String {
+fn steps(subject: &Workload, facts: &ProvisioningFacts) -> String {
     let plan = decide(subject, facts, at(100));
-    let mut said = String::new();
+    let mut text = String::new();
     let mut settled = subject.clone();
     if let Some(status) = &plan.status {
         for check in &status.admission_checks {
             let since = check.last_transition_time.0.as_second();
             writeln!(
-                said,
+                text,
                 "{} is {} since {since}s: {:?}",
                 check.name,
                 check.state.as_str(),
@@ -115,11 +125,11 @@ fn told(subject: &Workload, facts: &Facts) -> String {
             )
             .unwrap();
             if let Some(seconds) = check.requeue_after_seconds {
-                writeln!(said, "  requeue after {seconds}s").unwrap();
+                writeln!(text, "  requeue after {seconds}s").unwrap();
             }
             for update in &check.pod_set_updates {
                 writeln!(
-                    said,
+                    text,
                     "  {} gets {:?} {:?}",
                     update.name, update.annotations, update.node_selector
                 )
@@ -128,23 +138,23 @@ fn told(subject: &Workload, facts: &Facts) -> String {
         }
         settled.status = Some(status.clone());
     }
-    plan.told.iter().for_each(|note| writeln!(said, "event: {note}").unwrap());
-    plan.delete.iter().for_each(|request| writeln!(said, "delete {}", request.name_any()).unwrap());
+    plan.events.iter().for_each(|note| writeln!(text, "event: {note}").unwrap());
+    plan.delete.iter().for_each(|request| writeln!(text, "delete {}", request.name_any()).unwrap());
     plan.hand_over
         .iter()
-        .for_each(|(it, owner)| writeln!(said, "{} to {}", it.name, owner.name).unwrap());
+        .for_each(|(it, owner)| writeln!(text, "{} to {}", it.name, owner.name).unwrap());
     plan.refused
         .iter()
-        .for_each(|(check, why)| writeln!(said, "{check} cannot ask: {why}").unwrap());
+        .for_each(|(check, why)| writeln!(text, "{check} cannot ask: {why}").unwrap());
     for creation in &plan.create {
         let sets = creation.request.spec.pod_sets.iter();
         let sets: Vec<String> =
             sets.map(|it| format!("{} x {}", it.count, it.pod_template_ref.name)).collect();
-        writeln!(said, "ask {} for {}", creation.request.name_any(), sets.join(", ")).unwrap();
+        writeln!(text, "ask {} for {}", creation.request.name_any(), sets.join(", ")).unwrap();
     }
     // The written status is stable.
-    assert_eq!(decide(&settled, facts, at(200)).status, None, "{said}");
-    if said.is_empty() { "nothing".to_owned() } else { said.trim_end().to_owned() }
+    assert_eq!(decide(&settled, facts, at(200)).status, None, "{text}");
+    if text.is_empty() { "nothing".to_owned() } else { text.trim_end().to_owned() }
 }
 
 #[rstest]
@@ -154,7 +164,11 @@ fn told(subject: &Workload, facts: &Facts) -> String {
     facts(),
     "ask wl-prov-1 for 3 x ppt-wl-prov-1-main"
 )]
-#[case::other_controllers_check(reserved(CheckState::Pending), Facts::default(), "nothing")]
+#[case::other_controllers_check(
+    reserved(CheckState::Pending),
+    ProvisioningFacts::default(),
+    "nothing"
+)]
 #[case::next_attempt_after_deletion(
     retried(2),
     facts(),
@@ -164,7 +178,7 @@ fn told(subject: &Workload, facts: &Facts) -> String {
 #[case::ready_and_request_deleted(reserved(CheckState::Ready).admitted(), facts(), "nothing")]
 #[case::missing_flavor(
     reserved(CheckState::Pending),
-    Facts { flavors: Default::default(), ..facts() },
+    ProvisioningFacts { flavors: Default::default(), ..facts() },
     "prov cannot ask: Error creating PodTemplate \"ppt-wl-prov-1-main\": ResourceFlavor \"default\" not found; \
      create it again, or let the workload be evicted"
 )]
@@ -196,15 +210,15 @@ fn told(subject: &Workload, facts: &Facts) -> String {
 )]
 #[case::no_configuration(
     reserved(CheckState::Pending),
-    Facts { checks: [("prov".to_owned(), None)].into(), ..facts() },
+    ProvisioningFacts { checks: [("prov".to_owned(), None)].into(), ..facts() },
     "prov is Pending since 15s: \"the check is not active\""
 )]
 fn request_is_created_when_capacity_is_needed(
     #[case] subject: Workload,
-    #[case] facts: Facts,
+    #[case] facts: ProvisioningFacts,
     #[case] expected: &str,
 ) {
-    assert_eq!(told(&subject, &facts), expected);
+    assert_eq!(steps(&subject, &facts), expected);
 }
 
 const ACCEPTED: (&str, bool, &str) = ("Accepted", true, "accepted");
@@ -274,17 +288,18 @@ const REVOKED: (&str, bool, &str) = ("CapacityRevoked", true, "the nodes are gon
 fn check_state_follows_the_request(
     #[case] subject: Workload,
     #[case] attempt: i32,
-    #[case] said: &[(&str, bool, &str)],
+    #[case] conditions: &[(&str, bool, &str)],
     #[case] expected: &str,
 ) {
-    assert_eq!(told(&subject, &facts().asked(&subject, attempt, said)), expected);
+    assert_eq!(steps(&subject, &facts().with_request(&subject, attempt, conditions)), expected);
 }
 
 #[test]
 fn evicted_workload_keeps_requests_without_gate() {
     let subject = reserved(CheckState::Pending).condition("Evicted", true, "Preempted", "");
-    let facts = Facts { cleanup_on_eviction: false, ..facts().asked(&subject, 1, &[]) };
-    assert_eq!(told(&subject, &facts), "nothing");
+    let facts =
+        ProvisioningFacts { cleanup_on_eviction: false, ..facts().with_request(&subject, 1, &[]) };
+    assert_eq!(steps(&subject, &facts), "nothing");
 }
 
 #[test]
@@ -292,7 +307,7 @@ fn retry_backoff_doubles_up_to_the_maximum() {
     for (retries, expected) in [(0, 60), (1, 120), (2, 240), (9, 1800)] {
         let subject = retried(retries);
         let facts = facts().config(json!({"retryStrategy": {"backoffLimitCount": 20}}));
-        let plan = decide(&subject, &facts.asked(&subject, retries + 1, &[FAILED]), at(100));
+        let plan = decide(&subject, &facts.with_request(&subject, retries + 1, &[FAILED]), at(100));
         assert_eq!(
             plan.status.unwrap().admission_checks[0].requeue_after_seconds,
             Some(expected),
@@ -304,23 +319,23 @@ fn retry_backoff_doubles_up_to_the_maximum() {
 #[test]
 fn only_the_latest_matching_attempt_is_kept() {
     let subject = retried(1);
-    let both = facts().asked(&subject, 1, &[FAILED]).asked(&subject, 2, &[ACCEPTED]);
-    assert_eq!(told(&subject, &both), "delete wl-prov-1");
+    let both = facts().with_request(&subject, 1, &[FAILED]).with_request(&subject, 2, &[ACCEPTED]);
+    assert_eq!(steps(&subject, &both), "delete wl-prov-1");
     for changed in [json!({"provisioningClassName": "other"}), json!({"parameters": {"p": "w"}})] {
         let subject = reserved(CheckState::Pending);
-        let changed = facts().asked(&subject, 1, &[ACCEPTED]).config(changed);
+        let changed = facts().with_request(&subject, 1, &[ACCEPTED]).config(changed);
         assert_eq!(
-            told(&subject, &changed),
+            steps(&subject, &changed),
             "delete wl-prov-1\nask wl-prov-1 for 3 x ppt-wl-prov-1-main"
         );
     }
     let subject = reserved(CheckState::Pending);
-    let inactive = Facts {
+    let inactive = ProvisioningFacts {
         checks: [("prov".to_owned(), None)].into(),
-        ..facts().asked(&subject, 1, &[ACCEPTED])
+        ..facts().with_request(&subject, 1, &[ACCEPTED])
     };
     assert_eq!(
-        told(&subject, &inactive),
+        steps(&subject, &inactive),
         "prov is Pending since 15s: \"the check is not active\"\ndelete wl-prov-1"
     );
 }
@@ -331,10 +346,10 @@ fn job_annotations_override_configured_parameters() {
         .annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0")
         .annotation("provreq.kueue.x-k8s.io/p", "mine")
         .annotation("example.com/p", "another");
-    let asked = facts().asked(&subject, 1, &[]);
+    let asked = facts().with_request(&subject, 1, &[]);
     let parameters = &asked.requests[0].spec.parameters;
     assert_eq!(json!(parameters), json!({"ValidUntilSeconds": "0", "p": "mine"}));
-    assert_eq!(told(&subject, &asked), "nothing", "it is not made anew again and again");
+    assert_eq!(steps(&subject, &asked), "nothing", "it is not made anew again and again");
 }
 
 #[test]
@@ -387,30 +402,30 @@ fn alike_pod_sets_are_merged_by_policy(#[case] policy: Value, #[case] expected: 
     let of = |image: &str, cpu: &str| json!({"tolerations": [], "containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}]});
     let subject = of_pod_sets(&[of("a", "1"), of("b", "1000m"), of("a", "1"), of("a", "2")]);
     let facts = facts().config(json!({"podSetMergePolicy": policy}));
-    assert_eq!(told(&subject, &facts), format!("ask wl-prov-1 for {expected}"));
+    assert_eq!(steps(&subject, &facts), format!("ask wl-prov-1 for {expected}"));
 }
 
 #[test]
 fn template_is_handed_over_once_request_exists() {
     let subject = reserved(CheckState::Pending);
-    let mut facts = facts().asked(&subject, 1, &[]);
-    let owned = |owner: OwnerReference| {
+    let mut facts = facts().with_request(&subject, 1, &[]);
+    let templates_of = |owner: OwnerReference| {
         let mut template = PartialObjectMeta::default();
         template.metadata.name = Some("ppt-wl-prov-1-main".to_owned());
         template.metadata.owner_references = Some(vec![owner]);
         [("ppt-wl-prov-1-main".to_owned(), Arc::new(template))].into()
     };
-    facts.templates = owned(objects::controller(&subject).unwrap());
+    facts.templates = templates_of(objects::controller(&subject).unwrap());
     let plan = decide(&subject, &facts, at(100));
-    assert_eq!(told(&subject, &facts), "ppt-wl-prov-1-main to wl-prov-1");
+    assert_eq!(steps(&subject, &facts), "ppt-wl-prov-1-main to wl-prov-1");
     let owner = plan.hand_over[0].1.clone();
     let request: &ProvisioningRequest = &facts.requests[0];
     assert_eq!(
         (Some(owner.uid.as_str()), owner.controller),
         (request.metadata.uid.as_deref(), Some(true))
     );
-    facts.templates = owned(owner);
-    assert_eq!(decide(&subject, &facts, at(100)), Plan::default());
+    facts.templates = templates_of(owner);
+    assert_eq!(decide(&subject, &facts, at(100)), ProvisioningPlan::default());
 }
 
 #[test]

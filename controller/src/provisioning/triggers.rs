@@ -8,21 +8,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Queues,
-    facts::is_ours,
-    owned::{Owned, controller_of, workload_of},
+    facts::is_provisioning_check,
+    request_index::{RequestIndex, controller_of, workload_of},
 };
 use crate::{context::Context, store::Key, stores::Stores};
 
-pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owned>) {
+pub(super) fn subscribe(ctx: &Arc<Context>, queues: &Arc<Queues>, index: &Arc<RequestIndex>) {
     let stores = &ctx.stores;
-    let (into, owned) = (queues.clone(), owned.clone());
+    let (into, index) = (queues.clone(), index.clone());
     stores.provisioning_requests.subscribe(move |change| {
-        owned.changed(change).into_iter().for_each(|workload| into.workloads.add(workload));
+        index.apply(change).into_iter().for_each(|workload| into.workloads.add(workload));
     });
     let (into, seen) = (queues.clone(), stores.clone());
     stores.workloads.subscribe(move |change| {
         let had = change.old.as_deref().is_some_and(has_checks);
-        if change.new.as_deref().is_some_and(|new| had || has_checks(new)) && concerns_us(&seen) {
+        if change.new.as_deref().is_some_and(|new| had || has_checks(new)) && has_own_checks(&seen)
+        {
             into.workloads.add(change.key.clone());
         }
     });
@@ -45,15 +46,18 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
         let spec = |check: &Option<Arc<AdmissionCheck>>| {
             check.as_ref().map(|check| (check.uid(), check.spec.clone()))
         };
-        let ours = [&change.old, &change.new].into_iter().flatten().any(|check| is_ours(check));
-        if ours && spec(&change.old) != spec(&change.new) {
+        let is_own = [&change.old, &change.new]
+            .into_iter()
+            .flatten()
+            .any(|check| is_provisioning_check(check));
+        if is_own && spec(&change.old) != spec(&change.new) {
             check_changed(&into, &seen, &change.key);
         }
     });
     let (into, seen) = (queues.clone(), stores.clone());
     stores.provisioning_request_configs.subscribe(move |change| {
         let names = |check: &AdmissionCheck| {
-            is_ours(check)
+            is_provisioning_check(check)
                 && check.spec.parameters.as_ref().is_some_and(|it| it.name == *change.key.name)
         };
         for check in seen.admission_checks.filter(names) {
@@ -64,13 +68,9 @@ pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owne
 
 /// Queues everything when this replica becomes leader, and when the API server starts or stops
 /// serving ProvisioningRequests.
-pub(super) async fn everything_again(
-    ctx: &Arc<Context>,
-    queues: &Queues,
-    shutdown: &CancellationToken,
-) {
+pub(super) async fn requeue_all(ctx: &Arc<Context>, queues: &Queues, shutdown: &CancellationToken) {
     let all = || {
-        for check in ctx.stores.admission_checks.filter(is_ours) {
+        for check in ctx.stores.admission_checks.filter(is_provisioning_check) {
             check_changed(queues, &ctx.stores, &Key::of(&*check));
         }
     };
@@ -105,6 +105,6 @@ fn has_checks(workload: &Workload) -> bool {
 }
 
 /// Skips workloads with other controllers' checks only, if no check is of this controller.
-fn concerns_us(stores: &Stores) -> bool {
-    stores.admission_checks.any(is_ours) || !stores.provisioning_requests.is_empty()
+fn has_own_checks(stores: &Stores) -> bool {
+    stores.admission_checks.any(is_provisioning_check) || !stores.provisioning_requests.is_empty()
 }

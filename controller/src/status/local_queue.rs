@@ -34,7 +34,7 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
         ctx.metrics.forget_local_queue(&key);
         return Outcome::Done;
     };
-    if !ctx.metrics.shows(&key) {
+    if !ctx.metrics.shows_local_queue(&key) {
         // It may have lost the labels by which it had metrics.
         ctx.metrics.forget_local_queue(&key);
     }

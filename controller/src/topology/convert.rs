@@ -49,7 +49,10 @@ pub(crate) fn assignment(assignment: &api::TopologyAssignment) -> TopologyAssign
 
 /// The assignment for a status. `by_prefix` writes hosts with a common name prefix together
 /// (Kueue's `TASAssignmentsEncodingByHostnamePrefix`).
-pub(crate) fn written(assignment: &TopologyAssignment, by_prefix: bool) -> api::TopologyAssignment {
+pub(crate) fn assignment_to_api(
+    assignment: &TopologyAssignment,
+    by_prefix: bool,
+) -> api::TopologyAssignment {
     api::TopologyAssignment {
         levels: assignment.levels.iter().map(ToString::to_string).collect(),
         slices: encode(assignment, by_prefix).into_iter().map(slice).collect(),
@@ -85,7 +88,7 @@ pub(crate) fn delayed(state: DelayedTopologyRequestState) -> DelayedTopology {
     }
 }
 
-pub(crate) fn written_delayed(state: DelayedTopology) -> DelayedTopologyRequestState {
+pub(crate) fn delayed_to_api(state: DelayedTopology) -> DelayedTopologyRequestState {
     match state {
         DelayedTopology::Pending => DelayedTopologyRequestState::Pending,
         DelayedTopology::Ready => DelayedTopologyRequestState::Ready,
@@ -117,14 +120,15 @@ mod tests {
     fn assignment_survives_a_round_trip(#[case] of: &[(&str, i32)]) {
         let of = hosts(of);
         for by_prefix in [true, false] {
-            assert_eq!(assignment(&written(&of, by_prefix)), of);
+            assert_eq!(assignment(&assignment_to_api(&of, by_prefix)), of);
         }
     }
 
     #[test]
     fn slice_is_encoded_as_in_the_api() {
         let written =
-            serde_json::to_string(&written(&hosts(&[("n-1", 1), ("n-2", 1)]), true)).unwrap();
+            serde_json::to_string(&assignment_to_api(&hosts(&[("n-1", 1), ("n-2", 1)]), true))
+                .unwrap();
         insta::assert_snapshot!(written, @r#"{"levels":["kubernetes.io/hostname"],"slices":[{"domainCount":2,"valuesPerLevel":[{"individual":{"prefix":"n-","roots":["1","2"]}}],"podCounts":{"universal":1}}]}"#);
     }
 }

@@ -2,9 +2,9 @@
 //! replacement. As Kueue's `pkg/controller/tas/node_controller.go`. Nodes are named by hostname
 //! label.
 //!
-//! A node that is not ready, or has a taint that the pods do not tolerate, has failed for a
-//! workload once none of its pods makes progress there. If a second node of a workload fails before
-//! the first is replaced, the workload is evicted.
+//! A node fails for a workload if it is not ready or has an untolerated taint, once all pods there
+//! have stopped making progress. If a second node of a workload fails before the first is replaced,
+//! the workload is evicted.
 
 mod hosts;
 mod judge;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     hosts::Hosts,
-    judge::{Judge, Verdict},
+    judge::{NodeJudge, NodeVerdict},
 };
 use super::{nodes, pods::PodRecord, ungate::chain_of};
 use crate::{
@@ -47,9 +47,9 @@ use crate::{
 /// Nodes reconciled in parallel.
 const WORKERS: usize = 4;
 /// Delay after a pod's change, which lets several be handled together.
-const GATHERED: Duration = Duration::from_millis(100);
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// How long a node must have been not ready to count as failed, if its pods do not decide.
-const GIVEN_UP: Duration = Duration::from_secs(30);
+const NOT_READY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Kueue's condition, reason, event and message of pods that cannot start on their node.
 const TERMINATED: &str = "TerminatedByKueue";
@@ -59,16 +59,16 @@ const POD_MESSAGE: &str = "Pod terminated by Kueue NodeController due to node ta
 
 /// Feature gates for failed nodes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+pub(crate) struct FailureRules {
     /// `TASReplaceNodeOnPodTermination`: a node fails only once no pod makes progress there.
     await_pods: bool,
-    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node fails after [`GIVEN_UP`].
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node fails after [`NOT_READY_LIMIT`].
     fixed_time: bool,
     /// `TASReplaceNodeOnNodeTaints`: taints that are not tolerated count.
     taints: bool,
 }
 
-impl Rules {
+impl FailureRules {
     /// `None` if `TASFailedNodeReplacement` is off.
     fn of(config: &Configuration) -> Option<Self> {
         let on = config.enabled(super::GATE) && config.enabled("TASFailedNodeReplacement");
@@ -80,8 +80,8 @@ impl Rules {
     }
 }
 
-struct State {
-    rules: Rules,
+struct FailureIndex {
+    rules: FailureRules,
     /// Workloads by the hosts that their pods are assigned to.
     assigned: Hosts,
     /// Pods by the hosts that they are bound to or selected for.
@@ -91,50 +91,50 @@ struct State {
 
 /// Reconciles nodes until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
-    let Some(rules) = Rules::of(&ctx.config) else { return shutdown.cancelled().await };
+    let Some(rules) = FailureRules::of(&ctx.config) else { return shutdown.cancelled().await };
     let queue = Queue::default();
-    let state = Arc::new(State {
+    let state = Arc::new(FailureIndex {
         rules,
         assigned: Hosts::default(),
         pods: Hosts::default(),
         chains: Chains::default(),
     });
-    follow(&ctx, &state, &queue);
+    subscribe(&ctx, &state, &queue);
     let everything = || {
         let hosts = state.assigned.all().into_iter().chain(state.pods.all());
         hosts.for_each(|host| queue.add(host));
     };
-    let again = ctx.each_term(&shutdown, everything);
+    let each_term = ctx.each_term(&shutdown, everything);
     let (ctx, state) = (&ctx, &state);
-    let look = |host| async move { look(ctx, state, host).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+    let reconcile = |host| async move { reconcile(ctx, state, host).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
-fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
+fn subscribe(ctx: &Context, state: &Arc<FailureIndex>, queue: &Queue<Arc<str>>) {
     let (of, into) = (state.clone(), queue.clone());
     ctx.stores.workloads.subscribe(move |change| {
-        of.chains.follow_workload(change, chain_of);
-        if is_placed_anew(change) {
+        of.chains.apply_workload(change, chain_of);
+        if has_new_assignment(change) {
             let hosts = |workload: &Option<Arc<Workload>>| {
                 workload.as_deref().map(hosts::assigned).unwrap_or_default()
             };
             let now = hosts(&change.new);
-            of.assigned.follow(&change.key, &hosts(&change.old), &now);
+            of.assigned.apply(&change.key, &hosts(&change.old), &now);
             // The host may have failed between the decision and the write.
             now.into_iter().for_each(|host| into.add(host));
         }
     });
     let (of, into) = (state.clone(), queue.clone());
     ctx.stores.pods.subscribe(move |change| {
-        of.chains.follow_pod(change, PodRecord::chain);
+        of.chains.apply_pod(change, PodRecord::chain);
         let hosts =
             |pod: &Option<Arc<PodRecord>>| pod.as_deref().map(hosts::of_pod).unwrap_or_default();
         let now = hosts(&change.new);
-        of.pods.follow(&change.key, &hosts(&change.old), &now);
-        if change.new.as_deref().is_none_or(judge::is_telling) {
+        of.pods.apply(&change.key, &hosts(&change.old), &now);
+        if change.new.as_deref().is_none_or(judge::may_decide) {
             now.into_iter()
                 .chain(hosts(&change.old))
-                .for_each(|host| into.add_after(host, GATHERED));
+                .for_each(|host| into.add_after(host, BATCH_DELAY));
         }
     });
     let (into, rules) = (queue.clone(), state.rules);
@@ -153,7 +153,7 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
 }
 
 /// Whether the workload's assignment or its admission changed.
-fn is_placed_anew(change: &Change<Workload>) -> bool {
+fn has_new_assignment(change: &Change<Workload>) -> bool {
     // Borrows: nearly all changes are of workloads without an assignment.
     fn places(workload: Option<&Workload>) -> Option<(Vec<&TopologyAssignment>, bool)> {
         let admission = workload?.status.as_ref()?.admission.as_ref()?;
@@ -164,13 +164,13 @@ fn is_placed_anew(change: &Change<Workload>) -> bool {
     places(change.old.as_deref()) != places(change.new.as_deref())
 }
 
-async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
+async fn reconcile(ctx: &Context, state: &FailureIndex, host: Arc<str>) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
     }
     // Before the first list, every node would seem to be gone.
     if ctx.stores.awaits_nodes() {
-        return Outcome::Again(GIVEN_UP);
+        return Outcome::Again(NOT_READY_LIMIT);
     }
     let node = nodes::of_host(&ctx.stores, &host);
     let affected: Vec<Arc<Workload>> = state
@@ -178,35 +178,35 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
         .on(&host)
         .iter()
         .filter_map(|key| ctx.stores.workloads.by_key(key))
-        .filter(|it| runs(it))
+        .filter(|it| is_running(it))
         .collect();
     let ready = node.as_ref().and_then(|node| nodes::ready_condition(node));
     let Some((node, ready)) = node.as_ref().zip(ready) else {
-        return all_failed(ctx, &affected, &host).await;
+        return mark_all(ctx, &affected, &host).await;
     };
     let failed_for = (ready.status != "True").then(|| {
         ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0))
     });
-    if let Some(failed_for) = failed_for.filter(|failed_for| *failed_for < GIVEN_UP)
+    if let Some(failed_for) = failed_for.filter(|failed_for| *failed_for < NOT_READY_LIMIT)
         && (!state.rules.await_pods || state.rules.fixed_time)
     {
-        let left = GIVEN_UP.saturating_sub(failed_for).max(GATHERED);
+        let left = NOT_READY_LIMIT.saturating_sub(failed_for).max(BATCH_DELAY);
         if !state.rules.await_pods {
             return Outcome::Again(left);
         }
-        return judged(ctx, state, node, &host, affected).await.at_latest(Some(left));
+        return judge_all(ctx, state, node, &host, affected).await.at_latest(Some(left));
     }
     if state.rules.fixed_time && failed_for.is_some() {
-        return all_failed(ctx, &affected, &host).await;
+        return mark_all(ctx, &affected, &host).await;
     }
-    judged(ctx, state, node, &host, affected).await
+    judge_all(ctx, state, node, &host, affected).await
 }
 
-fn runs(workload: &Workload) -> bool {
+fn is_running(workload: &Workload) -> bool {
     is_admitted(workload) && !is_finished(workload) && !is_evicted(workload)
 }
 
-async fn all_failed(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> Outcome {
+async fn mark_all(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> Outcome {
     let mut outcome = Outcome::Done;
     for workload in workloads {
         if mark(ctx, workload, host, true).await == Outcome::Failed {
@@ -217,9 +217,9 @@ async fn all_failed(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> O
 }
 
 /// Checks each workload with pods on the node, or with pods that are to go there.
-async fn judged(
+async fn judge_all(
     ctx: &Context,
-    state: &State,
+    state: &FailureIndex,
     node: &Node,
     host: &str,
     affected: Vec<Arc<Workload>>,
@@ -228,12 +228,13 @@ async fn judged(
         state.pods.on(host).iter().filter_map(|key| ctx.stores.pods.by_key(key)).collect();
     let known: BTreeSet<Key> = affected.iter().map(|workload| Key::of(&**workload)).collect();
     let chains: BTreeSet<Key> = pods.iter().filter_map(|pod| pod.chain()).collect();
-    let strays = chains
+    let others = chains
         .iter()
         .flat_map(|chain| state.chains.members(chain, &ctx.stores.workloads, &ctx.stores.pods).0);
-    let strays = strays.filter(|workload| runs(workload) && !known.contains(&Key::of(&**workload)));
-    let workloads: Vec<_> = strays.chain(affected).collect();
-    let judge = Judge { rules: state.rules, node, host };
+    let others =
+        others.filter(|workload| is_running(workload) && !known.contains(&Key::of(&**workload)));
+    let workloads: Vec<_> = others.chain(affected).collect();
+    let judge = NodeJudge { rules: state.rules, node, host };
     let mut outcome = Outcome::Done;
     for workload in workloads {
         let chain =
@@ -241,10 +242,10 @@ async fn judged(
         let own: Vec<_> =
             pods.iter().filter(|pod| pod.chain().as_ref() == Some(&chain)).cloned().collect();
         let flavor = |name: &str| ctx.stores.resource_flavors.get("", name);
-        let Verdict { failed, ends } = judge.look(&workload, &own, flavor);
+        let NodeVerdict { failed, ends } = judge.judge(&workload, &own, flavor);
         let mut done = mark(ctx, &workload, host, failed).await;
         for pod in &ends {
-            if !end(ctx, pod).await {
+            if !fail_pod(ctx, pod).await {
                 done = Outcome::Failed;
             }
         }
@@ -255,8 +256,12 @@ async fn judged(
     outcome
 }
 
-/// The status after a host of the workload failed or recovered. `None` if it says so already.
-fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evicted>)> {
+/// The status after a host of the workload failed or recovered. `None` if nothing changes.
+fn unhealthy_nodes_edit(
+    mut edit: Edit,
+    host: &str,
+    failed: bool,
+) -> Option<(Edit, Option<Evicted>)> {
     let known: Vec<String> =
         edit.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
     match (known.iter().any(|it| it == host), failed) {
@@ -283,7 +288,7 @@ fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evic
 }
 
 async fn mark(ctx: &Context, workload: &Workload, host: &str, failed: bool) -> Outcome {
-    let Some((edit, evicted)) = marked(ctx.edit(workload), host, failed) else {
+    let Some((edit, evicted)) = unhealthy_nodes_edit(ctx.edit(workload), host, failed) else {
         return Outcome::Done;
     };
     match patch_status(ctx, workload, &edit.status, "unhealthy nodes").await {
@@ -304,7 +309,7 @@ async fn mark(ctx: &Context, workload: &Workload, host: &str, failed: bool) -> O
 
 /// Fails a pod that cannot start on its node, so that its job creates another. False if that
 /// failed.
-async fn end(ctx: &Context, pod: &PodRecord) -> bool {
+async fn fail_pod(ctx: &Context, pod: &PodRecord) -> bool {
     if !ctx.leading() {
         return true;
     }
@@ -362,7 +367,7 @@ mod tests {
                 known.iter().map(|name| UnhealthyNode { name: (*name).to_owned() }).collect();
         });
         let edit = Edit::new(&workload, Reasons::Fine, fixtures::at(30));
-        let told = marked(edit, "n1", failed).map(|(edit, evicted)| match evicted {
+        let change = unhealthy_nodes_edit(edit, "n1", failed).map(|(edit, evicted)| match evicted {
             Some(evicted) => {
                 let message =
                     "Workload eviction triggered due to multiple TAS assigned node failures, including: n2, n1";
@@ -371,6 +376,6 @@ mod tests {
             }
             None => edit.status.unhealthy_nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" "),
         });
-        assert_eq!(told.as_deref(), expected);
+        assert_eq!(change.as_deref(), expected);
     }
 }

@@ -9,7 +9,7 @@ use switchyard_scheduler::{Amount, CapacityLeaf, Event, HOSTNAME_LABEL, Name};
 use crate::{store::Key, stores::Stores, world::selector};
 
 /// Removes all fields that are not read. A cluster has thousands of nodes with large statuses.
-pub(crate) fn fit(node: &mut Node) {
+pub(crate) fn strip_unused_fields(node: &mut Node) {
     node.metadata.annotations = None;
     if let Some(spec) = &mut node.spec {
         spec.pod_cidrs = None;
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    fn told(change: &Value) -> String {
+    fn event_text(change: &Value) -> String {
         let mut node = json!({
             "metadata": {"name": "n1", "labels": {"rack": "r1"}, "annotations": {"a": "b"}},
             "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]},
@@ -103,7 +103,7 @@ mod tests {
         });
         apply_merge(&mut node, change);
         let mut node: Node = serde_json::from_value(node).unwrap();
-        fit(&mut node);
+        strip_unused_fields(&mut node);
         assert!(node.metadata.annotations.is_none());
         assert!(node.status.as_ref().is_none_or(|status| status.images.is_none()));
         let stores = Stores::default();
@@ -129,7 +129,7 @@ mod tests {
         json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), "CapacityLeafDeleted { name: \"n1\" }")]
     #[case::no_status(json!({"status": null}), "CapacityLeafDeleted { name: \"n1\" }")]
     fn node_becomes_a_capacity_leaf(#[case] change: Value, #[case] expected: &str) {
-        assert_eq!(told(&change), expected);
+        assert_eq!(event_text(&change), expected);
     }
 
     #[test]

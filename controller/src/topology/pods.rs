@@ -38,11 +38,11 @@ const KEPT: [&str; 3] = [names::WORKLOAD, names::WORKLOAD_SLICE_NAME, names::POD
 #[derive(Debug, Clone)]
 pub struct PodRecord {
     metadata: ObjectMeta,
-    kind: Kind,
+    kind: PodKind,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum PodKind {
     Outside(Outside),
     Placed(Box<Placed>),
 }
@@ -81,8 +81,8 @@ impl Placed {
 impl<'de> Deserialize<'de> for PodRecord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let pod = Pod::deserialize(deserializer)?;
-        let gone = Self::gone(&pod);
-        Ok(Self::of(pod, &Shapes::default()).unwrap_or(gone))
+        let deleted = Self::deleted(&pod);
+        Ok(Self::of(pod, &InternedRequests::default()).unwrap_or(deleted))
     }
 }
 
@@ -117,7 +117,7 @@ impl Resource for PodRecord {
 
 impl PodRecord {
     /// `None` for a pod that uses nothing and waits for no domain.
-    pub(crate) fn of(pod: Pod, shapes: &Shapes) -> Option<Self> {
+    pub(crate) fn of(pod: Pod, interned: &InternedRequests) -> Option<Self> {
         let annotations = pod.metadata.annotations.as_ref();
         let placed =
             annotations.is_some_and(|all| PLACED_BY.iter().any(|key| all.contains_key(*key)));
@@ -127,13 +127,13 @@ impl PodRecord {
         let spec = pod.spec.unwrap_or_default();
         if !placed {
             let node = spec.node_name.as_deref().filter(|node| !node.is_empty() && !ended)?;
-            let kind = Kind::Outside(Outside {
+            let kind = PodKind::Outside(Outside {
                 node: Name::from(node),
-                requests: shapes.shared(requests(&spec)),
+                requests: interned.shared(requests(&spec)),
             });
             return Some(Self { metadata: identity(pod.metadata), kind });
         }
-        let requests = shapes.shared(requests(&spec));
+        let requests = interned.shared(requests(&spec));
         let kind = Placed {
             gates: spec.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
             node: spec.node_name.filter(|node| !node.is_empty()),
@@ -150,18 +150,18 @@ impl PodRecord {
         });
         let metadata =
             ObjectMeta { labels, annotations: kept, deletion_timestamp, ..identity(pod.metadata) };
-        Some(Self { metadata, kind: Kind::Placed(Box::new(kind)) })
+        Some(Self { metadata, kind: PodKind::Placed(Box::new(kind)) })
     }
 
     /// A deleted pod: only its identity.
-    pub(crate) fn gone(pod: &Pod) -> Self {
-        Self { metadata: identity(pod.metadata.clone()), kind: Kind::Placed(Box::default()) }
+    pub(crate) fn deleted(pod: &Pod) -> Self {
+        Self { metadata: identity(pod.metadata.clone()), kind: PodKind::Placed(Box::default()) }
     }
 
     pub(crate) fn placed(&self) -> Option<&Placed> {
         match &self.kind {
-            Kind::Placed(placed) => Some(placed),
-            Kind::Outside(_) => None,
+            PodKind::Placed(placed) => Some(placed),
+            PodKind::Outside(_) => None,
         }
     }
 
@@ -170,13 +170,13 @@ impl PodRecord {
     /// started before the Topology existed.
     fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
         match &self.kind {
-            Kind::Outside(outside) => Some(outside.clone()),
-            Kind::Placed(placed)
+            PodKind::Outside(outside) => Some(outside.clone()),
+            PodKind::Placed(placed)
                 if placed.ended || placed.node_selector.keys().any(|key| is_level(key)) =>
             {
                 None
             }
-            Kind::Placed(placed) => {
+            PodKind::Placed(placed) => {
                 let node = Name::from(placed.node.as_deref()?);
                 Some(Outside { node, requests: placed.requests.clone() })
             }
@@ -224,36 +224,36 @@ fn identity(metadata: ObjectMeta) -> ObjectMeta {
 
 /// Interns requests, so that pods with equal ones share them.
 #[derive(Debug, Default)]
-pub(crate) struct Shapes(Mutex<Known>);
+pub(crate) struct InternedRequests(Mutex<Interned>);
 
 #[derive(Debug, Default)]
-struct Known {
-    shapes: BTreeSet<Arc<Requests>>,
+struct Interned {
+    interned: BTreeSet<Arc<Requests>>,
     /// Number in use at the last cleanup.
     used: usize,
 }
 
 /// Interned requests below this count are never cleaned up.
-const SHAPES: usize = 1_000;
+const MIN_CLEANUP: usize = 1_000;
 
-impl Shapes {
+impl InternedRequests {
     fn shared(&self, requests: Requests) -> Arc<Requests> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shape) = known.shapes.get(&requests) {
+        if let Some(shape) = known.interned.get(&requests) {
             return shape.clone();
         }
-        if known.shapes.len() >= SHAPES.max(known.used.saturating_mul(2)) {
-            known.shapes.retain(|shape| Arc::strong_count(shape) > 1);
-            known.used = known.shapes.len();
+        if known.interned.len() >= MIN_CLEANUP.max(known.used.saturating_mul(2)) {
+            known.interned.retain(|shape| Arc::strong_count(shape) > 1);
+            known.used = known.interned.len();
         }
-        let shape = Arc::new(requests);
-        known.shapes.insert(shape.clone());
-        shape
+        let new = Arc::new(requests);
+        known.interned.insert(new.clone());
+        new
     }
 }
 
 /// Whether a change affects what other pods use.
-pub(crate) fn changes_use(change: &Change<PodRecord>) -> bool {
+pub(crate) fn changes_usage(change: &Change<PodRecord>) -> bool {
     // For a pod with a selector the engine is only told again that it uses nothing.
     let of = |record: &Option<Arc<PodRecord>>| {
         record.as_ref().and_then(|record| record.outside(|_| false))
@@ -299,9 +299,9 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn told(change: &Value) -> String {
+    fn event_text(change: &Value) -> String {
         let stores = Stores::default();
-        let Some(record) = PodRecord::of(pod(change), &Shapes::default()) else {
+        let Some(record) = PodRecord::of(pod(change), &InternedRequests::default()) else {
             return "nothing".into();
         };
         let levels = json!({"levels": [{"nodeLabel": "rack"}]});
@@ -330,7 +330,7 @@ mod tests {
         json!({"metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack"}}, "spec": {"nodeSelector": {"pool": "a"}}}),
         "ns/a on n1: cpu=500")]
     fn usage_of_a_pod_outside_assignments(#[case] change: Value, #[case] expected: &str) {
-        assert_eq!(told(&change), expected);
+        assert_eq!(event_text(&change), expected);
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
                 },
                 "status": {"phase": "Pending"},
             })),
-            &Shapes::default(),
+            &InternedRequests::default(),
         )
         .unwrap();
         let expected = Placed {
@@ -363,14 +363,14 @@ mod tests {
 
     #[test]
     fn equal_requests_are_shared_and_unused_ones_dropped() {
-        let shapes = Shapes::default();
-        let ask = |cpu: i64| shapes.shared(BTreeMap::from([("cpu".into(), Amount::new(cpu))]));
+        let interned = InternedRequests::default();
+        let ask = |cpu: i64| interned.shared(BTreeMap::from([("cpu".into(), Amount::new(cpu))]));
         let kept = ask(1);
         assert!(Arc::ptr_eq(&kept, &ask(1)));
-        for cpu in 0..5 * i64::try_from(SHAPES).unwrap() {
+        for cpu in 0..5 * i64::try_from(MIN_CLEANUP).unwrap() {
             ask(cpu);
         }
-        assert!(shapes.0.lock().unwrap().shapes.len() <= SHAPES);
+        assert!(interned.0.lock().unwrap().interned.len() <= MIN_CLEANUP);
         assert!(Arc::ptr_eq(&kept, &ask(1)));
     }
 }

@@ -16,13 +16,16 @@ use super::pods::PodRecord;
 pub(crate) use switchyard_scheduler::HOSTNAME_LABEL as HOSTNAME;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Going<'a> {
+pub(crate) struct Ungating<'a> {
     pub(crate) pod: &'a Arc<PodRecord>,
     pub(crate) selector: BTreeMap<String, String>,
 }
 
 /// Gated pods that can go, with their node selectors. `pods`: all pods of the workload.
-pub(crate) fn going<'a>(workload: &Workload, pods: &'a [Arc<PodRecord>]) -> Vec<Going<'a>> {
+pub(crate) fn pods_to_ungate<'a>(
+    workload: &Workload,
+    pods: &'a [Arc<PodRecord>],
+) -> Vec<Ungating<'a>> {
     let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref())
     else {
         return Vec::new();
@@ -34,12 +37,12 @@ pub(crate) fn going<'a>(workload: &Workload, pods: &'a [Arc<PodRecord>]) -> Vec<
         let Some(topology) = &assignment.topology_assignment else { continue };
         let mut own: Vec<_> = pods.iter().filter(|pod| is_of(pod, &assignment.name)).collect();
         own.sort_by(|a, b| name(a).cmp(name(b)));
-        let places = Places::of(topology);
+        let places = Domains::of(topology);
         let numbering = Numbering::of(workload, &admission.pod_set_assignments, assignment, &own);
         let by_rank = numbering.and_then(|numbering| numbering.places(&own, &places));
-        let placed = by_rank.unwrap_or_else(|| places.by_turns(&own));
+        let placed = by_rank.unwrap_or_else(|| places.fill_free(&own));
         let placed = placed.into_iter().filter(|(_, place)| !places.is_on(*place, &failed));
-        all.extend(placed.map(|(pod, place)| Going { pod, selector: places.selector(place) }));
+        all.extend(placed.map(|(pod, place)| Ungating { pod, selector: places.selector(place) }));
     }
     all
 }
@@ -56,13 +59,13 @@ fn is_gated(pod: &PodRecord) -> bool {
     pod.placed().is_some_and(|placed| placed.is_gated())
 }
 
-struct Places<'a> {
+struct Domains<'a> {
     levels: &'a [String],
     /// Level values and pod count of each domain.
     domains: Vec<(Vec<String>, usize)>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Domains<'a> {
     fn of(topology: &'a TopologyAssignment) -> Self {
         let domains =
             topology.domains().map(|it| (it.values, usize::try_from(it.count).unwrap_or_default()));
@@ -76,7 +79,7 @@ impl<'a> Places<'a> {
     }
 
     /// The domain that a pod's node selector names.
-    fn place_of(&self, pod: &PodRecord) -> Option<usize> {
+    fn domain_of(&self, pod: &PodRecord) -> Option<usize> {
         let selector = &pod.placed()?.node_selector;
         let is_it = |values: &[String]| {
             self.levels
@@ -107,9 +110,10 @@ impl<'a> Places<'a> {
     }
 
     /// Gives gated pods, ordered by name, the places that other pods leave free.
-    fn by_turns<'p>(&self, pods: &[&'p Arc<PodRecord>]) -> Vec<(&'p Arc<PodRecord>, usize)> {
+    fn fill_free<'p>(&self, pods: &[&'p Arc<PodRecord>]) -> Vec<(&'p Arc<PodRecord>, usize)> {
         let mut taken = vec![0; self.domains.len()];
-        for place in pods.iter().filter(|pod| !is_gated(pod)).filter_map(|pod| self.place_of(pod)) {
+        for place in pods.iter().filter(|pod| !is_gated(pod)).filter_map(|pod| self.domain_of(pod))
+        {
             if let Some(taken) = taken.get_mut(place) {
                 *taken += 1;
             }
@@ -203,7 +207,7 @@ impl<'a> Numbering<'a> {
     fn places<'p>(
         &self,
         pods: &[&'p Arc<PodRecord>],
-        places: &Places<'_>,
+        places: &Domains<'_>,
     ) -> Option<Vec<(&'p Arc<PodRecord>, usize)>> {
         let ranks: Vec<usize> = pods.iter().map(|pod| self.rank(pod)).collect::<Option<_>>()?;
         let mut seen = ranks.clone();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     pods::PodRecord,
-    ranks::{Going, going},
+    ranks::{Ungating, pods_to_ungate},
 };
 use crate::{
     chains::Chains,
@@ -32,7 +32,7 @@ const GATE: Gate =
     Gate { name: names::TOPOLOGY_SCHEDULING_GATE, failure: "a pod was not let go to its place" };
 /// Delay after a pod's change. It lets the pods of one job be handled together, and the failure of
 /// a node arrive first.
-const GATHERED: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// The chain of a workload that has a topology assignment.
 pub(super) fn chain_of(workload: &Workload) -> Option<Key> {
@@ -47,7 +47,7 @@ pub(super) fn chain_of(workload: &Workload) -> Option<Key> {
 }
 
 /// Whether a pod's change may change which pods go where.
-fn matters(change: &Change<PodRecord>) -> bool {
+fn affects_ungating(change: &Change<PodRecord>) -> bool {
     let seen = |pod: &Arc<PodRecord>| {
         let placed = pod
             .placed()
@@ -62,36 +62,39 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.workloads.subscribe(move |change| {
-        of.follow_workload(change, chain_of).into_iter().for_each(|chain| into.add(chain));
+        of.apply_workload(change, chain_of).into_iter().for_each(|chain| into.add(chain));
     });
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.pods.subscribe(move |change| {
-        let changed = of.follow_pod(change, PodRecord::chain);
+        let changed = of.apply_pod(change, PodRecord::chain);
         changed
             .into_iter()
-            .filter(|_| matters(change))
-            .for_each(|chain| into.add_after(chain, GATHERED));
+            .filter(|_| affects_ungating(change))
+            .for_each(|chain| into.add_after(chain, BATCH_DELAY));
     });
     let everything = || chains.all().into_iter().for_each(|chain| queue.add(chain));
-    let again = ctx.each_term(&shutdown, everything);
+    let each_term = ctx.each_term(&shutdown, everything);
     let (ctx, chains) = (&ctx, &chains);
-    let look = |chain| async move { look(ctx, chains, chain).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+    let reconcile = |chain| async move { reconcile(ctx, chains, chain).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
-async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
+async fn reconcile(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
     }
     let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods);
     let Some(active) = active(workloads) else { return Outcome::Done };
-    let let_go = async |going: Going<'_>| {
-        GATE.outcome(ctx, &active, &Key::of(&**going.pod), ungate(ctx, &going).await)
+    let release = async |ungating: Ungating<'_>| {
+        GATE.outcome(ctx, &active, &Key::of(&**ungating.pod), ungate(ctx, &ungating).await)
     };
-    release::all(going(&active, &pods).into_iter().map(let_go).collect()).await
+    release::all(pods_to_ungate(&active, &pods).into_iter().map(release).collect()).await
 }
 
-async fn ungate(ctx: &Context, Going { pod, selector }: &Going<'_>) -> Result<(), WriteError> {
+async fn ungate(
+    ctx: &Context,
+    Ungating { pod, selector }: &Ungating<'_>,
+) -> Result<(), WriteError> {
     let gates = pod.placed().map(|placed| placed.gates.as_slice()).unwrap_or_default();
     let others = gates.iter().filter(|gate| *gate != GATE.name).map(|gate| json!({"name": gate}));
     let others: Vec<_> = others.collect();

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    pods::{PodRecord, Shapes},
+    pods::{InternedRequests, PodRecord},
     ungate::chain_of,
 };
 use crate::stores::{Stores, feed};
@@ -29,46 +29,46 @@ pub(crate) async fn run(
     on: bool,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let exists = Arc::new(Notify::new());
+    let needed = Arc::new(Notify::new());
     if on {
-        let told = exists.clone();
-        stores.topologies.subscribe(move |_| told.notify_one());
+        let notify = needed.clone();
+        stores.topologies.subscribe(move |_| notify.notify_one());
     }
-    let told = exists.clone();
+    let notify = needed.clone();
     stores.workloads.subscribe(move |change| {
         if change.new.as_deref().and_then(chain_of).is_some() {
-            told.notify_one();
+            notify.notify_one();
         }
     });
     tokio::select! {
         biased;
         () = shutdown.cancelled() => return Ok(()),
-        () = exists.notified() => (),
+        () = needed.notified() => (),
     }
     let all = watcher::Config::default;
     let nodes = watcher(Api::<Node>::all(client.clone()), all()).default_backoff();
     let nodes =
         feed(nodes, "nodes".to_owned(), false, stores.nodes.clone(), |_| (), shutdown.clone());
-    let shapes = Shapes::default();
+    let interned = InternedRequests::default();
     let pods = watcher(Api::<Pod>::all(client), all()).default_backoff();
     let pods = futures::TryStreamExt::try_filter_map(pods, move |event| {
-        std::future::ready(Ok(kept(event, &shapes)))
+        std::future::ready(Ok(record_event(event, &interned)))
     });
     let pods = feed(pods, "pods".to_owned(), false, stores.pods.clone(), |_| (), shutdown);
     tokio::try_join!(nodes, pods).map(|_| ())
 }
 
 /// The event for a store of records. A pod without a record is deleted from it.
-fn kept(event: Event<Pod>, shapes: &Shapes) -> Option<Event<PodRecord>> {
-    let gone = |pod: &Pod| PodRecord::gone(pod);
+fn record_event(event: Event<Pod>, interned: &InternedRequests) -> Option<Event<PodRecord>> {
+    let deleted = |pod: &Pod| PodRecord::deleted(pod);
     Some(match event {
         Event::Apply(pod) => {
-            let gone = gone(&pod);
-            PodRecord::of(pod, shapes).map_or(Event::Delete(gone), Event::Apply)
+            let deleted = deleted(&pod);
+            PodRecord::of(pod, interned).map_or(Event::Delete(deleted), Event::Apply)
         }
-        Event::Delete(pod) => Event::Delete(gone(&pod)),
+        Event::Delete(pod) => Event::Delete(deleted(&pod)),
         Event::Init => Event::Init,
-        Event::InitApply(pod) => Event::InitApply(PodRecord::of(pod, shapes)?),
+        Event::InitApply(pod) => Event::InitApply(PodRecord::of(pod, interned)?),
         Event::InitDone => Event::InitDone,
     })
 }
@@ -89,15 +89,15 @@ mod tests {
 
     #[test]
     fn ended_pod_is_deleted_from_the_store() {
-        let shapes = Shapes::default();
+        let interned = InternedRequests::default();
         let ended = || pod("Succeeded", &json!("n1"));
         assert!(matches!(
-            kept(Event::Apply(pod("Running", &json!("n1"))), &shapes),
+            record_event(Event::Apply(pod("Running", &json!("n1"))), &interned),
             Some(Event::Apply(_))
         ));
-        assert!(matches!(kept(Event::Apply(ended()), &shapes), Some(Event::Delete(_))));
-        assert!(kept(Event::InitApply(ended()), &shapes).is_none());
-        assert!(kept(Event::InitApply(pod("Pending", &Value::Null)), &shapes).is_none());
-        assert!(matches!(kept(Event::Delete(ended()), &shapes), Some(Event::Delete(_))));
+        assert!(matches!(record_event(Event::Apply(ended()), &interned), Some(Event::Delete(_))));
+        assert!(record_event(Event::InitApply(ended()), &interned).is_none());
+        assert!(record_event(Event::InitApply(pod("Pending", &Value::Null)), &interned).is_none());
+        assert!(matches!(record_event(Event::Delete(ended()), &interned), Some(Event::Delete(_))));
     }
 }

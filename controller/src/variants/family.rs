@@ -11,7 +11,7 @@ use crate::{stores::Stores, workload};
 
 /// The ClusterQueue's `concurrentAdmissionPolicy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Policy {
+pub(crate) struct VariantPolicy {
     /// Flavors, the best first.
     pub(crate) flavors: Vec<String>,
     /// Whether a running workload stays on its flavor (`RetainFirstAdmission`).
@@ -20,7 +20,7 @@ pub(crate) struct Policy {
     pub(crate) last: Option<String>,
 }
 
-impl Policy {
+impl VariantPolicy {
     /// The policy of a ClusterQueue. `None` without one, or if an admission check dispatches: then
     /// the workload is dispatched as a whole. `is_sent`: whether a check dispatches.
     pub(crate) fn of(queue: &ClusterQueue, is_sent: impl Fn(&str) -> bool) -> Option<Self> {
@@ -51,12 +51,12 @@ impl Policy {
 }
 
 /// The policy of the ClusterQueue behind a workload's LocalQueue; `None` without either queue.
-pub(crate) fn policy(stores: &Stores, workload: &Workload) -> Option<Policy> {
+pub(crate) fn policy(stores: &Stores, workload: &Workload) -> Option<VariantPolicy> {
     let is_sent = |name: &str| {
         let check = stores.admission_checks.get("", name);
         check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
     };
-    Policy::of(&*queue(stores, workload)?, is_sent)
+    VariantPolicy::of(&*queue(stores, workload)?, is_sent)
 }
 
 pub(crate) fn queue(stores: &Stores, workload: &Workload) -> Option<std::sync::Arc<ClusterQueue>> {
@@ -67,7 +67,11 @@ pub(crate) fn queue(stores: &Stores, workload: &Workload) -> Option<std::sync::A
 
 /// Sets a workload's flavors and parent for the engine. A workload with variants, or about to get
 /// some, is held and charges nothing itself: its quota is its variant's.
-pub(crate) fn tell(stores: &Stores, workload: &Workload, known: &mut engine::Workload) {
+pub(crate) fn set_engine_fields(
+    stores: &Stores,
+    workload: &Workload,
+    known: &mut engine::Workload,
+) {
     known.flavors = variants::allowed_flavors(workload)
         .map(|flavors| flavors.into_iter().map(Name::from).collect());
     if let Some(parent) = variants::parent_of(workload) {

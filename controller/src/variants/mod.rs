@@ -29,7 +29,7 @@ use switchyard_api::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{Act, Plan, plan};
+use self::plan::{VariantPlan, VariantWrite, plan};
 use crate::{
     context::Context,
     store::{Change, Key},
@@ -43,15 +43,15 @@ const WORKERS: usize = 8;
 
 /// The variants of each workload, by its key.
 #[derive(Default)]
-struct Index(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
+struct VariantIndex(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
 
-impl Index {
+impl VariantIndex {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<Key>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a change. Returns the workload to reconcile: itself, or the parent of a variant.
-    fn follow(&self, change: &Change<Workload>) -> Key {
+    fn apply(&self, change: &Change<Workload>) -> Key {
         let Some(parent) =
             change.new.as_ref().or(change.old.as_ref()).and_then(|it| parent_key(it))
         else {
@@ -79,41 +79,41 @@ fn parent_key(workload: &Workload) -> Option<Key> {
 }
 
 /// The workload to reconcile: itself, or the parent of a variant.
-fn subject(workload: &Workload) -> Key {
+fn reconcile_key(workload: &Workload) -> Key {
     parent_key(workload).unwrap_or_else(|| Key::of(workload))
 }
 
 /// Reconciles variants until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, index, on) =
-        (Queue::default(), Index::default(), ctx.config.enabled(variants::FEATURE_GATE));
+        (Queue::default(), VariantIndex::default(), ctx.config.enabled(variants::FEATURE_GATE));
     let index = Arc::new(index);
     let everything = || {
         let left =
             |it: &Workload| on || variants::is_parent(it) || variants::parent_of(it).is_some();
         for workload in ctx.stores.workloads.filter(left) {
-            index.follow(&Change {
+            index.apply(&Change {
                 key: Key::of(&*workload),
                 old: None,
                 new: Some(workload.clone()),
             });
-            queue.add(subject(&workload));
+            queue.add(reconcile_key(&workload));
         }
     };
     if on {
-        connect(&ctx, &queue, &index);
+        subscribe(&ctx, &queue, &index);
     } else {
         everything();
     }
-    let again = ctx.each_term(&shutdown, everything);
+    let each_term = ctx.each_term(&shutdown, everything);
     let (ctx, index) = (&ctx, &index);
-    let look = |key| async move { look(ctx, index, on, key).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+    let reconcile = |key| async move { reconcile(ctx, index, on, key).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
-fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
+fn subscribe(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<VariantIndex>) {
     let (into, index) = (queue.clone(), index.clone());
-    ctx.stores.workloads.subscribe(move |change| into.add(index.follow(change)));
+    ctx.stores.workloads.subscribe(move |change| into.add(index.apply(change)));
     let (into, workloads) = (queue.clone(), ctx.stores.workloads.clone());
     ctx.stores.local_queues.subscribe(move |change| {
         let behind = |queue: &Option<Arc<LocalQueue>>| {
@@ -123,26 +123,26 @@ fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
             let concerned = workloads.in_namespace(&change.key.namespace);
             let concerned =
                 concerned.iter().filter(|it| workload::queue_name(it) == &*change.key.name);
-            concerned.for_each(|it| into.add(subject(it)));
+            concerned.for_each(|it| into.add(reconcile_key(it)));
         }
     });
     let (into, stores) = (queue.clone(), ctx.stores.clone());
     ctx.stores.cluster_queues.subscribe(move |change| {
-        let said = |queue: &Option<Arc<ClusterQueue>>| {
-            queue.as_ref().and_then(|queue| family::Policy::of(queue, |_| false))
+        let policy_of = |queue: &Option<Arc<ClusterQueue>>| {
+            queue.as_ref().and_then(|queue| family::VariantPolicy::of(queue, |_| false))
         };
-        if said(&change.old) != said(&change.new) {
+        if policy_of(&change.old) != policy_of(&change.new) {
             let behind = |it: &Workload| {
                 family::queue(&stores, it).is_some_and(|it| it.name_any() == *change.key.name)
             };
             let live = stores.workloads.filter(|it| !workload::is_finished(it));
-            live.iter().filter(|it| behind(it)).for_each(|it| into.add(subject(it)));
+            live.iter().filter(|it| behind(it)).for_each(|it| into.add(reconcile_key(it)));
         }
     });
 }
 
 /// Reconciles one workload with its variants.
-async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
+async fn reconcile(ctx: &Context, index: &VariantIndex, on: bool, key: Key) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
     }
@@ -158,7 +158,7 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
         return Outcome::Done;
     }
     let gated = ctx.config.enabled("AdmissionGatedBy");
-    let Plan { acts, again } = plan(
+    let VariantPlan { writes, requeue_after } = plan(
         parent.as_ref(),
         variants,
         policy.as_ref(),
@@ -166,9 +166,9 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
         ctx.clock.now(),
     );
     // With the feature gate off there are no subscriptions, so retry until nothing is left.
-    let mut outcome = if on || acts.is_empty() { Outcome::Done } else { Outcome::Failed };
-    for act in acts {
-        match perform(ctx, parent.as_deref(), act).await {
+    let mut outcome = if on || writes.is_empty() { Outcome::Done } else { Outcome::Failed };
+    for write in writes {
+        match perform(ctx, parent.as_deref(), write).await {
             Ok(()) => (),
             // The change that made this stale triggers another reconcile.
             Err(WriteError::Gone | WriteError::NotLeading) => (),
@@ -179,13 +179,17 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
             }
         }
     }
-    outcome.at_latest(again)
+    outcome.at_latest(requeue_after)
 }
 
 #[tracing::instrument(name = "variants", skip_all)]
-async fn perform(ctx: &Context, parent: Option<&Workload>, act: Act) -> Result<(), WriteError> {
-    match act {
-        Act::Create(variant) => {
+async fn perform(
+    ctx: &Context,
+    parent: Option<&Workload>,
+    write: VariantWrite,
+) -> Result<(), WriteError> {
+    match write {
+        VariantWrite::Create(variant) => {
             if create(ctx, &variant).await?
                 && let Some(parent) = parent
             {
@@ -193,7 +197,7 @@ async fn perform(ctx: &Context, parent: Option<&Workload>, act: Act) -> Result<(
                 ctx.events.normal(parent, "CreatedVariant", note);
             }
         }
-        Act::Delete(variant) => {
+        VariantWrite::Delete(variant) => {
             workload::delete(ctx, &variant).await?;
             if let Some(parent) = parent {
                 let (name, flavor) = (
@@ -206,21 +210,21 @@ async fn perform(ctx: &Context, parent: Option<&Workload>, act: Act) -> Result<(
                 ctx.events.normal(parent, "DeletedVariant", note);
             }
         }
-        Act::Patch { of, patch, told } => {
+        VariantWrite::Patch { of, patch, event } => {
             let written = patch_metadata(ctx, &of, patch, "variants").await?;
-            tell(ctx, &written, told);
+            record_event(ctx, &written, event);
         }
-        Act::Status { of, status, told } => {
+        VariantWrite::Status { of, status, event } => {
             if let Some(written) = patch_status(ctx, &of, &status, "variants").await? {
-                tell(ctx, &written, told);
+                record_event(ctx, &written, event);
             }
         }
     }
     Ok(())
 }
 
-fn tell(ctx: &Context, workload: &Workload, told: Option<(&'static str, String)>) {
-    if let Some((reason, note)) = told {
+fn record_event(ctx: &Context, workload: &Workload, event: Option<(&'static str, String)>) {
+    if let Some((reason, note)) = event {
         ctx.events.normal(workload, reason, note);
     }
 }

@@ -14,7 +14,7 @@ use switchyard_api::{
     variants::{self, FOLLOWED, PREEMPTION_GATE},
 };
 
-use super::family::Policy;
+use super::family::VariantPolicy;
 use crate::{
     clock::{since, whole_seconds},
     store::Key,
@@ -29,7 +29,7 @@ const PREEMPTION_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Act {
+pub(super) enum VariantWrite {
     Create(Box<Workload>),
     /// Its flavor or its parent is gone.
     Delete(Arc<Workload>),
@@ -38,28 +38,28 @@ pub(super) enum Act {
         of: Arc<Workload>,
         patch: Value,
         /// Reason and note of the event to record.
-        told: Option<(&'static str, String)>,
+        event: Option<(&'static str, String)>,
     },
     Status {
         of: Arc<Workload>,
         status: Box<WorkloadStatus>,
         /// Reason and note of the event to record.
-        told: Option<(&'static str, String)>,
+        event: Option<(&'static str, String)>,
     },
 }
 
 /// The default does nothing.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct VariantPlan {
     /// At most one per object.
-    pub(super) acts: Vec<Act>,
+    pub(super) writes: Vec<VariantWrite>,
     /// Reconcile again after this time at the latest.
-    pub(super) again: Option<Duration>,
+    pub(super) requeue_after: Option<Duration>,
 }
 
-impl Plan {
-    fn acts(acts: Vec<Act>) -> Self {
-        Self { acts, again: None }
+impl VariantPlan {
+    fn writes(writes: Vec<VariantWrite>) -> Self {
+        Self { writes, requeue_after: None }
     }
 }
 
@@ -67,7 +67,7 @@ impl Plan {
 struct Family<'a> {
     parent: &'a Arc<Workload>,
     variants: Vec<Arc<Workload>>,
-    policy: &'a Policy,
+    policy: &'a VariantPolicy,
     reasons: Reasons,
     // Kueue's `AdmissionGatedBy`: annotations hold workloads back.
     gated: bool,
@@ -79,40 +79,42 @@ struct Family<'a> {
 pub(super) fn plan(
     parent: Option<&Arc<Workload>>,
     variants: Vec<Arc<Workload>>,
-    policy: Option<&Policy>,
+    policy: Option<&VariantPolicy>,
     (reasons, gated): (Reasons, bool),
     now: Timestamp,
-) -> Plan {
+) -> VariantPlan {
     let is_own = |variant: &Arc<Workload>, parent: &Workload| {
         variants::parent_of(variant).map(|owner| &owner.uid) == parent.metadata.uid.as_ref()
     };
     let (mut own, orphans): (Vec<_>, Vec<_>) = variants
         .into_iter()
         .partition(|variant| parent.is_some_and(|parent| is_own(variant, parent)));
-    let orphans: Vec<Act> = orphans.iter().filter_map(delete).collect();
+    let orphans: Vec<VariantWrite> = orphans.iter().filter_map(delete).collect();
     if !orphans.is_empty() {
-        return Plan::acts(orphans);
+        return VariantPlan::writes(orphans);
     }
     // A variant has no variants.
     let Some(parent) = parent.filter(|it| variants::parent_of(it).is_none()) else {
-        return Plan::default();
+        return VariantPlan::default();
     };
     if is_finished(parent) {
-        return Plan::acts(own.iter().filter_map(|variant| finish(parent, variant, now)).collect());
+        return VariantPlan::writes(
+            own.iter().filter_map(|variant| finish(parent, variant, now)).collect(),
+        );
     }
     if parent.metadata.deletion_timestamp.is_some() {
-        return Plan::default();
+        return VariantPlan::default();
     }
-    let Some(policy) = policy else { return Plan::acts(dissolve(parent, &own)) };
+    let Some(policy) = policy else { return VariantPlan::writes(dissolve(parent, &own)) };
     if !variants::is_parent(parent) {
-        return Plan::acts(vec![label(parent, Some("true"))]);
+        return VariantPlan::writes(vec![label(parent, Some("true"))]);
     }
     let rank =
         |variant: &Arc<Workload>| policy.rank(variants::flavor_of(variant).unwrap_or_default());
     own.sort_by_key(|variant| (rank(variant), variant.metadata.name.clone()));
-    let acts = in_step(parent, &own, policy);
-    if !acts.is_empty() {
-        return Plan::acts(acts);
+    let writes = sync_variants(parent, &own, policy);
+    if !writes.is_empty() {
+        return VariantPlan::writes(writes);
     }
     own.retain(|variant| variant.metadata.deletion_timestamp.is_none());
     Family { parent, variants: own, policy, reasons, gated, now }.plan()
@@ -120,52 +122,57 @@ pub(super) fn plan(
 
 /// Ends a family: first the parent is queued or charged itself again, then its variants are
 /// deleted.
-pub(super) fn dissolve(parent: &Arc<Workload>, variants: &[Arc<Workload>]) -> Vec<Act> {
+pub(super) fn dissolve(parent: &Arc<Workload>, variants: &[Arc<Workload>]) -> Vec<VariantWrite> {
     if variants::is_parent(parent) {
         return vec![label(parent, None)];
     }
     variants.iter().filter_map(delete).collect()
 }
 
-fn label(parent: &Arc<Workload>, value: Option<&str>) -> Act {
+fn label(parent: &Arc<Workload>, value: Option<&str>) -> VariantWrite {
     let patch = json!({"metadata": {"labels": {switchyard_api::names::CONCURRENT_ADMISSION_PARENT: value}}});
-    Act::Patch { of: parent.clone(), patch, told: None }
+    VariantWrite::Patch { of: parent.clone(), patch, event: None }
 }
 
-fn delete(variant: &Arc<Workload>) -> Option<Act> {
-    variant.metadata.deletion_timestamp.is_none().then(|| Act::Delete(variant.clone()))
+fn delete(variant: &Arc<Workload>) -> Option<VariantWrite> {
+    variant.metadata.deletion_timestamp.is_none().then(|| VariantWrite::Delete(variant.clone()))
 }
 
-fn finish(parent: &Workload, variant: &Arc<Workload>, now: Timestamp) -> Option<Act> {
+fn finish(parent: &Workload, variant: &Arc<Workload>, now: Timestamp) -> Option<VariantWrite> {
     let finished = condition(parent, conditions::FINISHED).filter(|_| !is_finished(variant))?;
     let mut edit = Edit::new(variant, Reasons::default(), now);
     edit.finish(&finished.reason, finished.message.clone());
     Some(status(variant, edit, None))
 }
 
-fn status(of: &Arc<Workload>, edit: Edit, told: Option<(&'static str, String)>) -> Act {
-    Act::Status { of: of.clone(), status: Box::new(edit.status), told }
+fn status(of: &Arc<Workload>, edit: Edit, event: Option<(&'static str, String)>) -> VariantWrite {
+    VariantWrite::Status { of: of.clone(), status: Box::new(edit.status), event }
 }
 
 /// Creates missing variants, deletes those of other flavors, and updates each from its parent.
-fn in_step(parent: &Arc<Workload>, variants: &[Arc<Workload>], policy: &Policy) -> Vec<Act> {
+fn sync_variants(
+    parent: &Arc<Workload>,
+    variants: &[Arc<Workload>],
+    policy: &VariantPolicy,
+) -> Vec<VariantWrite> {
     let is_for =
         |variant: &Arc<Workload>, flavor: &String| variants::flavor_of(variant) == Some(flavor);
     let missing = policy
         .flavors
         .iter()
         .filter(|flavor| !variants.iter().any(|variant| is_for(variant, flavor)));
-    let mut acts: Vec<Act> =
-        missing.map(|flavor| Act::Create(Box::new(variants::make(parent, flavor)))).collect();
+    let mut writes: Vec<VariantWrite> = missing
+        .map(|flavor| VariantWrite::Create(Box::new(variants::make(parent, flavor))))
+        .collect();
     for variant in variants {
         let known = policy.flavors.iter().any(|flavor| is_for(variant, flavor));
-        acts.extend(if known { follow(parent, variant) } else { delete(variant) });
+        writes.extend(if known { parent_changes(parent, variant) } else { delete(variant) });
     }
-    acts
+    writes
 }
 
 /// The parent's changes for a variant. With quota it takes over only fields that are mutable then.
-fn follow(parent: &Workload, variant: &Arc<Workload>) -> Option<Act> {
+fn parent_changes(parent: &Workload, variant: &Arc<Workload>) -> Option<VariantWrite> {
     if is_finished(variant) || variant.metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -194,21 +201,21 @@ fn follow(parent: &Workload, variant: &Arc<Workload>) -> Option<Act> {
             patch["metadata"]["annotations"][key] = json!(wanted);
         }
     }
-    (patch != json!({})).then(|| Act::Patch { of: variant.clone(), patch, told: None })
+    (patch != json!({})).then(|| VariantWrite::Patch { of: variant.clone(), patch, event: None })
 }
 
 impl Family<'_> {
-    fn plan(&self) -> Plan {
-        if let Some(acts) = self.evictions() {
-            return Plan::acts(acts);
+    fn plan(&self) -> VariantPlan {
+        if let Some(writes) = self.evictions() {
+            return VariantPlan::writes(writes);
         }
-        let mut acts: Vec<Act> =
-            self.variants.iter().filter_map(|variant| self.activity(variant)).collect();
-        acts.extend(self.admission());
-        if !acts.is_empty() {
-            return Plan::acts(acts);
+        let mut writes: Vec<VariantWrite> =
+            self.variants.iter().filter_map(|variant| self.set_activity(variant)).collect();
+        writes.extend(self.admission());
+        if !writes.is_empty() {
+            return VariantPlan::writes(writes);
         }
-        self.gates()
+        self.open_next_gate()
     }
 
     /// The admitted variant. During a migration two are admitted, and the better one counts.
@@ -224,13 +231,13 @@ impl Family<'_> {
 
     /// Stops the parent's job before the variant releases its quota, also if the parent itself was
     /// evicted.
-    fn evictions(&self) -> Option<Vec<Act>> {
+    fn evictions(&self) -> Option<Vec<VariantWrite>> {
         if is_evicted(self.parent)
             && let Some(variant) =
                 self.variants.iter().find(|it| self.runs_with(it) && !is_evicted(it))
-            && let Some(act) = self.evict_with_parent(variant)
+            && let Some(write) = self.evict_with_parent(variant)
         {
-            return Some(vec![act]);
+            return Some(vec![write]);
         }
         let variant = self.variants.iter().find(|it| is_evicted(it) && has_reservation(it))?;
         if self.runs_with(variant) {
@@ -244,7 +251,7 @@ impl Family<'_> {
 
     /// Passes eviction and backoff on to the variant, if the parent was evicted because its pods
     /// were not ready in time or its queue was stopped.
-    fn evict_with_parent(&self, variant: &Arc<Workload>) -> Option<Act> {
+    fn evict_with_parent(&self, variant: &Arc<Workload>) -> Option<VariantWrite> {
         let why = condition(self.parent, conditions::EVICTED)?;
         let own = [
             evicted::PODS_READY_TIMEOUT,
@@ -253,19 +260,19 @@ impl Family<'_> {
         ];
         let reason = own.into_iter().find(|own| *own == why.reason)?;
         let mut edit = Edit::new(variant, Reasons::default(), self.now);
-        let again = self
+        let requeue_after = self
             .parent
             .status
             .as_ref()
             .and_then(|status| status.requeue_state.as_ref()?.requeue_at.clone());
-        if let Some(again) = again {
-            edit.requeue_at(again.0, false);
+        if let Some(requeue_after) = requeue_after {
+            edit.requeue_at(requeue_after.0, false);
         }
         edit.evict(Eviction { reason, cause: String::new(), message: why.message.clone() });
         Some(status(variant, edit, None))
     }
 
-    fn evict(&self, reason: &'static str, message: &str) -> Act {
+    fn evict(&self, reason: &'static str, message: &str) -> VariantWrite {
         let mut edit = Edit::new(self.parent, Reasons::default(), self.now);
         edit.evict(Eviction { reason, cause: String::new(), message: message.to_owned() });
         status(self.parent, edit, None)
@@ -273,8 +280,8 @@ impl Family<'_> {
 
     /// Activates or deactivates a variant. Before the first admission all are active, then only
     /// those that the workload may move to.
-    fn activity(&self, variant: &Arc<Workload>) -> Option<Act> {
-        let (active, why) = self.wanted(variant)?;
+    fn set_activity(&self, variant: &Arc<Workload>) -> Option<VariantWrite> {
+        let (active, why) = self.wanted_activity(variant)?;
         if variant.spec.is_active() == active {
             return None;
         }
@@ -283,11 +290,15 @@ impl Family<'_> {
         } else {
             ("DeactivatedVariant", "deactivated")
         };
-        let told = Some((reason, format!("Variant Workload {done} due to {why}")));
-        Some(Act::Patch { of: variant.clone(), patch: json!({"spec": {"active": active}}), told })
+        let event = Some((reason, format!("Variant Workload {done} due to {why}")));
+        Some(VariantWrite::Patch {
+            of: variant.clone(),
+            patch: json!({"spec": {"active": active}}),
+            event,
+        })
     }
 
-    fn wanted(&self, variant: &Arc<Workload>) -> Option<(bool, String)> {
+    fn wanted_activity(&self, variant: &Arc<Workload>) -> Option<(bool, String)> {
         if !self.parent.spec.is_active() {
             return Some((
                 false,
@@ -332,10 +343,10 @@ impl Family<'_> {
     }
 
     /// Admits the parent with its variant.
-    fn admission(&self) -> Option<Act> {
+    fn admission(&self) -> Option<VariantWrite> {
         if is_admitted(self.parent) {
             return match self.variants.iter().find(|variant| self.runs_with(variant)) {
-                Some(variant) => self.tell_of_pods(variant),
+                Some(variant) => self.copy_pod_state(variant),
                 None if is_evicted(self.parent) => None,
                 None => Some(self.evict(evicted::CONCURRENT_ADMISSION, "No variant is running")),
             };
@@ -354,7 +365,7 @@ impl Family<'_> {
     }
 
     /// Copies the pods' state from the parent to the variant that is charged for them.
-    fn tell_of_pods(&self, variant: &Arc<Workload>) -> Option<Act> {
+    fn copy_pod_state(&self, variant: &Arc<Workload>) -> Option<VariantWrite> {
         let mut edit = Edit::new(variant, Reasons::default(), self.now);
         if let Some(ready) = condition(self.parent, conditions::PODS_READY) {
             edit.set(
@@ -371,25 +382,28 @@ impl Family<'_> {
     }
 
     /// Opens preemption gates one by one, best flavor first, [`PREEMPTION_TIMEOUT`] apart.
-    fn gates(&self) -> Plan {
+    fn open_next_gate(&self) -> VariantPlan {
         let waiting: Vec<_> =
             self.variants.iter().filter(|variant| is_admissible(variant, self.gated)).collect();
-        let Some(next) = next_to_preempt(&waiting) else { return Plan::default() };
+        let Some(next) = next_to_preempt(&waiting) else { return VariantPlan::default() };
         let opened = waiting.iter().filter_map(|variant| opened(variant)).max();
         let left = opened
             .and_then(|at| PREEMPTION_TIMEOUT.checked_sub(since(self.now, at)))
             .unwrap_or_default();
         if !left.is_zero() {
-            return Plan { acts: Vec::new(), again: Some(left) };
+            return VariantPlan { writes: Vec::new(), requeue_after: Some(left) };
         }
         let mut edit = Edit::new(next, Reasons::default(), self.now);
         open(&mut edit.status, self.now);
         let key = Key::of(&**next);
-        let told = (
+        let event = (
             "PreemptionUngatedVariant",
             format!("Opened preemption gate for variant workload {:?}", key.to_string()),
         );
-        Plan { acts: vec![status(next, edit, Some(told))], again: Some(PREEMPTION_TIMEOUT) }
+        VariantPlan {
+            writes: vec![status(next, edit, Some(event))],
+            requeue_after: Some(PREEMPTION_TIMEOUT),
+        }
     }
 }
 

@@ -16,8 +16,8 @@ use switchyard_api::{
 };
 
 use super::{
-    family::Policy,
-    plan::{Act, Plan, plan},
+    family::VariantPolicy,
+    plan::{VariantPlan, VariantWrite, plan},
 };
 use crate::{
     fixtures::{self, WorkloadExt, at},
@@ -57,15 +57,22 @@ fn evicted(workload: Workload, reason: &str) -> Workload {
     workload.condition_at(20, "Evicted", true, reason, "why")
 }
 
-fn policy() -> Policy {
-    Policy { flavors: vec!["reserved".into(), "spot".into()], retains: false, last: None }
+fn policy() -> VariantPolicy {
+    VariantPolicy { flavors: vec!["reserved".into(), "spot".into()], retains: false, last: None }
 }
 
-fn flavors(flavors: &[&str]) -> Policy {
-    Policy { flavors: flavors.iter().map(|flavor| (*flavor).to_owned()).collect(), ..policy() }
+fn flavors(flavors: &[&str]) -> VariantPolicy {
+    VariantPolicy {
+        flavors: flavors.iter().map(|flavor| (*flavor).to_owned()).collect(),
+        ..policy()
+    }
 }
 
-fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Policy>) -> Plan {
+fn planned(
+    parent: Option<Workload>,
+    variants: Vec<Workload>,
+    policy: Option<&VariantPolicy>,
+) -> VariantPlan {
     let parent = parent.map(Arc::new);
     plan(
         parent.as_ref(),
@@ -76,22 +83,22 @@ fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Po
     )
 }
 
-/// The acts as text; of a status only the conditions that changed.
-fn words(plan: &Plan) -> Vec<String> {
+/// The writes as text; of a status only the conditions that changed.
+fn words(plan: &VariantPlan) -> Vec<String> {
     let name = |of: &Workload| of.metadata.name.clone().unwrap_or_default();
-    let word = |act: &Act| match act {
-        Act::Create(variant) => {
+    let word = |write: &VariantWrite| match write {
+        VariantWrite::Create(variant) => {
             format!("create {}", variants::flavor_of(variant).unwrap_or_default())
         }
-        Act::Delete(variant) => format!("delete {}", name(variant)),
-        Act::Patch { of, patch, told } => {
-            let told = told
+        VariantWrite::Delete(variant) => format!("delete {}", name(variant)),
+        VariantWrite::Patch { of, patch, event } => {
+            let event = event
                 .as_ref()
                 .map(|(reason, note)| format!(" ({reason}: {note})"))
                 .unwrap_or_default();
-            format!("{}: {patch}{told}", name(of))
+            format!("{}: {patch}{event}", name(of))
         }
-        Act::Status { of, status, .. } => {
+        VariantWrite::Status { of, status, .. } => {
             let before = of.status.clone().unwrap_or_default().conditions;
             let news = status
                 .conditions
@@ -102,10 +109,10 @@ fn words(plan: &Plan) -> Vec<String> {
             format!("{}: {}", name(of), news.join(", "))
         }
     };
-    plan.acts.iter().map(word).collect()
+    plan.writes.iter().map(word).collect()
 }
 
-fn family(parent: Workload, variants: Vec<Workload>, policy: &Policy) -> Vec<String> {
+fn family(parent: Workload, variants: Vec<Workload>, policy: &VariantPolicy) -> Vec<String> {
     words(&planned(Some(parent), variants, Some(policy)))
 }
 
@@ -196,15 +203,15 @@ fn parent_changes_reach_its_variants(
 #[case::unacceptable_variants_stop(
     runs_on(parent(), "spot"),
     vec![variant("reserved"), variant("on-demand"), runs(variant("spot"))],
-    Policy { last: Some("reserved".into()), ..flavors(&["reserved", "on-demand", "spot"]) },
+    VariantPolicy { last: Some("reserved".into()), ..flavors(&["reserved", "on-demand", "spot"]) },
     vec![format!("on-demand: {OFF} (DeactivatedVariant: Variant Workload deactivated due to being below lastAcceptableFlavor: \"reserved\" and another Variant admitted \"ns/spot\")")]
 )]
 #[case::retain_first_admission_stops_others(
-    runs_on(parent(), "spot"), vec![variant("reserved"), runs(variant("spot"))], Policy { retains: true, ..policy() },
+    runs_on(parent(), "spot"), vec![variant("reserved"), runs(variant("spot"))], VariantPolicy { retains: true, ..policy() },
     vec![format!("reserved: {OFF} (DeactivatedVariant: Variant Workload deactivated due to RetainFirstAdmission: another Variant \"ns/spot\" is admitted)")]
 )]
 #[case::none_admitted_reactivates_all(
-    parent(), vec![variant("reserved").inactive(), variant("spot")], Policy { retains: true, ..policy() },
+    parent(), vec![variant("reserved").inactive(), variant("spot")], VariantPolicy { retains: true, ..policy() },
     vec![format!("reserved: {ON} (ActivatedVariant: Variant Workload activated due to no other Variant being admitted)")]
 )]
 #[case::inactive_parent_stops_all(
@@ -217,7 +224,7 @@ fn parent_changes_reach_its_variants(
 fn active_variants_and_admission_of_the_parent(
     #[case] parent: Workload,
     #[case] variants: Vec<Workload>,
-    #[case] policy: Policy,
+    #[case] policy: VariantPolicy,
     #[case] expected: Vec<String>,
 ) {
     assert_eq!(family(parent, variants, &policy), expected);
@@ -248,13 +255,13 @@ fn evicted_variant_stops_the_job_first(
 ) {
     let reserved =
         if reason == "Preempted" { runs(variant("reserved")) } else { variant("reserved") };
-    let mut said = family(parent, vec![reserved, evicted(spot, reason)], &policy());
-    said.iter_mut().for_each(|said| *said = sorted(said));
-    assert_eq!(said, expected.iter().map(|expected| sorted(expected)).collect::<Vec<_>>());
+    let mut steps = family(parent, vec![reserved, evicted(spot, reason)], &policy());
+    steps.iter_mut().for_each(|steps| *steps = sorted(steps));
+    assert_eq!(steps, expected.iter().map(|expected| sorted(expected)).collect::<Vec<_>>());
 }
 
-fn sorted(said: &str) -> String {
-    let (name, news) = said.split_once(": ").unwrap();
+fn sorted(steps: &str) -> String {
+    let (name, news) = steps.split_once(": ").unwrap();
     let mut news: Vec<_> = news.split(", ").collect();
     news.sort_unstable();
     format!("{name}: {}", news.join(", "))
@@ -268,9 +275,12 @@ fn eviction_of_the_parent_evicts_its_variant() {
     let plan =
         planned(Some(parent), vec![variant("reserved"), runs(variant("spot"))], Some(&policy()));
     assert_eq!(words(&plan), ["spot: Evicted=True PodsReadyTimeout"]);
-    let Act::Status { status, .. } = &plan.acts[0] else { panic!("{plan:?}") };
-    let again = status.requeue_state.as_ref().unwrap();
-    assert_eq!((again.count, again.requeue_at.as_ref().unwrap().0), (None, at(2000)));
+    let VariantWrite::Status { status, .. } = &plan.writes[0] else { panic!("{plan:?}") };
+    let requeue_after = status.requeue_state.as_ref().unwrap();
+    assert_eq!(
+        (requeue_after.count, requeue_after.requeue_at.as_ref().unwrap().0),
+        (None, at(2000))
+    );
 }
 
 #[rstest]
@@ -297,10 +307,10 @@ fn pod_state_is_copied_to_the_variant() {
     let only = flavors(&["reserved"]);
     let plan = planned(Some(parent.clone()), vec![runs(variant("reserved"))], Some(&only));
     assert_eq!(words(&plan), ["reserved: PodsReady=True Started"]);
-    let Act::Status { status, .. } = &plan.acts[0] else { panic!("{plan:?}") };
+    let VariantWrite::Status { status, .. } = &plan.writes[0] else { panic!("{plan:?}") };
     assert_eq!(status.reclaimable_pods, pods);
-    let told = runs(variant("reserved")).edit(|it| it.status = Some((**status).clone()));
-    assert_eq!(family(parent, vec![told], &only), [""; 0]);
+    let event = runs(variant("reserved")).edit(|it| it.status = Some((**status).clone()));
+    assert_eq!(family(parent, vec![event], &only), [""; 0]);
 }
 
 fn blocked(flavor: &str) -> Workload {
@@ -341,11 +351,11 @@ fn preemption_gates_open_one_by_one(
     #[case] reserved: Workload,
     #[case] spot: Workload,
     #[case] expected: Option<&str>,
-    #[case] again: Option<u64>,
+    #[case] requeue_after: Option<u64>,
 ) {
     let plan = planned(Some(parent()), vec![reserved, spot], Some(&policy()));
-    let opened = plan.acts.iter().map(|act| match act {
-        Act::Status { of, status, told: Some(("PreemptionUngatedVariant", _)) } => {
+    let opened = plan.writes.iter().map(|write| match write {
+        VariantWrite::Status { of, status, event: Some(("PreemptionUngatedVariant", _)) } => {
             let gate = status.preemption_gates.last().unwrap();
             assert_eq!(
                 (gate.position, gate.last_transition_time.0),
@@ -356,7 +366,7 @@ fn preemption_gates_open_one_by_one(
         other => panic!("{other:?}"),
     });
     assert_eq!(opened.collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
-    assert_eq!(plan.again.map(|after| after.as_secs()), again);
+    assert_eq!(plan.requeue_after.map(|after| after.as_secs()), requeue_after);
 }
 
 #[test]
@@ -369,13 +379,13 @@ fn dispatching_queue_has_no_policy() {
     };
     let constrained = json!({"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "default"}});
     let sends = |name: &str| name == "mk";
-    let expected = Policy { last: Some("default".into()), ..flavors(&["default", "gpu"]) };
-    assert_eq!(Policy::of(&queue(&["other"], constrained.clone()), sends), Some(expected));
+    let expected = VariantPolicy { last: Some("default".into()), ..flavors(&["default", "gpu"]) };
+    assert_eq!(VariantPolicy::of(&queue(&["other"], constrained.clone()), sends), Some(expected));
     let retaining =
-        Policy::of(&queue(&[], json!({"mode": "RetainFirstAdmission"})), sends).unwrap();
+        VariantPolicy::of(&queue(&[], json!({"mode": "RetainFirstAdmission"})), sends).unwrap();
     assert!(retaining.retains && retaining.last.is_none());
-    assert_eq!(Policy::of(&queue(&["other", "mk"], constrained), sends), None);
-    assert_eq!(Policy::of(&fixtures::cluster_queue(StopPolicy::None, &[]), sends), None);
+    assert_eq!(VariantPolicy::of(&queue(&["other", "mk"], constrained), sends), None);
+    assert_eq!(VariantPolicy::of(&fixtures::cluster_queue(StopPolicy::None, &[]), sends), None);
 }
 
 #[test]
@@ -385,9 +395,9 @@ fn admission_gated_variant_may_preempt_without_gate() {
     };
     let annotated = |flavor: &str| annotate(blocked(flavor));
     let parent = annotate(parent());
-    let acts = |gated| {
+    let writes = |gated| {
         let variants = vec![annotated("reserved"), annotated("spot")];
-        plan(Some(&parent), variants, Some(&policy()), (Reasons::Fine, gated), at(NOW)).acts.len()
+        plan(Some(&parent), variants, Some(&policy()), (Reasons::Fine, gated), at(NOW)).writes.len()
     };
-    assert_eq!([acts(true), acts(false)], [0, 1]);
+    assert_eq!([writes(true), writes(false)], [0, 1]);
 }

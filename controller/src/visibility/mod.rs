@@ -7,8 +7,8 @@
 //! server's client certificate ([`crate::delegated`]).
 
 mod discovery;
+mod path;
 mod summary;
-mod target;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -26,8 +26,8 @@ use switchyard_api::visibility::{GROUP, openapi};
 use switchyard_scheduler::LocalQueueKey;
 use tokio_util::sync::CancellationToken;
 
+use self::path::ResourcePath;
 use self::summary::Page;
-use self::target::Target;
 use crate::{
     context::Context,
     delegated::{Guard, Refusal, front_proxy::FrontProxy},
@@ -39,7 +39,7 @@ use crate::{
 /// Name in [`crate::components`].
 const COMPONENT: &str = "visibility";
 /// Interval for reading the API server's front-proxy configuration, and for the certificate check.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK: Duration = Duration::from_secs(60);
 /// The same after a failure. Until the first success, requests through the API server are refused.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -57,15 +57,15 @@ pub(crate) async fn run(
     let Endpoint { listener, certificates } = endpoint;
     listener.set_nonblocking(true).context("visibility listener")?;
     let listener = tokio::net::TcpListener::from_std(listener).context("visibility listener")?;
-    let mut keeper = Keeper::new(ctx.clone(), certificates.as_deref())?;
+    let mut keeper = TlsKeeper::new(ctx.clone(), certificates.as_deref())?;
     let answers =
-        Arc::new(Answers { guard: Guard::new(ctx.client.clone()), ctx: ctx.clone(), engine });
+        Arc::new(VisibilityApi { guard: Guard::new(ctx.client.clone()), ctx: ctx.clone(), engine });
     let site = Arc::new(Visibility { answers, state: keeper.state.clone() });
     let follow = async {
         loop {
             let known = keeper.refresh().await;
             ctx.components.set(COMPONENT, true);
-            tokio::time::sleep(if known { LOOK_AGAIN } else { RETRY }).await;
+            tokio::time::sleep(if known { RECHECK } else { RETRY }).await;
         }
     };
     tokio::select! {
@@ -75,19 +75,19 @@ pub(crate) async fn run(
 }
 
 /// Configuration for new connections.
-struct State {
+struct TlsState {
     proxy: Arc<FrontProxy>,
     tls: Arc<ServerConfig>,
 }
 
 /// Keeps certificates and the front-proxy configuration up to date.
-struct Keeper {
+struct TlsKeeper {
     ctx: Arc<Context>,
     own: Identity,
-    state: Arc<ArcSwap<State>>,
+    state: Arc<ArcSwap<TlsState>>,
 }
 
-impl Keeper {
+impl TlsKeeper {
     fn new(ctx: Arc<Context>, certificates: Option<&Path>) -> anyhow::Result<Self> {
         let own = Identity::new(
             certificates,
@@ -97,7 +97,7 @@ impl Keeper {
         let own = own.context("the certificate of the visibility API")?;
         let proxy = Arc::new(FrontProxy::default());
         let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls_options())?);
-        Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })
+        Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(TlsState { proxy, tls })) })
     }
 
     /// False if it must be retried soon.
@@ -115,7 +115,7 @@ impl Keeper {
         }
         match proxy.tls(self.own.certificate.clone(), self.ctx.config.tls_options()) {
             Ok(tls) => {
-                self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) }))
+                self.state.store(Arc::new(TlsState { proxy: Arc::new(proxy), tls: Arc::new(tls) }))
             }
             Err(error) => {
                 tracing::warn!(%error, "visibility API: what the API server publishes cannot be used");
@@ -127,8 +127,8 @@ impl Keeper {
 }
 
 struct Visibility {
-    answers: Arc<Answers>,
-    state: Arc<ArcSwap<State>>,
+    answers: Arc<VisibilityApi>,
+    state: Arc<ArcSwap<TlsState>>,
 }
 
 impl Site for Visibility {
@@ -156,18 +156,18 @@ impl Site for Visibility {
     }
 }
 
-struct Answers {
+struct VisibilityApi {
     ctx: Arc<Context>,
     guard: Guard,
     engine: EngineHandle,
 }
 
-impl Answers {
+impl VisibilityApi {
     async fn answer(&self, head: &Parts, proxy: Option<&FrontProxy>) -> Result<Value, Refusal> {
         let path = head.uri.path();
-        let target = Target::parse(path);
+        let target = ResourcePath::parse(path);
         let wanted =
-            target.as_ref().map_or_else(|| target::unknown(path), |target| target.wanted(path));
+            target.as_ref().map_or_else(|| path::unknown(path), |target| target.wanted(path));
         self.guard.pass(&head.headers, proxy, &wanted).await?;
         if head.method != Method::GET {
             let message = format!(
@@ -182,23 +182,23 @@ impl Answers {
                 "NotFound",
                 format!("there is nothing at {path}"),
             )),
-            Some(Target::OpenApi2) => Ok(openapi::v2()),
-            Some(Target::OpenApi3) => Ok(discovery::documents()),
-            Some(Target::OpenApi3Of(version)) => Ok(openapi::v3(version)),
-            Some(Target::Groups) => Ok(discovery::groups()),
-            Some(Target::Group) => Ok(discovery::group()),
-            Some(Target::Version(version)) => Ok(discovery::resources(version)),
-            Some(Target::ClusterQueue { version, name }) => {
-                known(
+            Some(ResourcePath::OpenApi2) => Ok(openapi::v2()),
+            Some(ResourcePath::OpenApi3) => Ok(discovery::documents()),
+            Some(ResourcePath::OpenApi3Of(version)) => Ok(openapi::v3(version)),
+            Some(ResourcePath::Groups) => Ok(discovery::groups()),
+            Some(ResourcePath::Group) => Ok(discovery::group()),
+            Some(ResourcePath::Version(version)) => Ok(discovery::resources(version)),
+            Some(ResourcePath::ClusterQueue { version, name }) => {
+                require(
                     self.ctx.stores.cluster_queues.get("", &name).is_some(),
                     "clusterqueue",
                     &name,
                 )?;
                 self.pending(head, version, name, None).await
             }
-            Some(Target::LocalQueue { version, namespace, name }) => {
+            Some(ResourcePath::LocalQueue { version, namespace, name }) => {
                 let queue = self.ctx.stores.local_queues.get(&namespace, &name);
-                known(queue.is_some(), "localqueue", &name)?;
+                require(queue.is_some(), "localqueue", &name)?;
                 let cluster_queue =
                     queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default();
                 self.pending(
@@ -231,7 +231,7 @@ impl Answers {
     }
 }
 
-fn known(known: bool, resource: &str, name: &str) -> Result<(), Refusal> {
+fn require(known: bool, resource: &str, name: &str) -> Result<(), Refusal> {
     let message = || format!("{resource}.{GROUP} {name:?} not found");
     known.then_some(()).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "NotFound", message()))
 }

@@ -17,44 +17,44 @@ use tokio::{
 /// API servers send a body at once.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of all bodies in memory at once.
-const ALL: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 
-static ROOM: Semaphore = Semaphore::const_new(ALL);
+static MEMORY: Semaphore = Semaphore::const_new(MAX_BYTES);
 
-/// A body with its share of [`ALL`], which dropping it returns.
+/// A body with its share of [`MAX_BYTES`], which dropping it returns.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct BufferedBody {
     pub(super) bytes: Vec<u8>,
-    _room: Option<SemaphorePermit<'static>>,
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
 /// Reads a body of at most `limit` bytes.
-pub(super) async fn read(body: Body, limit: usize) -> Result<Held, Response> {
+pub(super) async fn read(body: Body, limit: usize) -> Result<BufferedBody, Response> {
     let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not come in time").into_response();
     timeout(DEADLINE, read_all(body, limit)).await.map_err(|_| late())?
 }
 
-async fn read_all(body: Body, limit: usize) -> Result<Held, Response> {
+async fn read_all(body: Body, limit: usize) -> Result<BufferedBody, Response> {
     let mut parts = body.into_data_stream();
-    let mut held = Held { bytes: Vec::new(), _room: None };
+    let mut buffered = BufferedBody { bytes: Vec::new(), _permit: None };
     while let Some(part) = parts.next().await {
         let part =
             part.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()).into_response())?;
-        if held.bytes.len() + part.len() > limit {
+        if buffered.bytes.len() + part.len() > limit {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "length limit exceeded").into_response());
         }
         let busy = |_| {
             (StatusCode::SERVICE_UNAVAILABLE, "too much is being read; try again").into_response()
         };
-        let room =
-            ROOM.try_acquire_many(u32::try_from(part.len()).unwrap_or(u32::MAX)).map_err(busy)?;
-        match &mut held._room {
-            Some(all) => all.merge(room),
-            None => held._room = Some(room),
+        let permit =
+            MEMORY.try_acquire_many(u32::try_from(part.len()).unwrap_or(u32::MAX)).map_err(busy)?;
+        match &mut buffered._permit {
+            Some(all) => all.merge(permit),
+            None => buffered._permit = Some(permit),
         }
-        held.bytes.extend_from_slice(&part);
+        buffered.bytes.extend_from_slice(&part);
     }
-    Ok(held)
+    Ok(buffered)
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@
 //! - Kueue's own kinds: `Fail`. Administrators change them rarely, and a wrong quota costs more
 //!   than a retry.
 //!
-//! # Requests that are not sent
+//! # Exceptions
+//!
+//! The API server sends no review for:
 //!
 //! - Jobs in `kube-system` and in Switchyard's namespace: whatever Switchyard and the cluster need
 //!   to run must be creatable without it.
@@ -36,7 +38,7 @@ use kube::api::ObjectMeta;
 use switchyard_api::{names, v1beta2};
 use switchyard_jobs::{Held, JobKind, KindId, kind_for};
 
-use super::{Advertise, leaving, objects};
+use super::{Advertise, cluster_deletion, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
 
 /// How long the API server waits for an answer.
@@ -89,14 +91,14 @@ impl Inputs<'_> {
         };
         let jobs = self.kinds.iter().map(|id| MutatingWebhook {
             failure_policy: Some(
-                if self.dispatches { "Fail" } else { self.job_policy(*id) }.into(),
+                if self.dispatches { "Fail" } else { self.job_failure_policy(*id) }.into(),
             ),
             namespace_selector: Some(self.job_namespaces()),
-            match_conditions: self.conditions(self.labelled(*id, false)),
+            match_conditions: self.conditions(self.queue_condition(*id, false)),
             ..webhook(
                 format!("m{}.kb.io", id.kind.to_lowercase()),
                 super::job_path("mutate", *id),
-                rule(id.group, id.version, &[id.plural], defaulted_at(*id)),
+                rule(id.group, id.version, &[id.plural], defaulting_operations(*id)),
             )
         });
         let workloads = webhook(
@@ -124,9 +126,9 @@ impl Inputs<'_> {
             ..ValidatingWebhook::default()
         };
         let jobs = self.kinds.iter().map(|id| ValidatingWebhook {
-            failure_policy: Some(self.job_policy(*id).into()),
+            failure_policy: Some(self.job_failure_policy(*id).into()),
             namespace_selector: Some(self.job_namespaces()),
-            match_conditions: self.conditions(self.labelled(*id, true)),
+            match_conditions: self.conditions(self.queue_condition(*id, true)),
             ..webhook(
                 format!("v{}.kb.io", id.kind.to_lowercase()),
                 super::job_path("validate", *id),
@@ -140,16 +142,16 @@ impl Inputs<'_> {
                 rule(v1beta2::GROUP, v1beta2::VERSION, kind.resources, &["CREATE", "UPDATE"]),
             )
         });
-        let leaving = self.dispatches.then(|| ValidatingWebhook {
+        let deletion = self.dispatches.then(|| ValidatingWebhook {
             // The webhook only warns.
             failure_policy: Some("Ignore".into()),
             ..webhook(
-                format!("v{}.kb.io", leaving::SINGULAR),
-                objects::path("validate", leaving::SINGULAR),
+                format!("v{}.kb.io", cluster_deletion::SINGULAR),
+                objects::path("validate", cluster_deletion::SINGULAR),
                 rule(v1beta2::GROUP, v1beta2::VERSION, &["multikueueclusters"], &["DELETE"]),
             )
         });
-        let all = jobs.chain(objects).chain(leaving).collect();
+        let all = jobs.chain(objects).chain(deletion).collect();
         ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(all) }
     }
 
@@ -158,9 +160,9 @@ impl Inputs<'_> {
         ObjectMeta { name: Some(self.name.to_owned()), ..ObjectMeta::default() }
     }
 
-    fn job_policy(&self, id: KindId) -> &'static str {
+    fn job_failure_policy(&self, id: KindId) -> &'static str {
         // A pod created without its gate can never be held back.
-        if self.fail_closed || held(id) != Held::Suspended { "Fail" } else { "Ignore" }
+        if self.fail_closed || suspend_mode(id) != Held::Suspended { "Fail" } else { "Ignore" }
     }
 
     fn client(&self, path: &str) -> WebhookClientConfig {
@@ -208,7 +210,7 @@ impl Inputs<'_> {
     }
 
     /// The condition under which a job is reviewed; `None` if all are.
-    fn labelled(&self, id: KindId, updates: bool) -> Option<MatchCondition> {
+    fn queue_condition(&self, id: KindId, updates: bool) -> Option<MatchCondition> {
         if self.without_queue_name || self.default_queues.len() > MAX_LISTED_NAMESPACES {
             return None;
         }
@@ -219,7 +221,7 @@ impl Inputs<'_> {
             )
         };
         let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
-        if held(id) == Held::Gated {
+        if suspend_mode(id) == Held::Gated {
             any.push(has("object", "labels", names::MANAGED));
             any.push(has("object", "annotations", names::POD_SUSPENDING_PARENT));
         }
@@ -243,13 +245,13 @@ impl Inputs<'_> {
     }
 }
 
-fn held(id: KindId) -> Held {
+fn suspend_mode(id: KindId) -> Held {
     kind_for(id.group, id.kind).map_or(Held::Suspended, JobKind::held)
 }
 
 /// Operations on which a kind is defaulted. Kinds queued by their pods pass a new queue on to them.
-fn defaulted_at(id: KindId) -> &'static [&'static str] {
-    if held(id) == Held::ByPods { &["CREATE", "UPDATE"] } else { &["CREATE"] }
+fn defaulting_operations(id: KindId) -> &'static [&'static str] {
+    if suspend_mode(id) == Held::ByPods { &["CREATE", "UPDATE"] } else { &["CREATE"] }
 }
 
 fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {

@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn unconvertible_object_fails_the_review_by_name() {
-        let mut odd = queue("b");
-        odd["kind"] = json!("Queue");
-        let response = &ask(&json!([queue("a"), odd]))["response"];
+        let mut unknown = queue("b");
+        unknown["kind"] = json!("Queue");
+        let response = &ask(&json!([queue("a"), unknown]))["response"];
         assert_eq!(
             (&response["uid"], &response["result"]["status"]),
             (&json!("u1"), &json!("Failure"))

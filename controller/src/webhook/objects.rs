@@ -8,33 +8,38 @@ use switchyard_api::{
     validate::{self, Gates},
 };
 
-use super::review::{Answer, Question};
+use super::review::{ReviewOutcome, ReviewRequest};
 
-pub(super) struct Kind {
+pub(super) struct ValidatedKind {
     /// Name in paths and webhook names.
     pub(super) singular: &'static str,
     /// Resources and subresources.
     pub(super) resources: &'static [&'static str],
-    rule: fn(&Question<'_>, Gates) -> Result<Vec<FieldError>, serde_json::Error>,
-    warnings: fn(&Question<'_>) -> Vec<String>,
+    rule: fn(&ReviewRequest<'_>, Gates) -> Result<Vec<FieldError>, serde_json::Error>,
+    warnings: fn(&ReviewRequest<'_>) -> Vec<String>,
 }
 
 /// Kinds that need validation beyond their schemas.
-pub(super) const KINDS: &[Kind] = &[
-    Kind {
+pub(super) const KINDS: &[ValidatedKind] = &[
+    ValidatedKind {
         singular: "workload",
         resources: &["workloads", "workloads/status"],
         rule: workload,
         warnings: workload_warnings,
     },
-    Kind {
+    ValidatedKind {
         singular: "clusterqueue",
         resources: &["clusterqueues"],
         rule: cluster_queue,
         warnings: no_warnings,
     },
-    Kind { singular: "cohort", resources: &["cohorts"], rule: cohort, warnings: no_warnings },
-    Kind {
+    ValidatedKind {
+        singular: "cohort",
+        resources: &["cohorts"],
+        rule: cohort,
+        warnings: no_warnings,
+    },
+    ValidatedKind {
         singular: "resourceflavor",
         resources: &["resourceflavors"],
         rule: resource_flavor,
@@ -47,28 +52,31 @@ pub(super) fn path(verb: &str, singular: &str) -> String {
     format!("/{verb}-kueue-x-k8s-io-v1beta2-{singular}")
 }
 
-impl Kind {
-    pub(super) fn answer(&self, question: &Question<'_>, gates: Gates) -> Answer {
+impl ValidatedKind {
+    pub(super) fn validate(&self, request: &ReviewRequest<'_>, gates: Gates) -> ReviewOutcome {
         // Finalizers must be removable even from an invalid object.
-        if question.old.is_some() && switchyard_jobs::meta::is_deleting(question.object) {
-            return Answer::Allow;
+        if request.old.is_some() && switchyard_jobs::meta::is_deleting(request.object) {
+            return ReviewOutcome::Allow;
         }
-        match (self.rule)(question, gates) {
-            Ok(errors) if errors.is_empty() => match (self.warnings)(question) {
-                warnings if warnings.is_empty() => Answer::Allow,
-                warnings => Answer::Warn(warnings),
+        match (self.rule)(request, gates) {
+            Ok(errors) if errors.is_empty() => match (self.warnings)(request) {
+                warnings if warnings.is_empty() => ReviewOutcome::Allow,
+                warnings => ReviewOutcome::Warn(warnings),
             },
-            Ok(errors) => Answer::Refuse(errors.iter().map(ToString::to_string).collect()),
-            Err(error) => {
-                Answer::Refuse(vec![format!("the object has not the shape of its kind: {error}")])
-            }
+            Ok(errors) => ReviewOutcome::Deny(errors.iter().map(ToString::to_string).collect()),
+            Err(error) => ReviewOutcome::Deny(vec![format!(
+                "the object has not the shape of its kind: {error}"
+            )]),
         }
     }
 }
 
 /// Lowercases pod set names, and drops `minCount` unless `partial_admission` is enabled.
-pub(super) fn default_workload(question: &Question<'_>, partial_admission: bool) -> Answer {
-    let mut wanted = question.object.clone();
+pub(super) fn default_workload(
+    request: &ReviewRequest<'_>,
+    partial_admission: bool,
+) -> ReviewOutcome {
+    let mut wanted = request.object.clone();
     let pod_sets = wanted.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
     for pod_set in pod_sets.into_iter().flatten() {
         if let Some(name) = pod_set.get_mut("name")
@@ -80,49 +88,52 @@ pub(super) fn default_workload(question: &Question<'_>, partial_admission: bool)
             pod_set.remove("minCount");
         }
     }
-    Answer::Change(Box::new(wanted))
+    ReviewOutcome::Mutate(Box::new(wanted))
 }
 
 fn typed<K: DeserializeOwned>(value: &Value) -> Result<K, serde_json::Error> {
     K::deserialize(value)
 }
 
-fn workload(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
-    let new: Workload = typed(question.object)?;
-    match question.old {
+fn workload(
+    request: &ReviewRequest<'_>,
+    gates: Gates,
+) -> Result<Vec<FieldError>, serde_json::Error> {
+    let new: Workload = typed(request.object)?;
+    match request.old {
         None => Ok(validate::workload(&new, None, gates)),
         Some(old) => Ok(validate::workload_update(&new, &typed(old)?, gates)),
     }
 }
 
-fn workload_warnings(question: &Question<'_>) -> Vec<String> {
-    typed(question.object)
+fn workload_warnings(request: &ReviewRequest<'_>) -> Vec<String> {
+    typed(request.object)
         .map(|workload: Workload| validate::workload_warnings(&workload))
         .unwrap_or_default()
 }
 
-fn no_warnings(_: &Question<'_>) -> Vec<String> {
+fn no_warnings(_: &ReviewRequest<'_>) -> Vec<String> {
     Vec::new()
 }
 
 fn cluster_queue(
-    question: &Question<'_>,
+    request: &ReviewRequest<'_>,
     gates: Gates,
 ) -> Result<Vec<FieldError>, serde_json::Error> {
-    let new: ClusterQueue = typed(question.object)?;
-    match question.old {
+    let new: ClusterQueue = typed(request.object)?;
+    match request.old {
         None => Ok(validate::cluster_queue(&new, gates)),
         Some(old) => Ok(validate::cluster_queue_update(&new, &typed(old)?, gates)),
     }
 }
 
-fn cohort(question: &Question<'_>, _: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
-    Ok(validate::cohort(&typed::<Cohort>(question.object)?))
+fn cohort(request: &ReviewRequest<'_>, _: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
+    Ok(validate::cohort(&typed::<Cohort>(request.object)?))
 }
 
 fn resource_flavor(
-    question: &Question<'_>,
+    request: &ReviewRequest<'_>,
     _: Gates,
 ) -> Result<Vec<FieldError>, serde_json::Error> {
-    Ok(validate::resource_flavor(&typed::<ResourceFlavor>(question.object)?))
+    Ok(validate::resource_flavor(&typed::<ResourceFlavor>(request.object)?))
 }

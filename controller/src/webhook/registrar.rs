@@ -45,7 +45,7 @@ pub(super) async fn service_account(ctx: &Context) -> Option<String> {
 
 /// Advice for the administrator about a failed registration. The API server answers 403 to an apply
 /// that would have to create the configuration without the right to.
-fn mend(error: &kube::Error) -> &'static str {
+fn advice(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if matches!(status.code, 403 | 404) => {
             "apply deploy/webhooks, or upgrade the Helm release: both configurations have to be there"
@@ -67,7 +67,7 @@ pub(super) struct Registrar {
     pub(super) ignores_queue_annotation: bool,
     pub(super) changed: Arc<Notify>,
     /// Interval of the regular check.
-    pub(super) look: Duration,
+    pub(super) resync: Duration,
     /// CA certificates that API servers must trust, as PEM.
     pub(super) trusted: watch::Sender<String>,
     /// Whether the stores are filled. Admission reviews cannot be answered before.
@@ -88,12 +88,12 @@ impl Registrar {
         });
     }
 
-    pub(super) async fn follow(&self, mut bundle: Bundle) {
+    pub(super) async fn run(&self, mut bundle: Bundle) {
         let (mut leadership, mut filled) = (self.ctx.leadership.clone(), self.filled.clone());
         loop {
             let registered = self.register(&bundle).await;
-            let pause = if registered { self.look } else { RETRY.min(self.look) };
-            let anew = tokio::select! {
+            let pause = if registered { self.resync } else { RETRY.min(self.resync) };
+            let rewrite = tokio::select! {
                 () = tokio::time::sleep(pause) => true,
                 () = self.changed.notified() => false,
                 // Another leader may have written the configurations. Without a sender nothing
@@ -101,7 +101,7 @@ impl Registrar {
                 Ok(()) = leadership.changed() => true,
                 Ok(()) = filled.changed() => false,
             };
-            if anew {
+            if rewrite {
                 // Overwrite what others have changed.
                 *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -146,25 +146,25 @@ impl Registrar {
             self.ctx.components.set(COMPONENT, true);
             return true;
         }
-        let wanted = self.wanted(bundle);
-        if self.applied.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&wanted) {
+        let desired = self.desired(bundle);
+        if self.applied.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&desired) {
             return true;
         }
-        match self.apply(&wanted).await {
+        match self.apply(&desired).await {
             Ok(()) => {
                 self.ctx.components.set(COMPONENT, true);
-                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
+                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(desired);
                 tracing::info!(webhooks = ?self.advertise, "webhooks registered");
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, mend = mend(&error), "webhooks not registered");
+                tracing::warn!(%error, mend = advice(&error), "webhooks not registered");
                 false
             }
         }
     }
 
-    fn wanted(
+    fn desired(
         &self,
         bundle: &Bundle,
     ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
@@ -226,7 +226,7 @@ mod tests {
             ("an API server that is overloaded", 429, "none needed"),
             ("one that fails", 500, "none needed"),
         ] {
-            assert!(mend(&failed(code)).starts_with(expected), "{case}");
+            assert!(advice(&failed(code)).starts_with(expected), "{case}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) const BODY_LIMIT: usize = 8 << 20;
 /// For a request. API servers give up after [`super::configuration::TIMEOUT_SECONDS`].
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-pub(super) struct Question<'a> {
+pub(super) struct ReviewRequest<'a> {
     /// Empty for cluster-scoped kinds.
     pub(super) namespace: &'a str,
     /// The new object; on deletion the old one.
@@ -35,35 +35,35 @@ pub(super) struct Question<'a> {
     pub(super) old: Option<&'a Value>,
 }
 
-pub(super) enum Answer {
+pub(super) enum ReviewOutcome {
     Allow,
     /// Allow, with warnings for the user.
     Warn(Vec<String>),
     /// Allow with these changes.
-    Change(Box<Value>),
+    Mutate(Box<Value>),
     /// Deny, for these reasons.
-    Refuse(Vec<String>),
+    Deny(Vec<String>),
     /// The API server must be read first.
-    Later(BoxFuture<'static, Self>),
+    Deferred(BoxFuture<'static, Self>),
 }
 
 /// The webhook of one path.
-pub(super) type Rule = Arc<dyn Fn(&Question<'_>) -> Answer + Send + Sync>;
+pub(super) type Handler = Arc<dyn Fn(&ReviewRequest<'_>) -> ReviewOutcome + Send + Sync>;
 
-pub(super) fn router(rules: Vec<(String, Rule)>) -> Router {
+pub(super) fn router(handlers: Vec<(String, Handler)>) -> Router {
     let mut router = Router::new();
-    for (path, rule) in rules {
-        router = router.route(&path, post(handle).with_state(rule));
+    for (path, handler) in handlers {
+        router = router.route(&path, post(handle).with_state(handler));
     }
     router.layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, TIMEOUT))
 }
 
-async fn handle(State(rule): State<Rule>, request: Request) -> Response {
+async fn handle(State(handler): State<Handler>, request: Request) -> Response {
     let body = match body::read(request.into_body(), BODY_LIMIT).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    match review(&rule, &body.bytes).await {
+    match review(&handler, &body.bytes).await {
         Ok(review) => Json(review).into_response(),
         Err(problem) => {
             tracing::warn!(problem, "admission review not understood");
@@ -73,14 +73,14 @@ async fn handle(State(rule): State<Rule>, request: Request) -> Response {
 }
 
 /// Answers one review. The patch is in base64, as Go encodes bytes.
-async fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
-    let answered = answered(rule, body).await?;
-    let patch = answered
+async fn review(handler: &Handler, body: &[u8]) -> Result<Value, String> {
+    let answer = respond(handler, body).await?;
+    let patch = answer
         .response
         .as_ref()
         .and_then(|response| response.patch.as_ref())
         .map(|patch| STANDARD.encode(patch));
-    let mut review = serde_json::to_value(answered).map_err(|error| error.to_string())?;
+    let mut review = serde_json::to_value(answer).map_err(|error| error.to_string())?;
     if let (Some(patch), Some(response)) =
         (patch, review.get_mut("response").and_then(Value::as_object_mut))
     {
@@ -89,7 +89,7 @@ async fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
     Ok(review)
 }
 
-async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
+async fn respond(handler: &Handler, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
     let review: AdmissionReview<Object> = serde_json::from_slice(body)
         .map_err(|error| format!("not an AdmissionReview of admission.k8s.io/v1: {error}"))?;
     let request: AdmissionRequest<Object> =
@@ -99,30 +99,30 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     let object = request.object.as_ref().or(request.old_object.as_ref());
     let Some(object) = object else { return Ok(response.into_review()) };
     let (object, old) = (object.value(), request.old_object.as_ref().map(Object::value));
-    let question = Question {
+    let reviewed = ReviewRequest {
         namespace: request.namespace.as_deref().unwrap_or_default(),
         object: &object,
         old: old.as_deref(),
     };
-    let mut answer = rule(&question);
-    while let Answer::Later(later) = answer {
+    let mut answer = handler(&reviewed);
+    while let ReviewOutcome::Deferred(later) = answer {
         answer = later.await;
     }
     let response = match answer {
-        Answer::Allow | Answer::Later(_) => response,
-        Answer::Warn(warnings) => {
+        ReviewOutcome::Allow | ReviewOutcome::Deferred(_) => response,
+        ReviewOutcome::Warn(warnings) => {
             response.warnings = Some(warnings);
             response
         }
-        Answer::Refuse(reasons) => refuse(response, &reasons),
-        Answer::Change(wanted) => change(response, &object, &wanted)?,
+        ReviewOutcome::Deny(reasons) => deny(response, &reasons),
+        ReviewOutcome::Mutate(wanted) => mutate(response, &object, &wanted)?,
     };
     Ok(response.into_review())
 }
 
 /// Joins the errors as Kubernetes does for one object: a single one as it is, several in brackets.
 /// The code is 403 even for invalid objects, as from Kueue's webhooks.
-fn refuse(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse {
+fn deny(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse {
     let message = match reasons {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),
@@ -133,7 +133,7 @@ fn refuse(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse 
     response
 }
 
-fn change(
+fn mutate(
     response: AdmissionResponse,
     from: &Value,
     to: &Value,
@@ -160,12 +160,12 @@ mod tests {
     }
 
     fn ask(
-        rule: impl Fn(&Question<'_>) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&ReviewRequest<'_>) -> ReviewOutcome + Send + Sync + 'static,
         request: Value,
     ) -> Value {
         let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-        let rule: Rule = Arc::new(rule);
-        now(review(&rule, body.to_string().as_bytes())).unwrap()
+        let handler: Handler = Arc::new(handler);
+        now(review(&handler, body.to_string().as_bytes())).unwrap()
     }
 
     fn create() -> Value {
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn change_returns_a_patch() {
         let got = ask(
-            |question| {
-                let mut wanted = question.object.clone();
+            |request| {
+                let mut wanted = request.object.clone();
                 wanted["spec"]["suspend"] = json!(true);
-                Answer::Change(Box::new(wanted))
+                ReviewOutcome::Mutate(Box::new(wanted))
             },
             create(),
         );
@@ -200,14 +200,18 @@ mod tests {
 
     #[test]
     fn no_change_returns_no_patch() {
-        let got = ask(|question| Answer::Change(Box::new(question.object.clone())), create());
+        let got = ask(|request| ReviewOutcome::Mutate(Box::new(request.object.clone())), create());
         assert!(got["response"].get("patch").is_none_or(Value::is_null));
     }
 
     #[test]
     fn deferred_decision_is_awaited() {
         let got = ask(
-            |_| Answer::Later(Box::pin(async { Answer::Refuse(vec!["a: bad".into()]) })),
+            |_| {
+                ReviewOutcome::Deferred(Box::pin(async {
+                    ReviewOutcome::Deny(vec!["a: bad".into()])
+                }))
+            },
             create(),
         );
         assert_eq!(got["response"]["allowed"], false);
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn warning_allows_the_request() {
-        let got = ask(|_| Answer::Warn(vec!["odd".into()]), create());
+        let got = ask(|_| ReviewOutcome::Warn(vec!["odd".into()]), create());
         assert_eq!(
             (&got["response"]["allowed"], &got["response"]["warnings"]),
             (&json!(true), &json!(["odd"]))
@@ -224,7 +228,7 @@ mod tests {
 
     #[test]
     fn denial_carries_all_reasons() {
-        let got = ask(|_| Answer::Refuse(vec!["a: bad".into(), "b: worse".into()]), create());
+        let got = ask(|_| ReviewOutcome::Deny(vec!["a: bad".into(), "b: worse".into()]), create());
         assert_eq!(got["response"]["allowed"], false);
         assert_eq!(got["response"]["status"]["message"], "[a: bad, b: worse]");
         assert_eq!(got["response"]["status"]["code"], 403);
@@ -232,12 +236,12 @@ mod tests {
 
     #[test]
     fn invalid_review_is_rejected_with_reason() {
-        let rule: Rule = Arc::new(|_| Answer::Allow);
-        assert!(now(review(&rule, b"{}")).unwrap_err().starts_with("not an AdmissionReview"));
+        let handler: Handler = Arc::new(|_| ReviewOutcome::Allow);
+        assert!(now(review(&handler, b"{}")).unwrap_err().starts_with("not an AdmissionReview"));
         let empty =
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string();
         assert_eq!(
-            now(review(&rule, empty.as_bytes())).unwrap_err(),
+            now(review(&handler, empty.as_bytes())).unwrap_err(),
             "the AdmissionReview has no request"
         );
     }

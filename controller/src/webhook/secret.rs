@@ -35,9 +35,9 @@ pub(super) enum SecretError {
     #[error("Secret {0}: other replicas keep writing it")]
     Contended(String),
     #[error("Secret {0}: it is not there; who keeps it, such as cert-manager, has to make it")]
-    NotMade(String),
+    Missing(String),
     #[error("Secret {name}, {field}: {problem}")]
-    Given { name: String, field: &'static str, problem: String },
+    Invalid { name: String, field: &'static str, problem: String },
     #[error(transparent)]
     Cert(#[from] CertError),
 }
@@ -62,13 +62,13 @@ impl SecretStore {
         now: Timestamp,
     ) -> Result<Bundle, SecretError> {
         if self.external {
-            return self.take(names, now).await;
+            return self.load_external(names, now).await;
         }
         for _ in 0..ATTEMPTS {
             let found = answered(self.api.get_opt(&self.name))
                 .await
                 .map_err(|source| self.error(source))?;
-            let current = found.as_ref().and_then(read);
+            let current = found.as_ref().and_then(parse_bundle);
             let Some(bundle) = renewed(&self.lives, current.as_ref(), names, now)? else {
                 // Nothing is due only if a bundle exists.
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
@@ -105,12 +105,17 @@ impl SecretStore {
         Err(SecretError::Contended(self.name.clone()))
     }
 
-    async fn take(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
+    async fn load_external(
+        &self,
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Bundle, SecretError> {
         let found =
             answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
-        let found = found.ok_or_else(|| SecretError::NotMade(self.full_name()))?;
-        let wrong = |field, problem| SecretError::Given { name: self.full_name(), field, problem };
-        let bundle = given(&found)
+        let found = found.ok_or_else(|| SecretError::Missing(self.full_name()))?;
+        let wrong =
+            |field, problem| SecretError::Invalid { name: self.full_name(), field, problem };
+        let bundle = external_bundle(&found)
             .map_err(|field| wrong(field, "there is none; it has to be PEM".to_owned()))?;
         bundle.certified_key()?;
         match cert::problem(&bundle.serving.certificate, names, now)? {
@@ -141,13 +146,13 @@ impl SecretStore {
                 ..ObjectMeta::default()
             },
             type_: type_.or_else(|| Some("Opaque".into())),
-            data: Some(write(bundle)),
+            data: Some(bundle_data(bundle)),
             ..Secret::default()
         }
     }
 }
 
-fn write(bundle: &Bundle) -> BTreeMap<String, ByteString> {
+fn bundle_data(bundle: &Bundle) -> BTreeMap<String, ByteString> {
     let mut data = BTreeMap::from([
         ("ca.crt", bundle.trusted()),
         ("signer.crt", bundle.ca.certificate.clone()),
@@ -168,7 +173,7 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
 }
 
 /// The bundle of an external Secret, or the key that it lacks. The CA's private key is not needed.
-fn given(secret: &Secret) -> Result<Bundle, &'static str> {
+fn external_bundle(secret: &Secret) -> Result<Bundle, &'static str> {
     let part = |key| text(secret, key).filter(|text| !text.trim().is_empty()).ok_or(key);
     Ok(Bundle {
         ca: Pair { certificate: part("ca.crt")?, key: String::new() },
@@ -178,7 +183,7 @@ fn given(secret: &Secret) -> Result<Bundle, &'static str> {
     })
 }
 
-fn read(secret: &Secret) -> Option<Bundle> {
+fn parse_bundle(secret: &Secret) -> Option<Bundle> {
     const END: &str = "-----END CERTIFICATE-----";
     let text = |key: &str| text(secret, key);
     let pair = |certificate: &str, key: &str| {
@@ -212,9 +217,9 @@ mod tests {
         let (a, b, c) = (make(), make(), make());
         let pem = |pair: &Pair| format!("{}\n", pair.certificate.trim());
         let bundle = Bundle { next: Some(b.ca.clone()), former: vec![pem(&b.ca), pem(&c.ca)], ..a };
-        let secret = Secret { data: Some(write(&bundle)), ..Secret::default() };
-        assert_eq!(read(&secret), Some(bundle));
-        assert_eq!(read(&Secret::default()), None);
+        let secret = Secret { data: Some(bundle_data(&bundle)), ..Secret::default() };
+        assert_eq!(parse_bundle(&secret), Some(bundle));
+        assert_eq!(parse_bundle(&Secret::default()), None);
     }
 
     #[test]
@@ -225,8 +230,8 @@ mod tests {
         let made = renewed(&Lives::default(), None, &names(&["a.ns.svc", "b.ns.svc"]), now)
             .unwrap()
             .unwrap();
-        let mut secret = Secret { data: Some(write(&made)), ..Secret::default() };
-        let bundle = given(&secret).unwrap();
+        let mut secret = Secret { data: Some(bundle_data(&made)), ..Secret::default() };
+        let bundle = external_bundle(&secret).unwrap();
         assert_eq!((bundle.trusted(), &bundle.serving), (made.trusted(), &made.serving));
         let problem = |of: &[&str], at: &str| {
             cert::problem(&bundle.serving.certificate, &names(of), at.parse().unwrap())
@@ -240,7 +245,7 @@ mod tests {
         for key in ["ca.crt", "tls.crt", "tls.key"] {
             let data = secret.data.as_mut().unwrap();
             let kept = data.insert(key.to_owned(), ByteString(Vec::new())).unwrap();
-            assert_eq!(given(&secret).unwrap_err(), key);
+            assert_eq!(external_bundle(&secret).unwrap_err(), key);
             secret.data.as_mut().unwrap().insert(key.to_owned(), kept);
         }
     }

@@ -17,7 +17,7 @@ use switchyard_api::validate::Gates;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
-use super::*;
+use super::{job_webhook::owner_or_deny, review::ReviewOutcome, *};
 use crate::cert::{Lives, renewed};
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ struct Server {
     ended: tokio::task::JoinHandle<()>,
 }
 
-async fn serve(bundle: &Bundle, rules: Vec<(String, Rule)>) -> Server {
+async fn serve(bundle: &Bundle, rules: Vec<(String, Handler)>) -> Server {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (certificate, shutdown) =
@@ -104,11 +104,11 @@ fn review(object: Value) -> Value {
     })
 }
 
-fn suspending() -> Vec<(String, Rule)> {
-    let rule: Rule = Arc::new(|question: &Question<'_>| {
-        let mut wanted = question.object.clone();
+fn suspending() -> Vec<(String, Handler)> {
+    let rule: Handler = Arc::new(|request: &ReviewRequest<'_>| {
+        let mut wanted = request.object.clone();
         wanted["spec"]["suspend"] = json!(true);
-        Answer::Change(Box::new(wanted))
+        ReviewOutcome::Mutate(Box::new(wanted))
     });
     vec![("/mutate".into(), rule)]
 }
@@ -203,8 +203,8 @@ fn paths_equal_kueues() {
     );
 }
 
-fn question(object: &Value) -> Question<'_> {
-    Question { namespace: "ns", object, old: None }
+fn request(object: &Value) -> ReviewRequest<'_> {
+    ReviewRequest { namespace: "ns", object, old: None }
 }
 
 #[test]
@@ -212,7 +212,8 @@ fn pod_set_names_are_lowercased() {
     let workload =
         json!({"spec": {"podSets": [{"name": "Driver", "count": 1}, {"count": 2, "minCount": 1}]}});
     let defaulted = |partial: bool| {
-        let Answer::Change(changed) = objects::default_workload(&question(&workload), partial)
+        let ReviewOutcome::Mutate(changed) =
+            objects::default_workload(&request(&workload), partial)
         else {
             panic!("no change")
         };
@@ -231,12 +232,13 @@ fn pod_set_names_are_lowercased() {
 
 fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
     let kind = objects::KINDS.iter().find(|kind| kind.singular == singular).unwrap();
-    match kind
-        .answer(&Question { namespace: "ns", object: &object, old: old.as_ref() }, Gates::default())
-    {
-        Answer::Allow => String::new(),
-        Answer::Refuse(reasons) => reasons.join("; "),
-        Answer::Change(_) | Answer::Later(_) | Answer::Warn(_) => {
+    match kind.validate(
+        &ReviewRequest { namespace: "ns", object: &object, old: old.as_ref() },
+        Gates::default(),
+    ) {
+        ReviewOutcome::Allow => String::new(),
+        ReviewOutcome::Deny(reasons) => reasons.join("; "),
+        ReviewOutcome::Mutate(_) | ReviewOutcome::Deferred(_) | ReviewOutcome::Warn(_) => {
             panic!("a validation changes nothing")
         }
     }
@@ -269,10 +271,10 @@ fn kueue_kinds_are_validated() {
 fn unreadable_owners_deny_pods_only() {
     let kind = |group, kind| switchyard_jobs::kind_for(group, kind).unwrap();
     let (pod, job) = (kind("", "Pod"), kind("batch", "Job"));
-    assert!(matches!(late(pod, Some(true), false), Ok(true)));
-    assert!(matches!(late(pod, None, true), Err(Answer::Refuse(_))));
-    assert!(matches!(late(job, None, true), Ok(true)));
-    assert!(matches!(late(job, None, false), Ok(false)));
+    assert!(matches!(owner_or_deny(pod, Some(true), false), Ok(true)));
+    assert!(matches!(owner_or_deny(pod, None, true), Err(ReviewOutcome::Deny(_))));
+    assert!(matches!(owner_or_deny(job, None, true), Ok(true)));
+    assert!(matches!(owner_or_deny(job, None, false), Ok(false)));
 }
 
 /// Opens more idle connections from one address than the server keeps.
@@ -281,7 +283,8 @@ async fn idle_connections_delay_no_review() {
     const IDLE: usize = 300;
     let bundle = bundle("2026-11-21T10:00:00Z");
     let server =
-        serve(&bundle, vec![("/x".into(), Arc::new(|_: &Question<'_>| Answer::Allow))]).await;
+        serve(&bundle, vec![("/x".into(), Arc::new(|_: &ReviewRequest<'_>| ReviewOutcome::Allow))])
+            .await;
     let trusted = bundle.trusted();
     let mut idle = Vec::new();
     for _ in 0..IDLE {

@@ -19,7 +19,7 @@ pub(crate) struct LastShares(Mutex<BTreeMap<String, Share>>);
 
 impl LastShares {
     /// The current shares, with those of deleted queues.
-    fn with(&self, mut now: BTreeMap<String, Share>) -> BTreeMap<String, Share> {
+    fn update(&self, mut now: BTreeMap<String, Share>) -> BTreeMap<String, Share> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = std::mem::take(&mut *last)
             .into_iter()
@@ -45,7 +45,7 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
             (name, (cohort, share))
         };
     let now = gauges.views.cluster_queues().into_iter().map(share).collect();
-    for (name, (cohort, share)) in gauges.shares.with(now) {
+    for (name, (cohort, share)) in gauges.shares.update(now) {
         let labels =
             vec![("cluster_queue", name), ("cohort", cohort), ("replica_role", role.to_owned())];
         families.add(
@@ -68,9 +68,12 @@ mod tests {
     #[test]
     fn deleted_queue_keeps_its_last_share() {
         let last = LastShares::default();
-        assert_eq!(last.with(shares(&[("a", 1.0), ("b", 2.0)])), shares(&[("a", 1.0), ("b", 2.0)]));
-        assert_eq!(last.with(shares(&[("a", 3.0)])), shares(&[("a", 3.0), ("b", 2.0)]));
-        assert_eq!(last.with(shares(&[("b", 4.0)])), shares(&[("a", 3.0), ("b", 4.0)]));
+        assert_eq!(
+            last.update(shares(&[("a", 1.0), ("b", 2.0)])),
+            shares(&[("a", 1.0), ("b", 2.0)])
+        );
+        assert_eq!(last.update(shares(&[("a", 3.0)])), shares(&[("a", 3.0), ("b", 2.0)]));
+        assert_eq!(last.update(shares(&[("b", 4.0)])), shares(&[("a", 3.0), ("b", 4.0)]));
     }
 
     #[test]
@@ -78,7 +81,7 @@ mod tests {
         let last = LastShares::default();
         let many: BTreeMap<String, Share> =
             (0..2 * KEPT).map(|n| (n.to_string(), (String::new(), 0.0))).collect();
-        assert_eq!(last.with(many).len(), 2 * KEPT);
-        assert_eq!(last.with(shares(&[("a", 1.0)])).len(), KEPT + 1);
+        assert_eq!(last.update(many).len(), 2 * KEPT);
+        assert_eq!(last.update(shares(&[("a", 1.0)])).len(), KEPT + 1);
     }
 }

@@ -12,14 +12,14 @@ use super::{Families, Gauges, number};
 use crate::{store::Key, workload};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum CountedAs {
     Finished,
     Unadmitted { reason: String, cause: String },
 }
 
 pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     let stores = &gauges.stores;
-    let mut counts: BTreeMap<(String, String, Kind), usize> = BTreeMap::new();
+    let mut counts: BTreeMap<(String, String, CountedAs), usize> = BTreeMap::new();
     for subject in stores
         .workloads
         .filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
@@ -28,12 +28,12 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         if variants::parent_of(&subject).is_some() {
             continue;
         }
-        let Some(kind) = kind(&subject, gauges.unadmitted) else { continue };
+        let Some(kind) = counted_as(&subject, gauges.unadmitted) else { continue };
         let namespace = subject.metadata.namespace.clone().unwrap_or_default();
         *counts.entry((namespace, workload::queue_name(&subject).to_owned(), kind)).or_default() +=
             1;
     }
-    let mut by_cluster_queue: BTreeMap<(String, Kind), usize> = BTreeMap::new();
+    let mut by_cluster_queue: BTreeMap<(String, CountedAs), usize> = BTreeMap::new();
     for ((namespace, name, kind), count) in counts {
         let queue = stores.local_queues.get(&namespace, &name);
         // Without a LocalQueue, a workload belongs to no ClusterQueue.
@@ -44,10 +44,10 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         let mut labels =
             vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())];
         let (metric, help) = match &kind {
-            Kind::Finished => {
+            CountedAs::Finished => {
                 ("kueue_local_queue_finished_workloads", "Finished workloads that are kept")
             }
-            Kind::Unadmitted { reason, cause } => {
+            CountedAs::Unadmitted { reason, cause } => {
                 labels.push(("cluster_queue", cluster_queue.clone()));
                 labels.extend([("reason", reason.clone()), ("underlying_cause", cause.clone())]);
                 (
@@ -64,8 +64,8 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     for ((cluster_queue, kind), count) in by_cluster_queue {
         let mut labels = vec![("cluster_queue", cluster_queue), ("replica_role", role.to_owned())];
         let (metric, help) = match kind {
-            Kind::Finished => ("kueue_finished_workloads", "Finished workloads that are kept"),
-            Kind::Unadmitted { reason, cause } => {
+            CountedAs::Finished => ("kueue_finished_workloads", "Finished workloads that are kept"),
+            CountedAs::Unadmitted { reason, cause } => {
                 labels.extend([("reason", reason), ("underlying_cause", cause)]);
                 ("kueue_unadmitted_workloads", "Workloads that are not admitted, by why")
             }
@@ -75,9 +75,9 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
 }
 
 /// `unadmitted`: whether unadmitted workloads count.
-fn kind(subject: &Workload, unadmitted: bool) -> Option<Kind> {
+fn counted_as(subject: &Workload, unadmitted: bool) -> Option<CountedAs> {
     if workload::is_finished(subject) {
-        return Some(Kind::Finished);
+        return Some(CountedAs::Finished);
     }
     if !unadmitted
         || workload::is_admitted(subject)
@@ -93,7 +93,7 @@ fn kind(subject: &Workload, unadmitted: bool) -> Option<Kind> {
         Some(condition) if condition.status == conditions::TRUE => "",
         Some(condition) => condition.reason.as_str(),
     };
-    Some(Kind::Unadmitted { reason: reason.to_owned(), cause: cause.to_owned() })
+    Some(CountedAs::Unadmitted { reason: reason.to_owned(), cause: cause.to_owned() })
 }
 
 #[cfg(test)]
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use crate::fixtures::{self, WorkloadExt};
 
-    fn unadmitted(reason: &str, cause: &str) -> Option<Kind> {
-        Some(Kind::Unadmitted { reason: reason.into(), cause: cause.into() })
+    fn unadmitted(reason: &str, cause: &str) -> Option<CountedAs> {
+        Some(CountedAs::Unadmitted { reason: reason.into(), cause: cause.into() })
     }
 
     #[rstest::rstest]
@@ -118,13 +118,16 @@ mod tests {
     #[case::admitted(fixtures::workload("a").reserved("cq").admitted(), None)]
     #[case::finished(
         fixtures::workload("a").reserved("cq").admitted().condition("Finished", true, "Succeeded", ""),
-        Some(Kind::Finished)
+        Some(CountedAs::Finished)
     )]
-    fn workload_is_counted_by_state(#[case] workload: Workload, #[case] expected: Option<Kind>) {
-        assert_eq!(kind(&workload, true), expected);
+    fn workload_is_counted_by_state(
+        #[case] workload: Workload,
+        #[case] expected: Option<CountedAs>,
+    ) {
+        assert_eq!(counted_as(&workload, true), expected);
         assert_eq!(
-            kind(&workload, false),
-            expected.filter(|kind| *kind == Kind::Finished),
+            counted_as(&workload, false),
+            expected.filter(|kind| *kind == CountedAs::Finished),
             "without the feature gate"
         );
     }

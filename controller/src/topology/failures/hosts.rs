@@ -24,7 +24,7 @@ impl Hosts {
     }
 
     /// Moves a key from the hosts `before` to the hosts `now`.
-    pub(super) fn follow(&self, key: &Key, before: &Names, now: &Names) {
+    pub(super) fn apply(&self, key: &Key, before: &Names, now: &Names) {
         if before == now {
             return;
         }
@@ -86,11 +86,11 @@ mod tests {
         let hosts = Hosts::default();
         let names = |all: &[&str]| -> Names { all.iter().map(|host| Arc::from(*host)).collect() };
         let key = Key::new("ns", "a");
-        hosts.follow(&key, &names(&[]), &names(&["x", "y"]));
+        hosts.apply(&key, &names(&[]), &names(&["x", "y"]));
         assert_eq!((hosts.on("x"), hosts.all().len()), (vec![key.clone()], 2));
-        hosts.follow(&key, &names(&["x", "y"]), &names(&["y"]));
+        hosts.apply(&key, &names(&["x", "y"]), &names(&["y"]));
         assert_eq!((hosts.on("x"), hosts.all().len()), (vec![], 1));
-        hosts.follow(&key, &names(&["y"]), &names(&[]));
+        hosts.apply(&key, &names(&["y"]), &names(&[]));
         assert!(hosts.all().is_empty());
     }
 }

@@ -6,74 +6,74 @@ use k8s_openapi::api::core::v1::{Node, Toleration};
 use switchyard_api::v1beta2::{PodSetAssignment, ResourceFlavor, Workload};
 use switchyard_jobs::pod_set_infos;
 
-use super::{Rules, hosts};
+use super::{FailureRules, hosts};
 use crate::{
     topology::{nodes, pods::PodRecord, ranks::HOSTNAME},
     world::selector,
 };
 
 /// One node under the rules.
-pub(super) struct Judge<'a> {
-    pub(super) rules: Rules,
+pub(super) struct NodeJudge<'a> {
+    pub(super) rules: FailureRules,
     pub(super) node: &'a Node,
     /// The value of its hostname label.
     pub(super) host: &'a str,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct NodeVerdict {
     pub(super) failed: bool,
     /// Pods that were selected for the node and cannot start there.
     pub(super) ends: Vec<Arc<PodRecord>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Taints {
+enum TaintEffect {
     Tolerated,
     /// Only for `tolerationSeconds`.
-    ForNow,
+    ToleratedForSeconds,
     Untolerated,
 }
 
 /// Whether a pod's change may decide about its node: it is selected for it and not bound, or ends.
-pub(super) fn is_telling(pod: &PodRecord) -> bool {
+pub(super) fn may_decide(pod: &PodRecord) -> bool {
     pod.placed().is_some_and(|placed| match placed.node {
         None => placed.node_selector.contains_key(HOSTNAME),
         Some(_) => placed.ended || pod.is_deleted(),
     })
 }
 
-impl Judge<'_> {
+impl NodeJudge<'_> {
     /// Decides about one workload. `pods`: its pods that are on the node or selected for it.
-    pub(super) fn look(
+    pub(super) fn judge(
         &self,
         workload: &Workload,
         pods: &[Arc<PodRecord>],
         flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
-    ) -> Verdict {
+    ) -> NodeVerdict {
         let ends = || pods.iter().filter(|pod| self.cannot_start(pod)).cloned().collect();
         let assigned = hosts::assigned(workload);
         if assigned.is_empty() {
             // The lowest level is not the host, so a user has put the hostname into the selector.
-            return Verdict::default();
+            return NodeVerdict::default();
         }
         if !assigned.contains(self.host) {
-            return Verdict { failed: false, ends: ends() };
+            return NodeVerdict { failed: false, ends: ends() };
         }
         let asks_pods = if nodes::is_ready(self.node) {
             match self.taints(workload, flavor) {
-                Taints::Tolerated => return Verdict::default(),
-                Taints::ForNow => true,
-                Taints::Untolerated => self.rules.await_pods,
+                TaintEffect::Tolerated => return NodeVerdict::default(),
+                TaintEffect::ToleratedForSeconds => true,
+                TaintEffect::Untolerated => self.rules.await_pods,
             }
         } else {
             self.rules.await_pods
         };
         if !asks_pods {
-            return Verdict { failed: true, ends: Vec::new() };
+            return NodeVerdict { failed: true, ends: Vec::new() };
         }
         let failed = !pods.iter().any(|pod| self.makes_progress(pod));
-        Verdict { failed, ends: ends() }
+        NodeVerdict { failed, ends: ends() }
     }
 
     fn makes_progress(&self, pod: &PodRecord) -> bool {
@@ -93,13 +93,13 @@ impl Judge<'_> {
         &self,
         workload: &Workload,
         flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
-    ) -> Taints {
+    ) -> TaintEffect {
         let taints =
             nodes::taints(self.node).iter().filter(|taint| taint.effect != "PreferNoSchedule");
         let taints: Vec<_> =
             taints.filter(|_| self.rules.taints).filter_map(selector::taint).collect();
         if taints.is_empty() {
-            return Taints::Tolerated;
+            return TaintEffect::Tolerated;
         }
         let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
         let assignments =
@@ -109,8 +109,8 @@ impl Judge<'_> {
         let all = tolerations(workload, flavor);
         let of_pod_sets = all.iter().filter(|(name, _)| names.contains(&name.as_str()));
         let each = of_pod_sets
-            .flat_map(|(_, tolerations)| taints.iter().map(|taint| meaning(tolerations, taint)));
-        each.max().unwrap_or(Taints::Tolerated)
+            .flat_map(|(_, tolerations)| taints.iter().map(|taint| effect_of(tolerations, taint)));
+        each.max().unwrap_or(TaintEffect::Tolerated)
     }
 
     fn has_pods(&self, assignment: &PodSetAssignment) -> bool {
@@ -121,12 +121,12 @@ impl Judge<'_> {
     }
 }
 
-fn meaning(tolerations: &[Toleration], taint: &switchyard_scheduler::Taint) -> Taints {
+fn effect_of(tolerations: &[Toleration], taint: &switchyard_scheduler::Taint) -> TaintEffect {
     let tolerating = tolerations.iter().filter(|it| selector::toleration(it).tolerates(taint));
     match tolerating.map(|it| it.toleration_seconds.is_some()).min() {
-        None => Taints::Untolerated,
-        Some(true) => Taints::ForNow,
-        Some(false) => Taints::Tolerated,
+        None => TaintEffect::Untolerated,
+        Some(true) => TaintEffect::ToleratedForSeconds,
+        Some(false) => TaintEffect::Tolerated,
     }
 }
 
@@ -170,11 +170,12 @@ mod tests {
     use super::*;
     use crate::{
         fixtures::{self, WorkloadExt as _},
-        topology::pods::Shapes,
+        topology::pods::InternedRequests,
     };
 
-    const DEFAULT: Rules = Rules { await_pods: true, fixed_time: false, taints: true };
-    const AT_ONCE: Rules = Rules { await_pods: false, ..DEFAULT };
+    const DEFAULT: FailureRules =
+        FailureRules { await_pods: true, fixed_time: false, taints: true };
+    const AT_ONCE: FailureRules = FailureRules { await_pods: false, ..DEFAULT };
 
     fn workload(host: &str, tolerations: &Value) -> Workload {
         fixtures::workload("w").reserved("cq").admitted().edit(|workload| {
@@ -224,12 +225,15 @@ mod tests {
             "spec": {"nodeName": node, "nodeSelector": selector, "schedulingGates": gates, "containers": []},
             "status": {"phase": phase},
         });
-        Arc::new(PodRecord::of(serde_json::from_value(pod).unwrap(), &Shapes::default()).unwrap())
+        Arc::new(
+            PodRecord::of(serde_json::from_value(pod).unwrap(), &InternedRequests::default())
+                .unwrap(),
+        )
     }
 
-    fn told(rules: Rules, node: &Node, workload: &Workload, pods: &str) -> String {
+    fn verdict_text(rules: FailureRules, node: &Node, workload: &Workload, pods: &str) -> String {
         let pods: Vec<_> = pods.split_whitespace().map(pod).collect();
-        let verdict = Judge { rules, node, host: "n" }.look(workload, &pods, |_| None);
+        let verdict = NodeJudge { rules, node, host: "n" }.judge(workload, &pods, |_| None);
         let ends =
             verdict.ends.iter().map(|pod| kube::Resource::meta(&**pod).name.clone().unwrap());
         let ends = ends.collect::<Vec<_>>().join(" ");
@@ -244,11 +248,14 @@ mod tests {
     #[case::pod_cannot_start(DEFAULT, "sent", "failed sent")]
     #[case::pods_do_not_matter(AT_ONCE, "runs", "failed")]
     fn not_ready_node_fails_without_running_pods(
-        #[case] rules: Rules,
+        #[case] rules: FailureRules,
         #[case] pods: &str,
         #[case] expected: &str,
     ) {
-        assert_eq!(told(rules, &node("Unknown", None), &workload("n", &json!([])), pods), expected);
+        assert_eq!(
+            verdict_text(rules, &node("Unknown", None), &workload("n", &json!([])), pods),
+            expected
+        );
     }
 
     #[rstest]
@@ -267,14 +274,17 @@ mod tests {
         #[case] expected: &str,
     ) {
         let workload = workload("n", &tolerations);
-        assert_eq!(told(DEFAULT, &node("True", Some(effect)), &workload, pods), expected);
-        let without = Rules { taints: false, ..DEFAULT };
-        assert_eq!(told(without, &node("True", Some(effect)), &workload, pods), "well");
+        assert_eq!(verdict_text(DEFAULT, &node("True", Some(effect)), &workload, pods), expected);
+        let without = FailureRules { taints: false, ..DEFAULT };
+        assert_eq!(verdict_text(without, &node("True", Some(effect)), &workload, pods), "well");
     }
 
     #[test]
     fn pods_for_a_host_no_longer_assigned_are_ended() {
         let elsewhere = workload("other", &json!([]));
-        assert_eq!(told(DEFAULT, &node("Unknown", None), &elsewhere, "sent runs"), "well sent");
+        assert_eq!(
+            verdict_text(DEFAULT, &node("Unknown", None), &elsewhere, "sent runs"),
+            "well sent"
+        );
     }
 }

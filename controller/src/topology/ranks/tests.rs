@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     fixtures::{self, WorkloadExt as _},
-    topology::pods::Shapes,
+    topology::pods::InternedRequests,
 };
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -80,15 +80,14 @@ fn pod(text: &str) -> Arc<PodRecord> {
         "status": {"phase": if ended { "Failed" } else { "Pending" }},
     }))
     .unwrap();
-    Arc::new(PodRecord::of(pod, &Shapes::default()).unwrap())
+    Arc::new(PodRecord::of(pod, &InternedRequests::default()).unwrap())
 }
 
-fn told(workload: &Workload, pods: &str) -> String {
+fn ungated_pods(workload: &Workload, pods: &str) -> String {
     let pods: Vec<_> = pods.split_whitespace().map(pod).collect();
-    let going = going(workload, &pods);
-    let told =
-        going.iter().map(|going| format!("{}@{}", name(going.pod), going.selector[HOSTNAME]));
-    told.collect::<Vec<_>>().join(" ")
+    let all = pods_to_ungate(workload, &pods);
+    let ungated = all.iter().map(|all| format!("{}@{}", name(all.pod), all.selector[HOSTNAME]));
+    ungated.collect::<Vec<_>>().join(" ")
 }
 
 #[rstest]
@@ -104,18 +103,18 @@ fn told(workload: &Workload, pods: &str) -> String {
 #[case::more_pods_than_places("a b c d e", "a@x b@y c@y")]
 #[case::no_pods("", "")]
 fn pods_take_the_places_of_their_ranks(#[case] pods: &str, #[case] expected: &str) {
-    assert_eq!(told(&workload(&[set("x=1 y=2")], &[]), pods), expected);
+    assert_eq!(ungated_pods(&workload(&[set("x=1 y=2")], &[]), pods), expected);
 }
 
 #[test]
 fn unranked_pods_fill_free_places() {
     let set = Set { request: json!({}), ..set("x=1 y=2") };
-    assert_eq!(told(&workload(&[set], &[]), "b/0 a/2 c/1"), "a@x b@y c@y");
+    assert_eq!(ungated_pods(&workload(&[set], &[]), "b/0 a/2 c/1"), "a@x b@y c@y");
 }
 
 #[test]
 fn pods_for_a_failed_node_stay_gated() {
-    assert_eq!(told(&workload(&[set("x=1 y=1")], &["x"]), "a/0 b/1"), "b@y");
+    assert_eq!(ungated_pods(&workload(&[set("x=1 y=1")], &["x"]), "a/0 b/1"), "b@y");
 }
 
 #[rstest]
@@ -124,7 +123,7 @@ fn pods_for_a_failed_node_stay_gated() {
 #[case::unknown_job("a/0/2 b/0/0", "a@x b@x")]
 fn ranks_continue_across_jobs_of_a_set(#[case] pods: &str, #[case] expected: &str) {
     let request = json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": 2});
-    assert_eq!(told(&workload(&[Set { request, ..set("x=2 y=2") }], &[]), pods), expected);
+    assert_eq!(ungated_pods(&workload(&[Set { request, ..set("x=2 y=2") }], &[]), pods), expected);
 }
 
 #[rstest]
@@ -135,7 +134,7 @@ fn invalid_job_count_falls_back_to_free_places(#[case] count: Value) {
     let request =
         json!({"podIndexLabel": INDEX, "subGroupIndexLabel": JOB, "subGroupCount": count});
     assert_eq!(
-        told(&workload(&[Set { request, ..set("x=1 y=1") }], &[]), "a/1/0 b/0/0"),
+        ungated_pods(&workload(&[Set { request, ..set("x=1 y=1") }], &[]), "a/1/0 b/0/0"),
         "a@x b@y"
     );
 }
@@ -146,18 +145,18 @@ fn worker_ranks_follow_the_leader() {
     let leader = Set { name: "leader", places: "x=1", request: request.clone() };
     let workers = Set { request, ..set("x=1 y=1") };
     let workload = workload(&[leader, workers], &[]);
-    assert_eq!(told(&workload, "leader/0 a/2 b/1"), "leader@x a@y b@x");
+    assert_eq!(ungated_pods(&workload, "leader/0 a/2 b/1"), "leader@x a@y b@x");
 }
 
 #[test]
 fn ranks_start_at_the_annotated_offset() {
     assert_eq!(
-        told(&workload(&[set("x=1 y=1")], &[]), "second-a/2 second-b/1"),
+        ungated_pods(&workload(&[set("x=1 y=1")], &[]), "second-a/2 second-b/1"),
         "second-a@y second-b@x"
     );
 }
 
 #[test]
 fn workload_without_quota_ungates_no_pod() {
-    assert_eq!(told(&fixtures::workload("w"), "a/0"), "");
+    assert_eq!(ungated_pods(&fixtures::workload("w"), "a/0"), "");
 }

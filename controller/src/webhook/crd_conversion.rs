@@ -1,13 +1,13 @@
 //! Points the CustomResourceDefinitions at Switchyard's conversion webhook, then serves `v1beta1`
 //! of the kinds whose versions differ.
 //!
-//! The definitions ship with `v1beta1` not served: without a webhook, the API server would only
-//! replace `apiVersion` and drop fields it does not know. If the shipped files or Kueue's are
-//! applied again, the leader corrects them at once. It leaves a program that keeps changing them
-//! alone for a while ([`super::contest`]).
+//! The shipped definitions do not serve `v1beta1`: without a webhook, the API server would replace
+//! `apiVersion` and drop unknown fields. If the shipped files or Kueue's are applied again, the
+//! leader corrects them at once. A program that keeps changing them is left alone for a while
+//! ([`super::corrections`]).
 //!
-//! While objects may be stored in `v1beta1`, a replica cannot fill its stores without conversion,
-//! and none becomes ready before. Such definitions point at replicas that are not ready
+//! While objects may be stored in `v1beta1`, a replica needs conversion to fill its stores and
+//! become ready. The definitions of those kinds therefore point at replicas that are not ready
 //! ([`super::WebhookOptions::conversion`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -37,37 +37,36 @@ use tokio::{
 };
 
 use super::{
-    Advertise, RETRY,
-    contest::{Contest, Verdict, WINDOW, last_writer},
-    convert,
+    Advertise, RETRY, convert,
+    corrections::{CorrectionDecision, CorrectionHistory, WINDOW, last_writer},
 };
 use crate::{context::Context, write::answered};
 
 /// Name in [`crate::components`]. Ready once the definitions have been checked.
 pub(super) const COMPONENT: &str = "conversion";
 /// Interval of the regular check.
-const LOOK_AGAIN: Duration = Duration::from_secs(600);
+const RESYNC: Duration = Duration::from_secs(600);
 /// Attempts to write a definition while others write it too.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Keeps the CustomResourceDefinitions as the module says.
-pub(super) struct Definitions {
+pub(super) struct CrdConversion {
     pub(super) ctx: Arc<Context>,
     pub(super) advertise: Advertise,
     /// Where replicas that are not ready answer.
-    pub(super) early: Advertise,
+    pub(super) advertise_unready: Advertise,
     /// CA certificates that API servers must trust, as PEM.
     pub(super) trusted: watch::Receiver<String>,
 }
 
-impl Definitions {
-    pub(super) async fn follow(self) {
+impl CrdConversion {
+    pub(super) async fn run(self) {
         let changed = Arc::new(Notify::new());
         let watched = self.watch(changed.clone());
-        let kept = self.keep(&changed);
+        let reconciled = self.reconcile_on_change(&changed);
         tokio::select! {
             () = watched => (),
-            () = kept => (),
+            () = reconciled => (),
         }
     }
 
@@ -75,11 +74,11 @@ impl Definitions {
     async fn watch(&self, changed: Arc<Notify>) {
         let api: Api<PartialObjectMeta<CustomResourceDefinition>> =
             Api::all(self.ctx.client.clone());
-        let ours: Vec<String> = v1beta1::differing_definitions().collect();
+        let names: Vec<String> = v1beta1::differing_definitions().collect();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Apply(it) | Event::InitApply(it)) if ours.contains(&it.name_any()) => {
+                Ok(Event::Apply(it) | Event::InitApply(it)) if names.contains(&it.name_any()) => {
                     changed.notify_one()
                 }
                 Ok(_) => {}
@@ -88,14 +87,14 @@ impl Definitions {
         }
     }
 
-    async fn keep(&self, changed: &Notify) {
+    async fn reconcile_on_change(&self, changed: &Notify) {
         let (mut leadership, mut trusted) = (self.ctx.leadership.clone(), self.trusted.clone());
-        let mut contests = BTreeMap::new();
+        let mut histories = BTreeMap::new();
         loop {
-            let done = !self.ctx.leading() || self.register(&mut contests).await;
+            let done = !self.ctx.leading() || self.register(&mut histories).await;
             self.ctx.components.set(COMPONENT, true);
             tokio::select! {
-                () = tokio::time::sleep(if done { LOOK_AGAIN } else { RETRY }) => (),
+                () = tokio::time::sleep(if done { RESYNC } else { RETRY }) => (),
                 () = changed.notified() => (),
                 // Without a sender nothing arrives.
                 Ok(()) = leadership.changed() => (),
@@ -105,25 +104,25 @@ impl Definitions {
     }
 
     /// False if it must be retried soon.
-    async fn register(&self, contests: &mut BTreeMap<String, Contest>) -> bool {
+    async fn register(&self, histories: &mut BTreeMap<String, CorrectionHistory>) -> bool {
         let wanted = {
             let trusted = self.trusted.borrow();
-            Wanted {
+            WantedConversion {
                 ready: conversion(&self.advertise, &trusted),
-                early: conversion(&self.early, &trusted),
+                unready: conversion(&self.advertise_unready, &trusted),
             }
         };
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api = Api::all_with(self.ctx.client.clone(), &resource);
         let mut done = true;
         for name in v1beta1::differing_definitions() {
-            let contest = contests.entry(name.clone()).or_default();
-            match one(&api, &name, &wanted, contest).await {
-                Ok(Done::Corrected) => {
+            let history = histories.entry(name.clone()).or_default();
+            match reconcile_definition(&api, &name, &wanted, history).await {
+                Ok(CrdOutcome::Corrected) => {
                     tracing::info!(definition = name, "v1beta1 is served and converted")
                 }
-                Ok(Done::Contested(other)) => contested(&name, other.as_deref()),
-                Ok(Done::Nothing) => {}
+                Ok(CrdOutcome::Contested(other)) => warn_contested(&name, other.as_deref()),
+                Ok(CrdOutcome::Unchanged) => {}
                 Err(error) => {
                     tracing::warn!(%error, definition = name, "v1beta1 is not served, or not converted");
                     done = false;
@@ -135,30 +134,30 @@ impl Definitions {
 }
 
 /// The conversion that a definition should have.
-struct Wanted {
+struct WantedConversion {
     /// If no object is stored in `v1beta1`.
     ready: CustomResourceConversion,
     /// If objects may be stored in `v1beta1`: leads to replicas that are not ready too.
-    early: CustomResourceConversion,
+    unready: CustomResourceConversion,
 }
 
-impl Wanted {
+impl WantedConversion {
     fn for_definition(&self, definition: &Value) -> &CustomResourceConversion {
         let stored = definition.pointer("/status/storedVersions").and_then(Value::as_array);
         let older =
             stored.is_some_and(|stored| stored.iter().any(|version| version == v1beta1::VERSION));
-        if older { &self.early } else { &self.ready }
+        if older { &self.unready } else { &self.ready }
     }
 }
 
-enum Done {
-    Nothing,
+enum CrdOutcome {
+    Unchanged,
     Corrected,
     /// Left to another program, with its name if known. Returned once a contest.
     Contested(Option<String>),
 }
 
-fn contested(definition: &str, other: Option<&str>) {
+fn warn_contested(definition: &str, other: Option<&str>) {
     tracing::warn!(
         definition,
         field = "spec.conversion",
@@ -170,42 +169,42 @@ fn contested(definition: &str, other: Option<&str>) {
 }
 
 /// Corrects one definition, retrying on write conflicts.
-async fn one(
+async fn reconcile_definition(
     api: &Api<DynamicObject>,
     name: &str,
-    wanted: &Wanted,
-    contest: &mut Contest,
-) -> Result<Done, kube::Error> {
+    wanted: &WantedConversion,
+    history: &mut CorrectionHistory,
+) -> Result<CrdOutcome, kube::Error> {
     let params =
         PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
-    let (mut tries, mut verdict) = (0, None);
+    let (mut attempts, mut decision) = (0, None);
     loop {
         let Some(mut definition) = answered(api.get_opt(name)).await? else {
-            return Ok(Done::Nothing);
+            return Ok(CrdOutcome::Unchanged);
         };
-        if !correct(&mut definition.data, wanted) {
-            return Ok(Done::Nothing);
+        if !set_conversion(&mut definition.data, wanted) {
+            return Ok(CrdOutcome::Unchanged);
         }
-        if let Verdict::Leave { first } =
-            *verdict.get_or_insert_with(|| contest.judge(Instant::now()))
+        if let CorrectionDecision::LeaveAlone { first } =
+            *decision.get_or_insert_with(|| history.decide(Instant::now()))
         {
             let other = last_writer(
                 definition.metadata.managed_fields.as_deref().unwrap_or_default(),
                 "conversion",
             );
             return Ok(if first {
-                Done::Contested(other.map(str::to_owned))
+                CrdOutcome::Contested(other.map(str::to_owned))
             } else {
-                Done::Nothing
+                CrdOutcome::Unchanged
             });
         }
-        tries += 1;
+        attempts += 1;
         match answered(api.replace(name, &params, &definition)).await {
-            Err(kube::Error::Api(status)) if status.is_conflict() && tries < TRIES => {}
+            Err(kube::Error::Api(status)) if status.is_conflict() && attempts < MAX_ATTEMPTS => {}
             Err(error) => return Err(error),
             Ok(_) => {
-                contest.corrected(Instant::now());
-                return Ok(Done::Corrected);
+                history.record(Instant::now());
+                return Ok(CrdOutcome::Corrected);
             }
         }
     }
@@ -238,7 +237,7 @@ fn conversion(advertise: &Advertise, trusted: &str) -> CustomResourceConversion 
 
 /// Serves `v1beta1` with `wanted` in a definition (JSON) and returns whether that changed it.
 /// Definitions without both versions stay as they are.
-fn correct(definition: &mut Value, wanted: &Wanted) -> bool {
+fn set_conversion(definition: &mut Value, wanted: &WantedConversion) -> bool {
     let Ok(wanted) = serde_json::to_value(wanted.for_definition(definition)) else { return false };
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {
         return false;
@@ -272,17 +271,17 @@ mod tests {
         .unwrap()
     }
 
-    fn ours(trusted: &str) -> Wanted {
+    fn wanted(trusted: &str) -> WantedConversion {
         let at =
             |port: u16| conversion(&Advertise::Url(format!("https://127.0.0.1:{port}/")), trusted);
-        Wanted { ready: at(9443), early: at(9444) }
+        WantedConversion { ready: at(9443), unready: at(9444) }
     }
 
     #[test]
     fn shipped_definition_is_served_with_conversion() {
         let before = definition("clusterqueues");
         let mut after = before.clone();
-        assert!(correct(&mut after, &ours("PEM")));
+        assert!(set_conversion(&mut after, &wanted("PEM")));
         insta::assert_json_snapshot!(after["spec"]["conversion"], @r#"
         {
           "strategy": "Webhook",
@@ -306,32 +305,35 @@ mod tests {
     #[test]
     fn correct_definition_is_not_written_again() {
         let mut definition = definition("workloads");
-        assert!(correct(&mut definition, &ours("PEM")));
-        assert!(!correct(&mut definition, &ours("PEM")));
-        assert!(correct(&mut definition, &ours("another CA")));
+        assert!(set_conversion(&mut definition, &wanted("PEM")));
+        assert!(!set_conversion(&mut definition, &wanted("PEM")));
+        assert!(set_conversion(&mut definition, &wanted("another CA")));
         definition["spec"]["versions"][1]["served"] = false.into();
-        assert!(correct(&mut definition, &ours("another CA")), "somebody applied the file again");
+        assert!(
+            set_conversion(&mut definition, &wanted("another CA")),
+            "somebody applied the file again"
+        );
         definition["spec"]["conversion"] = serde_json::json!({"strategy": "None"});
-        assert!(correct(&mut definition, &ours("another CA")));
+        assert!(set_conversion(&mut definition, &wanted("another CA")));
     }
 
     #[test]
     fn stored_v1beta1_is_converted_by_unready_replicas() {
         let mut definition = definition("workloads");
-        let mut asked = |stored: Value| {
+        let mut url_for = |stored: Value| {
             definition["status"] = serde_json::json!({ "storedVersions": stored });
-            assert!(correct(&mut definition, &ours("PEM")), "{stored}");
+            assert!(set_conversion(&mut definition, &wanted("PEM")), "{stored}");
             definition
                 .pointer("/spec/conversion/webhook/clientConfig/url")
                 .cloned()
                 .unwrap_or_default()
         };
-        assert_eq!(asked(serde_json::json!(["v1beta2"])), "https://127.0.0.1:9443/convert");
+        assert_eq!(url_for(serde_json::json!(["v1beta2"])), "https://127.0.0.1:9443/convert");
         assert_eq!(
-            asked(serde_json::json!(["v1beta1", "v1beta2"])),
+            url_for(serde_json::json!(["v1beta1", "v1beta2"])),
             "https://127.0.0.1:9444/convert"
         );
-        assert_eq!(asked(Value::Null), "https://127.0.0.1:9443/convert");
+        assert_eq!(url_for(Value::Null), "https://127.0.0.1:9443/convert");
     }
 
     #[test]
@@ -340,7 +342,7 @@ mod tests {
             let mut definition = definition("workloads");
             definition["spec"]["versions"] =
                 serde_json::json!([definition["spec"]["versions"][left]]);
-            assert!(!correct(&mut definition, &ours("PEM")));
+            assert!(!set_conversion(&mut definition, &wanted("PEM")));
         }
     }
 
@@ -359,7 +361,7 @@ mod tests {
     fn all_differing_definitions_are_shipped() {
         for name in v1beta1::differing_definitions() {
             let mut shipped = definition(name.split('.').next().unwrap());
-            assert!(correct(&mut shipped, &ours("PEM")), "{name}");
+            assert!(set_conversion(&mut shipped, &wanted("PEM")), "{name}");
         }
     }
 }

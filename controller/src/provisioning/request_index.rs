@@ -13,11 +13,11 @@ use crate::store::{Change, Key};
 
 /// Keys of ProvisioningRequests by the uid of the Workload that controls them.
 #[derive(Debug, Default)]
-pub(super) struct Owned(Mutex<BTreeMap<String, BTreeSet<Key>>>);
+pub(super) struct RequestIndex(Mutex<BTreeMap<String, BTreeSet<Key>>>);
 
-impl Owned {
+impl RequestIndex {
     /// Applies a change and returns the workloads affected.
-    pub(super) fn changed(&self, change: &Change<ProvisioningRequest>) -> BTreeSet<Key> {
+    pub(super) fn apply(&self, change: &Change<ProvisioningRequest>) -> BTreeSet<Key> {
         let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut concerned = BTreeSet::new();
         for (object, present) in [(&change.old, false), (&change.new, true)] {

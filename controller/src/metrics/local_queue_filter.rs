@@ -8,14 +8,14 @@ use switchyard_config::Configuration;
 
 use crate::store::{Key, Store};
 
-pub(crate) enum Shown {
+pub(crate) enum LocalQueueFilter {
     None,
     All,
     /// LocalQueues whose labels match. A LocalQueue that does not exist has no labels.
     Matching(Selector, Store<LocalQueue>),
 }
 
-impl Shown {
+impl LocalQueueFilter {
     /// Reads the configuration.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ mod tests {
             let queues = Store::default();
             queues.insert(labelled("mine", "a"));
             queues.insert(labelled("other", "b"));
-            let shown = Shown::new(&config::load(&file).unwrap(), &queues).unwrap();
+            let shown = LocalQueueFilter::new(&config::load(&file).unwrap(), &queues).unwrap();
             assert_eq!(
                 ["mine", "other"].map(|name| shown.has(&Key::new("ns", name))),
                 expected,

@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::series::{OfQueue, Series};
+use super::series::{BelongsToQueue, Series};
 use crate::store::Key;
 
 /// Kueue's buckets: 1 s, then 2.5 s doubling up to 10,240 s.
@@ -34,7 +34,7 @@ pub struct Readiness {
 }
 
 /// The families of one kind of queue.
-pub(super) struct Life<L> {
+pub(super) struct LifecycleMetrics<L> {
     quota_reserved: Series<L, Counter>,
     quota_reserved_wait: Series<L, Histogram>,
     admitted: Series<L, Counter>,
@@ -46,9 +46,9 @@ pub(super) struct Life<L> {
     execution_time: Series<L, Histogram>,
 }
 
-impl<L> Life<L>
+impl<L> LifecycleMetrics<L>
 where
-    L: OfQueue + Clone + Hash + Eq,
+    L: BelongsToQueue + Clone + Hash + Eq,
 {
     /// `admission`: buckets for admission waits.
     pub(super) fn new(admission: fn() -> Histogram) -> Self {
@@ -120,9 +120,17 @@ where
     }
 }
 
-impl<L> Life<L>
+impl<L> LifecycleMetrics<L>
 where
-    L: OfQueue + EncodeLabelSet + std::fmt::Debug + Clone + Hash + Eq + Send + Sync + 'static,
+    L: BelongsToQueue
+        + EncodeLabelSet
+        + std::fmt::Debug
+        + Clone
+        + Hash
+        + Eq
+        + Send
+        + Sync
+        + 'static,
 {
     pub(super) fn register(&self, registry: &mut Registry) {
         let counters = [

@@ -6,7 +6,7 @@ use crate::delegated::Wanted;
 
 /// The document or list that a request reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ResourcePath {
     OpenApi2,
     /// The index of OpenAPI v3 documents.
     OpenApi3,
@@ -29,7 +29,7 @@ pub(super) enum Target {
     },
 }
 
-impl Target {
+impl ResourcePath {
     pub(super) fn parse(path: &str) -> Option<Self> {
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let rest = match segments.as_slice() {
@@ -101,26 +101,26 @@ mod tests {
     fn paths_name_discovery_and_queues() {
         let version = "v1beta1";
         for (path, target) in [
-            ("/apis", Some(Target::Groups)),
-            ("/apis/visibility.kueue.x-k8s.io", Some(Target::Group)),
-            ("/apis/visibility.kueue.x-k8s.io/v1beta2", Some(Target::Version("v1beta2"))),
+            ("/apis", Some(ResourcePath::Groups)),
+            ("/apis/visibility.kueue.x-k8s.io", Some(ResourcePath::Group)),
+            ("/apis/visibility.kueue.x-k8s.io/v1beta2", Some(ResourcePath::Version("v1beta2"))),
             (
                 "/apis/visibility.kueue.x-k8s.io/v1beta1/clusterqueues/cq/pendingworkloads",
-                Some(Target::ClusterQueue { version, name: "cq".to_owned() }),
+                Some(ResourcePath::ClusterQueue { version, name: "cq".to_owned() }),
             ),
             (
                 "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/ns/localqueues/lq/pendingworkloads",
-                Some(Target::LocalQueue {
+                Some(ResourcePath::LocalQueue {
                     version,
                     namespace: "ns".to_owned(),
                     name: "lq".to_owned(),
                 }),
             ),
-            ("/openapi/v2", Some(Target::OpenApi2)),
-            ("/openapi/v3", Some(Target::OpenApi3)),
+            ("/openapi/v2", Some(ResourcePath::OpenApi2)),
+            ("/openapi/v3", Some(ResourcePath::OpenApi3)),
             (
                 "/openapi/v3/apis/visibility.kueue.x-k8s.io/v1beta1",
-                Some(Target::OpenApi3Of(version)),
+                Some(ResourcePath::OpenApi3Of(version)),
             ),
             ("/openapi/v3/apis/visibility.kueue.x-k8s.io/v1", None),
             ("/openapi/v3/apis/other.example.org/v1beta1", None),
@@ -130,17 +130,17 @@ mod tests {
             ("/metrics", None),
             ("/", None),
         ] {
-            assert_eq!(Target::parse(path), target, "{path}");
+            assert_eq!(ResourcePath::parse(path), target, "{path}");
         }
     }
 
     #[test]
     fn lists_are_authorized_by_object_others_by_path() {
         let path = "/apis/visibility.kueue.x-k8s.io/v1beta2";
-        assert_eq!(Target::parse(path).unwrap().wanted(path), Wanted::Path(path.to_owned()));
+        assert_eq!(ResourcePath::parse(path).unwrap().wanted(path), Wanted::Path(path.to_owned()));
         let list = format!("{path}/namespaces/ns/localqueues/lq/pendingworkloads");
         let Wanted::Subresource { resource, namespace, .. } =
-            Target::parse(&list).unwrap().wanted(&list)
+            ResourcePath::parse(&list).unwrap().wanted(&list)
         else {
             panic!("a list is an object's")
         };

@@ -21,12 +21,12 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Jobs that may ask the API server at once. Others wait for their turn, within the deadline.
 const AT_ONCE: usize = 32;
 
-static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+static PERMITS: Semaphore = Semaphore::const_new(AT_ONCE);
 
-async fn in_turn<T>(question: impl Future<Output = T>) -> T {
+async fn with_permit<T>(request: impl Future<Output = T>) -> T {
     // The semaphore is never closed.
-    let _turn = TURNS.acquire().await;
-    question.await
+    let _permit = PERMITS.acquire().await;
+    request.await
 }
 
 /// Whether the caches have the namespace and every object from the queue to its admission checks.
@@ -41,20 +41,22 @@ pub(super) fn is_cached(stores: &Stores, namespace: &str, queue: &str) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) managed_namespace: bool,
+pub(super) struct LiveQueue {
+    pub(super) is_namespace_managed: bool,
     /// The queue dispatches to other clusters.
     pub(super) dispatches: bool,
 }
 
 /// Reads what the caches lack. `None` if the API server did not answer in time.
-pub(super) async fn look(
+pub(super) async fn read_queue(
     ctx: &Context,
     managed: &Selector,
     namespace: &str,
     queue: &str,
-) -> Option<Found> {
-    let found = tokio::time::timeout(DEADLINE, in_turn(find(ctx, managed, namespace, queue))).await;
+) -> Option<LiveQueue> {
+    let found =
+        tokio::time::timeout(DEADLINE, with_permit(read_uncached(ctx, managed, namespace, queue)))
+            .await;
     let problem = match found {
         Ok(Ok(found)) => return Some(found),
         Ok(Err(error)) => error.to_string(),
@@ -71,33 +73,33 @@ pub(super) async fn look(
 
 /// Whether a queued job owns the object, with owners read that the caches lack. `None` if the API
 /// server did not answer in time.
-pub(super) async fn is_ruled(ctx: &Context, object: &Value) -> Option<bool> {
-    let problem = match tokio::time::timeout(DEADLINE, in_turn(owners::is_ruled(ctx, object))).await
-    {
-        Ok(Ok(ruled)) => return Some(ruled),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {DEADLINE:?}"),
-    };
+pub(super) async fn has_queued_owner(ctx: &Context, object: &Value) -> Option<bool> {
+    let problem =
+        match tokio::time::timeout(DEADLINE, with_permit(owners::is_ruled(ctx, object))).await {
+            Ok(Ok(queued)) => return Some(queued),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {DEADLINE:?}"),
+        };
     let (namespace, name) = (meta::namespace(object), meta::name(object));
     tracing::warn!(namespace, name, problem, "the owners of a job cannot be read");
     None
 }
 
-async fn find(
+async fn read_uncached(
     ctx: &Context,
     managed: &Selector,
     namespace: &str,
     queue: &str,
-) -> kube::Result<Found> {
+) -> kube::Result<LiveQueue> {
     let (stores, client) = (&ctx.stores, &ctx.client);
     let all = |name| (Api::<Namespace>::all(client.clone()), "", name);
     let Some(labels) =
         get(&stores.namespaces, all(namespace)).await?.map(|it| it.metadata.labels.clone())
     else {
-        return Ok(Found::default());
+        return Ok(LiveQueue::default());
     };
-    let managed_namespace = managed.matches(&labels.unwrap_or_default());
-    let mut found = Found { managed_namespace, dispatches: false };
+    let is_namespace_managed = managed.matches(&labels.unwrap_or_default());
+    let mut found = LiveQueue { is_namespace_managed, dispatches: false };
     let local =
         get(&stores.local_queues, (Api::namespaced(client.clone(), namespace), namespace, queue))
             .await?;

@@ -7,44 +7,45 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Corrections within [`WINDOW`] that people can cause, for example by applying a file again or
-/// rolling a release back. More come from a program.
+/// Corrections within [`WINDOW`] that manual changes can cause, for example applying a file again
+/// or rolling a release back. More come from a program.
 const CORRECTIONS: usize = 4;
 pub(super) const WINDOW: Duration = Duration::from_secs(600);
 
 /// The recent corrections of one object.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub(super) struct CorrectionHistory {
     /// Times of the last corrections, at most [`CORRECTIONS`], oldest first.
-    made: VecDeque<Instant>,
-    said: bool,
+    times: VecDeque<Instant>,
+    reported: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CorrectionDecision {
     Correct,
     /// Another program would only undo it. `first` if this was not reported yet.
-    Leave {
+    LeaveAlone {
         first: bool,
     },
 }
 
-impl Contest {
+impl CorrectionHistory {
     /// Whether to correct an object that differs from what it should be.
-    pub(super) fn judge(&mut self, now: Instant) -> Verdict {
-        while self.made.front().is_some_and(|made| now.saturating_duration_since(*made) >= WINDOW) {
-            self.made.pop_front();
+    pub(super) fn decide(&mut self, now: Instant) -> CorrectionDecision {
+        while self.times.front().is_some_and(|time| now.saturating_duration_since(*time) >= WINDOW)
+        {
+            self.times.pop_front();
         }
-        if self.made.len() < CORRECTIONS {
-            self.said = false;
-            return Verdict::Correct;
+        if self.times.len() < CORRECTIONS {
+            self.reported = false;
+            return CorrectionDecision::Correct;
         }
-        Verdict::Leave { first: !std::mem::replace(&mut self.said, true) }
+        CorrectionDecision::LeaveAlone { first: !std::mem::replace(&mut self.reported, true) }
     }
 
     /// Counts a correction that succeeded.
-    pub(super) fn corrected(&mut self, now: Instant) {
-        self.made.push_back(now);
+    pub(super) fn record(&mut self, now: Instant) {
+        self.times.push_back(now);
     }
 }
 
@@ -72,37 +73,40 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failed_corrections_are_retried_without_limit() {
-        let mut contest = Contest::default();
+        let mut history = CorrectionHistory::default();
         for _ in 0..10 * CORRECTIONS {
-            assert_eq!(contest.judge(Instant::now()), Verdict::Correct);
+            assert_eq!(history.decide(Instant::now()), CorrectionDecision::Correct);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn frequent_changes_are_left_alone_for_a_while() {
-        let (mut contest, start) = (Contest::default(), Instant::now());
-        let mut judge = |seconds: u64| {
+        let (mut history, start) = (CorrectionHistory::default(), Instant::now());
+        let mut decide = |seconds: u64| {
             let now = start + Duration::from_secs(seconds);
-            let verdict = contest.judge(now);
-            if verdict == Verdict::Correct {
-                contest.corrected(now);
+            let decision = history.decide(now);
+            if decision == CorrectionDecision::Correct {
+                history.record(now);
             }
-            verdict
+            decision
         };
-        let (first, again) = (Verdict::Leave { first: true }, Verdict::Leave { first: false });
-        for (at, verdict) in [
-            (0, Verdict::Correct),
-            (1, Verdict::Correct),
-            (2, Verdict::Correct),
-            (3, Verdict::Correct),
+        let (first, again) = (
+            CorrectionDecision::LeaveAlone { first: true },
+            CorrectionDecision::LeaveAlone { first: false },
+        );
+        for (at, decision) in [
+            (0, CorrectionDecision::Correct),
+            (1, CorrectionDecision::Correct),
+            (2, CorrectionDecision::Correct),
+            (3, CorrectionDecision::Correct),
             (4, first),
             (5, again),
             (599, again),
-            (600, Verdict::Correct),
+            (600, CorrectionDecision::Correct),
             (600, first),
-            (5000, Verdict::Correct),
+            (5000, CorrectionDecision::Correct),
         ] {
-            assert_eq!(judge(at), verdict, "after {at} s");
+            assert_eq!(decide(at), decision, "after {at} s");
         }
     }
 
