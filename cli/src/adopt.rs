@@ -1,5 +1,5 @@
-//! `switchyard adopt JOB --from CLUSTER --uid UID`: an annotation on the hub's Workload by which it becomes that of a copy
-//! from before the hub's memory, whatever the two differ in.
+//! `switchyard adopt JOB --from CLUSTER --uid UID`: annotates a Workload on the hub so that it
+//! takes over a copy from before the hub lost its store, even if the two differ.
 
 use anyhow::bail;
 use kube::{Api, ResourceExt as _};
@@ -13,59 +13,59 @@ use crate::{Output, operate};
 /// Arguments of `switchyard adopt`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The job that was applied again, or its Workload; KIND/NAME where several have the name.
+    /// The job that was applied again, or its Workload; KIND/NAME if several have the name.
     pub job: String,
-    /// The cluster that has the copy.
+    /// The cluster with the copy.
     #[arg(long, value_name = "CLUSTER")]
     pub from: String,
-    /// The copy's uid, as `switchyard orphans` shows it.
+    /// UID of the copy, as `switchyard orphans` shows it.
     #[arg(long, value_name = "UID")]
     pub uid: String,
-    /// The two are the same job although they differ. Without this, only what would happen is said.
+    /// Confirm that both are the same job although they differ. Without it, only show what would
+    /// happen.
     #[arg(long)]
     pub yes: bool,
-    /// The namespace. Default: the kubeconfig's.
+    /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// What was asked for.
+/// The adoption that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
-    /// The Workload.
+    /// Name of the Workload on the hub.
     pub workload: String,
-    /// The cluster that has the copy.
     pub cluster: String,
-    /// The copy's uid.
     pub uid: String,
     /// `namespace/name` of the copy's Workload.
     pub copy: String,
-    /// What the cluster says of it.
+    /// The copy's state, as its cluster reports it.
     pub state: String,
-    /// It was only looked at.
+    /// Whether `--yes` is missing, so that nothing was changed.
     pub dry: bool,
 }
 
-/// Asks the hub to adopt it.
+/// Requests the adoption.
 ///
 /// # Errors
-/// When there is no such job, cluster or copy, the job is on a cluster already, or the caller may not.
+/// If there is no such job, cluster or copy, if the job is on a cluster already, or for want of
+/// rights.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
-    let cluster = operate::get(&Api::all(client.clone()), &args.from).await?;
+    let cluster = operate::get_cluster(&Api::all(client.clone()), &args.from).await?;
     let workloads: Api<Workload> = Api::namespaced(client, namespace);
     let all = crate::status::list(&workloads).await;
-    let all = all.map_err(|error| crate::explain(&error, "listing workloads"))?;
+    let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
     let plan = plan(find(&all, namespace, &args.job)?, &cluster, args)?;
     if args.yes {
         let value = format!("{}/{}", plan.cluster, plan.uid);
-        operate::tell(&workloads, &plan.workload, names::ADOPT, &value).await?;
+        operate::annotate_workload(&workloads, &plan.workload, names::ADOPT, &value).await?;
     }
-    args.output.render(&plan, text)
+    args.output.render(&plan, render_text)
 }
 
 fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow::Result<Adoption> {
@@ -103,7 +103,7 @@ fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow
     Ok(Adoption { workload: name, cluster, uid, copy: copy_name, state, dry })
 }
 
-fn text(plan: &Adoption) -> String {
+fn render_text(plan: &Adoption) -> String {
     let Adoption { workload, cluster, copy, state, .. } = plan;
     if plan.dry {
         return format!(
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn what_would_happen_is_said_first_and_what_cannot_be_adopted() {
+    fn adoption_is_previewed_and_invalid_ones_rejected() {
         let seen = plan(&workload(&json!({})), &cluster(), &args("u1")).unwrap();
-        insta::assert_snapshot!(text(&seen), @r"
+        insta::assert_snapshot!(render_text(&seen), @r"
         job-a would become the Workload of ns/job-old on east (Running), which goes on as it is.
         Add --yes if the two are the same job.
         ");
-        insta::assert_snapshot!(text(&Adoption { dry: false, ..seen }), @"job-a becomes the Workload of ns/job-old on east (Running) as soon as it has quota.");
+        insta::assert_snapshot!(render_text(&Adoption { dry: false, ..seen }), @"job-a becomes the Workload of ns/job-old on east (Running) as soon as it has quota.");
         let no = |status: &Value, uid: &str| {
             plan(&workload(status), &cluster(), &args(uid)).unwrap_err().to_string()
         };

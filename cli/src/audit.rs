@@ -1,8 +1,9 @@
-//! `switchyard audit`: compares what pods ask for with what their queues are charged, on one cluster or on a hub and its workers.
+//! `switchyard audit`: compares what pods request with what their queues are charged, on one
+//! cluster or on a hub with its workers.
 
+mod list;
 mod owners;
 mod report;
-mod see;
 #[cfg(test)]
 mod tests;
 
@@ -17,25 +18,25 @@ use switchyard_audit::{Cluster, compare, lasting};
 
 use crate::{Output, connect};
 
+pub use list::list_cluster;
 pub use report::{Listed, Report};
-pub use see::see;
 
 /// Arguments of `switchyard audit`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A worker cluster: the name of its MultiKueueCluster and a kubeconfig. Repeat it for each worker. With workers, the cluster
-    /// of --kubeconfig is their hub; without any, it is judged alone.
+    /// A worker cluster: the name of its MultiKueueCluster and a kubeconfig. Can be repeated. With
+    /// workers, --kubeconfig is their hub; without, its cluster is audited alone.
     #[arg(long = "worker", value_name = "NAME=KUBECONFIG", value_parser = worker)]
     pub workers: Vec<(String, PathBuf)>,
-    /// Look at one namespace. Sums over queues and cohorts need all namespaces, so UsageDiffers and ChargedAboveQuota are left
-    /// out then.
+    /// Audit one namespace only. UsageDiffers and ChargedAboveQuota need all namespaces and are
+    /// left out then.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// List everything, wait this long, list again, and report only what both lists show. A pod that is being evicted is no fault.
-    /// 0 lists once.
+    /// List everything, wait this long, list again, and report only findings of both lists, so that
+    /// a pod that is being evicted is none. 0 lists once.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=3600))]
     pub grace: u64,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -49,22 +50,21 @@ pub(crate) fn worker(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// Audits the cluster of a client, and the workers.
+/// Audits the cluster of `client` and the workers.
 ///
 /// # Errors
-/// When a cluster cannot be reached or a list is refused. The message names the right that it takes.
+/// If a cluster cannot be reached or a list is denied. The message names the missing right.
 pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
     let fleet = Fleet::connect(client, args).await?;
-    let report = fleet.look().await?;
+    let report = fleet.audit().await?;
     if args.grace == 0 || report.findings.is_empty() {
         return Ok(report);
     }
     tokio::time::sleep(Duration::from_secs(args.grace)).await;
-    let again = fleet.look().await?;
-    Ok(Report { findings: lasting(&report.findings, again.findings), ..again })
+    let second = fleet.audit().await?;
+    Ok(Report { findings: lasting(&report.findings, second.findings), ..second })
 }
 
-/// The clusters to audit.
 struct Fleet<'a> {
     hub: (&'static str, Client),
     workers: Vec<(&'a str, Client)>,
@@ -88,15 +88,16 @@ impl<'a> Fleet<'a> {
         Ok(Self { hub: (name, client), workers, namespace: args.namespace.as_deref() })
     }
 
-    /// Lists all clusters at the same time, so that little changes between the lists, and judges them.
-    async fn look(&self) -> anyhow::Result<Report> {
-        let see = |name, client| async move {
-            let seen = see(client, name, self.namespace).await;
-            seen.with_context(|| format!("cluster {name}"))
+    /// Lists all clusters at the same time, so that little changes between the lists, and compares
+    /// them.
+    async fn audit(&self) -> anyhow::Result<Report> {
+        let list = |name, client| async move {
+            let listed = list_cluster(client, name, self.namespace).await;
+            listed.with_context(|| format!("cluster {name}"))
         };
-        let workers = try_join_all(self.workers.iter().map(|(name, client)| see(name, client)));
+        let workers = try_join_all(self.workers.iter().map(|(name, client)| list(name, client)));
         let (hub, workers): (Cluster, Vec<Cluster>) =
-            try_join(see(self.hub.0, &self.hub.1), workers).await?;
+            try_join(list(self.hub.0, &self.hub.1), workers).await?;
         let mut findings = switchyard_audit::audit(&hub);
         findings.extend(workers.iter().flat_map(switchyard_audit::audit));
         findings.extend(compare(&hub, &workers));

@@ -1,4 +1,4 @@
-//! `switchyard authority`: the hub's certificate authority, and its replacement.
+//! `switchyard authority`: the hub's certificate authority and its replacement.
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -9,70 +9,68 @@ use switchyard_hub::pki::{Authority, ca, store};
 
 use crate::Output;
 
-/// `switchyard authority`.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Who signs agents' certificates, who is trusted beside, and when the next step of a replacement comes.
+    /// Show the CA that signs agents' certificates, other trusted CAs, and the time of the next
+    /// replacement step.
     Status(Args),
-    /// Replace it by a new one, in steps that the hub takes by itself: agents go on. See docs/certificates.md.
+    /// Replace the CA with a new one. The hub takes the steps by itself and agents keep running;
+    /// see docs/certificates.md.
     Replace(Args),
-    /// Say that the hub's store was lost, or restored from a backup, before the hub is started: what clusters have from before
-    /// waits for its jobs. See docs/recovery.md.
+    /// Declare, before the hub is started, that its store was lost or restored from a backup.
+    /// Copies on clusters then wait for their jobs; see docs/recovery.md.
     Recover(Recover),
 }
 
-/// Arguments of `recover`.
 #[derive(clap::Args, Debug)]
 pub struct Recover {
-    /// Where, and how to print.
     #[command(flatten)]
     pub args: Args,
-    /// The hub's id, where its authority is lost as well: the value of the label switchyard.dev/hub-id of any object that it
-    /// made on a cluster. A new authority is made for it.
+    /// The hub's ID, if its CA is lost too: the label switchyard.dev/hub-id of any object that the
+    /// hub created on a cluster. The hub gets a new CA.
     #[arg(long, value_name = "ID")]
     pub hub_id: Option<String>,
 }
 
-/// What the hub is from now on.
+/// The hub after `recover`.
 #[derive(Serialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Recovered {
-    /// Its id.
     pub hub_id: String,
-    /// It remembers nothing from before.
+    /// The hub treats copies from before this time as unknown to it.
     pub memory_since: Timestamp,
-    /// It has a new authority: each agent has to enrol again.
+    /// Whether the CA is new, so that each agent must enrol again.
     pub new_authority: bool,
 }
 
-/// Arguments of all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The namespace the hub runs in.
+    /// The namespace of the hub.
     #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
     pub hub_namespace: String,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// What is printed.
+/// The state of the CA.
 #[derive(Serialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
-    /// SHA-256 of the certificate that signs, hex: what `--hub-ca-sha256` takes.
+pub struct AuthorityStatus {
+    /// SHA-256 of the signing certificate in hex, as for `--hub-ca-sha256`.
     pub signs: String,
-    /// The next signer, while one is being made known.
+    /// The next signer, until it takes over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// All that are trusted.
+    /// SHA-256 of each trusted certificate.
     pub trusted: Vec<String>,
-    /// When the hub takes the next step; none if nothing is being replaced, or the hub has not seen the next signer yet.
+    /// Time of the next replacement step. `None` if there is none, or if the hub has not seen the
+    /// next signer yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step: Option<Timestamp>,
 }
 
-impl Shown {
+impl AuthorityStatus {
     fn of(authority: &Authority) -> Self {
         Self {
             signs: authority.signer().pin(),
@@ -83,10 +81,10 @@ impl Shown {
     }
 }
 
-/// Does it.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// When the Secret cannot be read or written, or the authority is being replaced already.
+/// If the Secret cannot be read or written, or if a replacement is in progress already.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
     let (args, replace) = match command {
         Command::Recover(recover) => return self::recover(client, recover).await,
@@ -102,7 +100,7 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     };
     let authority = authority
         .with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;
-    args.output.render(&Shown::of(&authority), text)
+    args.output.render(&AuthorityStatus::of(&authority), render_text)
 }
 
 async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<String> {
@@ -121,8 +119,7 @@ fn recovered(it: &Recovered) -> String {
     format!("Hub {hub_id} remembers nothing from before {memory_since}. Start it now.\n{authority}")
 }
 
-/// What a person reads.
-fn text(shown: &Shown) -> String {
+fn render_text(shown: &AuthorityStatus) -> String {
     let mut lines = vec![format!("signs    {}", shown.signs)];
     let beside = shown.trusted.iter().filter(|trusted| **trusted != shown.signs);
     lines.extend(beside.map(|trusted| {
@@ -151,8 +148,8 @@ fn text(shown: &Shown) -> String {
 mod tests {
     use super::*;
 
-    fn shown(next: Option<&str>, trusted: &[&str]) -> Shown {
-        Shown {
+    fn shown(next: Option<&str>, trusted: &[&str]) -> AuthorityStatus {
+        AuthorityStatus {
             signs: "aa".into(),
             next: next.map(str::to_owned),
             trusted: trusted.iter().map(|pin| (*pin).to_owned()).collect(),
@@ -161,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_that_has_forgotten_is_told_who_it_is() {
+    fn recover_prints_id_and_new_authority() {
         let memory_since = "2026-11-23T01:00:00Z".parse().unwrap();
         let it = Recovered { hub_id: "h".into(), memory_since, new_authority: true };
         insta::assert_snapshot!(recovered(&it), @"
@@ -171,19 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_told() {
-        insta::assert_snapshot!(text(&shown(None, &["aa"])), @"signs    aa");
-        insta::assert_snapshot!(text(&Shown { next_step: None, ..shown(Some("bb"), &["aa", "bb"]) }), @"
+    fn status_shows_each_replacement_step() {
+        insta::assert_snapshot!(render_text(&shown(None, &["aa"])), @"signs    aa");
+        insta::assert_snapshot!(render_text(&AuthorityStatus { next_step: None, ..shown(Some("bb"), &["aa", "bb"]) }), @"
         signs    aa
         beside   bb (will sign)
         the hub has not seen the next one yet: it looks every half minute
         ");
-        insta::assert_snapshot!(text(&shown(Some("bb"), &["aa", "bb"])), @"
+        insta::assert_snapshot!(render_text(&shown(Some("bb"), &["aa", "bb"])), @"
         signs    aa
         beside   bb (will sign)
         2026-11-23T01:00:01Z: the next one signs
         ");
-        insta::assert_snapshot!(text(&shown(None, &["aa", "bb"])), @"
+        insta::assert_snapshot!(render_text(&shown(None, &["aa", "bb"])), @"
         signs    aa
         beside   bb (has signed, and is trusted still)
         2026-11-23T01:00:01Z: the old one is trusted no longer

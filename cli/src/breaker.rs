@@ -1,4 +1,5 @@
-//! `switchyard breaker`: the hub has stopped giving up workloads because much was lost at once; it goes on when told so.
+//! `switchyard breaker`: the circuit breaker, which stops evictions after many clusters were lost
+//! at once.
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
@@ -9,43 +10,41 @@ use switchyard_api::{conditions, names};
 
 use crate::{Output, clusters, operate};
 
-/// What to do with the circuit breaker.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Whether it is open, and why.
+    /// Show whether the breaker is open, and why.
     Status(Args),
-    /// Give up what was lost after all, by each cluster's policy.
+    /// Close the breaker: workloads of lost clusters are evicted by each cluster's policy.
     Release(Args),
 }
 
-/// Arguments of both.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// The breaker.
+/// State of the circuit breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Breaker {
-    /// Nothing is given up.
+pub struct BreakerStatus {
+    /// Whether evictions are stopped.
     pub open: bool,
-    /// Since when.
+    /// When it opened.
     pub since: Option<Timestamp>,
-    /// Why.
+    /// Why it opened.
     pub message: String,
-    /// The clusters whose workloads are kept.
+    /// Clusters whose workloads are kept.
     pub clusters: Vec<String>,
-    /// It was released just now.
+    /// Whether this command released it.
     pub released: bool,
 }
 
-/// Shows it, or releases it.
+/// Shows the breaker or releases it.
 ///
 /// # Errors
-/// When the clusters cannot be read, or the caller may not change them.
+/// If clusters cannot be read or changed.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
     let api: Api<MultiKueueCluster> = Api::all(client);
     let found = clusters::list(&api).await?;
@@ -53,20 +52,20 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let args = match command {
         Command::Status(args) => args,
         Command::Release(args) => {
-            // One cluster that has the new value is enough.
+            // The hub acts on the new value of any one cluster.
             if let Some(first) = breaker.clusters.first() {
                 let value = json!({names::BREAKER_RELEASE: Timestamp::now().to_string()});
-                operate::annotate(&api, first, &value).await?;
+                operate::annotate_cluster(&api, first, &value).await?;
                 breaker.released = true;
             }
             args
         }
     };
-    args.output.render(&breaker, text)
+    args.output.render(&breaker, render_text)
 }
 
-fn breaker(clusters: &[MultiKueueCluster]) -> Breaker {
-    let mut breaker = Breaker {
+fn breaker(clusters: &[MultiKueueCluster]) -> BreakerStatus {
+    let mut breaker = BreakerStatus {
         open: false,
         since: None,
         message: String::new(),
@@ -87,7 +86,7 @@ fn breaker(clusters: &[MultiKueueCluster]) -> Breaker {
     breaker
 }
 
-fn text(breaker: &Breaker) -> String {
+fn render_text(breaker: &BreakerStatus) -> String {
     match (breaker.open, breaker.released) {
         (false, _) => "Closed: clusters that are lost are given up by their policy.\n".to_owned(),
         (true, false) => {
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_open_where_a_cluster_says_so() {
+    fn breaker_is_open_if_a_cluster_has_the_condition() {
         let cluster = |name: &str, status: &str| -> MultiKueueCluster {
             serde_json::from_value(json!({
                 "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
@@ -118,7 +117,7 @@ mod tests {
             .unwrap()
         };
         let open = breaker(&[cluster("a", "True"), cluster("b", "False"), cluster("c", "True")]);
-        assert_eq!(text(&open), "Open: 2 of 3 clusters were lost. Clusters: a, c.\n");
-        assert!(text(&breaker(&[cluster("b", "False")])).starts_with("Closed"));
+        assert_eq!(render_text(&open), "Open: 2 of 3 clusters were lost. Clusters: a, c.\n");
+        assert!(render_text(&breaker(&[cluster("b", "False")])).starts_with("Closed"));
     }
 }

@@ -1,8 +1,9 @@
-//! `switchyard check`: whether an installation is whole, from plain objects and the API server's own answers. Nothing of
-//! Switchyard has to run for it.
+//! `switchyard check`: tests an installation by its objects and the API server's answers.
+//! Switchyard need not run.
 
+pub(crate) mod agent_endpoint;
 mod cluster;
-pub(crate) mod door;
+mod dry_run;
 mod facts;
 mod fleet;
 mod mode;
@@ -10,7 +11,6 @@ mod report;
 mod rights;
 #[cfg(test)]
 mod tests;
-mod trial;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use futures::future::try_join_all;
 use kube::Client;
 
 use crate::{Output, connect};
-use facts::Facts;
+use facts::ClusterFacts;
 use mode::Mode;
 use report::Section;
 
@@ -28,48 +28,48 @@ pub use report::{Line, Outcome, Report};
 /// Arguments of `switchyard check`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Before an installation: whether the cluster and the caller's rights are fit for it.
+    /// Before an installation: check the cluster's version and the caller's rights.
     #[arg(long, conflicts_with_all = ["clusters", "workers"])]
     pub pre: bool,
-    /// On a hub: look at this MultiKueueCluster alone. Can be repeated.
+    /// On a hub: check only this MultiKueueCluster. Can be repeated.
     #[arg(long = "cluster", value_name = "NAME")]
     pub clusters: Vec<String>,
-    /// On a hub: also look at a worker itself, and whether it agrees with the hub. The name of its MultiKueueCluster and a
-    /// kubeconfig. Can be repeated.
+    /// On a hub: also check a worker by its own objects, and whether it agrees with the hub. The
+    /// name of its MultiKueueCluster and a kubeconfig. Can be repeated.
     #[arg(long = "worker", value_name = "NAME=KUBECONFIG", value_parser = crate::audit::worker)]
     pub workers: Vec<(String, PathBuf)>,
-    /// The namespace of the installation.
+    /// Namespace of the installation.
     #[arg(short, long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
     pub namespace: String,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Checks the cluster of a client, and the workers.
+/// Checks the cluster of `client` and the workers.
 ///
 /// # Errors
-/// When the kubeconfig of a worker cannot be read. What a cluster does not tell is a line of the report.
+/// If a worker's kubeconfig cannot be read. An unreadable object is a line of the report.
 pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
     if args.pre {
-        return Ok(Report::new(vec![before(&client, &args.namespace).await]));
+        return Ok(Report::new(vec![check_before_installation(&client, &args.namespace).await]));
     }
     let workers = try_join_all(args.workers.iter().map(async |(name, path)| {
         let (client, _) = connect(Some(path), None).await?;
         anyhow::Ok((name, client))
     }));
     let workers = workers.await?;
-    let facts = Facts::read_boxed(&client, &args.namespace).await;
-    let mut sections = vec![whole(&facts).await];
+    let facts = ClusterFacts::read_boxed(&client, &args.namespace).await;
+    let mut sections = vec![check_cluster(&facts).await];
     if facts.mode() == Some(Mode::Hub) {
-        let mut lines: Vec<Line> = fleet::freshness(&facts).into_iter().collect();
-        lines.extend(fleet::links(&facts, &args.clusters));
-        lines.extend(fleet::queues(&facts, &args.clusters));
+        let mut lines: Vec<Line> = fleet::check_freshness(&facts).into_iter().collect();
+        lines.extend(fleet::check_links(&facts, &args.clusters));
+        lines.extend(fleet::check_queues(&facts, &args.clusters));
         sections.push(Section { name: "Workers, as the hub knows them".to_owned(), lines });
     }
     for (name, client) in workers {
-        let worker = Facts::read_boxed(&client, &args.namespace).await;
-        let mut section = whole(&worker).await;
+        let worker = ClusterFacts::read_boxed(&client, &args.namespace).await;
+        let mut section = check_cluster(&worker).await;
         section.name = format!("{name}: {}", section.name);
         if worker.mode().is_none() && worker.deployments.is_ok() {
             section.lines.retain(|line| line.check != "deployment");
@@ -77,15 +77,15 @@ pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
                 .lines
                 .push(Line::ok("deployment", "no Switchyard there, as on a worker with Kueue"));
         }
-        section.lines.extend(fleet::agree(&facts, &worker, name));
+        section.lines.extend(fleet::compare_worker(&facts, &worker, name));
         sections.push(section);
     }
     Ok(Report::new(sections))
 }
 
-/// Everything that concerns one cluster alone.
-async fn whole(facts: &Facts) -> Section {
-    let mut lines = cluster::server(facts);
+/// Checks of one cluster by itself.
+async fn check_cluster(facts: &ClusterFacts) -> Section {
+    let mut lines = cluster::check_server(facts);
     let name = |what: &str| format!("Cluster: {what}");
     if facts.server.is_err() {
         return Section { name: name("no answer"), lines };
@@ -101,38 +101,38 @@ async fn whole(facts: &Facts) -> Section {
         });
         return Section { name: name("nothing installed"), lines };
     };
-    lines.extend(cluster::crds(facts, mode));
-    lines.extend(cluster::program(facts, mode));
-    lines.extend(webhooks::webhooks(facts, mode));
+    lines.extend(cluster::check_crds(facts, mode));
+    lines.extend(cluster::check_program(facts, mode));
+    lines.extend(webhooks::check_webhooks(facts, mode));
     match mode {
-        Mode::Hub => lines.extend(door::door(facts).await),
-        Mode::Agent => lines.extend(door::hub_of_agent(facts).await),
+        Mode::Hub => lines.extend(agent_endpoint::check_hub(facts).await),
+        Mode::Agent => lines.extend(agent_endpoint::check_agent(facts).await),
         Mode::Single => {}
     }
     Section { name: name(mode.title()), lines }
 }
 
-/// Whether something can be installed.
-async fn before(client: &Client, namespace: &str) -> Section {
-    let facts = Facts::read_boxed(client, namespace).await;
-    let mut lines = cluster::server(&facts);
+/// Checks before an installation.
+async fn check_before_installation(client: &Client, namespace: &str) -> Section {
+    let facts = ClusterFacts::read_boxed(client, namespace).await;
+    let mut lines = cluster::check_server(&facts);
     if facts.server.is_ok() {
         lines.push(match rights::missing_to_install(client, namespace).await {
             Err(error) => Line::unread("install-rights", &error),
             Ok(missing) if missing.is_empty() => Line::ok("install-rights", "you have the rights to install"),
             Ok(missing) => Line::failure(
                 "install-rights",
-                format!("you may not: {}", cluster::some(&missing)),
+                format!("you may not: {}", cluster::shorten(&missing)),
                 "have an administrator install it, or grant you cluster-admin for the time of the installation",
             ),
         });
-        lines.extend(kueue_beside(&facts));
+        lines.extend(check_for_kueue(&facts));
     }
     Section { name: "Before an installation".to_owned(), lines }
 }
 
-/// Kueue's CRDs without Switchyard are Kueue's: two programs would admit the same jobs.
-fn kueue_beside(facts: &Facts) -> Option<Line> {
+/// CRDs of Kueue without Switchyard belong to Kueue. Two programs would admit the same jobs.
+fn check_for_kueue(facts: &ClusterFacts) -> Option<Line> {
     use kube::ResourceExt as _;
     let crds = facts.crds.as_ref().ok()?;
     let kueue = crds.iter().any(|it| it.name_any() == "workloads.kueue.x-k8s.io");

@@ -1,5 +1,5 @@
-//! `switchyard cluster add NAME`: everything that a hub and a new worker need of each other. What is there already is
-//! changed to what is asked for, so the command can be repeated after any failure.
+//! `switchyard cluster add NAME`: creates what a hub and a new worker need of each other. Existing
+//! objects are changed as needed, so the command can be repeated after any failure.
 
 mod account;
 mod agent;
@@ -22,38 +22,40 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 
 use crate::{Output, join_token};
 
-/// The field manager of this command's writes.
 const FIELD_MANAGER: &str = "switchyard-cli";
 
-/// How often the hub's status is read while it is waited for.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval for reading the hub's status while waiting.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Arguments of `switchyard cluster add`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Name of the MultiKueueCluster. Without more, the cluster gets an agent, and the commands for it are printed.
+    /// Name of the MultiKueueCluster. Without further flags, the cluster gets an agent, and the
+    /// commands to run on it are printed.
     #[arg(value_parser = join_token::cluster_name)]
     pub name: String,
-    /// Prepare the worker's agent itself, through this context of your kubeconfig.
+    /// Context of your kubeconfig for the worker, to prepare the agent there.
     #[arg(long, value_name = "CONTEXT", conflicts_with_all = ["with_kubeconfig", "from_context"])]
     pub worker_context: Option<String>,
     /// With --worker-context: also apply this manifest there, such as worker.yaml of the release.
     #[arg(long, value_name = "FILE", requires = "worker_context")]
     pub manifest: Option<PathBuf>,
-    /// Reach the worker without an agent, by this kubeconfig, which the hub keeps.
+    /// Connect the worker without an agent, by this kubeconfig, which the hub stores.
     #[arg(long, value_name = "FILE", conflicts_with = "from_context")]
     pub with_kubeconfig: Option<PathBuf>,
-    /// Reach the worker without an agent: make an account, its roles and a kubeconfig there, through this context of your
-    /// kubeconfig.
+    /// Connect the worker without an agent: create an account, its roles and a kubeconfig there,
+    /// through this context of your kubeconfig.
     #[arg(long, value_name = "CONTEXT")]
     pub from_context: Option<String>,
-    /// With --from-context: the address at which the hub reaches the worker's API server, where yours is another.
+    /// With --from-context: address at which the hub reaches the worker's API server, if it differs
+    /// from yours.
     #[arg(long, value_name = "URL", requires = "from_context")]
     pub server: Option<String>,
-    /// With --from-context: replace the token of the account. The old one is refused from then on.
+    /// With --from-context: replace the account's token. The old one becomes invalid at once.
     #[arg(long, requires = "from_context")]
     pub rotate: bool,
-    /// Where the agent will dial the hub, as https://HOST:PORT. Default: what the hub advertises, or the address of its Service.
+    /// Address at which the agent reaches the hub: https://HOST:PORT. Default: the hub's advertised
+    /// address, else that of its Service.
     #[arg(long)]
     pub hub_address: Option<HubAddress>,
     /// The namespace of the hub.
@@ -62,16 +64,16 @@ pub struct Args {
     /// The namespace of the agent, or of the account, on the worker.
     #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
     pub worker_namespace: String,
-    /// How long the token can be used, such as 30m or 1h; a week at most.
+    /// How long the token can be used, such as 30m or 1h; at most a week.
     #[arg(long, default_value = "1h", value_parser = join_token::ttl)]
     pub ttl: SignedDuration,
-    /// The chart in the command that is printed.
+    /// Chart in the printed command.
     #[arg(long, default_value = concat!("switchyard-", env!("CARGO_PKG_VERSION"), ".tgz"))]
     pub chart: String,
-    /// How long to wait for the hub, and for the worker to be connected.
+    /// How long to wait for the hub, and for the worker to connect.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub timeout: u64,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -82,21 +84,18 @@ impl Args {
     }
 }
 
-/// The result of the command.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Added {
-    /// The cluster.
     pub cluster: String,
     /// `agent` or `kubeconfig`.
     pub link: &'static str,
-    /// Whether the hub is connected with it.
     pub connected: bool,
-    /// The hub's words on it.
+    /// Message of the hub about the cluster.
     pub message: String,
-    /// The steps that are left, as commands for a shell; empty if none are.
+    /// Shell commands that are left to run; empty if there are none.
     pub commands: String,
-    /// When the token can no longer be used.
+    /// When the token expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<jiff::Timestamp>,
 }
@@ -104,17 +103,17 @@ pub struct Added {
 /// Adds the cluster.
 ///
 /// # Errors
-/// Says which step failed and what to do. The steps before it stand, and a repetition passes over them.
+/// Names the step that failed and what to do. Earlier steps stay done, and a repetition skips them.
 pub async fn run(client: Client, file: Option<&Path>, args: &Args) -> anyhow::Result<String> {
     let added = if args.with_kubeconfig.is_some() || args.from_context.is_some() {
         kubeconfig::add(&client, file, args).await?
     } else {
         agent::add(&client, file, args).await?
     };
-    args.output.render(&added, text)
+    args.output.render(&added, render_text)
 }
 
-fn text(added: &Added) -> String {
+fn render_text(added: &Added) -> String {
     let Added { cluster, message, commands, .. } = added;
     let mut out = match added.connected {
         true => format!("{cluster} is connected.\n"),
@@ -134,23 +133,22 @@ fn text(added: &Added) -> String {
     out
 }
 
-/// Creates an object or changes it to what is given.
 async fn apply<K>(api: &Api<K>, name: &str, object: &Value, right: &str) -> anyhow::Result<K>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug + Resource,
 {
     let applied =
         api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await;
-    applied.map_err(|error| crate::may_not(&error, &format!("writing {name}"), right))
+    applied.map_err(|error| crate::with_required_right(&error, &format!("writing {name}"), right))
 }
 
-/// The MultiKueueCluster with this source. One that is reached otherwise is left alone.
-async fn cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<()> {
+/// Creates or updates the MultiKueueCluster. One with another kind of source is an error.
+async fn apply_cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<()> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let found = clusters
         .get_opt(name)
         .await
-        .map_err(|error| crate::explain(&error, "reading the cluster"))?;
+        .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
     if let Some(found) = found {
         let there =
             serde_json::to_value(&found.spec.cluster_source).context("its clusterSource")?;
@@ -172,8 +170,12 @@ async fn cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<
     apply(&clusters, name, &object, "patch multikueueclusters").await.map(drop)
 }
 
-/// Writes a Secret.
-async fn secret(client: &Client, namespace: &str, name: &str, data: &Value) -> anyhow::Result<()> {
+async fn apply_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    data: &Value,
+) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let object = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": data,
@@ -181,16 +183,21 @@ async fn secret(client: &Client, namespace: &str, name: &str, data: &Value) -> a
     apply(&secrets, name, &object, &format!("patch secrets in {namespace}")).await.map(drop)
 }
 
-/// The hub's word on a cluster: whether it is connected, and the message. Waits until it is connected or, with `any`, until there
-/// is a word at all. Of a cluster that was connected before, that word may be older than a change of its Secret.
-async fn word(client: &Client, args: &Args, any: bool) -> anyhow::Result<Option<(bool, String)>> {
+/// Waits until a cluster is connected or, with `any`, until it has an `Active` condition. Returns
+/// whether it is connected, and the message. For a cluster that was connected before, the condition
+/// may be older than a change of its Secret.
+async fn wait_for_active(
+    client: &Client,
+    args: &Args,
+    any: bool,
+) -> anyhow::Result<Option<(bool, String)>> {
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let end = tokio::time::Instant::now() + args.deadline();
     loop {
         let found = clusters
             .get_opt(&args.name)
             .await
-            .map_err(|error| crate::explain(&error, "reading the cluster"))?;
+            .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
         let status = found.and_then(|cluster| cluster.status).unwrap_or_default();
         let active = conditions::find(&status.conditions, conditions::ACTIVE);
         let word = active.map(|active| (active.status == conditions::TRUE, active.message.clone()));
@@ -198,7 +205,7 @@ async fn word(client: &Client, args: &Args, any: bool) -> anyhow::Result<Option<
         if done || tokio::time::Instant::now() >= end {
             return Ok(word);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -218,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn text_ends_with_what_is_to_be_done() {
-        assert_eq!(text(&added(true, "")), "east is connected.\n");
+    fn text_ends_with_remaining_commands() {
+        assert_eq!(render_text(&added(true, "")), "east is connected.\n");
         assert!(
-            text(&added(false, ""))
+            render_text(&added(false, ""))
                 .contains("not connected yet: no agent has enrolled\n`switchyard check`")
         );
-        let commands = text(&added(false, "  helm install\n"));
+        let commands = render_text(&added(false, "  helm install\n"));
         assert!(commands.contains("On the worker cluster, run\n\n  helm install\n\nThe token enrols one agent, once, until 2026-11-21T12:00:00Z."));
     }
 }

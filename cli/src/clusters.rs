@@ -1,4 +1,4 @@
-//! `switchyard clusters`.
+//! `switchyard clusters`: lists worker clusters.
 
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -13,87 +13,81 @@ use crate::{Output, operate, table};
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What to do with one; none lists them.
+    /// Change a cluster. Default: list all.
     #[command(subcommand)]
     pub command: Option<operate::Command>,
-    /// Also show the room in each queue, by flavor and resource.
+    /// Also show capacity per queue, flavor and resource.
     #[arg(long)]
     pub capacity: bool,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// One cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cluster {
-    /// Its name.
+pub struct ClusterRow {
     pub name: String,
     /// `agent`, `kubeconfig` or `clusterProfile`.
     pub link: &'static str,
     /// Whether the hub can use it now.
     pub connected: bool,
-    /// Since when it is so.
+    /// Time of the last change of `connected`.
     pub since: Option<Timestamp>,
     /// Reason of the `Active` condition.
     pub reason: String,
-    /// Its message.
+    /// Message of the `Active` condition.
     pub message: String,
-    /// `cordon` or `drain`, if nothing new is sent to it.
+    /// `cordon` or `drain`, if it gets no new workloads.
     pub scheduling: Option<String>,
-    /// The agent's build.
+    /// Version of the agent.
     pub software: Option<String>,
-    /// Room as last reported.
-    pub capacity: Vec<Room>,
+    /// Capacity as last reported.
+    pub capacity: Vec<QueueCapacity>,
 }
 
-/// Room for one resource of one flavor behind one queue.
+/// Capacity for one resource of one flavor in one queue.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Room {
+pub struct QueueCapacity {
     /// `namespace/name` of the LocalQueue.
     pub local_queue: String,
-    /// The flavor.
     pub flavor: String,
-    /// The resource.
     pub resource: String,
-    /// Quota of the ClusterQueue.
+    /// Nominal quota of the ClusterQueue.
     pub nominal: String,
-    /// What of it is used.
     pub used: String,
-    /// What a new job could get.
+    /// Available to a new job.
     pub available: String,
 }
 
-/// Lists the clusters.
+/// Lists the clusters or runs the subcommand.
 ///
 /// # Errors
-/// When the API cannot be read.
+/// If the API cannot be read.
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     if let Some(command) = &args.command {
         return operate::run(client, command).await;
     }
-    let clusters: Vec<Cluster> = list(&Api::all(client)).await?.iter().map(cluster).collect();
-    args.output.render(&clusters, |clusters| text(clusters, args.capacity, Timestamp::now()))
+    let clusters: Vec<ClusterRow> =
+        list(&Api::all(client)).await?.iter().map(cluster_row).collect();
+    args.output.render(&clusters, |clusters| render_text(clusters, args.capacity, Timestamp::now()))
 }
 
-/// All MultiKueueClusters.
 pub(crate) async fn list(
     clusters: &Api<MultiKueueCluster>,
 ) -> anyhow::Result<Vec<MultiKueueCluster>> {
     let found = clusters.list(&ListParams::default()).await;
-    Ok(found.map_err(|error| crate::explain(&error, "listing clusters"))?.items)
+    Ok(found.map_err(|error| crate::with_hint(&error, "listing clusters"))?.items)
 }
 
-/// What is shown of a cluster.
 #[must_use]
-pub fn cluster(object: &MultiKueueCluster) -> Cluster {
+pub fn cluster_row(object: &MultiKueueCluster) -> ClusterRow {
     let source = &object.spec.cluster_source;
     let status = object.status.clone().unwrap_or_default();
     let active = conditions::find(&status.conditions, conditions::ACTIVE);
     let agent = status.agent.unwrap_or_default();
-    Cluster {
+    ClusterRow {
         name: object.name_any(),
         link: match (&source.agent, &source.kube_config) {
             (Some(_), _) => "agent",
@@ -106,12 +100,12 @@ pub fn cluster(object: &MultiKueueCluster) -> Cluster {
         message: active.map(|active| active.message.clone()).unwrap_or_default(),
         scheduling: object.annotations().get(names::SCHEDULING).cloned(),
         software: agent.software,
-        capacity: agent.capacity.into_iter().map(room).collect(),
+        capacity: agent.capacity.into_iter().map(queue_capacity).collect(),
     }
 }
 
-fn room(capacity: switchyard_api::v1beta2::AgentCapacity) -> Room {
-    Room {
+fn queue_capacity(capacity: switchyard_api::v1beta2::AgentCapacity) -> QueueCapacity {
+    QueueCapacity {
         local_queue: capacity.local_queue,
         flavor: capacity.flavor,
         resource: capacity.resource,
@@ -121,9 +115,8 @@ fn room(capacity: switchyard_api::v1beta2::AgentCapacity) -> Room {
     }
 }
 
-/// The clusters as tables.
 #[must_use]
-pub fn text(clusters: &[Cluster], capacity: bool, now: Timestamp) -> String {
+pub fn render_text(clusters: &[ClusterRow], capacity: bool, now: Timestamp) -> String {
     if clusters.is_empty() {
         return "No clusters. `switchyard cluster join-token NAME` begins to add one.\n".to_owned();
     }
@@ -156,7 +149,7 @@ pub fn text(clusters: &[Cluster], capacity: bool, now: Timestamp) -> String {
     out
 }
 
-fn row(cluster: &Cluster, now: Timestamp) -> [String; 5] {
+fn row(cluster: &ClusterRow, now: Timestamp) -> [String; 5] {
     let since = cluster.since.map(|since| table::age(now.as_second() - since.as_second()));
     [
         cluster.name.clone(),
@@ -167,7 +160,7 @@ fn row(cluster: &Cluster, now: Timestamp) -> [String; 5] {
     ]
 }
 
-fn message(cluster: &Cluster) -> String {
+fn message(cluster: &ClusterRow) -> String {
     let message = if cluster.message.is_empty() { "not looked at yet" } else { &cluster.message };
     match cluster.scheduling.as_deref() {
         Some(names::CORDON) => format!("{message}; cordoned"),
@@ -185,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_show_their_link_and_why_they_are_away() {
+    fn clusters_show_link_and_connection_message() {
         let east = object(serde_json::json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
             "spec": {"clusterSource": {"agent": {}}},
@@ -201,7 +194,7 @@ mod tests {
             "spec": {"clusterSource": {"kubeConfig": {"location": "west"}}},
         }));
         let now = "2026-11-21T10:05:30Z".parse().unwrap();
-        insta::assert_snapshot!(text(&[cluster(&east), cluster(&west)], true, now), @r"
+        insta::assert_snapshot!(render_text(&[cluster_row(&east), cluster_row(&west)], true, now), @r"
         CLUSTER   LINK         CONNECTED   SINCE   MESSAGE
         east      agent        yes         5m30s   Connected
         west      kubeconfig   no          -       not looked at yet
@@ -212,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_fleet_says_how_to_begin() {
-        assert!(text(&[], false, Timestamp::UNIX_EPOCH).contains("join-token NAME"));
+    fn empty_fleet_names_the_first_command() {
+        assert!(render_text(&[], false, Timestamp::UNIX_EPOCH).contains("join-token NAME"));
     }
 }

@@ -6,11 +6,10 @@ use clap_complete::Shell;
 /// Arguments of `switchyard completion`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The shell.
+    /// Shell to complete in.
     pub shell: Shell,
 }
 
-/// The script that completes commands and flags.
 #[must_use]
 pub fn run(args: &Args) -> String {
     let mut script = Vec::new();

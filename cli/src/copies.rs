@@ -1,5 +1,5 @@
-//! `switchyard copies`: the jobs that a hub has had made on a worker cluster, as they would be applied on the hub. For jobs
-//! that nobody has the manifest of any more, once the hub has lost its store. It is run against the worker.
+//! `switchyard copies`: prints the jobs that a hub created on a worker cluster as manifests for the
+//! hub. For the case that the hub's store and the manifests are lost. Runs against the worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use switchyard_api::v1beta2::{PriorityClassKind, Workload};
 use switchyard_controller::workload::is_group_workload;
 use switchyard_jobs::{Held, JobKind, RemoteMeta, kind_of_owner, meta, named_job};
 
-/// Workloads read at once.
+/// Workloads per list request.
 const PAGE: u32 = 500;
 
-/// Labels and annotations that say that a job is a copy.
+/// Labels and annotations that mark a job as a copy.
 const OF_COPIES: [&str; 7] = [
     names::HUB_ID,
     names::MULTIKUEUE_ORIGIN,
@@ -31,18 +31,19 @@ const OF_COPIES: [&str; 7] = [
 pub struct Args {
     /// Only this job.
     pub job: Option<String>,
-    /// Namespace of the jobs. Default: that of the kubeconfig.
+    /// Namespace of the jobs. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Of all namespaces.
+    /// All namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// The hub's id, if several hubs use the cluster: the label `switchyard.dev/hub-id` of the copies.
+    /// The hub's ID, if several hubs use the cluster: the label `switchyard.dev/hub-id` of the
+    /// copies.
     #[arg(long)]
     pub hub_id: Option<String>,
 }
 
-/// The manifests as one JSON list, for `kubectl apply -f -` on the hub.
+/// The manifests as a JSON list for `kubectl apply -f -` on the hub.
 ///
 /// # Errors
 /// As [`manifests`].
@@ -52,10 +53,11 @@ pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result
     Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
-/// The jobs, as they would be applied.
+/// The jobs as manifests.
 ///
 /// # Errors
-/// When the cluster cannot be read, several hubs use it and none is named, or the job that is named is not there.
+/// If the cluster is unreadable, if several hubs use it and none is named, or if the named job is
+/// missing.
 pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::Result<Vec<Value>> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let workloads: Api<Workload> = if args.all_namespaces {
@@ -67,7 +69,7 @@ pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::
     one_hub(&copies)?;
     let mut manifests = Vec::new();
     for workload in &copies {
-        // Its job is that of the Workload that it follows.
+        // It belongs to the job of the Workload that it follows.
         if workload.annotations().contains_key(names::FOLLOWS) {
             continue;
         }
@@ -78,7 +80,7 @@ pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::
         let namespace = workload.namespace().unwrap_or_default();
         let jobs: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), &namespace, &kind.id().api_resource());
-        // One that was never made is sent anew when it is applied: it waits for quota, and nothing of it is to be kept.
+        // A copy without a job had not started. It is created again once the job is applied.
         for job in objects(&jobs, kind, name, workload).await? {
             manifests.push(manifest(kind, &serde_json::to_value(&job)?, workload));
         }
@@ -98,7 +100,7 @@ async fn list(api: &Api<Workload>, hub: Option<&str>) -> anyhow::Result<Vec<Work
     let mut all = Vec::new();
     loop {
         let list =
-            api.list(&page).await.map_err(|error| crate::explain(&error, "reading Workloads"))?;
+            api.list(&page).await.map_err(|error| crate::with_hint(&error, "reading Workloads"))?;
         all.extend(list.items);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -123,7 +125,7 @@ fn one_hub(copies: &[Workload]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The job that a copy stands for, or the members of its group.
+/// The job of a copy, or the pods of its group.
 async fn objects(
     jobs: &Api<DynamicObject>,
     kind: &dyn JobKind,
@@ -131,7 +133,7 @@ async fn objects(
     workload: &Workload,
 ) -> anyhow::Result<Vec<DynamicObject>> {
     let doing = format!("reading {} {name}", kind.id().kind);
-    let explained = |error: kube::Error| crate::explain(&error, &doing);
+    let explained = |error: kube::Error| crate::with_hint(&error, &doing);
     let is_group = kind.held() == Held::Gated && is_group_workload(workload);
     if !is_group {
         return Ok(jobs.get_opt(name).await.map_err(explained)?.into_iter().collect());
@@ -148,15 +150,15 @@ async fn objects(
         .collect())
 }
 
-/// The kind and name of the job that a copy stands for.
+/// Kind and name of the job that a copy stands for.
 fn job_of(workload: &Workload) -> Option<(&'static dyn JobKind, &str)> {
     let (gvk, name) = named_job(workload)?;
     let (version, kind) = gvk.split_once(", Kind=")?;
     Some((kind_of_owner(version, kind)?, name))
 }
 
-/// A copy as its user wrote it, as far as the copy still tells: its pods are those of the Workload, not what its flavors have
-/// made of them, and its priority is the Workload's.
+/// The user's manifest, as far as the copy tells. Pod templates come from the Workload, without
+/// changes by its flavors, and so does the priority.
 fn manifest(kind: &dyn JobKind, copy: &Value, workload: &Workload) -> Value {
     let mut job = copy.clone();
     kind.restore(&mut job, &workload.spec.pod_sets);
@@ -171,7 +173,7 @@ fn manifest(kind: &dyn JobKind, copy: &Value, workload: &Workload) -> Value {
     manifest
 }
 
-/// Takes off what says that it is a copy, also in pod templates.
+/// Removes the marks of a copy, also from pod templates.
 fn unmark(value: &mut Value) {
     let Some(fields) = value.as_object_mut() else { return };
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_told_as_it_was_applied() {
+    fn copy_becomes_the_manifest_that_was_applied() {
         let workload = workload(&named());
         let (kind, name) = job_of(&workload).unwrap();
         assert_eq!(name, "a");
@@ -243,12 +245,12 @@ mod tests {
                 "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
             },
         });
-        let told = manifest(kind, &copy, &workload);
-        assert_eq!(without_empty(told), expected);
+        let restored = manifest(kind, &copy, &workload);
+        assert_eq!(without_empty(restored), expected);
     }
 
     #[test]
-    fn the_pods_of_a_copy_do_not_say_any_more_whose_they_are() {
+    fn pod_templates_lose_the_marks_of_a_copy() {
         let marked = json!({
             "labels": {"app": "web", "switchyard.dev/hub-id": "hub"}, "annotations": {"switchyard.dev/attempt": "1"},
         });
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(copy, json!({"metadata": plain, "spec": {"template": {"metadata": plain}}}));
     }
 
-    /// What is empty is as good as not there.
+    /// Drops empty maps, which mean the same as missing ones.
     fn without_empty(value: Value) -> Value {
         let Value::Object(fields) = value else { return value };
         let kept = fields.into_iter().map(|(key, value)| (key, without_empty(value)));
@@ -269,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_job_is_left_out_and_two_hubs_are_told_apart() {
+    fn workload_without_job_is_skipped_and_two_hubs_rejected() {
         assert!(job_of(&workload(&json!({}))).is_none());
         let (ours, mut theirs) = (workload(&named()), workload(&named()));
         theirs.labels_mut().insert(names::HUB_ID.to_owned(), "other".to_owned());
         assert!(one_hub(&[ours.clone(), ours.clone()]).is_ok());
-        let said = one_hub(&[ours, theirs]).unwrap_err().to_string();
+        let message = one_hub(&[ours, theirs]).unwrap_err().to_string();
         assert_eq!(
-            said,
+            message,
             "several hubs have had jobs made here: hub, other; say whose are meant with --hub-id"
         );
     }

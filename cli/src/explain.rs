@@ -1,7 +1,7 @@
 //! `switchyard explain WORKLOAD`: why a job waits, or where it is.
 //!
-//! The command lists the objects that decisions depend on and asks the same engine that decides, in this process. So it
-//! needs to list and nothing else, and works on any cluster with Kueue's API, whoever decides there.
+//! Lists the objects that decisions depend on and runs the production engine on them, in this
+//! process. It needs only the right to list, and works on any cluster with Kueue's API.
 
 mod clusters;
 mod placed;
@@ -25,22 +25,23 @@ use switchyard_scheduler::{Name, WorkloadKey};
 use crate::Output;
 use crate::find::find;
 
-pub use settings::Settings;
-pub use view::View;
+pub use settings::AssumedConfig;
+pub use view::ExplanationView;
 
 /// Arguments of `switchyard explain`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A Workload, or a job as `job/NAME` (any kind: `jobset/NAME`); a plain NAME may be either.
+    /// A Workload, or a job as `job/NAME` (any kind, such as `jobset/NAME`); a plain NAME may be
+    /// either.
     pub workload: String,
-    /// The namespace. Default: the kubeconfig's.
+    /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// The configuration file of the controller, where it differs from Kueue's defaults. Without it, fair sharing is taken
-    /// to be on if the queues' status shows shares.
+    /// The controller's configuration file, if it differs from Kueue's defaults. Without it, fair
+    /// sharing counts as on if the queues' status has shares.
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -48,35 +49,36 @@ pub struct Args {
 /// Explains one workload.
 ///
 /// # Errors
-/// When something cannot be listed, or there is no such workload; then close names are given.
+/// If objects cannot be listed, or if there is no such workload; the message then names similar
+/// ones.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let given = args.config.as_deref().map(read).transpose()?;
     let stores = Stores::default();
-    load::lists(&client, &stores).await.map_err(|error| refused(&error))?;
-    let fleet = load::fleet(&client, &stores).await;
+    load::read_lists(&client, &stores).await.map_err(|error| refused(&error))?;
+    let fleet = load::read_fleet(&client, &stores).await;
     let now = Timestamp::now();
     let in_namespace = stores.workloads.in_namespace(namespace);
     let workload = find(&in_namespace, namespace, &args.workload)?;
-    let settings = Settings::of(given, &stores);
+    let settings = AssumedConfig::of(given, &stores);
     let mut view = view(&stores, &settings, workload, now)?;
     view.unknown.extend(fleet.err().map(|error| {
         format!("which worker clusters its rules allow: {error} failed: {}", error.source)
     }));
-    args.output.render(&view, |view| text::text(view, now))
+    args.output.render(&view, |view| text::render_text(view, now))
 }
 
-/// What there is to say about a workload of these lists. Pure.
+/// The explanation of a workload. Pure.
 ///
 /// # Errors
-/// Never for a workload that is in the lists.
+/// Never for a workload in `stores`.
 pub fn view(
     stores: &Stores,
-    settings: &Settings,
+    settings: &AssumedConfig,
     workload: &Workload,
     now: Timestamp,
-) -> anyhow::Result<View> {
-    let engine = load::engine(stores, &settings.config, now);
+) -> anyhow::Result<ExplanationView> {
+    let engine = load::build_engine(stores, &settings.config, now);
     let part = |value: &Option<String>| Name::from(value.as_deref().unwrap_or_default());
     let key = WorkloadKey {
         namespace: part(&workload.metadata.namespace),
@@ -85,7 +87,7 @@ pub fn view(
     let explanation = engine
         .explain(&key, switchyard_controller::clock::engine_time(now))
         .with_context(|| format!("workload {key} is not in the lists"))?;
-    Ok(View::new(&explanation, workload, stores, settings))
+    Ok(ExplanationView::new(&explanation, workload, stores, settings))
 }
 
 fn read(path: &std::path::Path) -> anyhow::Result<Configuration> {
@@ -95,7 +97,7 @@ fn read(path: &std::path::Path) -> anyhow::Result<Configuration> {
 }
 
 fn refused(error: &LoadError) -> anyhow::Error {
-    crate::explain(&error.source, &error.to_string())
+    crate::with_hint(&error.source, &error.to_string())
 }
 
 #[cfg(test)]

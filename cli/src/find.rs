@@ -1,4 +1,4 @@
-//! Which workload is meant.
+//! Finds the workload that a user means.
 
 use std::borrow::Borrow;
 
@@ -8,16 +8,16 @@ use switchyard_api::{names, v1beta2::Workload};
 
 use crate::status::row;
 
-/// Whether the workload is a later one of several of one object, which goes where the first is.
+/// Whether another workload of the same object decides where this one runs.
 pub(crate) fn follows(workload: &Workload) -> bool {
     workload.annotations().get(names::COMPONENT_WORKLOAD_INDEX).is_some_and(|index| index != "0")
 }
 
-/// The workload of this name, or of the job of this name; `KIND/NAME` is a job of that kind. Of several workloads of one
-/// job the first replica's, or the newest.
+/// The workload with this name, or of the job with this name; `KIND/NAME` is a job of that kind. If
+/// a job has several, the first replica's, or else the newest.
 ///
 /// # Errors
-/// When there is none: with close names.
+/// If there is none; the message names similar ones.
 pub(crate) fn find<'a, W: Borrow<Workload>>(
     workloads: &'a [W],
     namespace: &str,
@@ -66,7 +66,7 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
     }
 }
 
-/// `job`, `jobs`, `Job` and `job.batch` are all the kind Job.
+/// Accepts `job`, `jobs`, `Job` and `job.batch` for the kind Job.
 fn is_kind(given: &str, kind: &str) -> bool {
     let given = given.split('.').next().unwrap_or(given);
     given.eq_ignore_ascii_case(kind)
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_found_by_its_name_and_by_its_jobs() {
+    fn workload_is_found_by_own_and_job_name() {
         let all = [workload("job-train-1a2b3", "train", "2026-11-21T10:00:00Z")];
         for wanted in [
             "train",
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_workloads_of_a_job_the_newest_counts() {
+    fn newest_workload_of_a_job_is_found() {
         let all = [
             ("a", "2026-11-21T10:00:00Z"),
             ("b", "2026-11-21T12:00:00Z"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_replicas_the_first_counts() {
+    fn first_replica_is_found() {
         let mut all = [("a", "2026-11-21T10:00:00Z"), ("b", "2026-11-21T12:00:00Z")]
             .map(|(name, created)| workload(name, "llm", created));
         for (index, workload) in ["0", "1"].into_iter().zip(&mut all) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_answered_with_close_names_or_with_what_may_be_wrong() {
+    fn missing_workload_error_suggests_names_or_causes() {
         let all = [workload("job-train-1a2b3", "train", "2026-11-21T10:00:00Z")];
         let refused = |wanted| find(&all, "team", wanted).unwrap_err().to_string();
         assert_eq!(

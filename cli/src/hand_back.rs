@@ -1,9 +1,10 @@
-//! `switchyard hand-back`: what a cluster's Workloads need before stock Kueue takes them over.
+//! `switchyard hand-back`: prepares a cluster's Workloads for stock Kueue.
 //!
-//! Kueue writes a Workload's status by server-side apply and takes a field away by leaving it out, which works only for
-//! fields that nobody else owns. We write the difference instead, which is cheaper, but makes us a second owner: a
-//! Workload that we admitted and Kueue then evicts would keep its `status.admission`, and could not be admitted to
-//! another flavor. So what Kueue leaves out is given into its hands. Nothing but `metadata.managedFields` changes.
+//! Kueue writes a Workload's status by server-side apply and removes a field by leaving it out,
+//! which works only for a field with a single owner. Switchyard writes merge patches, which are
+//! cheaper but make it a second owner. If Switchyard admitted a Workload and Kueue evicts it,
+//! `status.admission` would stay, and Kueue could not admit it to another flavor. This command
+//! makes Kueue the owner of such fields. Only `metadata.managedFields` changes.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +20,8 @@ use switchyard_api::v1beta2::Workload;
 
 use crate::Output;
 
-/// The fields of `status` that Kueue takes away by leaving them out. Conditions are not among them, and must not be: it
-/// never leaves its own out, and would take away those it does not know of.
+/// Fields of `status` that Kueue removes by leaving them out. Conditions must not be among them:
+/// Kueue always applies its own, and would remove those it does not know.
 const FIELDS: [&str; 7] = [
     "f:admission",
     "f:clusterName",
@@ -30,30 +31,28 @@ const FIELDS: [&str; 7] = [
     "f:resourceRequests",
     "f:unhealthyNodes",
 ];
-/// How many Workloads are read at once.
+/// Workloads per list request.
 const PAGE: u32 = 500;
-/// A Workload that somebody else writes at the same time is read again so often.
-const TRIES: usize = 4;
+/// Attempts for a Workload that changes meanwhile.
+const MAX_ATTEMPTS: usize = 4;
 
-/// Arguments of `switchyard hand-back`.
 #[derive(clap::Args, Debug, Default)]
 pub struct Args {
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandedBack {
-    /// How many Workloads there are.
+    /// Workloads in the cluster.
     pub workloads: usize,
-    /// How many of them had fields to be given into Kueue's hands.
+    /// Workloads with fields that changed their owner.
     pub changed: usize,
 }
 
-/// Does it and says how many there were.
+/// Runs the command.
 ///
 /// # Errors
 /// As [`hand_back`].
@@ -63,10 +62,10 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     })
 }
 
-/// Goes through all Workloads. Done again it finds nothing to do.
+/// Hands all Workloads back. A second run changes nothing.
 ///
 /// # Errors
-/// When the caller may not patch Workloads, or somebody keeps writing one: Switchyard is not stopped then.
+/// If the caller may not patch Workloads, or if Switchyard still runs and keeps changing one.
 pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
     let all: Api<Workload> = Api::all(client.clone());
     let mut done = HandedBack { workloads: 0, changed: 0 };
@@ -75,7 +74,7 @@ pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
         let list = all
             .list_metadata(&page)
             .await
-            .map_err(|error| crate::explain(&error, "reading Workloads"))?;
+            .map_err(|error| crate::with_hint(&error, "reading Workloads"))?;
         for workload in list.items {
             done.workloads += 1;
             let api: Api<Workload> =
@@ -94,7 +93,7 @@ async fn hand_back_one(
     mut workload: PartialObjectMeta<Workload>,
 ) -> anyhow::Result<bool> {
     let name = workload.name_any();
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let Some(entries) = handed_back(workload.managed_fields()) else { return Ok(false) };
         let ObjectMeta { uid, resource_version, .. } = &workload.metadata;
         let metadata =
@@ -114,7 +113,7 @@ async fn hand_back_one(
     bail!("Workload {name} keeps changing: stop Switchyard before its Workloads are handed back")
 }
 
-/// The entries as they are after Kueue's own writes, or none when they are so already.
+/// The entries as after Kueue's own writes. `None` if they are so already.
 #[must_use]
 pub fn handed_back(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let mut moved = Map::new();
@@ -122,7 +121,7 @@ pub fn handed_back(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEn
     let mut from = None;
     for entry in entries {
         let mut entry = entry.clone();
-        if is_ours(&entry, "Update") {
+        if is_own(&entry, "Update") {
             from = Some(entry.clone());
             take(&mut entry, &mut moved);
         }
@@ -134,7 +133,7 @@ pub fn handed_back(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEn
     let moved = json!({"f:status": moved});
     match kept
         .iter_mut()
-        .find(|entry| is_ours(entry, "Apply") && entry.api_version == from.api_version)
+        .find(|entry| is_own(entry, "Apply") && entry.api_version == from.api_version)
     {
         Some(ManagedFieldsEntry { fields_v1: Some(FieldsV1(known)), .. }) => unite(known, &moved),
         _ => {
@@ -149,7 +148,7 @@ pub fn handed_back(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEn
     Some(kept)
 }
 
-fn is_ours(entry: &ManagedFieldsEntry, operation: &str) -> bool {
+fn is_own(entry: &ManagedFieldsEntry, operation: &str) -> bool {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     (text(&entry.manager), text(&entry.operation), text(&entry.subresource))
         == (ADMISSION_MANAGER.to_owned(), operation.to_owned(), "status".to_owned())
@@ -166,7 +165,7 @@ fn take(entry: &mut ManagedFieldsEntry, moved: &mut Map<String, Value>) {
             moved.insert(name, field);
         }
     }
-    // The object itself, without a field of it.
+    // Only the object itself is left, without a field.
     if status.keys().all(|name| name == ".") {
         entry.fields_v1 = None;
     }
@@ -214,24 +213,24 @@ mod tests {
         clippy::needless_pass_by_value,
         reason = "the table below reads better without references"
     )]
-    fn ours(operation: &str, fields: Value) -> ManagedFieldsEntry {
+    fn own_entry(operation: &str, fields: Value) -> ManagedFieldsEntry {
         entry("kueue-admission", operation, Some("status"), json!({"f:status": fields}))
     }
 
     #[rstest]
     #[case::an_admission_is_moved_and_conditions_stay(
-        vec![ours("Update", json!({"f:admission": {".": {}, "f:clusterQueue": {}}, "f:conditions": {".": {}}}))],
+        vec![own_entry("Update", json!({"f:admission": {".": {}, "f:clusterQueue": {}}, "f:conditions": {".": {}}}))],
         Some(vec![
-            ours("Update", json!({"f:conditions": {".": {}}})),
-            ours("Apply", json!({"f:admission": {".": {}, "f:clusterQueue": {}}})),
+            own_entry("Update", json!({"f:conditions": {".": {}}})),
+            own_entry("Apply", json!({"f:admission": {".": {}, "f:clusterQueue": {}}})),
         ])
     )]
     #[case::what_kueue_applied_before_is_joined_with_it(
         vec![
-            ours("Apply", json!({"f:conditions": {"k:{}": {}}, "f:requeueState": {"f:count": {}}})),
-            ours("Update", json!({".": {}, "f:admission": {}, "f:requeueState": {"f:requeueAt": {}}})),
+            own_entry("Apply", json!({"f:conditions": {"k:{}": {}}, "f:requeueState": {"f:count": {}}})),
+            own_entry("Update", json!({".": {}, "f:admission": {}, "f:requeueState": {"f:requeueAt": {}}})),
         ],
-        Some(vec![ours("Apply", json!({
+        Some(vec![own_entry("Apply", json!({
             "f:admission": {},
             "f:conditions": {"k:{}": {}},
             "f:requeueState": {"f:count": {}, "f:requeueAt": {}},
@@ -241,12 +240,12 @@ mod tests {
         vec![
             entry("kubectl", "Update", Some("status"), json!({"f:status": {"f:admission": {}}})),
             entry("kueue-admission", "Update", None, json!({"f:spec": {"f:active": {}}})),
-            ours("Apply", json!({"f:admission": {}})),
+            own_entry("Apply", json!({"f:admission": {}})),
         ],
         None
     )]
-    #[case::without_such_fields_nothing_is_to_be_done(vec![ours("Update", json!({"f:conditions": {}}))], None)]
-    fn what_kueue_leaves_out_becomes_its_own(
+    #[case::without_such_fields_nothing_is_to_be_done(vec![own_entry("Update", json!({"f:conditions": {}}))], None)]
+    fn fields_that_kueue_omits_become_its_own(
         #[case] before: Vec<ManagedFieldsEntry>,
         #[case] after: Option<Vec<ManagedFieldsEntry>>,
     ) {

@@ -17,25 +17,26 @@ use crate::Output;
 /// Arguments of `switchyard cluster join-token`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Name of the MultiKueueCluster that the agent will speak for.
+    /// Name of the MultiKueueCluster that the agent will represent.
     #[arg(value_parser = cluster_name)]
     pub name: String,
-    /// How long the token can be used, such as 30m or 1h; a week at most.
+    /// How long the token can be used, such as 30m or 1h; at most a week.
     #[arg(long, default_value = "1h", value_parser = ttl)]
     pub ttl: SignedDuration,
-    /// Where the agent will dial the hub, as https://HOST:PORT. Default: what the hub was told to advertise.
+    /// Address at which the agent reaches the hub: https://HOST:PORT. Default: the hub's advertised
+    /// address.
     #[arg(long)]
     pub hub_address: Option<HubAddress>,
-    /// The namespace the hub runs in.
+    /// The namespace of the hub.
     #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
     pub hub_namespace: String,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
 impl Args {
-    /// The defaults, for a hub in `hub_namespace`.
+    /// Default arguments for a hub in `hub_namespace`.
     #[must_use]
     pub fn new(name: &str, hub_namespace: &str) -> Self {
         Self {
@@ -61,36 +62,34 @@ pub(crate) fn cluster_name(text: &str) -> Result<String, String> {
     if is_subdomain(text) { Ok(text.to_owned()) } else { Err(SUBDOMAIN_MESSAGE.to_owned()) }
 }
 
-/// What is printed.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinToken {
     /// The cluster that may enrol with it.
     pub cluster: String,
-    /// The token. Whoever holds it can enrol as the cluster, once.
+    /// Its holder can enrol as the cluster, once.
     pub token: String,
-    /// When it can no longer be used.
     pub expires_at: Timestamp,
-    /// SHA-256 of the hub's CA certificate, hex: how the agent knows the hub.
+    /// SHA-256 of the hub's CA certificate in hex, by which the agent verifies the hub.
     pub hub_ca_sha256: String,
-    /// Where the agent dials.
+    /// Address at which the agent reaches the hub.
     pub hub_address: String,
-    /// Whether the MultiKueueCluster exists: until it does, the hub refuses the token.
+    /// Whether the MultiKueueCluster exists. Until it does, the hub refuses the token.
     pub approved: bool,
 }
 
-/// Makes the token and renders what to do with it.
+/// Creates the token and renders instructions.
 ///
 /// # Errors
 /// As [`make`].
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
-    args.output.render(&make(client, args).await?, text)
+    args.output.render(&make(client, args).await?, render_text)
 }
 
-/// Makes the token and stores its hash.
+/// Creates the token and stores its hash.
 ///
 /// # Errors
-/// When the hub has not started yet, or the caller may not write the Secret.
+/// If the hub has never started, or the caller may not write the Secret.
 pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let (hub_ca_sha256, advertised) = hub(&secrets, &args.hub_namespace).await?;
@@ -102,7 +101,7 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
     let found = clusters
         .get_opt(&args.name)
         .await
-        .map_err(|error| crate::explain(&error, "reading the cluster"))?;
+        .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
     if found.as_ref().is_some_and(|cluster| cluster.spec.cluster_source.agent.is_none()) {
         bail!(
             "MultiKueueCluster \"{}\" is not reached by an agent: its spec.clusterSource has no `agent`",
@@ -122,7 +121,7 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
     })
 }
 
-/// The pin of the hub's CA and its advertised address.
+/// SHA-256 of the hub's CA certificate, and the hub's advertised address.
 async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, Option<String>)> {
     let secret = secrets.get_opt(CA_SECRET).await;
     let secret = secret.map_err(|error| {
@@ -144,9 +143,9 @@ async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, 
     Ok((pin, address))
 }
 
-/// What a person reads: the token, the command, and what is still to be done.
+/// Instructions for the user.
 #[must_use]
-pub fn text(made: &JoinToken) -> String {
+pub fn render_text(made: &JoinToken) -> String {
     let approval = if made.approved {
         String::new()
     } else {
@@ -185,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn the_command_can_be_pasted() {
-        insta::assert_snapshot!(text(&made(true)), @r#"
+    fn command_can_be_pasted() {
+        insta::assert_snapshot!(render_text(&made(true)), @r#"
         Token for cluster "east", good once, until 2026-11-21T12:00:00Z:
 
           east.0011.s3cret
@@ -200,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_nobody_approved_is_pointed_out() {
-        let text = text(&made(false));
+    fn missing_cluster_is_pointed_out() {
+        let text = render_text(&made(false));
         assert!(text.contains("kind: MultiKueueCluster\n  metadata: {name: east}"), "{text}");
     }
 
     #[test]
-    fn a_bad_duration_is_explained() {
+    fn invalid_duration_is_explained() {
         assert_eq!(ttl("soon").unwrap_err(), "\"soon\" is no duration; write it as 30m or 1h");
         assert_eq!(ttl("1h30m").unwrap().as_secs(), 5400);
         for out_of_bounds in ["0s", "-5m", "200h", "9999999999h"] {
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_cluster_gets_no_token() {
+    fn invalid_cluster_name_is_rejected() {
         assert_eq!(cluster_name("east.example").as_deref(), Ok("east.example"));
         for name in ["East", "a_b", "", "größe"] {
             assert!(cluster_name(name).unwrap_err().contains("RFC 1123"), "{name}");

@@ -1,5 +1,5 @@
-//! The command line. It talks to the hub's Kubernetes API with the caller's kubeconfig, and to nothing else: what it shows
-//! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
+//! The command line. It uses only the hub's Kubernetes API with the caller's kubeconfig, so it
+//! shows nothing that the caller could not see with `kubectl`.
 
 pub mod adopt;
 pub mod audit;
@@ -32,111 +32,114 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 pub use output::Output;
 
-/// The namespace that the hub runs in unless told otherwise: that of `deploy/rbac`.
+/// Default namespace of the hub, as in `deploy/rbac`.
 pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
 
-/// How long the API server may be silent in the middle of an answer.
+/// For silence within an answer of the API server.
 const READ_TIME: Duration = Duration::from_secs(60);
 
-/// `switchyard`, also `kubectl switchyard`.
+/// The command `switchyard`, also `kubectl switchyard`.
 #[derive(Parser, Debug)]
 #[command(name = "switchyard", version = switchyard_api::build::version(), about = "Where jobs are, why they wait, and which clusters are connected")]
 pub struct Args {
-    /// Kubeconfig of the hub cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's service account.
+    /// Kubeconfig of the hub cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's
+    /// service account.
     #[arg(long, global = true)]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
     #[arg(long, global = true)]
     pub context: Option<String>,
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Worker clusters: connected since when, room per queue and flavor; and cordon, uncordon, drain, declare-lost.
+    /// List worker clusters with connection and capacity; cordon, uncordon, drain or declare one
+    /// lost.
     Clusters(clusters::Args),
-    /// Where jobs are and why they wait; with a job's name, everything known of it.
+    /// List jobs, where they are and why they wait. With a job's name, show everything about it.
     Status(status::Args),
-    /// Why a job waits: what it asks for, what is free, who is before it, and why nobody gives way; or where it is.
+    /// Explain why a job waits: requests, free quota, position in the queue and preemption. Or
+    /// where it runs.
     Explain(explain::Args),
-    /// Have a job run on another cluster: it is stopped and begins anew there.
+    /// Move a job to another cluster. It is stopped and starts again there.
     Move(move_job::Args),
-    /// Compare what pods ask for with what their queues are charged. Exits with 0 if they agree, with 2 if they do not, and with 1
-    /// if something cannot be read; see docs/audit.md.
+    /// Compare what pods request with what their queues are charged. Exits with 0 if they agree,
+    /// with 2 if they do not, and with 1 if something cannot be read; see docs/audit.md.
     Audit(audit::Args),
-    /// Whether an installation is whole: versions, CRDs, roles, webhooks, workers, queues. Exits with 2 if something fails; see
-    /// docs/checks.md.
+    /// Check an installation: versions, CRDs, roles, webhooks, workers, queues. Exits with 2 if a
+    /// check fails; see docs/checks.md.
     Check(check::Args),
-    /// Print the completion script of a shell. `source <(switchyard completion bash)` loads it.
+    /// Print the completion script of a shell. Load it with `source <(switchyard completion bash)`.
     Completion(completion::Args),
-    /// Workloads with this hub's mark on a cluster, of which the hub knows nothing.
+    /// List copies on clusters that carry this hub's mark and that the hub does not know.
     Orphans(orphans::Args),
-    /// Have a job that was applied again become what runs on a cluster since before the hub lost its store, although the two
-    /// differ; see docs/recovery.md.
+    /// Connect a job that was applied again with its copy from before the hub lost its store,
+    /// although the two differ; see docs/recovery.md.
     Adopt(adopt::Args),
-    /// On a worker: the jobs that a hub has had made there, as manifests for a hub that has lost its store and whose users have
-    /// lost theirs; see docs/recovery.md.
+    /// On a worker: print the jobs that a hub created there as manifests, if the hub's store and
+    /// the users' manifests are lost; see docs/recovery.md.
     Copies(copies::Args),
-    /// The circuit breaker: nothing is given up while it is open.
+    /// Show or close the circuit breaker, which stops evictions.
     #[command(subcommand)]
     Breaker(breaker::Command),
-    /// Make a cluster's Workloads ready for stock Kueue, after Switchyard was stopped there; see docs/migrate.md.
+    /// Prepare a cluster's Workloads for stock Kueue, after Switchyard was stopped; see
+    /// docs/migrate.md.
     HandBack(hand_back::Args),
-    /// Decide again what a recording says was decided, and tell the first difference. Needs no cluster.
+    /// Repeat the decisions of a recording and report the first difference. Needs no cluster.
     Replay(replay::Args),
-    /// The authority that signs agents' certificates, and its replacement.
+    /// Show or replace the CA that signs agents' certificates.
     #[command(subcommand)]
     Authority(authority::Command),
-    /// Manage worker clusters.
+    /// Add worker clusters and create join tokens.
     #[command(subcommand)]
     Cluster(ClusterCommand),
 }
 
-/// Managing worker clusters.
 #[derive(Subcommand, Debug)]
 pub enum ClusterCommand {
-    /// Make a one-time token with which a cluster's agent enrols, and print the agent's command.
+    /// Create a one-time token for a cluster's agent to enrol, and print the agent's command.
     JoinToken(join_token::Args),
-    /// Add a worker cluster: its MultiKueueCluster, and what its agent or its kubeconfig needs. Can be repeated.
+    /// Add a worker cluster: its MultiKueueCluster, and what its agent or kubeconfig needs. Can be
+    /// repeated.
     Add(Box<cluster_add::Args>),
 }
 
-/// The answer of a command that judges.
+/// Result of a command that looks for faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The command found no fault, or does not look for any.
-    Fine,
-    /// The command found a fault.
+pub enum ExitStatus {
+    /// No fault, or none looked for.
+    Clean,
     Faulty,
 }
 
-/// The exit code: 0, or 2 for a fault. Errors end with 1.
-impl From<Verdict> for std::process::ExitCode {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Fine => Self::SUCCESS,
-            Verdict::Faulty => Self::from(2),
+/// 0, or 2 for a fault. Errors exit with 1.
+impl From<ExitStatus> for std::process::ExitCode {
+    fn from(exit_status: ExitStatus) -> Self {
+        match exit_status {
+            ExitStatus::Clean => Self::SUCCESS,
+            ExitStatus::Faulty => Self::from(2),
         }
     }
 }
 
-/// Does what the arguments say and writes the result to `out`.
+/// Runs the command and writes its result to `out`.
 ///
 /// # Errors
-/// A message for a person: what failed, and what to do.
-pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
-    // Commands that need no cluster.
+/// Says what failed and what to do.
+pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus> {
+    // These commands need no cluster.
     match &args.command {
-        Command::Replay(args) => return print(&replay::run(args)?, out).map(|()| Verdict::Fine),
+        Command::Replay(args) => {
+            return print(&replay::run(args)?, out).map(|()| ExitStatus::Clean);
+        }
         Command::Completion(args) => {
-            return print(&completion::run(args), out).map(|()| Verdict::Fine);
+            return print(&completion::run(args), out).map(|()| ExitStatus::Clean);
         }
         _ => {}
     }
-    let mut verdict = Verdict::Fine;
+    let mut exit_status = ExitStatus::Clean;
     let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
     let file = args.kubeconfig;
     let text = match args.command {
@@ -155,14 +158,14 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
         Command::Check(args) => {
             let report = Box::pin(check::run(client, &args)).await?;
             if report.failures > 0 {
-                verdict = Verdict::Faulty;
+                exit_status = ExitStatus::Faulty;
             }
             args.output.render(&report, check::Report::text)?
         }
         Command::Audit(args) => {
             let report = audit::run(client, &args).await?;
             if !report.findings.is_empty() {
-                verdict = Verdict::Faulty;
+                exit_status = ExitStatus::Faulty;
             }
             args.output.render(&report, audit::Report::text)?
         }
@@ -171,23 +174,23 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
             cluster_add::run(client, file.as_deref(), &args).await?
         }
     };
-    print(&text, out).map(|()| verdict)
+    print(&text, out).map(|()| exit_status)
 }
 
 fn print(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // `switchyard status | head` is no failure.
+        // A closed pipe, as in `switchyard status | head`, is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write the result"),
     }
 }
 
-/// A client for the hub's API, and the namespace that the kubeconfig chooses.
+/// A client for the hub's API, and the kubeconfig's namespace.
 async fn connect(
     path: Option<&Path>,
     context: Option<&str>,
 ) -> anyhow::Result<(kube::Client, String)> {
-    const MEND: &str = "name the hub's kubeconfig with --kubeconfig or $KUBECONFIG";
+    const ADVICE: &str = "name the hub's kubeconfig with --kubeconfig or $KUBECONFIG";
     let options =
         KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match path {
@@ -200,16 +203,16 @@ async fn connect(
         }
         None if context.is_some() => kube::Config::from_kubeconfig(&options)
             .await
-            .map_err(|error| anyhow!("{error}; {MEND}"))?,
-        None => kube::Config::infer().await.map_err(|error| anyhow!("{error}; {MEND}"))?,
+            .map_err(|error| anyhow!("{error}; {ADVICE}"))?,
+        None => kube::Config::infer().await.map_err(|error| anyhow!("{error}; {ADVICE}"))?,
     };
     config.read_timeout = Some(READ_TIME);
     let namespace = config.default_namespace.clone();
     Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))
 }
 
-/// Says what a failed call most often means.
-fn explain(error: &kube::Error, doing: &str) -> anyhow::Error {
+/// An error with the most likely remedy.
+fn with_hint(error: &kube::Error, doing: &str) -> anyhow::Error {
     let hint = match error {
         kube::Error::Api(status) if status.is_not_found() => {
             "; is this the hub, and are its CRDs installed (kubectl apply -f deploy/crds)?"
@@ -223,8 +226,7 @@ fn explain(error: &kube::Error, doing: &str) -> anyhow::Error {
     anyhow!("{doing}: {}{hint}", cause(error))
 }
 
-/// What the API server answered; else the cause at the end of the chain, such as "Connection refused", since what lies
-/// around it says only that there was one.
+/// The API server's message, or the last cause of an error, such as "Connection refused".
 fn cause(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return status.message.clone();
@@ -236,13 +238,13 @@ fn cause(error: &kube::Error) -> String {
     last.to_string()
 }
 
-/// As [`explain`], of a change: which right it takes.
-fn may_not(error: &kube::Error, doing: &str, right: &str) -> anyhow::Error {
+/// As [`with_hint`], for a change, with the right that it needs.
+fn with_required_right(error: &kube::Error, doing: &str, right: &str) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.is_forbidden() => {
             anyhow::anyhow!("{doing}: {error}; it takes the right to {right}")
         }
-        _ => explain(error, doing),
+        _ => with_hint(error, doing),
     }
 }
 
@@ -253,7 +255,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_kubeconfig_that_is_not_there_is_named_once() {
+    async fn missing_kubeconfig_is_named_once() {
         let error = connect(Some(Path::new("/nonexistent")), None).await.err().unwrap();
         assert_eq!(
             format!("{error:#}"),
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_that_nobody_serves_is_told_from_one_that_refuses() {
+    async fn unreachable_cluster_differs_from_a_denying_one() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         // A port that was free a moment ago.
         let port =

@@ -1,17 +1,17 @@
-//! `switchyard`: see where jobs are, why they wait, and which clusters are connected; enrol clusters.
+//! The `switchyard` binary.
 
 use clap::Parser as _;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::process::ExitCode {
-    // kube and this process must agree on one TLS provider. It is installed once; a second time is no error.
+    // kube and this program must use the same TLS provider. A second installation is no error.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = match switchyard::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
     match switchyard::run(args, &mut std::io::stdout().lock()).await {
-        Ok(verdict) => verdict.into(),
+        Ok(exit_status) => exit_status.into(),
         Err(error) => {
             eprintln!("error: {error:#}");
             std::process::ExitCode::FAILURE
@@ -19,9 +19,9 @@ async fn main() -> std::process::ExitCode {
     }
 }
 
-/// Prints help, or what is wrong with the arguments. clap would exit with 2, which says here that a fault was found.
+/// Prints help or a usage error. clap would exit with 2, which here means a fault.
 fn usage(error: &clap::Error) -> std::process::ExitCode {
-    // Nobody reads a message that cannot be written.
+    // Nothing can be reported if the terminal is gone.
     let _ = error.print();
     if error.use_stderr() {
         std::process::ExitCode::FAILURE

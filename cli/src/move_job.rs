@@ -1,4 +1,4 @@
-//! `switchyard move JOB --to CLUSTER`: an annotation on the hub's Workload that the hub obeys once.
+//! `switchyard move JOB --to CLUSTER`: annotates the hub's Workload, which the hub acts on once.
 
 use anyhow::bail;
 use kube::{Api, ResourceExt as _};
@@ -12,47 +12,46 @@ use crate::{Output, operate};
 /// Arguments of `switchyard move`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The job, or the Workload; KIND/NAME where several have the name.
+    /// The job, or its Workload; KIND/NAME if several have the name.
     pub job: String,
-    /// The cluster that it is to run on.
+    /// The cluster to run on.
     #[arg(long, value_name = "CLUSTER")]
     pub to: String,
-    /// The namespace. Default: the kubeconfig's.
+    /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// What was asked for.
+/// The move that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Move {
-    /// The Workload.
     pub workload: String,
-    /// Where it is now, if anywhere.
+    /// The present cluster, if any.
     pub from: Option<String>,
-    /// Where it is to be.
     pub to: String,
-    /// The attempt that is moved.
+    /// The attempt to be moved.
     pub attempt: i64,
 }
 
-/// Asks the hub to move it. It is stopped and begins anew on the other cluster.
+/// Requests the move. The job is stopped and starts again on the other cluster.
 ///
 /// # Errors
-/// When there is no such job or cluster, the cluster cannot take it as things are, or the caller may not.
+/// If there is no such job or cluster, if the cluster cannot take the job now, or for want of
+/// rights.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
-    let target = operate::get(&Api::all(client.clone()), &args.to).await?;
+    let target = operate::get_cluster(&Api::all(client.clone()), &args.to).await?;
     let workloads: Api<Workload> = Api::namespaced(client, namespace);
     let all = crate::status::list(&workloads).await;
-    let all = all.map_err(|error| crate::explain(&error, "listing workloads"))?;
+    let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
     let plan = plan(find(&all, namespace, &args.job)?, &target)?;
     let value = format!("{}/{}", plan.attempt, plan.to);
-    operate::tell(&workloads, &plan.workload, names::MOVE, &value).await?;
-    args.output.render(&plan, text)
+    operate::annotate_workload(&workloads, &plan.workload, names::MOVE, &value).await?;
+    args.output.render(&plan, render_text)
 }
 
 fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move> {
@@ -81,7 +80,7 @@ fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move>
     Ok(Move { workload: name, from: status.cluster_name, to, attempt })
 }
 
-fn text(plan: &Move) -> String {
+fn render_text(plan: &Move) -> String {
     let Move { workload, to, .. } = plan;
     match &plan.from {
         Some(from) => format!("{workload} is moved from {from} to {to}, if {to} can take it.\n"),
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_is_said() {
+    fn impossible_move_is_rejected() {
         let east = cluster(&json!({}), "True");
         let running = json!({"clusterName": "west", "dispatch": {"attempt": 3}});
         let moved = plan(&workload(&running), &east).unwrap();

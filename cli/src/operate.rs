@@ -1,4 +1,5 @@
-//! `switchyard clusters cordon | uncordon | drain | declare-lost | trust-copies`: annotations on MultiKueueClusters that the hub obeys.
+//! `switchyard clusters cordon | uncordon | drain | declare-lost | trust-copies`: annotates
+//! MultiKueueClusters, which the hub acts on.
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -12,68 +13,62 @@ use switchyard_api::{conditions, names};
 
 use crate::Output;
 
-/// What to do with a cluster.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Send nothing new to a cluster. What runs there stays.
-    Cordon(Named),
-    /// Use a cluster again: the end of `cordon` and `drain`.
-    Uncordon(Named),
-    /// Send nothing new to a cluster, and take away what runs there: it is stopped, queued again and runs elsewhere.
-    Drain(Named),
-    /// Say that a cluster which is not connected will not come back: what ran there is queued again at once.
-    DeclareLost(Lost),
-    /// Say that all objects on a cluster with the hub's marks are the hub's, though some have no proof: they are signed within an
-    /// hour. The condition CopiesUnproved names some of them.
-    TrustCopies(Trust),
+    /// Dispatch nothing new to a cluster. Running jobs stay.
+    Cordon(ClusterArgs),
+    /// Use a cluster again: ends `cordon` and `drain`.
+    Uncordon(ClusterArgs),
+    /// Dispatch nothing new to a cluster, and stop its jobs: they are queued again and run
+    /// elsewhere.
+    Drain(ClusterArgs),
+    /// Declare that a disconnected cluster will not come back: its jobs are queued again at once.
+    DeclareLost(DeclareLostArgs),
+    /// Declare that all objects with the hub's marks on a cluster are the hub's, although some lack
+    /// a proof. The hub signs them within an hour. The condition CopiesUnproved names some of them.
+    TrustCopies(TrustCopiesArgs),
 }
 
-/// One cluster.
 #[derive(clap::Args, Debug)]
-pub struct Named {
+pub struct ClusterArgs {
     /// Name of the MultiKueueCluster.
     pub name: String,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Arguments of `declare-lost`.
 #[derive(clap::Args, Debug)]
-pub struct Lost {
-    /// Which.
+pub struct DeclareLostArgs {
     #[command(flatten)]
-    pub cluster: Named,
-    /// Nothing of the hub's runs on it any more, or may run twice. Without this, only what would happen is said.
+    pub cluster: ClusterArgs,
+    /// Confirm that no job of the hub runs there any more, or may run twice. Without it, only show
+    /// what would happen.
     #[arg(long)]
     pub yes: bool,
 }
 
-/// Arguments of `trust-copies`.
 #[derive(clap::Args, Debug)]
-pub struct Trust {
-    /// Which.
+pub struct TrustCopiesArgs {
     #[command(flatten)]
-    pub cluster: Named,
-    /// All of them are the hub's. Without this, only what would be trusted is said.
+    pub cluster: ClusterArgs,
+    /// Confirm that all of them are the hub's. Without it, only show what would be trusted.
     #[arg(long)]
     pub yes: bool,
 }
 
-/// What was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Done {
-    /// The cluster.
+pub struct ClusterChange {
     pub cluster: String,
     /// `cordon`, `uncordon`, `drain`, `declare-lost` or `trust-copies`.
     pub action: &'static str,
-    /// How many workloads the hub has on it.
+    /// Number of the hub's unfinished workloads on the cluster.
     pub workloads: usize,
 }
 
-/// Says something of a workload to the hub, by an annotation.
-pub(crate) async fn tell(
+/// Sets an annotation on a Workload, which the hub acts on.
+pub(crate) async fn annotate_workload(
     workloads: &Api<Workload>,
     name: &str,
     annotation: &str,
@@ -81,15 +76,15 @@ pub(crate) async fn tell(
 ) -> anyhow::Result<()> {
     let patch = json!({"metadata": {"annotations": {annotation: value}}});
     let patched = workloads.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched
-        .map(drop)
-        .map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))
+    patched.map(drop).map_err(|error| {
+        crate::with_required_right(&error, "changing the workload", "patch workloads")
+    })
 }
 
-/// Does it.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// When there is no such cluster, it cannot be done to it as it is, or the caller may not.
+/// If there is no such cluster, if its state does not allow it, or for want of rights.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
     let (named, action) = match command {
         Command::Cordon(named) => (named, "cordon"),
@@ -99,54 +94,53 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
         Command::TrustCopies(trust) => (&trust.cluster, "trust-copies"),
     };
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
-    let cluster = get(&clusters, &named.name).await?;
-    let workloads = on_cluster(client, &named.name).await?;
+    let cluster = get_cluster(&clusters, &named.name).await?;
+    let workloads = count_workloads(client, &named.name).await?;
     let annotations = match command {
         Command::Cordon(_) => json!({names::SCHEDULING: names::CORDON}),
         Command::Uncordon(_) => json!({names::SCHEDULING: Value::Null}),
         Command::Drain(_) => json!({names::SCHEDULING: names::DRAIN}),
         Command::DeclareLost(lost) => {
-            json!({names::DECLARED_LOST: declaration(&cluster, workloads, lost.yes)?})
+            json!({names::DECLARED_LOST: loss_to_declare(&cluster, workloads, lost.yes)?})
         }
         Command::TrustCopies(trust) => {
-            json!({names::TRUST_COPIES: trusting(&cluster, trust.yes, Timestamp::now())?})
+            json!({names::TRUST_COPIES: trusted_since(&cluster, trust.yes, Timestamp::now())?})
         }
     };
-    annotate(&clusters, &named.name, &annotations).await?;
-    let done = Done { cluster: named.name.clone(), action, workloads };
-    named.output.render(&done, text)
+    annotate_cluster(&clusters, &named.name, &annotations).await?;
+    let done = ClusterChange { cluster: named.name.clone(), action, workloads };
+    named.output.render(&done, render_text)
 }
 
-/// A cluster by its name.
-pub(crate) async fn get(
+pub(crate) async fn get_cluster(
     clusters: &Api<MultiKueueCluster>,
     name: &str,
 ) -> anyhow::Result<MultiKueueCluster> {
     let found = clusters
         .get_opt(name)
         .await
-        .map_err(|error| crate::explain(&error, "reading the cluster"))?;
+        .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
     found.ok_or_else(|| {
         anyhow::anyhow!("no MultiKueueCluster \"{name}\"; `switchyard clusters` lists them")
     })
 }
 
-/// Changes annotations of a cluster.
-pub(crate) async fn annotate(
+pub(crate) async fn annotate_cluster(
     clusters: &Api<MultiKueueCluster>,
     name: &str,
     annotations: &Value,
 ) -> anyhow::Result<MultiKueueCluster> {
     let patch = json!({"metadata": {"annotations": annotations}});
     let patched = clusters.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched
-        .map_err(|error| crate::may_not(&error, "changing the cluster", "patch multikueueclusters"))
+    patched.map_err(|error| {
+        crate::with_required_right(&error, "changing the cluster", "patch multikueueclusters")
+    })
 }
 
-async fn on_cluster(client: kube::Client, name: &str) -> anyhow::Result<usize> {
+async fn count_workloads(client: kube::Client, name: &str) -> anyhow::Result<usize> {
     let workloads: Api<Workload> = Api::all(client);
     let all = crate::status::list(&workloads).await;
-    let all = all.map_err(|error| crate::explain(&error, "listing workloads"))?;
+    let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
     let there = |workload: &&Workload| {
         let status = workload.status.as_ref();
         let cluster = status.and_then(|status| status.cluster_name.as_deref());
@@ -157,11 +151,15 @@ async fn on_cluster(client: kube::Client, name: &str) -> anyhow::Result<usize> {
     Ok(all.iter().filter(there).count())
 }
 
-/// The loss that is meant: when the cluster's connection was lost.
+/// The value of the annotation: when the connection was lost.
 ///
 /// # Errors
-/// When it is connected, has never been looked at, or `yes` was not said.
-fn declaration(cluster: &MultiKueueCluster, workloads: usize, yes: bool) -> anyhow::Result<String> {
+/// If the cluster is connected or has no status, or without `yes`.
+fn loss_to_declare(
+    cluster: &MultiKueueCluster,
+    workloads: usize,
+    yes: bool,
+) -> anyhow::Result<String> {
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
     let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
@@ -182,11 +180,11 @@ fn declaration(cluster: &MultiKueueCluster, workloads: usize, yes: bool) -> anyh
     Ok(active.last_transition_time.0.to_string())
 }
 
-/// Since when what is on the cluster is trusted.
+/// The value of the annotation: the time of the confirmation.
 ///
 /// # Errors
-/// When there is nothing to trust, or `yes` was not said.
-fn trusting(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::Result<String> {
+/// If every copy has a proof, or without `yes`.
+fn trusted_since(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::Result<String> {
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
     let unproved =
@@ -200,8 +198,8 @@ fn trusting(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyhow::R
     Ok(now.to_string())
 }
 
-fn text(done: &Done) -> String {
-    let Done { cluster, workloads, .. } = done;
+fn render_text(done: &ClusterChange) -> String {
+    let ClusterChange { cluster, workloads, .. } = done;
     match done.action {
         "cordon" => {
             format!("Nothing new is sent to {cluster}. {workloads} workloads stay there.\n")
@@ -239,20 +237,23 @@ mod tests {
     }
 
     #[test]
-    fn unproved_copies_are_trusted_on_purpose() {
+    fn unproved_copies_are_trusted_only_with_yes() {
         let now = Timestamp::UNIX_EPOCH;
         let with = |status: &str| {
             let condition = json!([{"type": "CopiesUnproved", "status": status, "reason": "X", "message": "2 objects",
                 "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
             cluster(&condition)
         };
-        assert_eq!(trusting(&with("True"), true, now).unwrap(), "1970-01-01T00:00:00Z");
+        assert_eq!(trusted_since(&with("True"), true, now).unwrap(), "1970-01-01T00:00:00Z");
         assert!(
-            trusting(&with("True"), false, now).unwrap_err().to_string().starts_with("2 objects")
+            trusted_since(&with("True"), false, now)
+                .unwrap_err()
+                .to_string()
+                .starts_with("2 objects")
         );
         for nothing in [with("False"), cluster(&json!([]))] {
             assert!(
-                trusting(&nothing, true, now)
+                trusted_since(&nothing, true, now)
                     .unwrap_err()
                     .to_string()
                     .starts_with("nothing on cluster")
@@ -261,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_loss_that_is_can_be_declared_and_only_on_purpose() {
+    fn only_a_lost_cluster_is_declared_and_only_with_yes() {
         let say = |status: &str, yes| {
-            declaration(&cluster(&active(status)), 3, yes).map_err(|error| error.to_string())
+            loss_to_declare(&cluster(&active(status)), 3, yes).map_err(|error| error.to_string())
         };
         assert_eq!(say("False", true), Ok("2026-11-21T10:00:00Z".to_owned()));
         assert!(
@@ -272,6 +273,6 @@ mod tests {
                 .starts_with("3 workloads of cluster \"east\" would be queued again")
         );
         assert!(say("True", true).unwrap_err().contains("is connected"));
-        assert!(declaration(&cluster(&json!([])), 0, true).is_err());
+        assert!(loss_to_declare(&cluster(&json!([])), 0, true).is_err());
     }
 }

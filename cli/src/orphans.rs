@@ -1,4 +1,4 @@
-//! `switchyard orphans`: workloads with this hub's mark on a cluster, of which the hub knows nothing.
+//! `switchyard orphans`: copies on clusters with this hub's mark that the hub does not know.
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
@@ -10,48 +10,45 @@ use crate::{Output, clusters, table};
 /// Arguments of `switchyard orphans`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Orphan {
-    /// The cluster that it is on.
+pub struct OrphanRow {
     pub cluster: String,
     /// `namespace/name` of the Workload there.
     pub workload: String,
-    /// The uid that the Workload had on the hub.
+    /// Uid that the Workload had on the hub.
     pub workload_uid: String,
-    /// The attempt.
     pub attempt: i64,
-    /// What its cluster says of it.
+    /// State as the cluster reports it.
     pub state: String,
-    /// Since when the hub knows of it.
+    /// When the hub first saw it.
     pub since: Timestamp,
-    /// Why it stays there, and what mends it; none if it will be removed.
+    /// Why it is kept, and what to do; `None` if it will be removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// Lists them.
+/// Lists the orphans.
 ///
 /// # Errors
-/// When the API cannot be read.
+/// If the API cannot be read.
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     let api: Api<MultiKueueCluster> = Api::all(client);
     let found = clusters::list(&api).await?;
-    args.output.render(&orphans(&found), |orphans| text(orphans, Timestamp::now()))
+    args.output.render(&orphans(&found), |orphans| render_text(orphans, Timestamp::now()))
 }
 
-fn orphans(clusters: &[MultiKueueCluster]) -> Vec<Orphan> {
+fn orphans(clusters: &[MultiKueueCluster]) -> Vec<OrphanRow> {
     let of = |cluster: &MultiKueueCluster| {
         let name = cluster.name_any();
         let listed =
             cluster.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
-        listed.into_iter().map(move |orphan| Orphan {
+        listed.into_iter().map(move |orphan| OrphanRow {
             cluster: name.clone(),
             workload: format!("{}/{}", orphan.namespace, orphan.name),
             workload_uid: orphan.workload_uid,
@@ -64,7 +61,7 @@ fn orphans(clusters: &[MultiKueueCluster]) -> Vec<Orphan> {
     clusters.iter().flat_map(of).collect()
 }
 
-fn text(orphans: &[Orphan], now: Timestamp) -> String {
+fn render_text(orphans: &[OrphanRow], now: Timestamp) -> String {
     if orphans.is_empty() {
         return "No orphans.\n".to_owned();
     }
@@ -96,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_listed_by_cluster() {
+    fn orphans_are_listed_by_cluster() {
         let east: MultiKueueCluster = serde_json::from_value(serde_json::json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
             "spec": {"clusterSource": {"agent": {}}},
@@ -107,11 +104,11 @@ mod tests {
         }))
         .unwrap();
         let now = "2026-11-21T10:05:00Z".parse().unwrap();
-        insta::assert_snapshot!(text(&orphans(&[east]), now), @r"
+        insta::assert_snapshot!(render_text(&orphans(&[east]), now), @r"
         CLUSTER   WORKLOAD     ATTEMPT   STATE     KNOWN FOR   UID   WHAT NEXT
         east      team/job-a   2         Running   5m0s        u1    will be removed
         east      team/job-b   1         Running   60s         u2    waits for its job
         ");
-        assert_eq!(text(&[], now), "No orphans.\n");
+        assert_eq!(render_text(&[], now), "No orphans.\n");
     }
 }

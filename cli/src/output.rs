@@ -1,25 +1,24 @@
-//! How results are written.
+//! Output formats.
 
 use anyhow::Context as _;
 use serde::Serialize;
 
-/// A table for people, JSON or YAML for programs.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// A table.
+    /// Aligned columns.
     #[default]
     Table,
     /// JSON. Fields are only ever added.
     Json,
-    /// YAML, with the same fields.
+    /// YAML, with the same fields as JSON.
     Yaml,
 }
 
 impl Output {
-    /// The value as JSON, as YAML, or as `table` renders it.
+    /// The value in this format; `table` renders the table.
     ///
     /// # Errors
-    /// Never for the types used here.
+    /// Never for the types of this crate.
     pub fn render<T: Serialize>(
         self,
         value: &T,

@@ -1,4 +1,4 @@
-//! `switchyard replay FILE`: whether the engine decides again what it decided.
+//! `switchyard replay FILE`: whether the engine repeats its recorded decisions.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,15 +10,14 @@ use jiff::Timestamp;
 use switchyard_scheduler::Time;
 use switchyard_scheduler::record::{ReplayError, Summary};
 
-/// Flags of `replay`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The recording: what the hub's or the agent's --record wrote.
+    /// The recording, as written by --record of a hub or an agent.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
-/// Replays and tells what the recording holds.
+/// Replays a recording and summarizes it.
 ///
 /// # Errors
 /// The first difference, or why the file cannot be replayed.
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_identical_is_summed_up() {
+    fn identical_replay_is_summarized() {
         insta::assert_snapshot!(replayed(&recording()).unwrap(), @r"
         identical: every cycle decides again what is recorded
         events       1
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_shown() {
+    fn first_difference_is_shown() {
         let other = recording().replace(r#""number":0"#, r#""number":7"#);
         insta::assert_snapshot!(replayed(&other).unwrap_err(), @r"
         engine.jsonl at 2025-11-21T16:00:01.5Z, line 3: cycle 7 decides otherwise
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_is_not_whole_is_left_out_and_said() {
+    fn incomplete_last_line_is_skipped_with_a_note() {
         let whole = recording();
         let cut = &whole[..whole.len() - 20];
         insta::assert_snapshot!(replayed(cut).unwrap(), @r"
@@ -126,31 +125,32 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_named_with_the_line() {
+    fn invalid_recording_is_reported_with_its_line() {
         let recorded = recording();
-        let said = |text: &str| replayed(text).unwrap_err();
-        insta::assert_snapshot!(said(""), @"engine.jsonl: is empty; name a file that --record wrote");
-        insta::assert_snapshot!(said("{}\n"), @"engine.jsonl: line 1 is not the header of a recording: missing field `recording` at line 1 column 2");
-        insta::assert_snapshot!(said("apiVersion: v1\n"), @"engine.jsonl: line 1 is not the header of a recording: expected value at line 1 column 1");
+        let message = |text: &str| replayed(text).unwrap_err();
+        insta::assert_snapshot!(message(""), @"engine.jsonl: is empty; name a file that --record wrote");
+        insta::assert_snapshot!(message("{}\n"), @"engine.jsonl: line 1 is not the header of a recording: missing field `recording` at line 1 column 2");
+        insta::assert_snapshot!(message("apiVersion: v1\n"), @"engine.jsonl: line 1 is not the header of a recording: expected value at line 1 column 1");
         let header = &recorded[..recorded.find('\n').unwrap() / 2];
-        assert!(said(header).starts_with(
+        assert!(message(header).starts_with(
             "engine.jsonl: line 1 is not the header of a recording: EOF while parsing"
         ));
-        insta::assert_snapshot!(said(&recorded.replacen(r#"{"recording":1,"#, r#"{"recording":7,"#, 1)), @"engine.jsonl: has version 7 of the format; this program replays version 1");
+        insta::assert_snapshot!(message(&recorded.replacen(r#"{"recording":1,"#, r#"{"recording":7,"#, 1)), @"engine.jsonl: has version 7 of the format; this program replays version 1");
         let garbage = recorded.replacen("\n", "\nno step\n", 1);
-        insta::assert_snapshot!(said(&garbage), @"engine.jsonl: line 2 is not a recorded step: expected value at line 1 column 1");
+        insta::assert_snapshot!(message(&garbage), @"engine.jsonl: line 2 is not a recorded step: expected value at line 1 column 1");
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let missing = Args { file: dir.path().join("missing.jsonl") };
-        let said = format!("{:#}", run(&missing).unwrap_err());
+        let message = format!("{:#}", run(&missing).unwrap_err());
         assert!(
-            said.ends_with("missing.jsonl: cannot be read: No such file or directory (os error 2)"),
-            "{said}"
+            message
+                .ends_with("missing.jsonl: cannot be read: No such file or directory (os error 2)"),
+            "{message}"
         );
-        let said = format!("{:#}", run(&Args { file: dir.path().into() }).unwrap_err());
-        assert!(said.ends_with(": cannot be read: Is a directory (os error 21)"), "{said}");
+        let message = format!("{:#}", run(&Args { file: dir.path().into() }).unwrap_err());
+        assert!(message.ends_with(": cannot be read: Is a directory (os error 21)"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! `switchyard status [JOB]`.
+//! `switchyard status [JOB]`: lists jobs, or shows one.
 
 mod detail;
 mod ready;
@@ -13,31 +13,31 @@ use crate::find::find;
 use crate::{Output, table};
 
 pub use detail::{Detail, detail};
-pub use row::{Ready, Row, State, row};
+pub use row::{JobRow, JobState, ReadyPods, row};
 
 /// Arguments of `switchyard status`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A job (`NAME`, `job/NAME`), or a Workload: everything known of it. Default: a line for each.
+    /// A job (`NAME`, `job/NAME`) or a Workload, to show everything about it. Default: list all.
     pub job: Option<String>,
-    /// The namespace. Default: the kubeconfig's.
+    /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// All namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "job"])]
     pub all_namespaces: bool,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Pages of a list: a hub may hold hundreds of thousands of workloads.
+/// Workloads per list request; a hub may have hundreds of thousands.
 const PAGE: u32 = 500;
 
 /// Lists the jobs, or shows one.
 ///
 /// # Errors
-/// When the API cannot be read, or there is no such job; then close names are given.
+/// If the API cannot be read, or if there is no such job; the message then names similar ones.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let workloads: Api<Workload> = if args.all_namespaces {
@@ -46,23 +46,22 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
         Api::namespaced(client.clone(), namespace)
     };
     let found =
-        list(&workloads).await.map_err(|error| crate::explain(&error, "listing workloads"))?;
+        list(&workloads).await.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
     let now = Timestamp::now();
     match &args.job {
         None => {
-            let mut rows: Vec<Row> = found.iter().map(row).collect();
+            let mut rows: Vec<JobRow> = found.iter().map(row).collect();
             ready::fill_in(&client, (!args.all_namespaces).then_some(namespace), &mut rows).await;
-            args.output.render(&rows, |rows| text(rows, args.all_namespaces, now))
+            args.output.render(&rows, |rows| render_text(rows, args.all_namespaces, now))
         }
         Some(job) => {
             let mut detail = detail(find(&found, namespace, job)?);
             ready::fill_in(&client, Some(namespace), std::slice::from_mut(&mut detail.row)).await;
-            args.output.render(&detail, |detail| detail::text(detail, now))
+            args.output.render(&detail, |detail| detail::render_text(detail, now))
         }
     }
 }
 
-/// All of them, page by page.
 pub(crate) async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kube::Error> {
     let mut params = ListParams::default().limit(PAGE);
     let mut found = Vec::new();
@@ -78,12 +77,12 @@ pub(crate) async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kub
 
 /// The rows as a table, oldest first.
 #[must_use]
-pub fn text(rows: &[Row], namespaces: bool, now: Timestamp) -> String {
+pub fn render_text(rows: &[JobRow], namespaces: bool, now: Timestamp) -> String {
     if rows.is_empty() {
         return "No queued jobs. A job is queued by its label kueue.x-k8s.io/queue-name.\n"
             .to_owned();
     }
-    let mut rows: Vec<&Row> = rows.iter().collect();
+    let mut rows: Vec<&JobRow> = rows.iter().collect();
     rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
     if namespaces {
         let cells: Vec<[String; 9]> = rows
@@ -106,7 +105,7 @@ pub fn text(rows: &[Row], namespaces: bool, now: Timestamp) -> String {
     }
 }
 
-fn cells(row: &Row, now: Timestamp) -> [String; 8] {
+fn cells(row: &JobRow, now: Timestamp) -> [String; 8] {
     let age = row.created.map(|created| table::age(now.as_second() - created.as_second()));
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [

@@ -1,6 +1,7 @@
-//! Tables as kubectl writes them: columns as wide as their widest cell, three spaces between, no trailing space.
+//! Tables like kubectl's: columns as wide as their widest cell, three spaces apart, no trailing
+//! space.
 
-/// Renders rows under headings. The last column may be as long as it likes.
+/// Renders rows under headings. The last column is not padded.
 #[must_use]
 pub fn render<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = headings.map(width);
@@ -27,12 +28,12 @@ fn line<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
     out
 }
 
-/// Characters, not bytes: close enough to columns for what we print.
+/// Counts characters, which is close enough to columns here.
 fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A duration as kubectl shows ages: the largest unit or two.
+/// Formats a duration as kubectl shows ages: the largest unit or two.
 #[must_use]
 pub fn age(seconds: i64) -> String {
     let seconds = seconds.max(0);
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_keep_to_what_matters() {
+    fn ages_have_one_or_two_units() {
         let ages: Vec<String> = [-5, 7, 119, 120, 599, 600, 10_800, 200_000].map(age).into();
         assert_eq!(ages, ["0s", "7s", "119s", "2m0s", "9m59s", "10m", "3h", "2d"]);
     }

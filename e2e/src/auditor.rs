@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
-use switchyard::audit::see;
+use switchyard::audit::list_cluster;
 pub use switchyard_audit::Kind;
 use switchyard_audit::{Cluster, Finding, audit, compare};
 use tokio::time::{Instant, timeout};
@@ -134,7 +134,7 @@ pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = 
 /// How many of the clusters could be listed, and what is found there.
 pub(crate) async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
     let list = |(name, client): (String, Client)| async move {
-        timeout(LISTS, see(&client, &name, None)).await.ok()?.ok()
+        timeout(LISTS, list_cluster(&client, &name, None)).await.ok()?.ok()
     };
     let seen: Vec<Cluster> =
         join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect();

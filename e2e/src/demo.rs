@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
-use switchyard::status::{Row, State, row};
+use switchyard::status::{JobRow, JobState, row};
 use switchyard_api::v1beta2::Workload;
 use switchyard_flags::demo::Args;
 
@@ -97,12 +97,12 @@ async fn prepare(fleet: &Fleet) -> anyhow::Result<()> {
 }
 
 /// Shows the jobs until each has ended or says that it cannot run.
-async fn follow(fleet: &Fleet, samples: &[Sample], begun: Instant) -> anyhow::Result<Vec<Row>> {
+async fn follow(fleet: &Fleet, samples: &[Sample], begun: Instant) -> anyhow::Result<Vec<JobRow>> {
     let workloads: Api<Workload> = Api::namespaced(fleet.hub().admin.clone(), sample::NAMESPACE);
     let mut screen = Screen::default();
     loop {
         let found = workloads.list(&ListParams::default()).await?;
-        let mut rows: Vec<Row> = found.items.iter().map(row).collect();
+        let mut rows: Vec<JobRow> = found.items.iter().map(row).collect();
         rows.sort_by(|a, b| (a.created, &a.job).cmp(&(b.created, &b.job)));
         screen.show(&mut std::io::stdout().lock(), &rows, begun.elapsed())?;
         let open: Vec<&str> = samples
@@ -122,12 +122,12 @@ async fn follow(fleet: &Fleet, samples: &[Sample], begun: Instant) -> anyhow::Re
     }
 }
 
-fn settled(sample: &Sample, rows: &[Row]) -> bool {
+fn settled(sample: &Sample, rows: &[JobRow]) -> bool {
     let Some(row) = rows.iter().find(|row| row.job == sample.name) else { return false };
     match sample.expect {
         Expect::Succeeds | Expect::Fails => row.state.is_final(),
         Expect::FitsNowhere => {
-            row.state == State::Pending && row.reason.contains("maximum capacity")
+            row.state == JobState::Pending && row.reason.contains("maximum capacity")
         }
     }
 }
@@ -144,7 +144,12 @@ fn audited(looks: &Looks) -> anyhow::Result<()> {
 }
 
 /// What went where, and whether every job ended as it should.
-fn summary(samples: &[Sample], rows: &[Row], jobs: Duration, all: Duration) -> anyhow::Result<()> {
+fn summary(
+    samples: &[Sample],
+    rows: &[JobRow],
+    jobs: Duration,
+    all: Duration,
+) -> anyhow::Result<()> {
     let mut clusters: BTreeMap<&str, u32> = BTreeMap::new();
     let mut wrong = Vec::new();
     for sample in samples {
@@ -153,9 +158,9 @@ fn summary(samples: &[Sample], rows: &[Row], jobs: Duration, all: Duration) -> a
             *clusters.entry(cluster).or_default() += 1;
         }
         let right = match sample.expect {
-            Expect::Succeeds => row.state == State::Succeeded,
-            Expect::Fails => row.state == State::Failed,
-            Expect::FitsNowhere => row.state == State::Pending,
+            Expect::Succeeds => row.state == JobState::Succeeded,
+            Expect::Fails => row.state == JobState::Failed,
+            Expect::FitsNowhere => row.state == JobState::Pending,
         };
         if !right {
             wrong.push(format!("{} is {}: {}", row.job, row.state, row.reason));
@@ -180,7 +185,7 @@ fn summary(samples: &[Sample], rows: &[Row], jobs: Duration, all: Duration) -> a
         count(Expect::Fails),
         count(Expect::FitsNowhere)
     )?;
-    if let Some(row) = rows.iter().find(|row| row.state == State::Pending) {
+    if let Some(row) = rows.iter().find(|row| row.state == JobState::Pending) {
         writeln!(out, "    {}: {}", row.job, row.reason)?;
     }
     if wrong.is_empty() { Ok(()) } else { bail!("not as it should be: {}", wrong.join("; ")) }

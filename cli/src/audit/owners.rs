@@ -1,5 +1,3 @@
-//! Lists the owners of pods.
-
 use std::collections::BTreeSet;
 
 use futures::future::try_join_all;
@@ -10,13 +8,13 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use switchyard_audit::Owner;
 use switchyard_jobs::kind_of_owner;
 
-use super::see::{from_cache, if_served, pages, refused, resource_name};
+use super::list::{denied, from_cache, if_served, pages, resource_name};
 
-/// Owners above owners that are followed, which bounds the rounds of requests.
+/// Levels of owners above pods that are followed. Each level takes a round of requests.
 const MAX_ROUNDS: usize = 16;
 
-/// The metadata of the objects above the pods: of the kinds of jobs and ReplicaSets. A kind is listed only if something refers to
-/// it, so a cluster costs no requests for kinds that it does not use.
+/// Metadata of the objects above the pods, of job kinds and ReplicaSets. A kind is listed only if
+/// an object refers to it.
 pub(super) async fn owners(
     client: &Client,
     namespace: Option<&str>,
@@ -45,17 +43,16 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// `apiVersion` and kind of a controller.
-type Kind = (String, String);
+type OwnerKind = (String, String);
 
-fn kinds_above<'a>(objects: impl Iterator<Item = &'a ObjectMeta>) -> BTreeSet<Kind> {
+fn kinds_above<'a>(objects: impl Iterator<Item = &'a ObjectMeta>) -> BTreeSet<OwnerKind> {
     let owners = objects.flat_map(|object| object.owner_references.iter().flatten());
     let controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.map(|owner| (owner.api_version.clone(), owner.kind.clone())).collect()
 }
 
-/// How a kind is listed; none of a kind that nobody queues. Pods are known.
-fn resource((api_version, kind): &Kind) -> Option<ApiResource> {
+/// The resource to list for a kind; `None` for kinds that are never queued, and for pods.
+fn resource((api_version, kind): &OwnerKind) -> Option<ApiResource> {
     if (api_version.as_str(), kind.as_str()) == ("apps/v1", "ReplicaSet") {
         return Some(ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "ReplicaSet")));
     }
@@ -77,8 +74,8 @@ async fn list(
         async move { api.list_metadata(&page).await }
     };
     let found = if_served(pages(from_cache(), page).await);
-    let found = found
-        .map_err(|error| refused(&error, &resource_name(&resource.plural, &resource.group)))?;
+    let found =
+        found.map_err(|error| denied(&error, &resource_name(&resource.plural, &resource.group)))?;
     let ApiResource { api_version, kind, .. } = resource;
     let owner = |metadata| Owner { api_version: api_version.clone(), kind: kind.clone(), metadata };
     Ok(found.into_iter().map(|object| owner(object.metadata)).collect())

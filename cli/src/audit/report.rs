@@ -1,34 +1,28 @@
-//! The result of an audit, and its text.
-
 use serde::Serialize;
 use switchyard_audit::{Cluster, Finding};
 
 use crate::table;
 
-/// The result of an audit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The faults that both looks have found.
+    /// Findings of both lists.
     pub findings: Vec<Finding>,
-    /// The objects that were compared, the hub's first.
+    /// Counts of the compared objects, the hub's first.
     pub listed: Vec<Listed>,
-    /// The only namespace that was looked at; none if all were.
+    /// The namespace, if only one was audited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// The numbers of objects that were listed on one cluster.
+/// Numbers of objects listed on one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listed {
-    /// The name of the cluster.
     pub cluster: String,
-    /// Pods, whether they run or not.
+    /// Pods, running or not.
     pub pods: usize,
-    /// Workloads.
     pub workloads: usize,
-    /// ClusterQueues.
     pub cluster_queues: usize,
 }
 
@@ -50,7 +44,7 @@ impl Listed {
 }
 
 impl Report {
-    /// The findings as a table, and what was looked at.
+    /// The findings as a table, with the counts.
     #[must_use]
     pub fn text(&self) -> String {
         let listed: Vec<String> = self.listed.iter().map(Listed::text).collect();

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use switchyard_audit::{Cluster, Finding};
 
 use super::report::{Listed, Report};
-use super::{see, worker};
+use super::{list_cluster, worker};
 use crate::Output;
 
-/// An API server that answers paths with lists, and remembers the requests for them.
+/// An API server that answers paths with lists and records the requests.
 #[derive(Clone, Default)]
 struct Server {
     answers: Vec<(&'static str, u16, Value)>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -41,7 +41,7 @@ impl Server {
 
     fn answer(&self, uri: &http::Uri) -> http::Response<Body> {
         let query = uri.query().unwrap_or_default().trim_start_matches('&');
-        self.asked.lock().unwrap().push(format!("{}?{query}", uri.path()));
+        self.requests.lock().unwrap().push(format!("{}?{query}", uri.path()));
         let answer = self
             .answers
             .iter()
@@ -55,11 +55,11 @@ impl Server {
         http::Response::builder().status(code).body(body).unwrap()
     }
 
-    /// The requests without the parts that all have, sorted.
-    fn asked(&self) -> Vec<String> {
-        let mut asked = self.asked.lock().unwrap().clone();
-        asked.sort();
-        asked
+    /// The requests without their common parts, sorted.
+    fn requests(&self) -> Vec<String> {
+        let mut requests = self.requests.lock().unwrap().clone();
+        requests.sort();
+        requests
     }
 }
 
@@ -85,7 +85,7 @@ fn pods() -> Value {
 }
 
 #[tokio::test]
-async fn owners_are_listed_by_kinds_that_are_referred_to() {
+async fn owner_kinds_are_listed_only_if_referred_to() {
     let server = Server::default()
         .list("/api/v1/pods", pods())
         .list("/jobs", json!([object("set-0", &["jobset.x-k8s.io/v1alpha2", "JobSet", "set"])]))
@@ -94,10 +94,10 @@ async fn owners_are_listed_by_kinds_that_are_referred_to() {
             json!([object("set", &["workload.codeflare.dev/v1beta2", "AppWrapper", "gone"])]),
         )
         .refuses("/appwrappers", 404, "NotFound", "404 page not found");
-    let seen = see(&server.client(), "hub", None).await.unwrap();
+    let seen = list_cluster(&server.client(), "hub", None).await.unwrap();
     let owners: Vec<&str> = seen.owners.iter().map(|owner| owner.kind.as_str()).collect();
     assert_eq!((owners, seen.pods.len()), (vec!["Job", "JobSet"], 4));
-    insta::assert_snapshot!(server.asked().join("\n"), @r"
+    insta::assert_snapshot!(server.requests().join("\n"), @r"
     /api/v1/pods?limit=500
     /apis/batch/v1/jobs?resourceVersion=0&resourceVersionMatch=NotOlderThan
     /apis/jobset.x-k8s.io/v1alpha2/jobsets?resourceVersion=0&resourceVersionMatch=NotOlderThan
@@ -115,10 +115,10 @@ async fn long_list_is_read_page_by_page() {
     let mut server = Server::default();
     server.answers.push(("continue=next", 200, page("")));
     server.answers.push(("/api/v1/namespaces/ns/pods", 200, page("next")));
-    let seen = see(&server.client(), "hub", Some("ns")).await.unwrap();
+    let seen = list_cluster(&server.client(), "hub", Some("ns")).await.unwrap();
     assert_eq!((seen.pods.len(), seen.namespace.as_deref()), (2, Some("ns")));
     let pods: Vec<String> =
-        server.asked().into_iter().filter(|asked| asked.contains("/pods")).collect();
+        server.requests().into_iter().filter(|request| request.contains("/pods")).collect();
     insta::assert_snapshot!(pods.join("\n"), @r"
     /api/v1/namespaces/ns/pods?limit=500
     /api/v1/namespaces/ns/pods?limit=500&continue=next
@@ -126,11 +126,14 @@ async fn long_list_is_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn refused_list_names_the_right_that_it_takes() {
+async fn denied_list_names_the_missing_right() {
     let refused = async |path, code, reason, message| {
         let server =
             Server::default().list("/api/v1/pods", pods()).refuses(path, code, reason, message);
-        see(&server.client(), "hub", None).await.map(|_| ()).map_err(|error| format!("{error:#}"))
+        list_cluster(&server.client(), "hub", None)
+            .await
+            .map(|_| ())
+            .map_err(|error| format!("{error:#}"))
     };
     let jobs = refused("/jobs", 403, "Forbidden", "jobs.batch is forbidden: User u cannot list it")
         .await
@@ -149,7 +152,7 @@ async fn refused_list_names_the_right_that_it_takes() {
 }
 
 #[test]
-fn viewer_may_list_all_that_is_read() {
+fn viewer_role_allows_all_lists() {
     let role = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac/viewer.yaml");
     let role: Value = serde_saphyr::from_str(&std::fs::read_to_string(role).unwrap()).unwrap();
     let has = |rule: &Value, list: &str, text: &str| {
@@ -169,7 +172,7 @@ fn viewer_may_list_all_that_is_read() {
     }
 }
 
-/// A pod that runs while its Workload waits.
+/// A pod that runs while its Workload is pending.
 fn found() -> Vec<Finding> {
     let pod = json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
@@ -206,7 +209,7 @@ fn report(findings: Vec<Finding>, namespace: Option<&str>) -> Report {
 }
 
 #[test]
-fn text_says_what_was_found_and_where() {
+fn text_has_findings_and_counts() {
     insta::assert_snapshot!(report(found(), None).text(), @r"
     FINDING                CLUSTER   WHAT
     RunsWithoutAdmission   hub       Pod ns/p runs, but its Workload ns/pod-p is not admitted
@@ -221,7 +224,7 @@ fn text_says_what_was_found_and_where() {
 }
 
 #[test]
-fn programs_read_json_and_yaml() {
+fn report_renders_as_json_and_yaml() {
     let render = |output: Output| output.render(&report(found(), None), Report::text).unwrap();
     insta::assert_snapshot!(render(Output::Json), @r#"
     {
@@ -285,7 +288,7 @@ fn programs_read_json_and_yaml() {
 }
 
 #[test]
-fn worker_is_given_by_name_and_kubeconfig() {
+fn worker_flag_takes_name_and_kubeconfig() {
     assert_eq!(worker("west=a/b=c"), Ok(("west".to_owned(), PathBuf::from("a/b=c"))));
     for text in ["west", "=path", "west="] {
         assert!(worker(text).is_err(), "{text}");

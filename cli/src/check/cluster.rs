@@ -1,4 +1,4 @@
-//! Judges the API server, the CRDs and what runs.
+//! Checks the API server, the CRDs and the program.
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::api::core::v1::Pod;
@@ -7,20 +7,20 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::ResourceExt as _;
 
-use super::facts::{Facts, Server};
+use super::facts::{ClusterFacts, Server};
 use super::mode::Mode;
 use super::report::Line;
 
-/// The oldest minor version of Kubernetes that the chart allows.
-const OLDEST: u32 = 32;
+/// Oldest minor version of Kubernetes that the chart allows.
+const MIN_MINOR: u32 = 32;
 
-/// A clock that is further off than this, in seconds, is worth a warning: leases and tokens are shorter than that is long.
+/// Difference of clocks in seconds that is warned of. Leases and tokens last longer.
 const SKEW_WARNING: i64 = 5;
-/// A clock that is further off than this, in seconds, makes fresh certificates and tokens invalid.
+/// Difference of clocks in seconds that makes fresh certificates and tokens invalid.
 const SKEW_FAILURE: i64 = 60;
 
-/// The API server: its version and its clock.
-pub(super) fn server(facts: &Facts) -> Vec<Line> {
+/// Checks version and clock of the API server.
+pub(super) fn check_server(facts: &ClusterFacts) -> Vec<Line> {
     let server = match &facts.server {
         Ok(server) => server,
         Err(error) => {
@@ -39,26 +39,26 @@ pub(super) fn server(facts: &Facts) -> Vec<Line> {
         .nth(1)
         .and_then(|minor| minor.parse::<u32>().ok());
     let version = match minor {
-        Some(minor) if minor < OLDEST => Line::failure(
+        Some(minor) if minor < MIN_MINOR => Line::failure(
             "kubernetes-version",
-            format!("Kubernetes {} is older than 1.{OLDEST}", server.version),
-            format!("upgrade the cluster to Kubernetes 1.{OLDEST} or later"),
+            format!("Kubernetes {} is older than 1.{MIN_MINOR}", server.version),
+            format!("upgrade the cluster to Kubernetes 1.{MIN_MINOR} or later"),
         ),
         _ => Line::ok("kubernetes-version", format!("Kubernetes {}", server.version)),
     };
-    vec![version, clock("clocks", server, "this machine")]
+    vec![version, check_clock("clocks", server, "this machine")]
 }
 
-/// The clock of an API server beside that of another machine.
-fn clock(check: &'static str, server: &Server, other: &str) -> Line {
+/// Compares the API server's clock with another machine's.
+fn check_clock(check: &'static str, server: &Server, other: &str) -> Line {
     match server.ahead {
         None => Line::unread(check, "the API server says no time"),
-        Some(ahead) => skew(check, "the API server's clock", ahead, other),
+        Some(ahead) => compare_clocks(check, "the API server's clock", ahead, other),
     }
 }
 
-/// Whether two clocks agree. `ahead` says by how many seconds the first one is fast.
-pub(super) fn skew(check: &'static str, clock: &str, ahead: i64, other: &str) -> Line {
+/// Compares two clocks. `ahead`: seconds by which the first one is fast.
+pub(super) fn compare_clocks(check: &'static str, clock: &str, ahead: i64, other: &str) -> Line {
     let (amount, word) = (ahead.abs(), if ahead > 0 { "ahead of" } else { "behind" });
     let message = format!("{clock} is {amount} s {word} that of {other}");
     let mend = "synchronize both with NTP: certificates and join tokens are valid by the clock of the reader";
@@ -69,8 +69,8 @@ pub(super) fn skew(check: &'static str, clock: &str, ahead: i64, other: &str) ->
     }
 }
 
-/// The CRDs: there, established, and of this version.
-pub(super) fn crds(facts: &Facts, mode: Mode) -> Vec<Line> {
+/// Checks that the CRDs exist, are established and have this version's fields.
+pub(super) fn check_crds(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
     let found = match &facts.crds {
         Ok(found) => found,
         Err(error) => return vec![Line::unread("crds", error)],
@@ -93,9 +93,9 @@ pub(super) fn crds(facts: &Facts, mode: Mode) -> Vec<Line> {
                 format!("kubectl describe crd {name}"),
             ));
         }
-        let lacks = lacking(crd, there);
-        if !lacks.is_empty() {
-            let message = format!("{name} is of another version: it lacks {}", some(&lacks));
+        let missing = missing_fields(crd, there);
+        if !missing.is_empty() {
+            let message = format!("{name} is of another version: it lacks {}", shorten(&missing));
             lines.push(Line::failure("crds", message, mend.clone()));
         }
     }
@@ -117,8 +117,11 @@ fn is_established(crd: &CustomResourceDefinition) -> bool {
     conditions.into_iter().flatten().any(|it| it.type_ == "Established" && it.status == "True")
 }
 
-/// The fields of our storage version that a CRD does not know: the API server would drop them.
-fn lacking(wanted: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Vec<String> {
+/// Fields of the storage version that the installed CRD lacks; the API server would drop them.
+fn missing_fields(
+    wanted: &CustomResourceDefinition,
+    there: &CustomResourceDefinition,
+) -> Vec<String> {
     let Some(version) = wanted.spec.versions.iter().find(|version| version.storage) else {
         return Vec::new();
     };
@@ -127,12 +130,17 @@ fn lacking(wanted: &CustomResourceDefinition, there: &CustomResourceDefinition) 
     let schema = |version: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion| {
         version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.clone()).unwrap_or_default()
     };
-    let mut lacks = Vec::new();
-    compare(&schema(version), &schema(other), "", &mut lacks);
-    lacks
+    let mut missing = Vec::new();
+    compare(&schema(version), &schema(other), "", &mut missing);
+    missing
 }
 
-fn compare(wanted: &JSONSchemaProps, there: &JSONSchemaProps, path: &str, lacks: &mut Vec<String>) {
+fn compare(
+    wanted: &JSONSchemaProps,
+    there: &JSONSchemaProps,
+    path: &str,
+    missing: &mut Vec<String>,
+) {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
     if there.x_kubernetes_preserve_unknown_fields == Some(true) {
         return;
@@ -140,8 +148,8 @@ fn compare(wanted: &JSONSchemaProps, there: &JSONSchemaProps, path: &str, lacks:
     for (name, schema) in wanted.properties.iter().flatten() {
         let path = format!("{path}.{name}");
         match there.properties.as_ref().and_then(|properties| properties.get(name)) {
-            Some(other) => compare(schema, other, &path, lacks),
-            None => lacks.push(path),
+            Some(other) => compare(schema, other, &path, missing),
+            None => missing.push(path),
         }
     }
     if let (
@@ -149,12 +157,12 @@ fn compare(wanted: &JSONSchemaProps, there: &JSONSchemaProps, path: &str, lacks:
         Some(JSONSchemaPropsOrArray::Schema(there)),
     ) = (&wanted.items, &there.items)
     {
-        compare(wanted, there, &format!("{path}[]"), lacks);
+        compare(wanted, there, &format!("{path}[]"), missing);
     }
 }
 
-/// The first few of a list, and how many there are beside them.
-pub(super) fn some(names: &[String]) -> String {
+/// The first few names, and the number of the others.
+pub(super) fn shorten(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(SHOWN) {
@@ -163,19 +171,19 @@ pub(super) fn some(names: &[String]) -> String {
     }
 }
 
-/// The program's Deployment and pods, and whether one of them leads.
-pub(super) fn program(facts: &Facts, mode: Mode) -> Vec<Line> {
-    let mut lines = vec![deployment(facts, mode)];
+/// Checks the Deployment, its pods, leadership and rights.
+pub(super) fn check_program(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
+    let mut lines = vec![check_deployment(facts, mode)];
     for pod in facts.pods.as_deref().unwrap_or_default() {
         lines.extend(pod_fault(pod, mode));
     }
-    lines.push(leader(facts));
+    lines.push(check_leader(facts));
     lines.push(match &facts.denied {
         Err(error) => Line::unread("rights", error),
         Ok(denied) if denied.is_empty() => Line::ok("rights", format!("{} has the rights of its roles", mode.name())),
         Ok(denied) => Line::failure(
             "rights",
-            format!("{} may not: {}", mode.name(), some(denied)),
+            format!("{} may not: {}", mode.name(), shorten(denied)),
             format!(
                 "install its roles again: helm upgrade, or kubectl apply --server-side --filename {}",
                 mode.manifest()
@@ -185,7 +193,7 @@ pub(super) fn program(facts: &Facts, mode: Mode) -> Vec<Line> {
     lines
 }
 
-fn deployment(facts: &Facts, mode: Mode) -> Line {
+fn check_deployment(facts: &ClusterFacts, mode: Mode) -> Line {
     let name = mode.name();
     let Some(deployment) = facts.deployment() else {
         let message = format!("{name} runs, but no Deployment in {} runs it", facts.namespace);
@@ -220,7 +228,7 @@ fn deployment(facts: &Facts, mode: Mode) -> Line {
     }
 }
 
-/// The fault that keeps a pod from running, in the words of the kubelet.
+/// Why a pod does not run, as the kubelet reports it.
 fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     if !pod.name_any().starts_with(mode.name()) {
         return None;
@@ -230,7 +238,7 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone().unwrap_or_default();
     let detail = waiting.message.clone().unwrap_or_default();
-    let said = status
+    let last_message = status
         .last_state
         .as_ref()
         .and_then(|last| last.terminated.as_ref())
@@ -243,8 +251,11 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
             "if that lasts, kubectl describe pod has the reason, such as a Secret that is missing",
         ));
     }
-    let message =
-        format!("pod {}: {reason}: {}", pod.name_any(), said.as_deref().unwrap_or(&detail).trim());
+    let message = format!(
+        "pod {}: {reason}: {}",
+        pod.name_any(),
+        last_message.as_deref().unwrap_or(&detail).trim()
+    );
     let mend = match reason.as_str() {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" => {
             "load the image onto the nodes, or name the registry with global.imageRegistry and its credentials with \
@@ -255,7 +266,7 @@ fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
     Some(Line::failure("pods", message, mend))
 }
 
-fn leader(facts: &Facts) -> Line {
+fn check_leader(facts: &ClusterFacts) -> Line {
     let mend = format!(
         "kubectl --namespace {} get pods; then read the log of one that does not lead",
         facts.namespace
@@ -280,9 +291,9 @@ fn leader(facts: &Facts) -> Line {
     Line::ok("leader", format!("{holder} leads"))
 }
 
-/// Whether a Lease that was renewed so many seconds ago has run out.
+/// Whether a Lease that was renewed `age` seconds ago has expired.
 pub(super) fn is_overdue(lease: &LeaseSpec, age: i64) -> bool {
-    // One more second, since the server's time is in whole ones.
+    // The server's time is in whole seconds.
     age > i64::from(lease.lease_duration_seconds.unwrap_or(15)) + 1
 }
 
@@ -292,26 +303,26 @@ mod tests {
     use crate::check::report::Outcome;
 
     #[test]
-    fn clocks_are_judged_by_how_far_they_are_apart() {
-        for (ahead, outcome, said) in [
+    fn clock_difference_decides_the_outcome() {
+        for (ahead, outcome, expected) in [
             (0, Outcome::Ok, "agrees"),
             (-4, Outcome::Ok, "agrees"),
             (5, Outcome::Warning, "5 s ahead of that of east"),
             (-3600, Outcome::Failure, "3600 s behind that of east"),
         ] {
-            let line = skew("clocks", "the hub's clock", ahead, "east");
+            let line = compare_clocks("clocks", "the hub's clock", ahead, "east");
             assert_eq!(line.outcome, outcome, "{ahead}");
-            assert!(line.message.contains(said), "{}", line.message);
+            assert!(line.message.contains(expected), "{}", line.message);
         }
     }
 
     #[test]
-    fn crd_of_another_version_is_known_by_missing_fields() {
+    fn crd_of_another_version_lacks_fields() {
         let wanted = switchyard_api::crds()
             .into_iter()
             .find(|crd| crd.name_any().starts_with("multikueueclusters"))
             .unwrap();
-        assert!(lacking(&wanted, &wanted).is_empty());
+        assert!(missing_fields(&wanted, &wanted).is_empty());
         let mut older = wanted.clone();
         let schema = older.spec.versions[0]
             .schema
@@ -320,15 +331,15 @@ mod tests {
             .unwrap();
         let status = schema.properties.as_mut().and_then(|it| it.get_mut("status")).unwrap();
         status.properties.as_mut().unwrap().remove("agent");
-        assert_eq!(lacking(&wanted, &older), [".status.agent"]);
+        assert_eq!(missing_fields(&wanted, &older), [".status.agent"]);
         older.spec.versions.retain(|version| version.name == "v1beta1");
-        assert_eq!(lacking(&wanted, &older), ["version v1beta2"]);
+        assert_eq!(missing_fields(&wanted, &older), ["version v1beta2"]);
     }
 
     #[test]
     fn long_lists_are_shortened() {
         let names: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
-        assert_eq!(some(&names[..2]), "a, b");
-        assert_eq!(some(&names), "a, b, c and 2 more");
+        assert_eq!(shorten(&names[..2]), "a, b");
+        assert_eq!(shorten(&names), "a, b, c and 2 more");
     }
 }

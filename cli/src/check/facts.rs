@@ -1,4 +1,4 @@
-//! The facts of one cluster: plain objects, and answers of its API server. Switchyard need not run.
+//! Reads the objects and answers of one cluster that the checks need. Switchyard need not run.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,68 +23,68 @@ use switchyard_api::v1beta2::{
 };
 
 use super::mode::Mode;
-use super::{rights, trial};
+use super::{dry_run, rights};
 
-/// A request that is not answered after this long counts as refused.
+/// For each request; later counts as denied.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The Lease of the admission controller.
+/// The Lease of the admission controller; stock Kueue's has the same name.
 const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 
-/// The name of both webhook configurations.
+/// Name of both webhook configurations.
 const WEBHOOKS: &str = "switchyard";
 
-/// A value that was read, or why it could not be.
-pub(super) type Read<T> = Result<T, String>;
+/// A value, or why it could not be read.
+pub(super) type ReadResult<T> = Result<T, String>;
 
-/// The API server.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// Its version, as v1.36.3.
+    /// For example v1.36.3.
     pub(super) version: String,
-    /// How far its clock is ahead of this machine's, in seconds; none if it says no time.
+    /// Seconds that its clock is ahead of this machine's; `None` without a Date header.
     pub(super) ahead: Option<i64>,
-    /// Its time.
+    /// Time of the Date header, else this machine's.
     pub(super) now: Timestamp,
 }
 
-/// One cluster.
-pub(super) struct Facts {
-    /// The namespace that was looked into.
+/// Facts about one cluster.
+pub(super) struct ClusterFacts {
+    /// Namespace of the installation.
     pub(super) namespace: String,
-    pub(super) server: Read<Server>,
-    pub(super) crds: Read<Vec<CustomResourceDefinition>>,
-    pub(super) deployments: Read<Vec<Deployment>>,
-    pub(super) pods: Read<Vec<Pod>>,
-    pub(super) lease: Read<Option<Lease>>,
-    pub(super) mutating: Read<Option<MutatingWebhookConfiguration>>,
-    pub(super) validating: Read<Option<ValidatingWebhookConfiguration>>,
-    /// The Secret with the webhooks' certificate.
-    pub(super) certificate: Read<Option<Secret>>,
-    /// The hub's Secret with its authority and address.
-    pub(super) authority: Read<Option<Secret>>,
-    /// The agent's Secret with the hub's address and a token.
-    pub(super) join: Read<Option<Secret>>,
-    /// The agent's Secret with its identity.
-    pub(super) identity: Read<Option<Secret>>,
-    pub(super) services: Read<Vec<Service>>,
-    pub(super) endpoints: Read<Vec<EndpointSlice>>,
-    /// The configuration file of each mode's ConfigMap, by name.
-    pub(super) configs: Read<Vec<ConfigMap>>,
-    pub(super) namespaces: Read<Vec<Namespace>>,
-    pub(super) clusters: Read<Vec<MultiKueueCluster>>,
-    pub(super) multikueue_configs: Read<Vec<MultiKueueConfig>>,
-    pub(super) checks: Read<Vec<AdmissionCheck>>,
-    pub(super) cluster_queues: Read<Vec<ClusterQueue>>,
-    pub(super) local_queues: Read<Vec<LocalQueue>>,
+    pub(super) server: ReadResult<Server>,
+    pub(super) crds: ReadResult<Vec<CustomResourceDefinition>>,
+    pub(super) deployments: ReadResult<Vec<Deployment>>,
+    pub(super) pods: ReadResult<Vec<Pod>>,
+    pub(super) lease: ReadResult<Option<Lease>>,
+    pub(super) mutating: ReadResult<Option<MutatingWebhookConfiguration>>,
+    pub(super) validating: ReadResult<Option<ValidatingWebhookConfiguration>>,
+    /// The webhooks' certificate.
+    pub(super) certificate: ReadResult<Option<Secret>>,
+    /// The hub's CA and address.
+    pub(super) authority: ReadResult<Option<Secret>>,
+    /// The agent's join token and hub address.
+    pub(super) join: ReadResult<Option<Secret>>,
+    /// The agent's identity.
+    pub(super) identity: ReadResult<Option<Secret>>,
+    pub(super) services: ReadResult<Vec<Service>>,
+    pub(super) endpoints: ReadResult<Vec<EndpointSlice>>,
+    /// ConfigMaps of the namespace; each mode's holds its configuration file.
+    pub(super) configs: ReadResult<Vec<ConfigMap>>,
+    pub(super) namespaces: ReadResult<Vec<Namespace>>,
+    pub(super) clusters: ReadResult<Vec<MultiKueueCluster>>,
+    pub(super) multikueue_configs: ReadResult<Vec<MultiKueueConfig>>,
+    pub(super) checks: ReadResult<Vec<AdmissionCheck>>,
+    pub(super) cluster_queues: ReadResult<Vec<ClusterQueue>>,
+    pub(super) local_queues: ReadResult<Vec<LocalQueue>>,
     /// Rights that the program lacks.
-    pub(super) denied: Read<Vec<String>>,
-    /// The answers to an object and a job that were created by dry run.
-    pub(super) trial: trial::Trial,
+    pub(super) denied: ReadResult<Vec<String>>,
+    /// Results of creating objects by dry run.
+    pub(super) dry_run: dry_run::DryRun,
 }
 
-impl Facts {
-    /// Reads a cluster. Boxed, since so many requests at once take more than a small stack holds.
+impl ClusterFacts {
+    /// Reads a cluster. Boxed, because the future of so many requests is too large for a small
+    /// stack.
     pub(super) async fn read_boxed(client: &Client, namespace: &str) -> Self {
         Box::pin(Self::read(client, namespace)).await
     }
@@ -107,7 +107,7 @@ impl Facts {
             own(switchyard_hub::pki::store::CA_SECRET),
         );
         let (identity, join) =
-            join!(own(switchyard_agent::identity::SECRET), own(super::door::JOIN_SECRET));
+            join!(own(switchyard_agent::identity::SECRET), own(super::agent_endpoint::JOIN_SECRET));
         let (services, endpoints, configs, namespaces) = join!(
             list(Api::namespaced(c(), namespace)),
             list(Api::namespaced(c(), namespace)),
@@ -144,17 +144,17 @@ impl Facts {
             cluster_queues,
             local_queues,
             denied: Ok(Vec::new()),
-            trial: trial::Trial::default(),
+            dry_run: dry_run::DryRun::default(),
         };
         if let Some(mode) = facts.mode() {
             facts.denied = rights::denied(client, mode, namespace).await;
-            facts.trial =
-                trial::run(client, facts.local_queues.as_deref().unwrap_or_default()).await;
+            facts.dry_run =
+                dry_run::run(client, facts.local_queues.as_deref().unwrap_or_default()).await;
         }
         facts
     }
 
-    /// The installed mode; none without Switchyard.
+    /// The installed mode; `None` without Switchyard.
     pub(super) fn mode(&self) -> Option<Mode> {
         let has = |name: &str| {
             let all = self.deployments.as_deref().unwrap_or_default();
@@ -166,8 +166,8 @@ impl Facts {
         };
         let leads = matches!(&self.lease, Ok(Some(lease)) if holder(lease).is_some())
             && !has("kueue-controller-manager");
-        let is_there = |secret: &Read<Option<Secret>>| matches!(secret, Ok(Some(_)));
-        // A program that runs outside of a Deployment holds a Lease. Kueue's has the same name.
+        let is_there = |secret: &ReadResult<Option<Secret>>| matches!(secret, Ok(Some(_)));
+        // A program outside of a Deployment is recognised by the Lease that it holds.
         let by_traces = match (is_there(&self.authority), is_there(&self.identity)) {
             (true, _) => Mode::Hub,
             (false, true) => Mode::Agent,
@@ -176,13 +176,12 @@ impl Facts {
         by_deployment.or_else(|| leads.then_some(by_traces))
     }
 
-    /// The age of a time, by the clock of the API server.
+    /// Age of a time by the API server's clock.
     pub(super) fn seconds_since(&self, time: &MicroTime) -> i64 {
         let now = self.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
         now.as_second() - time.0.as_second()
     }
 
-    /// The Deployment of the mode.
     pub(super) fn deployment(&self) -> Option<&Deployment> {
         let name = self.mode()?.name();
         self.deployments
@@ -192,7 +191,7 @@ impl Facts {
             .find(|it| it.metadata.name.as_deref() == Some(name))
     }
 
-    /// The configuration file of the mode, if it can be read.
+    /// The configuration file of the mode, if it is readable.
     pub(super) fn config(&self) -> Option<switchyard_config::Configuration> {
         let name = format!("{}-config", self.mode()?.name());
         let all = self.configs.as_deref().unwrap_or_default();
@@ -202,8 +201,7 @@ impl Facts {
     }
 }
 
-/// The version and the time of the API server.
-async fn server(client: &Client) -> Read<Server> {
+async fn server(client: &Client) -> ReadResult<Server> {
     let request = http::Request::get("/version")
         .body(kube::client::Body::empty())
         .map_err(|error| error.to_string())?;
@@ -218,7 +216,7 @@ async fn server(client: &Client) -> Read<Server> {
     let version: serde_json::Value =
         serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
     let version = version["gitVersion"].as_str().unwrap_or("of unknown version").to_owned();
-    // The header names whole seconds, rounded down.
+    // The Date header has whole seconds, rounded down.
     let ahead = date.map(|date| {
         match (before.as_second() - date.as_second() - 1, date.as_second() - after.as_second()) {
             (behind, _) if behind > 0 => -behind,
@@ -228,8 +226,8 @@ async fn server(client: &Client) -> Read<Server> {
     Ok(Server { version, ahead, now: date.unwrap_or(after) })
 }
 
-/// All objects of a kind; none where the cluster does not serve it.
-async fn list<K>(api: Api<K>) -> Read<Vec<K>>
+/// All objects of a kind; empty if the cluster does not serve it.
+async fn list<K>(api: Api<K>) -> ReadResult<Vec<K>>
 where
     K: Clone + DeserializeOwned + Debug + Resource<DynamicType = ()>,
 {
@@ -241,8 +239,7 @@ where
     }
 }
 
-/// An object; none if it is not there.
-async fn get<K>(api: Api<K>, name: &str) -> Read<Option<K>>
+async fn get<K>(api: Api<K>, name: &str) -> ReadResult<Option<K>>
 where
     K: Clone + DeserializeOwned + Debug + Resource<DynamicType = ()>,
 {
@@ -253,7 +250,7 @@ where
 
 const NOT_FOUND: &str = "404";
 
-async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Read<T> {
+async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> ReadResult<T> {
     match tokio::time::timeout(DEADLINE, request).await {
         Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {

@@ -1,4 +1,4 @@
-//! Judges what a hub and its workers must agree on: links, queues, kinds of jobs, clocks.
+//! Checks what a hub and its workers must agree on: connections, queues, job kinds, clocks.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
 use switchyard_api::{conditions, names};
 
-use super::cluster::{is_overdue, skew, some};
-use super::facts::Facts;
+use super::cluster::{compare_clocks, is_overdue, shorten};
+use super::facts::ClusterFacts;
 use super::report::Line;
 
-/// An agent that is this many minor versions away from its hub is not supported.
-const SKEW: u32 = 1;
+/// Minor versions by which hub and agent may differ.
+const MAX_MINOR_SKEW: u32 = 1;
 
-/// The schema's limit of `status.agent.capacity`: with so many rows, some may be missing.
+/// Limit of the schema for `status.agent.capacity`. A full list may be incomplete.
 const MAX_ROWS: usize = 256;
 
-/// One line for each worker's link and version, from the hub's objects alone.
-pub(super) fn links(hub: &Facts, only: &[String]) -> Vec<Line> {
+/// Checks each worker's connection and version by the hub's objects.
+pub(super) fn check_links(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
     let clusters = match &hub.clusters {
         Ok(clusters) => clusters,
         Err(error) => return vec![Line::unread("clusters", error)],
@@ -37,22 +37,22 @@ pub(super) fn links(hub: &Facts, only: &[String]) -> Vec<Line> {
             "switchyard cluster add NAME",
         )];
     }
-    for cluster in wanted(clusters, only) {
-        lines.push(link(cluster));
-        lines.extend(version(cluster));
-        lines.extend(listed(hub, cluster));
+    for cluster in selected(clusters, only) {
+        lines.push(check_link(cluster));
+        lines.extend(check_version(cluster));
+        lines.extend(check_listed(hub, cluster));
     }
     lines
 }
 
-fn wanted<'a>(
+fn selected<'a>(
     clusters: &'a [MultiKueueCluster],
     only: &'a [String],
 ) -> impl Iterator<Item = &'a MultiKueueCluster> {
     clusters.iter().filter(move |cluster| only.is_empty() || only.contains(&cluster.name_any()))
 }
 
-fn link(cluster: &MultiKueueCluster) -> Line {
+fn check_link(cluster: &MultiKueueCluster) -> Line {
     let name = cluster.name_any();
     let status = cluster.status.as_ref();
     let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
@@ -90,8 +90,8 @@ fn link(cluster: &MultiKueueCluster) -> Line {
     )
 }
 
-/// An agent is one minor version away from the hub at most.
-fn version(cluster: &MultiKueueCluster) -> Option<Line> {
+/// Hub and agent may be one minor version apart.
+fn check_version(cluster: &MultiKueueCluster) -> Option<Line> {
     cluster.spec.cluster_source.agent.as_ref()?;
     let software = cluster.status.as_ref()?.agent.as_ref()?.software.clone()?;
     let own = switchyard_api::build::VERSION;
@@ -102,7 +102,7 @@ fn version(cluster: &MultiKueueCluster) -> Option<Line> {
     let name = cluster.name_any();
     match (minor(&software), minor(own)) {
         (Some(agent), Some(own_minor))
-            if agent.0 == own_minor.0 && agent.1.abs_diff(own_minor.1) <= SKEW =>
+            if agent.0 == own_minor.0 && agent.1.abs_diff(own_minor.1) <= MAX_MINOR_SKEW =>
         {
             Some(Line::ok("agent-version", format!("{name} has an agent of version {software}")))
         }
@@ -118,7 +118,7 @@ fn version(cluster: &MultiKueueCluster) -> Option<Line> {
 }
 
 /// A cluster that no MultiKueueConfig lists gets no jobs.
-fn listed(hub: &Facts, cluster: &MultiKueueCluster) -> Option<Line> {
+fn check_listed(hub: &ClusterFacts, cluster: &MultiKueueCluster) -> Option<Line> {
     let configs = hub.multikueue_configs.as_ref().ok()?;
     let name = cluster.name_any();
     let is_listed = configs.iter().any(|config| config.spec.clusters.contains(&name));
@@ -130,8 +130,8 @@ fn listed(hub: &Facts, cluster: &MultiKueueCluster) -> Option<Line> {
     })
 }
 
-/// The clusters that a ClusterQueue sends to, if it sends at all.
-fn destinations(hub: &Facts, queue: &ClusterQueue) -> BTreeSet<String> {
+/// Clusters that a ClusterQueue dispatches to; empty if it does not dispatch.
+fn destinations(hub: &ClusterFacts, queue: &ClusterQueue) -> BTreeSet<String> {
     let strategy = queue.spec.admission_checks_strategy.iter().flat_map(|it| &it.admission_checks);
     let named: BTreeSet<String> = strategy.map(|rule| rule.name.to_string()).collect();
     let all = hub.checks.as_deref().unwrap_or_default();
@@ -149,8 +149,9 @@ fn destinations(hub: &Facts, queue: &ClusterQueue) -> BTreeSet<String> {
         .collect()
 }
 
-/// Each LocalQueue that sends has a LocalQueue of its name on its workers, as far as the workers' reports show.
-pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
+/// Checks that each dispatching LocalQueue exists on its workers, as far as they report their
+/// queues.
+pub(super) fn check_queues(hub: &ClusterFacts, only: &[String]) -> Vec<Line> {
     let (clusters, cluster_queues, local_queues) =
         match (&hub.clusters, &hub.cluster_queues, &hub.local_queues) {
             (Ok(clusters), Ok(cluster_queues), Ok(local_queues)) => {
@@ -162,10 +163,14 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
         };
     let (mut lines, mut untold, mut sending) = (Vec::new(), Vec::new(), 0);
     for queue in local_queues {
-        let Some(cluster_queue) = cluster_queues.iter().find(|it| it.name_any() == behind(queue))
+        let Some(cluster_queue) =
+            cluster_queues.iter().find(|it| it.name_any() == cluster_queue_of(queue))
         else {
-            let message =
-                format!("LocalQueue {}: there is no ClusterQueue {}", full(queue), behind(queue));
+            let message = format!(
+                "LocalQueue {}: there is no ClusterQueue {}",
+                full_name(queue),
+                cluster_queue_of(queue)
+            );
             lines.push(Line::failure(
                 "queues",
                 message,
@@ -177,16 +182,16 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
         if to.is_empty() {
             continue;
         }
-        let reports: Vec<&MultiKueueCluster> = wanted(clusters, only)
-            .filter(|it| to.contains(&it.name_any()) && reports(it))
+        let reports: Vec<&MultiKueueCluster> = selected(clusters, only)
+            .filter(|it| to.contains(&it.name_any()) && reports_queues(it))
             .collect();
         match reports.is_empty() {
-            true => untold.push(full(queue)),
+            true => untold.push(full_name(queue)),
             false => sending += 1,
         }
         let lacks: Vec<String> = reports
             .iter()
-            .filter(|it| !has_queue(it, &full(queue)))
+            .filter(|it| !has_queue(it, &full_name(queue)))
             .map(|it| it.name_any())
             .collect();
         let (namespace, name) = (queue.namespace().unwrap_or_default(), queue.name_any());
@@ -196,7 +201,7 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
         if lacks.is_empty() {
             continue;
         }
-        let message = format!("LocalQueue {} is not on {}", full(queue), some(&lacks));
+        let message = format!("LocalQueue {} is not on {}", full_name(queue), shorten(&lacks));
         lines.push(match lacks.len() == reports.len() {
             true => Line::failure(
                 "queues",
@@ -209,7 +214,7 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
     if !untold.is_empty() {
         let message = format!(
             "not checked: no worker tells its queues that LocalQueue {} sends to",
-            some(&untold)
+            shorten(&untold)
         );
         lines.push(Line::warning(
             "queues",
@@ -232,17 +237,16 @@ pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
     lines
 }
 
-fn full(queue: &switchyard_api::v1beta2::LocalQueue) -> String {
+fn full_name(queue: &switchyard_api::v1beta2::LocalQueue) -> String {
     format!("{}/{}", queue.namespace().unwrap_or_default(), queue.name_any())
 }
 
-/// The ClusterQueue behind a LocalQueue.
-fn behind(queue: &switchyard_api::v1beta2::LocalQueue) -> &str {
+fn cluster_queue_of(queue: &switchyard_api::v1beta2::LocalQueue) -> &str {
     queue.spec.cluster_queue.as_deref().unwrap_or_default()
 }
 
-/// Whether a connected worker tells all its queues. The hub writes so many rows at most.
-fn reports(cluster: &MultiKueueCluster) -> bool {
+/// Whether a connected worker reports all its queues.
+fn reports_queues(cluster: &MultiKueueCluster) -> bool {
     cluster.status.as_ref().is_some_and(|status| {
         let agent = status.agent.as_ref().filter(|agent| agent.capacity.len() < MAX_ROWS);
         conditions::is_true(&status.conditions, conditions::ACTIVE) && agent.is_some()
@@ -254,20 +258,25 @@ fn has_queue(cluster: &MultiKueueCluster, queue: &str) -> bool {
     agent.is_some_and(|agent| agent.capacity.iter().any(|room| room.local_queue == queue))
 }
 
-/// Compares hub and worker by the worker's own objects: clocks, kinds of jobs, namespaces.
-pub(super) fn agree(hub: &Facts, worker: &Facts, name: &str) -> Vec<Line> {
+/// Compares hub and worker by the worker's own objects: clocks, job kinds, namespaces.
+pub(super) fn compare_worker(hub: &ClusterFacts, worker: &ClusterFacts, name: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     if let (Ok(hub), Ok(worker)) = (&hub.server, &worker.server)
         && let (Some(first), Some(second)) = (hub.ahead, worker.ahead)
     {
-        lines.push(skew("clocks", &format!("the clock of {name}"), second - first, "the hub"));
+        lines.push(compare_clocks(
+            "clocks",
+            &format!("the clock of {name}"),
+            second - first,
+            "the hub",
+        ));
     }
-    lines.extend(kinds(hub, worker, name));
-    lines.extend(namespaces(hub, worker, name));
+    lines.extend(compare_kinds(hub, worker, name));
+    lines.extend(compare_namespaces(hub, worker, name));
     lines
 }
 
-fn kinds(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
+fn compare_kinds(hub: &ClusterFacts, worker: &ClusterFacts, name: &str) -> Option<Line> {
     // Stock Kueue keeps its configuration elsewhere.
     worker.mode()?;
     let (Some(first), Some(second)) = (hub.config(), worker.config()) else {
@@ -284,17 +293,19 @@ fn kinds(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
         );
         Line::failure(
             "kinds",
-            format!("{name} does not run {}, which the hub sends", some(&lacks)),
+            format!("{name} does not run {}, which the hub sends", shorten(&lacks)),
             mend,
         )
     })
 }
 
-fn namespaces(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
+fn compare_namespaces(hub: &ClusterFacts, worker: &ClusterFacts, name: &str) -> Option<Line> {
     let (queues, there) = (hub.local_queues.as_ref().ok()?, worker.namespaces.as_ref().ok()?);
     let sends = |queue: &&switchyard_api::v1beta2::LocalQueue| {
         let all = hub.cluster_queues.as_deref().unwrap_or_default();
-        all.iter().any(|it| it.name_any() == behind(queue) && destinations(hub, it).contains(name))
+        all.iter().any(|it| {
+            it.name_any() == cluster_queue_of(queue) && destinations(hub, it).contains(name)
+        })
     };
     let wanted: BTreeSet<String> =
         queues.iter().filter(sends).filter_map(|queue| queue.namespace()).collect();
@@ -309,14 +320,14 @@ fn namespaces(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
             format!("kubectl create namespace {} on {name}, with its LocalQueues", lacks.join(" "));
         Line::failure(
             "namespaces",
-            format!("{name} lacks namespace {}: jobs from there cannot run", some(&lacks)),
+            format!("{name} lacks namespace {}: jobs from there cannot run", shorten(&lacks)),
             mend,
         )
     })
 }
 
-/// A hub that leads writes the status of its clusters; one that is down leaves it as it was.
-pub(super) fn freshness(hub: &Facts) -> Option<Line> {
+/// Warns if no hub leads: then the status of clusters is stale.
+pub(super) fn check_freshness(hub: &ClusterFacts) -> Option<Line> {
     let lease = hub.lease.as_ref().ok()?.as_ref()?.spec.as_ref()?;
     let age = hub.seconds_since(lease.renew_time.as_ref()?);
     is_overdue(lease, age).then(|| {

@@ -1,6 +1,5 @@
 //! The modes in which Switchyard is installed.
 
-/// A mode of the chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Single,
@@ -11,7 +10,7 @@ pub(super) enum Mode {
 impl Mode {
     pub(super) const ALL: [Self; 3] = [Self::Hub, Self::Agent, Self::Single];
 
-    /// The name of its Deployment and of its account.
+    /// Name of the Deployment and the service account.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Single => "switchyard",
@@ -20,7 +19,7 @@ impl Mode {
         }
     }
 
-    /// The manifest that installs it.
+    /// Name of the release manifest.
     pub(super) fn manifest(self) -> &'static str {
         match self {
             Self::Single => "single.yaml",
@@ -29,7 +28,7 @@ impl Mode {
         }
     }
 
-    /// Its name in a report.
+    /// Name in a report.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Single => "one cluster",
@@ -38,7 +37,7 @@ impl Mode {
         }
     }
 
-    /// The roles of its account, as they are in `deploy/rbac`.
+    /// Roles of the service account, as in `deploy/rbac`.
     pub(super) fn roles(self) -> [&'static str; 2] {
         let own = match self {
             Self::Single => include_str!("../../../deploy/rbac/single.yaml"),

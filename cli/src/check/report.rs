@@ -1,44 +1,40 @@
-//! The report of a check, as text and as JSON.
+//! The report of a check, as text and JSON.
 
 use serde::Serialize;
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// As it should be.
     Ok,
-    /// Not known, or not yet harmful.
+    /// Unknown, or harmless so far.
     Warning,
     /// Jobs suffer, or will.
     Failure,
 }
 
-/// One line of the report.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
-    /// Which check: a heading of docs/checks.md.
+    /// A heading of docs/checks.md.
     pub check: &'static str,
-    /// How it ended.
     pub outcome: Outcome,
-    /// The finding.
     pub message: String,
-    /// The mend.
+    /// Advice, printed as `mend`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
-    /// Where to read on.
+    /// Where to read more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
 impl Line {
-    /// A check that found nothing wrong.
+    /// A passed check.
     pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self { check, outcome: Outcome::Ok, message: message.into(), mend: None, link: None }
     }
 
-    /// A check that could not be made, or found something that is not harmful yet.
+    /// A check that could not be made, or found something harmless so far.
     pub fn warning(
         check: &'static str,
         message: impl Into<String>,
@@ -47,7 +43,7 @@ impl Line {
         Self::not_ok(check, Outcome::Warning, message.into(), mend.into())
     }
 
-    /// A check that found a fault.
+    /// A failed check.
     pub fn failure(
         check: &'static str,
         message: impl Into<String>,
@@ -76,32 +72,29 @@ impl Line {
     }
 }
 
-/// The lines on one cluster.
+/// The checks of one cluster.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Section {
-    /// The subject: a cluster, or the agreement of two clusters.
+    /// A cluster, or a worker compared with the hub.
     pub name: String,
-    /// Its checks.
     pub lines: Vec<Line>,
 }
 
-/// All that was checked.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The version of this program.
+    /// Version of this program.
     pub version: &'static str,
-    /// How many checks failed.
+    /// Number of failed checks.
     pub failures: usize,
-    /// How many warned.
+    /// Number of warnings.
     pub warnings: usize,
-    /// The checks.
     pub sections: Vec<Section>,
 }
 
 impl Report {
-    /// Counts what the sections hold.
+    /// Counts failures and warnings.
     #[must_use]
     pub fn new(sections: Vec<Section>) -> Self {
         let count = |outcome| {
@@ -115,7 +108,6 @@ impl Report {
         Self { version: switchyard_api::build::VERSION, failures, warnings, sections }
     }
 
-    /// For people.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();

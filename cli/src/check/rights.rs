@@ -1,4 +1,4 @@
-//! Whether the program's account has its rights, and the caller those to install: the API server is asked.
+//! Asks the API server which rights the program's account and the caller lack.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
@@ -10,17 +10,16 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::Value;
 
-use super::facts::Read;
+use super::facts::ReadResult;
 use super::mode::Mode;
 
-/// Questions in flight.
+/// Requests in flight.
 const AT_ONCE: usize = 16;
 
-/// Roles that an administrator narrows on purpose.
+/// Roles that administrators narrow on purpose, so a missing right is no fault.
 const NARROWED: [(&str, &str); 2] =
     [("ClusterRole", "switchyard-agent"), ("Role", "switchyard-hub-kubeconfigs")];
 
-/// A right: what the API server is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Right {
     pub(super) verb: String,
@@ -54,15 +53,19 @@ impl Right {
     }
 }
 
-/// What the program's account lacks of `deploy/rbac`. An agent creates jobs where its administrator lets it, so those rights
-/// are not asked for.
-pub(super) async fn denied(client: &Client, mode: Mode, namespace: &str) -> Read<Vec<String>> {
-    let rights = wanted(mode, namespace)?;
+/// Rights of `deploy/rbac` that the program's account lacks. An administrator decides where an
+/// agent may create jobs, so those rights are not checked.
+pub(super) async fn denied(
+    client: &Client,
+    mode: Mode,
+    namespace: &str,
+) -> ReadResult<Vec<String>> {
+    let rights = role_rights(mode, namespace)?;
     let user = format!("system:serviceaccount:{namespace}:{}", mode.name());
     let groups =
         ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    refused(rights, async |attributes| {
+    denied_of(rights, async |attributes| {
         let spec = SubjectAccessReviewSpec {
             user: Some(user.clone()),
             groups: Some(groups.to_vec()),
@@ -75,8 +78,11 @@ pub(super) async fn denied(client: &Client, mode: Mode, namespace: &str) -> Read
     .await
 }
 
-/// The rights that the caller lacks to install a mode.
-pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read<Vec<String>> {
+/// Rights to install that the caller lacks.
+pub(super) async fn missing_to_install(
+    client: &Client,
+    namespace: &str,
+) -> ReadResult<Vec<String>> {
     let cluster = [
         ("", "namespaces"),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
@@ -108,7 +114,7 @@ pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read
         .into_iter()
         .chain(own.map(|it| right(it, Some(namespace))));
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    refused(rights, async |attributes| {
+    denied_of(rights, async |attributes| {
         let resource_attributes = Some(attributes);
         let spec = SelfSubjectAccessReviewSpec {
             resource_attributes,
@@ -120,22 +126,22 @@ pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read
     .await
 }
 
-/// The rights that the API server refuses. `ask` sends it one question.
-async fn refused(
+/// Rights that the API server denies. `ask` sends one review.
+async fn denied_of(
     rights: impl IntoIterator<Item = Right>,
     ask: impl AsyncFn(ResourceAttributes) -> Result<Option<SubjectAccessReviewStatus>, kube::Error>,
-) -> Read<Vec<String>> {
+) -> ReadResult<Vec<String>> {
     let ask = &ask;
-    let asked = stream::iter(rights).map(|right| async move {
+    let reviews = stream::iter(rights).map(|right| async move {
         let answer = ask(right.attributes()).await.map_err(|error| crate::cause(&error))?;
         Ok::<_, String>((!answer.is_some_and(|status| status.allowed)).then(|| right.text()))
     });
-    let answers: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
+    let answers: Vec<Option<String>> = reviews.buffered(AT_ONCE).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 
 /// All rights of a mode's roles.
-fn wanted(mode: Mode, namespace: &str) -> Read<Vec<Right>> {
+fn role_rights(mode: Mode, namespace: &str) -> ReadResult<Vec<Right>> {
     let mut rights = Vec::new();
     for text in mode.roles() {
         let objects: Vec<Value> =
@@ -150,14 +156,14 @@ fn wanted(mode: Mode, namespace: &str) -> Read<Vec<Right>> {
             };
             let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone())
                 .map_err(|error| error.to_string())?;
-            rights.extend(rules.iter().flat_map(|rule| of_rule(rule, within)));
+            rights.extend(rules.iter().flat_map(|rule| rule_rights(rule, within)));
         }
     }
     Ok(rights)
 }
 
-/// One question for each verb and resource of a rule, with the first name that it is for.
-fn of_rule(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Right> {
+/// One right per verb and resource of a rule, for the first of its resource names.
+fn rule_rights(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Right> {
     let name = rule.resource_names.iter().flatten().next();
     let mut rights = Vec::new();
     for group in rule.api_groups.iter().flatten() {
@@ -186,7 +192,7 @@ mod tests {
     #[test]
     fn rights_of_each_mode_come_from_its_roles() {
         for mode in Mode::ALL {
-            let rights = wanted(mode, "ns").unwrap();
+            let rights = role_rights(mode, "ns").unwrap();
             let texts: Vec<String> = rights.iter().map(Right::text).collect();
             let has = |text: &str| texts.iter().any(|it| it == text);
             assert!(has("patch workloads.kueue.x-k8s.io/status"), "{mode:?}");

@@ -1,22 +1,22 @@
-//! A whole hub in objects, and what is said where something of it is missing.
+//! A complete hub as objects, and the lines when a part is missing.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
 
-use super::facts::{Facts, Server};
+use super::dry_run::DryRun;
+use super::facts::{ClusterFacts, Server};
 use super::mode::Mode;
 use super::report::{Line, Outcome};
-use super::trial::Trial;
 use super::{cluster, fleet};
 
 pub(super) fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// A hub that runs, with a worker `east`, and a queue `team/main` that sends to it.
-pub(super) fn facts() -> Facts {
+/// A running hub with a worker `east`, and a queue `team/main` that dispatches to it.
+pub(super) fn facts() -> ClusterFacts {
     let now = jiff::Timestamp::now();
     let hub = Mode::Hub.name();
     let spec = json!({"replicas": 2, "selector": {}, "template": {"spec": {"containers": [
@@ -38,7 +38,7 @@ pub(super) fn facts() -> Facts {
     let queue = json!({"metadata": {"name": "cq"}, "spec": {
         "admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]},
     }});
-    Facts {
+    ClusterFacts {
         namespace: "switchyard-system".to_owned(),
         server: Ok(Server { version: "v1.36.3".to_owned(), ahead: Some(0), now }),
         crds: Ok(Vec::new()),
@@ -65,7 +65,7 @@ pub(super) fn facts() -> Facts {
             "metadata": {"namespace": "team", "name": "main"}, "spec": {"clusterQueue": "cq"},
         }))]),
         denied: Ok(Vec::new()),
-        trial: Trial::default(),
+        dry_run: DryRun::default(),
     }
 }
 
@@ -82,29 +82,29 @@ fn east(software: &str, active: &str, queue: &str) -> switchyard_api::v1beta2::M
     }))
 }
 
-/// The lines that are not ok, as `outcome check: message`.
+/// Lines that are not ok, as `outcome check: message`.
 fn faults(lines: Vec<Line>) -> Vec<String> {
     let faults = lines.into_iter().filter(|line| line.outcome != Outcome::Ok);
     faults.map(|line| format!("{:?} {}: {}", line.outcome, line.check, line.message)).collect()
 }
 
-fn of_fleet(facts: &Facts) -> Vec<String> {
-    faults([fleet::links(facts, &[]), fleet::queues(facts, &[])].concat())
+fn fleet_faults(facts: &ClusterFacts) -> Vec<String> {
+    faults([fleet::check_links(facts, &[]), fleet::check_queues(facts, &[])].concat())
 }
 
 #[test]
-fn a_whole_hub_has_no_fault() {
+fn complete_hub_has_no_fault() {
     let facts = facts();
-    assert_eq!(faults(cluster::server(&facts)), [""; 0]);
-    assert_eq!(faults(cluster::program(&facts, Mode::Hub)), [""; 0]);
-    assert_eq!(of_fleet(&facts), [""; 0]);
-    assert_eq!(faults(fleet::agree(&facts, &facts, "east")), [""; 0]);
+    assert_eq!(faults(cluster::check_server(&facts)), [""; 0]);
+    assert_eq!(faults(cluster::check_program(&facts, Mode::Hub)), [""; 0]);
+    assert_eq!(fleet_faults(&facts), [""; 0]);
+    assert_eq!(faults(fleet::compare_worker(&facts, &facts, "east")), [""; 0]);
 }
 
-type Break = fn(&mut Facts);
+type Break = fn(&mut ClusterFacts);
 
 #[test]
-fn each_fault_of_a_hub_is_named() {
+fn each_fault_of_a_hub_is_reported() {
     let cases: [(&str, Break, &str); 7] = [
         (
             "no replica",
@@ -157,14 +157,16 @@ fn each_fault_of_a_hub_is_named() {
     for (case, change, expected) in cases {
         let mut facts = facts();
         change(&mut facts);
-        let lines = faults([cluster::server(&facts), cluster::program(&facts, Mode::Hub)].concat());
+        let lines = faults(
+            [cluster::check_server(&facts), cluster::check_program(&facts, Mode::Hub)].concat(),
+        );
         assert_eq!(lines.len(), 1, "{case}: {lines:?}");
         assert!(lines[0].starts_with(expected), "{case}: {lines:?}");
     }
 }
 
 #[test]
-fn each_fault_of_a_fleet_is_named() {
+fn each_fault_of_a_fleet_is_reported() {
     let cases: [(&str, Break, &str); 6] = [
         (
             "not connected",
@@ -200,13 +202,13 @@ fn each_fault_of_a_fleet_is_named() {
     for (case, change, expected) in cases {
         let mut facts = facts();
         change(&mut facts);
-        let lines = of_fleet(&facts);
+        let lines = fleet_faults(&facts);
         assert!(lines.iter().any(|line| line.starts_with(expected)), "{case}: {lines:?}");
     }
 }
 
 #[test]
-fn each_disagreement_of_hub_and_worker_is_named() {
+fn each_hub_worker_mismatch_is_reported() {
     let cases: [(&str, Break, &str); 3] = [
         (
             "clocks",
@@ -231,7 +233,7 @@ fn each_disagreement_of_hub_and_worker_is_named() {
     for (case, change, expected) in cases {
         let mut worker = facts();
         change(&mut worker);
-        let lines = faults(fleet::agree(&facts(), &worker, "east"));
+        let lines = faults(fleet::compare_worker(&facts(), &worker, "east"));
         assert_eq!(lines.len(), 1, "{case}: {lines:?}");
         assert!(lines[0].starts_with(expected), "{case}: {lines:?}");
     }

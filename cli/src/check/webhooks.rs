@@ -1,4 +1,4 @@
-//! Judges the webhooks: filled in, reachable, with a certificate that lasts.
+//! Checks the webhooks: registered, reachable, with a valid certificate.
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -7,22 +7,21 @@ use kube::ResourceExt as _;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::facts::Facts;
+use super::dry_run::Denial;
+use super::facts::ClusterFacts;
 use super::mode::Mode;
 use super::report::Line;
-use super::trial::Refusal;
 
-/// All lines on webhooks.
-pub(super) fn webhooks(facts: &Facts, mode: Mode) -> Vec<Line> {
-    let mut lines = vec![registered(facts, mode)];
-    lines.extend(conversion(facts));
-    lines.push(certificate(facts));
-    lines.extend(reachable(facts));
+pub(super) fn check_webhooks(facts: &ClusterFacts, mode: Mode) -> Vec<Line> {
+    let mut lines = vec![check_registration(facts, mode)];
+    lines.extend(check_conversion(facts));
+    lines.push(check_certificate(facts));
+    lines.extend(check_reachability(facts));
     lines
 }
 
-/// The configurations hold webhooks, each with a CA bundle.
-fn registered(facts: &Facts, mode: Mode) -> Line {
+/// Checks that the configurations have webhooks, each with a CA bundle.
+fn check_registration(facts: &ClusterFacts, mode: Mode) -> Line {
     let (mutating, validating) = match (&facts.mutating, &facts.validating) {
         (Ok(mutating), Ok(validating)) => (mutating, validating),
         (Err(error), _) | (_, Err(error)) => return Line::unread("webhooks", error),
@@ -58,7 +57,7 @@ fn registered(facts: &Facts, mode: Mode) -> Line {
     }
     match bundles
         .iter()
-        .find(|(_, bundle)| bundle.is_none_or(|bundle| last_day(&bundle.0).is_none()))
+        .find(|(_, bundle)| bundle.is_none_or(|bundle| last_second(&bundle.0).is_none()))
     {
         Some((name, _)) => Line::failure(
             "webhooks",
@@ -69,10 +68,10 @@ fn registered(facts: &Facts, mode: Mode) -> Line {
     }
 }
 
-/// Where v1beta1 is served, the API server converts through a webhook.
-fn conversion(facts: &Facts) -> Option<Line> {
+/// Checks that the API server converts through a webhook if v1beta1 is served.
+fn check_conversion(facts: &ClusterFacts) -> Option<Line> {
     let crds = facts.crds.as_ref().ok()?;
-    let ours: Vec<&CustomResourceDefinition> =
+    let kueue_crds: Vec<&CustomResourceDefinition> =
         crds.iter().filter(|it| it.spec.group == "kueue.x-k8s.io").collect();
     let converted = |crd: &&&CustomResourceDefinition| {
         crd.spec.versions.iter().filter(|version| version.served).count() > 1
@@ -88,7 +87,7 @@ fn conversion(facts: &Facts) -> Option<Line> {
         let bundle = webhook.and_then(|it| it.client_config.as_ref()?.ca_bundle.as_ref());
         bundle.is_some_and(|bundle| !bundle.0.is_empty())
     };
-    let all: Vec<_> = ours.iter().filter(converted).collect();
+    let all: Vec<_> = kueue_crds.iter().filter(converted).collect();
     let without: Vec<String> =
         all.iter().filter(|crd| !has_bundle(crd)).map(|crd| crd.name_any()).collect();
     Some(match (all.len(), without.as_slice()) {
@@ -98,16 +97,16 @@ fn conversion(facts: &Facts) -> Option<Line> {
             "conversion",
             format!(
                 "no CA bundle for the conversion of {}: reading v1beta1 fails",
-                super::cluster::some(without)
+                super::cluster::shorten(without)
             ),
             "the leader writes it: see `leader` and `rights`",
         ),
     })
 }
 
-/// The serving certificate. It is renewed in the last third of its life, so a warning comes when that is overdue, whatever its
-/// life is.
-fn certificate(facts: &Facts) -> Line {
+/// Checks the serving certificate. It is renewed in the last third of its lifetime, so the warning
+/// in the last tenth means that renewal is overdue.
+fn check_certificate(facts: &ClusterFacts) -> Line {
     let now = facts.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
     let mend = "the leader renews it: see `leader` and `rights`; with cert-manager, see whether its Certificate is ready";
     let secret = match &facts.certificate {
@@ -122,7 +121,7 @@ fn certificate(facts: &Facts) -> Line {
         Err(error) => return Line::unread("webhook-certificate", error),
     };
     let pem = secret.data.as_ref().and_then(|data| data.get("tls.crt"));
-    let Some((from, to)) = pem.and_then(|pem| life(&pem.0)) else {
+    let Some((from, to)) = pem.and_then(|pem| validity(&pem.0)) else {
         let message = "the Secret switchyard-webhook-cert has no certificate in tls.crt";
         return Line::failure("webhook-certificate", message, mend);
     };
@@ -151,31 +150,31 @@ fn certificate(facts: &Facts) -> Line {
     }
 }
 
-/// The first and last second of a certificate in PEM.
-fn life(pem: &[u8]) -> Option<(i64, i64)> {
+/// First and last second of a PEM certificate's validity.
+fn validity(pem: &[u8]) -> Option<(i64, i64)> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
     let validity = certificate.validity();
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
-fn last_day(pem: &[u8]) -> Option<i64> {
-    life(pem).map(|(_, to)| to)
+fn last_second(pem: &[u8]) -> Option<i64> {
+    validity(pem).map(|(_, to)| to)
 }
 
-/// The API server's answer when it has to call the webhooks.
-fn reachable(facts: &Facts) -> Vec<Line> {
+/// Checks the API server's answers to the dry runs.
+fn check_reachability(facts: &ClusterFacts) -> Vec<Line> {
     let check = "webhooks-reachable";
     let mend = "see whether pods are ready, and whether the API server reaches them: NetworkPolicies, firewalls between control \
                 plane and nodes (port 9443), hostNetwork where the network of pods cannot be reached";
-    let flavor = match &facts.trial.flavor {
+    let flavor = match &facts.dry_run.flavor {
         None => Line::ok(check, "a ResourceFlavor was accepted by dry run"),
-        Some(Refusal::Webhook(message)) => Line::failure(check, message.clone(), mend),
-        Some(Refusal::Forbidden) => Line::unread(
+        Some(Denial::Webhook(message)) => Line::failure(check, message.clone(), mend),
+        Some(Denial::Forbidden) => Line::unread(
             check,
             "creating a ResourceFlavor by dry run takes the right to create one",
         ),
-        Some(Refusal::Other(message)) => Line::warning(
+        Some(Denial::Other(message)) => Line::warning(
             check,
             format!("a ResourceFlavor was refused by dry run: {message}"),
             "see what refuses it",
@@ -184,18 +183,18 @@ fn reachable(facts: &Facts) -> Vec<Line> {
     let framework = facts
         .config()
         .is_none_or(|config| config.all_frameworks().iter().any(|it| it == "batch/job"));
-    let job = facts.trial.job.as_ref().filter(|_| framework).map(|job| match job {
+    let job = facts.dry_run.job.as_ref().filter(|_| framework).map(|job| match job {
         Ok(true) => Line::ok(check, "a Job with a queue is suspended when it is created"),
         Ok(false) => Line::failure(
             check,
             "a Job with a queue is not suspended when it is created: it would run at once",
             mend,
         ),
-        Err(Refusal::Webhook(message)) => Line::failure(check, message.clone(), mend),
-        Err(Refusal::Forbidden) => {
+        Err(Denial::Webhook(message)) => Line::failure(check, message.clone(), mend),
+        Err(Denial::Forbidden) => {
             Line::unread(check, "creating a Job by dry run takes the right to create one")
         }
-        Err(Refusal::Other(message)) => Line::warning(
+        Err(Denial::Other(message)) => Line::warning(
             check,
             format!("a Job was refused by dry run: {message}"),
             "see what refuses it",
@@ -225,37 +224,37 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_warns_when_its_renewal_is_overdue() {
+    fn certificate_warns_if_renewal_is_overdue() {
         const DAY: i64 = 24 * 3600;
         for (from, to, outcome) in [
             (-30 * DAY, 60 * DAY, Outcome::Ok),
             (-85 * DAY, 5 * DAY, Outcome::Warning),
             (-90 * DAY, -1, Outcome::Failure),
             (3600, 90 * DAY, Outcome::Failure),
-            // One that lasts a day is no nearer to its end than its life is long.
+            // A tenth of one day is left later than of a year.
             (-3600, DAY, Outcome::Ok),
         ] {
             let mut facts = facts();
             let data = [("tls.crt".to_owned(), ByteString(pem(from, to)))].into();
             facts.certificate = Ok(Some(Secret { data: Some(data), ..Secret::default() }));
-            let line = certificate(&facts);
+            let line = check_certificate(&facts);
             assert_eq!(line.outcome, outcome, "{from} {to}: {}", line.message);
         }
     }
 
     #[test]
-    fn a_webhook_that_cannot_be_called_is_told_in_the_servers_words() {
+    fn unreachable_webhook_is_reported_with_server_message() {
         let mut facts = facts();
         let message = "failed calling webhook \"x\": x509: certificate signed by unknown authority";
-        facts.trial.flavor = Some(Refusal::Webhook(message.to_owned()));
-        facts.trial.job = Some(Ok(false));
-        let lines = reachable(&facts);
+        facts.dry_run.flavor = Some(Denial::Webhook(message.to_owned()));
+        facts.dry_run.job = Some(Ok(false));
+        let lines = check_reachability(&facts);
         assert!(lines.iter().all(|line| line.outcome == Outcome::Failure));
         assert!(
             lines[0].message.contains("unknown authority")
                 && lines[1].message.contains("not suspended")
         );
-        facts.trial.flavor = Some(Refusal::Forbidden);
-        assert_eq!(reachable(&facts)[0].outcome, Outcome::Warning);
+        facts.dry_run.flavor = Some(Denial::Forbidden);
+        assert_eq!(check_reachability(&facts)[0].outcome, Outcome::Warning);
     }
 }

@@ -1,4 +1,4 @@
-//! The account of a hub on a worker without an agent, and its token.
+//! The hub's account on a worker without an agent, and its token.
 
 use std::time::Duration;
 
@@ -9,18 +9,19 @@ use kube::discovery::{self, Scope};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{FIELD_MANAGER, LOOK, apply};
+use super::{FIELD_MANAGER, POLL_INTERVAL, apply};
 
-/// The account of `deploy/rbac/kubeconfig-worker.yaml`.
+/// The account in `deploy/rbac/kubeconfig-worker.yaml`.
 const ACCOUNT: &str = "switchyard-remote-hub";
 
 /// The Secret with its token.
 const TOKEN: &str = "switchyard-remote-hub-token";
 
-/// How long Kubernetes may take to write a token.
+/// For Kubernetes to issue a token.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Makes the account and its roles, and returns its token. With `rotate`, a new one: the old one is refused from then on.
+/// Creates the account and its roles, and returns its token. `rotate` replaces the token; the old
+/// one becomes invalid.
 pub(super) async fn token(
     worker: &Client,
     namespace: &str,
@@ -52,11 +53,11 @@ pub(super) async fn token(
                 DEADLINE.as_secs()
             );
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Applies all objects of a manifest, in their order.
+/// Applies all objects of a manifest in order.
 pub(super) async fn apply_all(client: &Client, text: &str) -> anyhow::Result<()> {
     let objects: Vec<Option<Value>> = serde_saphyr::from_multiple(text).context("not YAML")?;
     for object in objects.into_iter().flatten() {
@@ -77,7 +78,7 @@ pub(super) async fn apply_all(client: &Client, text: &str) -> anyhow::Result<()>
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
         applied.map_err(|error| {
-            crate::may_not(
+            crate::with_required_right(
                 &error,
                 &format!("applying {} {name}", types.kind),
                 &format!("patch {}", resource.plural),

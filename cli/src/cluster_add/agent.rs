@@ -1,4 +1,4 @@
-//! A worker with an agent: a token, the hub's address, and the Secret in which both reach the worker.
+//! A worker with an agent: a join token and the hub's address, in a Secret on the worker.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +11,10 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use switchyard_hub::pki::store::CA_SECRET;
 
-use super::{Added, Args, LOOK, account, apply, cluster, secret, word};
-use crate::check::door::{self, JOIN_SECRET};
+use super::{
+    Added, Args, POLL_INTERVAL, account, apply, apply_cluster, apply_secret, wait_for_active,
+};
+use crate::check::agent_endpoint::{self, JOIN_SECRET};
 use crate::join_token::{self, JoinToken};
 
 /// The agent's Deployment.
@@ -23,8 +25,8 @@ pub(super) async fn add(
     file: Option<&Path>,
     args: &Args,
 ) -> anyhow::Result<Added> {
-    cluster(client, &args.name, &json!({"agent": {}})).await?;
-    if word(client, args, true).await?.is_none() {
+    apply_cluster(client, &args.name, &json!({"agent": {}})).await?;
+    if wait_for_active(client, args, true).await?.is_none() {
         bail!(
             "the hub has not looked at MultiKueueCluster \"{}\" within {} s: `switchyard check` says why. Repeat this command then",
             args.name,
@@ -33,7 +35,7 @@ pub(super) async fn add(
     }
     let hub_address = match &args.hub_address {
         Some(address) => address.clone(),
-        None => address(client, args).await?.parse().context("the hub's address")?,
+        None => hub_address(client, args).await?.parse().context("the hub's address")?,
     };
     let token = join_token::Args {
         ttl: args.ttl,
@@ -59,32 +61,34 @@ pub(super) async fn add(
         added.commands = helm_command(args);
         return Ok(added);
     }
-    (added.connected, added.message) = word(client, args, false).await?.unwrap_or_default();
+    (added.connected, added.message) =
+        wait_for_active(client, args, false).await?.unwrap_or_default();
     Ok(added)
 }
 
-/// Where agents reach the hub: what it advertises, or else the address of its Service, which a load balancer may still have to
-/// give.
-async fn address(client: &Client, args: &Args) -> anyhow::Result<String> {
+/// The address at which agents reach the hub: the advertised one, or that of its Service. Waits for
+/// a load balancer's address.
+async fn hub_address(client: &Client, args: &Args) -> anyhow::Result<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let authority = secrets.get_opt(CA_SECRET).await;
     let authority =
-        authority.map_err(|error| crate::explain(&error, "reading the hub's authority"))?;
-    if let Some(address) = authority.as_ref().and_then(door::advertised) {
+        authority.map_err(|error| crate::with_hint(&error, "reading the hub's authority"))?;
+    if let Some(address) = authority.as_ref().and_then(agent_endpoint::advertised) {
         return Ok(address);
     }
     let services: Api<Service> = Api::namespaced(client.clone(), &args.hub_namespace);
     let end = tokio::time::Instant::now() + args.deadline();
     loop {
         let all = services.list(&ListParams::default()).await;
-        let all = all.map_err(|error| crate::explain(&error, "listing the hub's Services"))?.items;
-        let Some(service) = door::of_hub(&all) else {
+        let all =
+            all.map_err(|error| crate::with_hint(&error, "listing the hub's Services"))?.items;
+        let Some(service) = agent_endpoint::hub_service(&all) else {
             bail!(
                 "no Service switchyard-hub in {}: name where agents reach the hub with --hub-address",
                 args.hub_namespace
             );
         };
-        if let Some(address) = door::address_of(service) {
+        if let Some(address) = agent_endpoint::address_of(service) {
             return Ok(address);
         }
         let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
@@ -97,11 +101,11 @@ async fn address(client: &Client, args: &Args) -> anyhow::Result<String> {
                  agents reach the hub with --hub-address https://HOST:PORT"
             );
         }
-        tokio::time::sleep(LOOK.max(Duration::from_secs(1))).await;
+        tokio::time::sleep(POLL_INTERVAL.max(Duration::from_secs(1))).await;
     }
 }
 
-/// The address of a node and the Service's port on it.
+/// Address of a node, with the Service's node port.
 async fn node_port(client: &Client, service: &Service) -> anyhow::Result<String> {
     let port = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()?.first()?.node_port);
     let port =
@@ -110,7 +114,7 @@ async fn node_port(client: &Client, service: &Service) -> anyhow::Result<String>
     let nodes = nodes
         .list(&ListParams::default())
         .await
-        .map_err(|error| crate::explain(&error, "listing nodes"))?;
+        .map_err(|error| crate::with_hint(&error, "listing nodes"))?;
     let addresses = |kind: &str| {
         let all = nodes
             .items
@@ -129,14 +133,14 @@ async fn node_port(client: &Client, service: &Service) -> anyhow::Result<String>
     })
 }
 
-/// On the worker: the namespace, the Secret, and the manifest if there is one.
+/// Creates the namespace and the Secret on the worker, and applies the manifest if there is one.
 async fn prepare(worker: &Client, args: &Args, token: &JoinToken) -> anyhow::Result<()> {
     let name = &args.worker_namespace;
     let namespaces: Api<Namespace> = Api::all(worker.clone());
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     apply(&namespaces, name, &namespace, "patch namespaces on the worker").await?;
     let data = json!({"hub": token.hub_address, "hub-ca-sha256": token.hub_ca_sha256, "token": token.token});
-    secret(worker, name, JOIN_SECRET, &data).await.context("on the worker")?;
+    apply_secret(worker, name, JOIN_SECRET, &data).await.context("on the worker")?;
     if let Some(path) = &args.manifest {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -148,11 +152,12 @@ async fn prepare(worker: &Client, args: &Args, token: &JoinToken) -> anyhow::Res
 async fn has_agent(worker: &Client, args: &Args) -> anyhow::Result<bool> {
     let deployments: Api<Deployment> = Api::namespaced(worker.clone(), &args.worker_namespace);
     let all = deployments.list(&ListParams::default()).await;
-    let all = all.map_err(|error| crate::explain(&error, "listing the worker's Deployments"))?;
+    let all = all.map_err(|error| crate::with_hint(&error, "listing the worker's Deployments"))?;
     Ok(all.items.iter().any(|it| it.name_any() == AGENT))
 }
 
-/// The Secret, which stays out of Helm's storage of releases. Not indented: the end of a here-document begins its line.
+/// Creates the Secret outside of Helm, whose storage of releases would keep the token. Not
+/// indented, because the end of a here-document must begin its line.
 fn secret_command(args: &Args, token: &JoinToken) -> String {
     let namespace = &args.worker_namespace;
     format!(
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_can_be_pasted() {
+    fn commands_can_be_pasted() {
         let args = Command::parse_from(["add", "east", "--chart", "switchyard.tgz"]).args;
         let token = JoinToken {
             cluster: "east".into(),

@@ -1,4 +1,4 @@
-//! A worker without an agent: a kubeconfig that stands by itself, in a Secret of the hub.
+//! A worker without an agent: a self-contained kubeconfig in a Secret of the hub.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use super::{Added, Args, account, cluster, secret, word};
+use super::{Added, Args, account, apply_cluster, apply_secret, wait_for_active};
 
 pub(super) async fn add(
     client: &Client,
@@ -19,20 +19,20 @@ pub(super) async fn add(
     args: &Args,
 ) -> anyhow::Result<Added> {
     let (text, what) = match (&args.with_kubeconfig, &args.from_context) {
-        (Some(path), _) => (of_file(path)?, format!("--with-kubeconfig {}", path.display())),
+        (Some(path), _) => (from_file(path)?, format!("--with-kubeconfig {}", path.display())),
         (None, Some(context)) => {
-            (of_context(args, file, context).await?, format!("--from-context {context}"))
+            (from_context(args, file, context).await?, format!("--from-context {context}"))
         }
         (None, None) => {
             bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context")
         }
     };
-    works(&text).await.context(what)?;
+    test_kubeconfig(&text).await.context(what)?;
     let name = format!("{}-kubeconfig", args.name);
-    secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
+    apply_secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
     let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
-    cluster(client, &args.name, &source).await?;
-    let (connected, message) = word(client, args, false).await?.unwrap_or_else(|| {
+    apply_cluster(client, &args.name, &source).await?;
+    let (connected, message) = wait_for_active(client, args, false).await?.unwrap_or_else(|| {
         (false, format!("the hub has not looked at it within {} s", args.timeout))
     });
     Ok(Added {
@@ -45,19 +45,19 @@ pub(super) async fn add(
     })
 }
 
-/// The current context of a file.
-fn of_file(path: &Path) -> anyhow::Result<String> {
+/// Reads the current context of a file.
+fn from_file(path: &Path) -> anyhow::Result<String> {
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("--with-kubeconfig {}", path.display()))?;
-    let (cluster, user) = current(&kubeconfig, None)?;
+    let (cluster, user) = read_context(&kubeconfig, None)?;
     render(&cluster, &user)
 }
 
-/// The cluster of a context, with an account that is made there.
-async fn of_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow::Result<String> {
+/// Creates an account on the cluster of a context.
+async fn from_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow::Result<String> {
     let kubeconfig =
         file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).context("--from-context")?;
-    let (mut cluster, _) = current(&kubeconfig, Some(context))?;
+    let (mut cluster, _) = read_context(&kubeconfig, Some(context))?;
     if let Some(server) = &args.server {
         cluster.server = Some(server.clone());
     }
@@ -68,8 +68,11 @@ async fn of_context(args: &Args, file: Option<&Path>, context: &str) -> anyhow::
     render(&cluster, &json!({"token": token}))
 }
 
-/// A context's cluster, and its user with nothing left in files.
-fn current(kubeconfig: &Kubeconfig, context: Option<&str>) -> anyhow::Result<(Cluster, Value)> {
+/// Cluster and user of a context, with all files inlined.
+fn read_context(
+    kubeconfig: &Kubeconfig,
+    context: Option<&str>,
+) -> anyhow::Result<(Cluster, Value)> {
     let name =
         context.or(kubeconfig.current_context.as_deref()).context("it has no current context")?;
     let found =
@@ -90,12 +93,13 @@ fn current(kubeconfig: &Kubeconfig, context: Option<&str>) -> anyhow::Result<(Cl
         .iter()
         .find(|it| Some(it.name.as_str()) == user)
         .and_then(|it| it.auth_info.as_ref());
-    let user = user.map(standing_alone).transpose()?.unwrap_or_else(|| json!({}));
+    let user = user.map(inline_credential).transpose()?.unwrap_or_else(|| json!({}));
     Ok((cluster, user))
 }
 
-/// The credential, with files read in. One that a program makes cannot be used: the hub's image holds no other program.
-fn standing_alone(user: &AuthInfo) -> anyhow::Result<Value> {
+/// The user's credential, with files inlined. A credential plugin is an error, because the hub's
+/// image has no other programs.
+fn inline_credential(user: &AuthInfo) -> anyhow::Result<Value> {
     let user = serde_json::to_value(user).context("its user")?;
     let field = |name: &str| user[name].as_str();
     ensure!(
@@ -125,7 +129,7 @@ fn inline(path: &str) -> anyhow::Result<String> {
     Ok(BASE64_STANDARD.encode(std::fs::read(path).with_context(|| format!("cannot read {path}"))?))
 }
 
-/// A kubeconfig of one cluster and one user, as the hub takes it.
+/// A kubeconfig of one cluster and one user.
 fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
     let server = cluster.server.as_deref().context("its cluster has no server")?;
     ensure!(server.starts_with("https://"), "its server {server} is not https://");
@@ -158,8 +162,8 @@ fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
     serde_saphyr::to_string(&kubeconfig).context("cannot write the kubeconfig")
 }
 
-/// Whether the worker answers, by what the hub needs first.
-async fn works(text: &str) -> anyhow::Result<()> {
+/// Tests the kubeconfig with the request that the hub sends first.
+async fn test_kubeconfig(text: &str) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -170,7 +174,7 @@ async fn works(text: &str) -> anyhow::Result<()> {
         kube::Error::Api(status) if status.code == 401 => {
             anyhow::anyhow!("the worker refuses its credential")
         }
-        _ => crate::may_not(
+        _ => crate::with_required_right(
             &error,
             "asking the worker",
             "list namespaces there (deploy/rbac/kubeconfig-worker.yaml)",
@@ -187,12 +191,12 @@ mod tests {
             "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {cluster}\n\
              users:\n- name: u\n  user: {user}\ncontexts:\n- name: a\n  context: {{cluster: c, user: u}}\n"
         );
-        let (cluster, user) = current(&Kubeconfig::from_yaml(&text).unwrap(), None)?;
+        let (cluster, user) = read_context(&Kubeconfig::from_yaml(&text).unwrap(), None)?;
         render(&cluster, &user)
     }
 
     #[test]
-    fn unusable_kubeconfig_is_refused_with_the_mend() {
+    fn unusable_kubeconfig_is_rejected_with_advice() {
         let good = "{server: 'https://w:6443', certificate-authority-data: YQ==}";
         for (cluster, user, said) in [
             ("{server: 'http://w'}", "{token: t}", "is not https://"),
@@ -217,9 +221,9 @@ mod tests {
             assert!(error.contains(said), "{cluster} {user}: {error}");
         }
         let text = kubeconfig(good, "{token: t}").unwrap();
-        let again = Kubeconfig::from_yaml(&text).unwrap();
+        let parsed = Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(
-            again.clusters[0].cluster.as_ref().unwrap().server.as_deref(),
+            parsed.clusters[0].cluster.as_ref().unwrap().server.as_deref(),
             Some("https://w:6443")
         );
         assert!(

@@ -1,4 +1,5 @@
-//! Which worker clusters a workload may go to by its rules, and in which order BestFit asks those that have room.
+//! Worker clusters that a workload's rules allow, in the order in which BestFit asks those with
+//! capacity.
 
 use serde::Serialize;
 use switchyard_api::affinity::Affinity;
@@ -6,23 +7,21 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{ClusterQueue, MultiKueueConfig, Workload};
 use switchyard_controller::stores::Stores;
 
-/// One cluster, judged by the rules.
+/// One cluster under the rules.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
-    /// The MultiKueueCluster.
     pub name: String,
-    /// How many rules prefer it.
+    /// Number of rules that prefer it.
     pub preferred_by: usize,
-    /// Its cost.
     pub cost: i32,
-    /// The rule that excludes it, if one does.
+    /// The rule that excludes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded_by: Option<String>,
 }
 
-/// The clusters of a workload's ClusterQueue, where rules or costs make a difference: the first is asked first, those that a
-/// rule excludes come last.
+/// Clusters of a workload's ClusterQueue, if rules or costs distinguish them. BestFit asks
+/// the first one first; excluded ones come last.
 pub(super) fn of(
     workload: &Workload,
     queue: Option<&ClusterQueue>,
@@ -55,7 +54,6 @@ pub(super) fn of(
     views
 }
 
-/// The MultiKueueConfig of a dispatching ClusterQueue.
 pub(super) fn config_of(
     queue: &ClusterQueue,
     stores: &Stores,

@@ -1,4 +1,4 @@
-//! Where a workload with quota is: what it holds, its checks, its worker cluster.
+//! A workload with quota: its usage, admission checks and worker cluster.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,20 @@ use serde::Serialize;
 use switchyard_api::conditions::{self, find};
 use switchyard_api::v1beta2::{Workload, WorkloadStatus};
 
-/// The quota that a workload holds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionView {
-    /// Whose quota.
     pub cluster_queue: String,
-    /// Since when it holds it.
     pub reserved_since: Option<Timestamp>,
-    /// Since when it may run.
     pub admitted_since: Option<Timestamp>,
-    /// By pod set.
     pub pod_sets: Vec<AssignmentView>,
 }
 
-/// The quota of one pod set.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssignmentView {
-    /// The pod set.
     pub name: String,
-    /// How many pods.
+    /// Number of pods.
     pub count: Option<i32>,
     /// Flavor by resource.
     pub flavors: BTreeMap<String, String>,
@@ -35,30 +28,27 @@ pub struct AssignmentView {
     pub usage: BTreeMap<String, String>,
 }
 
-/// An admission check's answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckView {
-    /// The check.
     pub name: String,
     /// `Pending`, `Ready`, `Retry` or `Rejected`.
     pub state: String,
-    /// What it says. Of the check that sends jobs to worker clusters: by cluster, why not.
+    /// For the check that dispatches: each cluster's refusal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// Where a workload was sent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DispatchView {
-    /// The worker cluster that took it.
+    /// The worker cluster that took the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// Worker clusters that are being tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nominated_clusters: Vec<String>,
-    /// How often it was sent to a cluster.
+    /// How often it was dispatched.
     pub attempt: i64,
 }
 

@@ -1,4 +1,4 @@
-//! The quota side of an explanation, as programs read it: amounts are Kubernetes quantities.
+//! Quota in an explanation, for programs. Amounts are Kubernetes quantities.
 
 use std::collections::BTreeMap;
 
@@ -8,150 +8,135 @@ use switchyard_scheduler::{
     Victim,
 };
 
-/// One pod set's way to quota.
+/// Quota of one pod set.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetView {
-    /// Its name.
     pub name: String,
-    /// Pods still wanted.
+    /// Pods still to be admitted.
     pub count: i32,
-    /// How many would do.
+    /// Fewest pods for partial admission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_count: Option<i32>,
-    /// What all of them ask for.
+    /// Requests of all its pods.
     pub requests: BTreeMap<String, String>,
-    /// Why it can never be admitted as it stands.
+    /// Why it can never be admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Requested resources that the ClusterQueue does not cover.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uncovered_resources: Vec<String>,
-    /// Every flavor, in the order they are tried.
+    /// Flavors in the order in which they are tried.
     pub flavors: Vec<FlavorView>,
 }
 
-/// One flavor for one pod set.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FlavorView {
-    /// The flavor.
     pub name: String,
-    /// `Mismatch`, `ExceedsMaxQuota`, `WaitingForQuota`, `NoCandidates`, `Preempt`, `Reclaim` or `Fits`.
+    /// `Mismatch`, `ExceedsMaxQuota`, `WaitingForQuota`, `NoCandidates`, `Preempt`, `Reclaim` or
+    /// `Fits`.
     pub verdict: &'static str,
-    /// It is the one that would be taken.
+    /// Whether this flavor would be assigned.
     pub chosen: bool,
     /// Why the pods cannot use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
-    /// By resource.
     pub resources: Vec<ResourceView>,
 }
 
-/// One resource on one flavor.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceView {
-    /// The resource.
     pub name: String,
     /// As of flavors.
     pub verdict: &'static str,
-    /// What the pod set asks for.
+    /// Requests of the pod set.
     pub asked: String,
-    /// What the pod sets before it take of the same.
+    /// Requests of earlier pod sets for the same.
     pub earlier: String,
-    /// What could be used now.
+    /// Available now.
     pub free: String,
-    /// How much more would have to be free.
+    /// Amount by which `free` is too small.
     pub missing: String,
-    /// How much of `free` would be borrowed.
+    /// Part of `free` that would be borrowed.
     pub borrowable: String,
-    /// The queue's own quota.
+    /// Nominal quota of the ClusterQueue.
     pub nominal: String,
-    /// What the queue uses.
+    /// Usage of the ClusterQueue.
     pub used: String,
-    /// What could be used if nobody used anything.
+    /// Available if nothing were used.
     pub max: String,
-    /// The queue's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub borrowing_limit: Option<String>,
-    /// The queue's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lending_limit: Option<String>,
-    /// What keeps `free` from being more.
-    pub bound: BoundView,
-    /// Free quota of others that their lending limits keep back.
+    /// The limit of `free`.
+    pub bound: LimitView,
+    /// Unused quota of others that lending limits withhold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kept_by_lending_limits: Vec<KeptView>,
-    /// Who would have to go, and why they need not.
+    pub kept_by_lending_limits: Vec<WithheldView>,
+    /// Preemption candidates, and why others are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionView>,
 }
 
-/// What keeps free quota from being more.
+/// The limit of available quota.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BoundView {
+pub struct LimitView {
     /// `NoCohort`, `Cohort` or `BorrowingLimit`.
     pub kind: &'static str,
-    /// The Cohort, or whose limit it is.
+    /// The Cohort, or the queue or Cohort with the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }
 
-/// Free quota that a lending limit keeps back.
+/// Unused quota that a lending limit withholds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KeptView {
-    /// Whose limit.
+pub struct WithheldView {
+    /// The queue or Cohort with the limit.
     pub name: String,
-    /// How much.
     pub amount: String,
 }
 
-/// What preemption could do.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionView {
-    /// Who would be preempted.
+    /// Workloads that would be preempted.
     pub victims: Vec<VictimView>,
-    /// Who holds some of it and stays.
+    /// Workloads that use the resource and would not be preempted.
     pub refused: Vec<RefusalView>,
 }
 
-/// A workload that would be preempted.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VictimView {
     /// `namespace/name`.
     pub workload: String,
-    /// Its ClusterQueue.
     pub cluster_queue: String,
-    /// Its priority.
     pub priority: i32,
-    /// The reason that its `Preempted` condition would have.
+    /// Reason of its `Preempted` condition.
     pub reason: &'static str,
 }
 
-/// Workloads that stay for one reason.
+/// Workloads that would not be preempted for one reason.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusalView {
-    /// Their ClusterQueue.
     pub cluster_queue: String,
-    /// How many.
+    /// Number of workloads.
     pub workloads: usize,
-    /// What they hold together.
+    /// Usage of all of them together.
     pub holds: String,
     /// One of them, `namespace/name`.
     pub example: String,
-    /// `WithinClusterQueueNever`, `ReclaimWithinCohortNever`, `NotBorrowing`, `Priority`, `WhileBorrowing`, `FairShare`,
-    /// `QueueInactive` or `NotEnough`.
+    /// `WithinClusterQueueNever`, `ReclaimWithinCohortNever`, `NotBorrowing`, `Priority`,
+    /// `WhileBorrowing`, `FairShare`, `QueueInactive` or `NotEnough`.
     pub obstacle: &'static str,
-    /// The obstacle in words.
     pub message: String,
 }
 
@@ -199,11 +184,11 @@ impl ResourceView {
             max: format(outlook.most),
             borrowing_limit: outlook.borrowing_limit.map(format),
             lending_limit: outlook.lending_limit.map(format),
-            bound: BoundView::new(&outlook.bound, &outlook.resource),
+            bound: LimitView::new(&outlook.bound, &outlook.resource),
             kept_by_lending_limits: outlook
                 .kept
                 .iter()
-                .map(|kept| KeptView::new(kept, &outlook.resource))
+                .map(|kept| WithheldView::new(kept, &outlook.resource))
                 .collect(),
             preemption: outlook
                 .preemption
@@ -213,7 +198,7 @@ impl ResourceView {
     }
 }
 
-impl BoundView {
+impl LimitView {
     fn new(bound: &Bound, resource: &str) -> Self {
         match bound {
             Bound::NoCohort => Self { kind: "NoCohort", name: None, limit: None },
@@ -229,7 +214,7 @@ impl BoundView {
     }
 }
 
-impl KeptView {
+impl WithheldView {
     fn new(kept: &Kept, resource: &str) -> Self {
         Self { name: kept.name.to_string(), amount: kept.amount.format(resource) }
     }

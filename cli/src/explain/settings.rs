@@ -1,4 +1,4 @@
-//! How the controller of the cluster decides, as far as it can be told.
+//! The controller's configuration, as far as it is visible.
 
 use serde::Serialize;
 use switchyard_api::conditions;
@@ -8,29 +8,27 @@ use switchyard_controller::stores::Stores;
 
 /// The configuration that an explanation assumes.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// The configuration.
+pub struct AssumedConfig {
     pub config: Configuration,
-    /// Where it is from.
-    pub source: Source,
+    pub source: ConfigSource,
 }
 
-/// Where a configuration is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Source {
-    /// The caller gave the file.
+pub enum ConfigSource {
+    /// Given by the caller.
     File,
-    /// Kueue's defaults; what is shared fairly as the queues' status tells.
+    /// Kueue's defaults, with features that the status of objects shows.
     Status,
 }
 
-impl Settings {
-    /// The given configuration, or Kueue's defaults with fair sharing where the status of any ClusterQueue shows its
-    /// share, past use where that of any LocalQueue shows it, and preemption gates where that of any Workload says that they
-    /// hold it back: controllers write these only where they count. Gates that nobody has met yet are not seen.
+impl AssumedConfig {
+    /// The given configuration, or Kueue's defaults with the features that a status shows.
+    /// Controllers write these fields only if the feature is on. Fair sharing: a ClusterQueue has a
+    /// share. Admission fair sharing: a LocalQueue has past usage. Preemption gates: a Workload is
+    /// blocked on one. A gate that blocked no workload yet is not seen.
     pub fn of(given: Option<Configuration>, stores: &Stores) -> Self {
         if let Some(config) = given {
-            return Self { config, source: Source::File };
+            return Self { config, source: ConfigSource::File };
         }
         let shown = stores
             .cluster_queues
@@ -53,6 +51,6 @@ impl Settings {
         if stores.workloads.any(gated) {
             config.feature_gates.insert("MultiKueueOrchestratedPreemption".to_owned(), true);
         }
-        Self { config, source: Source::Status }
+        Self { config, source: ConfigSource::Status }
     }
 }

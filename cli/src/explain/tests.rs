@@ -1,4 +1,4 @@
-//! What is said of each cause, to people and to programs, in files beside this one: a snapshot holds both.
+//! Each cause as text and JSON, one snapshot file per case.
 
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{
@@ -10,7 +10,7 @@ use super::*;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-/// A cluster: namespace `team` with LocalQueue `main` of ClusterQueue `cq`, and what a test adds.
+/// Namespace `team` with LocalQueue `main` of ClusterQueue `cq`, and what a test adds.
 struct World {
     stores: Stores,
     config: Option<&'static str>,
@@ -32,7 +32,8 @@ fn made<K: serde::de::DeserializeOwned>(
     serde_json::from_value(object).unwrap()
 }
 
-/// A group of cpu with quotas by flavor: `nominal`, or with its limits `nominal/borrowing/lending` (`-` for none).
+/// A resource group of cpu with quotas by flavor: `nominal`, or with limits
+/// `nominal/borrowing/lending` (`-` for none).
 fn group(flavors: &[(&str, &str)]) -> Value {
     let quota = |quota: &str| {
         let mut parts = quota.split('/');
@@ -165,7 +166,7 @@ impl World {
         self
     }
 
-    /// The workload with annotations of Switchyard's own.
+    /// The workload with these annotations.
     fn annotated(self, name: &str, annotations: &[(&str, &str)]) -> Self {
         let mut workload = Workload::clone(&self.stores.workloads.get("team", name).unwrap());
         let all = workload.metadata.annotations.get_or_insert_default();
@@ -178,7 +179,7 @@ impl World {
         self
     }
 
-    /// One that waits for a gate to be taken away.
+    /// A workload with admission gates.
     fn gated(self, gates: &str, status: Value) -> Self {
         let world = self.workload("a", "1", json!({}), status);
         let mut workload = Workload::clone(&world.stores.workloads.get("team", "a").unwrap());
@@ -188,22 +189,22 @@ impl World {
         world
     }
 
-    /// One that waits: the subject of most cases.
+    /// A pending workload, the subject of most cases.
     fn waits(self, cpu: &str) -> Self {
         self.workload("a", cpu, json!({"priority": 5}), json!({}))
     }
 
-    /// One that runs in a ClusterQueue through its LocalQueue.
+    /// A running workload in a ClusterQueue, through its LocalQueue.
     fn runs(self, name: &str, queue: &str, cpu: &str, priority: i32) -> Self {
         let cluster_queue = if queue == "main" { "cq" } else { queue };
         let status = held(cluster_queue, cpu);
         self.workload(name, cpu, json!({"queueName": queue, "priority": priority}), status)
     }
 
-    fn explain(&self, name: &str) -> View {
+    fn explain(&self, name: &str) -> ExplanationView {
         let workload = self.stores.workloads.get("team", name).unwrap();
         let config = self.config.map(|text| switchyard_config::load(text).unwrap());
-        let settings = Settings::of(config, &self.stores);
+        let settings = AssumedConfig::of(config, &self.stores);
         view(&self.stores, &settings, &workload, NOW.parse().unwrap()).unwrap()
     }
 }
@@ -229,7 +230,7 @@ fn reclaim(more: Value) -> Value {
     json!({"cohortName": "all", "preemption": merged(json!({"reclaimWithinCohort": "Any"}), more)})
 }
 
-/// Every cause, by what it is.
+/// Every cause by name.
 fn cases() -> Vec<(&'static str, World)> {
     let plain = || World::new().queue("cq", &five(), json!({}));
     let in_cohort = || World::new().queue("cq", &five(), json!({"cohortName": "all"})).other("5");
@@ -242,8 +243,8 @@ fn cases() -> Vec<(&'static str, World)> {
         ("fits and is the head", plain().waits("2")),
         ("fits behind a head that fits", first(plain(), "1").waits("2")),
         ("fits behind a strict head that does not", first(strict(), "6").waits("2")),
-        ("own quota in use and nobody may go", plain().runs("b", "main", "4", 1).waits("2")),
-        ("more than the queue can ever have", plain().waits("6")),
+        ("own quota in use and no preemption", plain().runs("b", "main", "4", 1).waits("2")),
+        ("more than the maximum quota", plain().waits("6")),
         (
             "borrowing limit",
             World::new().queue("cq", &[("default", "5/1")], json!({"cohortName": "all"})).other("5").runs("b", "main", "4", 9).waits("3"),
@@ -253,12 +254,12 @@ fn cases() -> Vec<(&'static str, World)> {
             World::new().queue("cq", &five(), json!({"cohortName": "all"})).other("5/-/2").runs("b", "main", "4", 9).waits("4"),
         ),
         (
-            "others use no more than their own",
+            "cohort members do not borrow",
             World::new().queue("cq", &five(), reclaim(json!({}))).other("5").runs("b", "main", "4", 9).runs("c", "other", "5", 1).waits("3"),
         ),
-        ("borrowers need not go", in_cohort().runs("b", "other", "8", 1).waits("3")),
+        ("reclaim is off", in_cohort().runs("b", "other", "8", 1).waits("3")),
         (
-            "borrowers are too important",
+            "borrowers have higher priority",
             World::new()
                 .queue("cq", &five(), json!({"cohortName": "all", "preemption": {"reclaimWithinCohort": "LowerPriority"}}))
                 .other("5")
@@ -283,7 +284,7 @@ fn cases() -> Vec<(&'static str, World)> {
                 .waits("6"),
         ),
         (
-            "shares forbid it",
+            "fair shares forbid preemption",
             World { config: Some(fair), ..World::new() }
                 .queue("cq", &five(), reclaim(json!({})))
                 .other("5")
@@ -292,22 +293,22 @@ fn cases() -> Vec<(&'static str, World)> {
                 .waits("4"),
         ),
         (
-            "those of lower priority will go",
+            "lower priorities are preempted",
             preempting(json!({"withinClusterQueue": "LowerPriority"})).runs("b", "main", "4", 1).waits("2"),
         ),
         (
-            "priorities of the own queue are no lower",
+            "own queue has no lower priority",
             preempting(json!({"withinClusterQueue": "LowerPriority"}))
                 .runs("b", "main", "2", 5)
                 .runs("c", "main", "3", 8)
                 .waits("2"),
         ),
         (
-            "those who borrow will go",
+            "borrowers are preempted",
             World::new().queue("cq", &five(), reclaim(json!({}))).other("5").runs("b", "other", "8", 9).waits("5"),
         ),
         (
-            "its preemption gate is closed",
+            "closed preemption gate",
             preempting(json!({"withinClusterQueue": "LowerPriority"}))
                 .runs("b", "main", "4", 1)
                 .workload(
@@ -319,17 +320,17 @@ fn cases() -> Vec<(&'static str, World)> {
                 ),
         ),
         (
-            "a taint that it does not tolerate",
+            "untolerated taint",
             plain().flavor("default", json!({"nodeTaints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]})).waits("1"),
         ),
         (
-            "affinity that excludes the flavor",
+            "affinity excludes the flavor",
             plain()
                 .flavor("default", json!({"nodeLabels": {"arch": "arm64"}}))
                 .workload("a", "1", json!({"podSets": [pods("main", 1, "1", json!({"nodeSelector": {"arch": "amd64"}}))]}), json!({})),
         ),
-        ("a flavor that does not exist", World::new().queue("cq", &[("absent", "5")], json!({})).waits("1")),
-        ("a resource that the queue does not cover", plain().workload(
+        ("missing flavor", World::new().queue("cq", &[("absent", "5")], json!({})).waits("1")),
+        ("uncovered resource", plain().workload(
             "a",
             "1",
             json!({"podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": [
@@ -344,18 +345,18 @@ fn cases() -> Vec<(&'static str, World)> {
             plain().local_queue("main", json!({"clusterQueue": "cq", "stopPolicy": "Hold"})).waits("1"),
         ),
         (
-            "the namespace does not match",
+            "namespace selector does not match",
             World::new().queue("cq", &five(), json!({"namespaceSelector": {"matchLabels": {"team": "other"}}})).waits("1"),
         ),
         (
-            "an admission check of the queue is not active",
+            "inactive admission check",
             World::new()
                 .queue("cq", &five(), json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}))
                 .check("budget", "False")
                 .waits("1"),
         ),
         (
-            "an admission check asks to try again",
+            "admission check retries",
             plain().check("budget", "True").workload(
                 "a",
                 "1",
@@ -375,9 +376,9 @@ fn cases() -> Vec<(&'static str, World)> {
             ),
         ),
         ("deactivated", plain().workload("a", "1", json!({"active": false}), json!({}))),
-        ("gated by an annotation", plain().gated("example.com/budget", json!({}))),
+        ("admission gate annotation", plain().gated("example.com/budget", json!({}))),
         (
-            "its job is on hold",
+            "job on hold",
             plain().workload(
                 "a",
                 "1",
@@ -396,7 +397,7 @@ fn cases() -> Vec<(&'static str, World)> {
             ),
         ),
         (
-            "the second pod set finds what the first left",
+            "second pod set gets the rest",
             plain().workload(
                 "a",
                 "1",
@@ -409,18 +410,18 @@ fn cases() -> Vec<(&'static str, World)> {
             World::new().flavor("spot", json!({})).queue("cq", &[("default", "1"), ("spot", "5")], json!({})).waits("2"),
         ),
         (
-            "nodes of a topology",
+            "topology has no nodes",
             plain().topology("racks").flavor("default", json!({"topologyName": "racks", "nodeLabels": {"pool": "a"}})).waits("2"),
         ),
         (
-            "cohorts in a cycle",
+            "cohort cycle",
             in_cohort()
                 .cohort("all", json!({"parentName": "above"}))
                 .cohort("above", json!({"parentName": "all"}))
                 .waits("1"),
         ),
         (
-            "what the controller wrote is another reason",
+            "recorded reason differs",
             plain().workload(
                 "a",
                 "1",
@@ -430,7 +431,7 @@ fn cases() -> Vec<(&'static str, World)> {
         ),
         ("admitted", plain().runs("a", "main", "4", 5)),
         (
-            "waits for its worker cluster",
+            "waiting for a worker cluster",
             plain().workload("a", "4", json!({}), {
                 let mut status = held("cq", "4");
                 status["conditions"] = json!([condition("QuotaReserved", "True", "QuotaReserved", "")]);
@@ -442,7 +443,7 @@ fn cases() -> Vec<(&'static str, World)> {
             }),
         ),
         (
-            "rules about its clusters",
+            "cluster affinity rules",
             World::new()
                 .queue("cq", &five(), json!({
                     "admissionChecksStrategy": {"admissionChecks": [{"name": "fleet"}]},
@@ -453,7 +454,7 @@ fn cases() -> Vec<(&'static str, World)> {
                 .annotated("a", &[("preferred-clusters", "west"), ("cluster-selector", "tier"), ("clusters", "east,west,south")]),
         ),
         (
-            "runs on a worker cluster",
+            "running on a worker cluster",
             plain().workload("a", "4", json!({}), {
                 let mut status = held("cq", "4");
                 status["clusterName"] = json!("east");
@@ -472,7 +473,7 @@ fn cases() -> Vec<(&'static str, World)> {
             ),
         ),
         (
-            "is in trouble on its worker cluster",
+            "worker trouble",
             plain().workload("a", "4", json!({}), {
                 let mut status = held("cq", "4");
                 status["conditions"].as_array_mut().unwrap().push(condition("WorkerTrouble", "True", "Unschedulable",
@@ -495,10 +496,10 @@ fn cases() -> Vec<(&'static str, World)> {
 }
 
 #[test]
-fn every_cause_is_told_to_people_and_to_programs() {
+fn every_cause_renders_as_text_and_json() {
     for (name, world) in cases() {
         let view = world.explain("a");
-        let text = text::text(&view, NOW.parse().unwrap());
+        let text = text::render_text(&view, NOW.parse().unwrap());
         let json = Output::Json.render(&view, |_| String::new()).unwrap();
         insta::with_settings!({description => name, omit_expression => true, prepend_module_to_snapshot => false}, {
             insta::assert_snapshot!(name.replace(' ', "_"), format!("{text}\n{json}"));
@@ -507,10 +508,10 @@ fn every_cause_is_told_to_people_and_to_programs() {
 }
 
 #[test]
-fn the_causes_are_distinct() {
+fn causes_are_distinct() {
     let mut seen = std::collections::BTreeMap::new();
     for (name, world) in cases() {
-        let text = text::text(&world.explain("a"), NOW.parse().unwrap());
+        let text = text::render_text(&world.explain("a"), NOW.parse().unwrap());
         if let Some(other) = seen.insert(text, name) {
             panic!("{name} and {other} are told alike");
         }
@@ -519,14 +520,14 @@ fn the_causes_are_distinct() {
 }
 
 #[test]
-fn fair_sharing_is_seen_in_the_status_of_queues() {
+fn fair_sharing_is_detected_in_queue_status() {
     let world = World::new().queue("cq", &five(), json!({}));
-    assert!(Settings::of(None, &world.stores).config.fair_sharing.is_none());
+    assert!(AssumedConfig::of(None, &world.stores).config.fair_sharing.is_none());
     let mut queue: ClusterQueue = made("ClusterQueue", "cq", None, spec(&five(), json!({})));
     queue.status =
         Some(serde_json::from_value(json!({"fairSharing": {"weightedShare": 0}})).unwrap());
     world.stores.cluster_queues.insert(queue);
-    let settings = Settings::of(None, &world.stores);
+    let settings = AssumedConfig::of(None, &world.stores);
     assert_eq!(
         settings.config.fair_sharing.map(|sharing| sharing.preemption_strategies.len()),
         Some(2)

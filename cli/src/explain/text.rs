@@ -1,14 +1,14 @@
-//! An explanation for people.
+//! Renders an explanation as text.
 
 use jiff::Timestamp;
 
 use super::clusters::ClusterView;
 use super::quota::{FlavorView, PodSetView, PreemptionView, ResourceView, VictimView};
-use super::view::{PlaceView, ReasonView, View};
+use super::view::{ExplanationView, PositionView, ReasonView};
 use crate::table;
 
-/// The explanation: how it stands and why, who it is, its place, the figures by flavor, and what would have to change.
-pub(super) fn text(view: &View, now: Timestamp) -> String {
+/// State and reason, identity, position in the queue, figures by flavor, and what has to change.
+pub(super) fn render_text(view: &ExplanationView, now: Timestamp) -> String {
     let ago = |at: Timestamp| format!("{} ago", table::age(now.as_second() - at.as_second()));
     let mut facts = vec![("Verdict", view.verdict.clone())];
     facts.extend(why(view).map(|why| ("Why", why)));
@@ -22,7 +22,7 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
         facts.push(("Trouble", format!("{} ({})", trouble.reason, ago(trouble.since))));
     }
     if let Some(recorded) =
-        view.recorded.as_ref().filter(|recorded| Some(&recorded.message) != said(view))
+        view.recorded.as_ref().filter(|recorded| Some(&recorded.message) != reason_message(view))
     {
         facts.push((
             "Recorded",
@@ -70,7 +70,7 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
     out
 }
 
-/// `Name: value` lines; a name that repeats is left out.
+/// `Name: value` lines; a repeated name is left out.
 fn lines(facts: &[(&str, String)]) -> String {
     let mut out = String::new();
     let mut last = "";
@@ -83,7 +83,7 @@ fn lines(facts: &[(&str, String)]) -> String {
     out
 }
 
-fn queue(view: &View) -> String {
+fn queue(view: &ExplanationView) -> String {
     let mut text = view.local_queue.clone();
     if let Some(cluster_queue) = &view.cluster_queue {
         text.push_str(&format!(" -> ClusterQueue {cluster_queue}"));
@@ -94,12 +94,11 @@ fn queue(view: &View) -> String {
     text
 }
 
-/// What the reason says, unless there is none.
-fn said(view: &View) -> Option<&String> {
+fn reason_message(view: &ExplanationView) -> Option<&String> {
     view.reason.as_ref().map(|reason| &reason.message)
 }
 
-fn why(view: &View) -> Option<String> {
+fn why(view: &ExplanationView) -> Option<String> {
     let inactive = |cause: &ReasonView| format!("{}: {}", cause.reason, cause.message);
     let causes = view.local_queue_inactive.iter().chain(&view.cluster_queue_inactive);
     let causes: Vec<String> = causes.map(inactive).collect();
@@ -109,7 +108,7 @@ fn why(view: &View) -> Option<String> {
     Some(format!("{}: {}{causes}", reason.reason, reason.message))
 }
 
-fn place(view: &View, place: &PlaceView, now: Timestamp) -> Vec<String> {
+fn place(view: &ExplanationView, place: &PositionView, now: Timestamp) -> Vec<String> {
     let mut text = format!(
         "{} of {} in the ClusterQueue, {} of {} in the LocalQueue",
         place.position_in_cluster_queue + 1,
@@ -145,7 +144,7 @@ fn place(view: &View, place: &PlaceView, now: Timestamp) -> Vec<String> {
     lines
 }
 
-fn admission(view: &View) -> String {
+fn admission(view: &ExplanationView) -> String {
     let Some(admission) = &view.admission else { return String::new() };
     let mut rows = Vec::new();
     for pod_set in &admission.pod_sets {
@@ -164,7 +163,7 @@ fn admission(view: &View) -> String {
     format!("\n{}", table::render(["PODSET", "PODS", "RESOURCE", "FLAVOR", "HELD"], &rows))
 }
 
-fn checks(view: &View) -> String {
+fn checks(view: &ExplanationView) -> String {
     if view.admission_checks.is_empty() {
         return String::new();
     }
@@ -176,7 +175,7 @@ fn checks(view: &View) -> String {
     format!("\n{}", table::render(["CHECK", "STATE", "MESSAGE"], &rows))
 }
 
-fn clusters(view: &View) -> String {
+fn clusters(view: &ExplanationView) -> String {
     if view.clusters.is_empty() {
         return String::new();
     }
@@ -225,7 +224,7 @@ fn pod_set(pod_set: &PodSetView) -> String {
     if several && pod_set.flavors.iter().any(|flavor| flavor.chosen) {
         out.push_str("* the flavor that would be taken\n");
     }
-    // Once one flavor fits, nobody asks why the others do not.
+    // Once a flavor fits, the others do not matter.
     if !pod_set.flavors.iter().any(|flavor| flavor.chosen && flavor.verdict == "Fits") {
         for flavor in &pod_set.flavors {
             flavor.resources.iter().for_each(|resource| out.push_str(&detail(flavor, resource)));
@@ -262,7 +261,7 @@ fn rows(flavor: &FlavorView, several: bool) -> Vec<[String; 9]> {
     flavor.resources.iter().map(row).collect()
 }
 
-/// What stands in the way of one resource on one flavor.
+/// The limits that keep one resource from fitting on one flavor.
 fn detail(flavor: &FlavorView, resource: &ResourceView) -> String {
     if resource.verdict == "Fits" || flavor.mismatch.is_some() {
         return String::new();
@@ -276,7 +275,7 @@ fn detail(flavor: &FlavorView, resource: &ResourceView) -> String {
         ));
     }
     let Some(preemption) = &resource.preemption else { return out };
-    // Those who go for the flavor that is taken are listed at the end.
+    // Victims for the chosen flavor are listed at the end.
     if !preemption.victims.is_empty() && !flavor.chosen {
         out.push_str("  room would be made by preempting\n");
         out.push_str(&victims(&preemption.victims, "    "));

@@ -1,17 +1,17 @@
-//! What an explanation cannot know: it is worked out from lists, whoever decides on the cluster.
+//! Facts that an explanation cannot know, because it is computed from lists.
 
 use switchyard_scheduler::Explanation;
 
-use super::settings::{Settings, Source};
+use super::settings::{AssumedConfig, ConfigSource};
 
-/// What could change an explanation and is in no list. Empty where nothing was worked out: the workload has quota, or is
-/// not tried.
-pub(super) fn of(explanation: &Explanation, settings: &Settings) -> Vec<String> {
+/// Facts that may change the explanation and is in no list. Empty if no flavors were computed: the
+/// workload has quota or is not tried.
+pub(super) fn of(explanation: &Explanation, settings: &AssumedConfig) -> Vec<String> {
     if explanation.pod_sets.is_empty() {
         return Vec::new();
     }
     let mut unknown = Vec::new();
-    if settings.source == Source::Status {
+    if settings.source == ConfigSource::Status {
         let or_not = |on: bool| if on { "on" } else { "off" };
         unknown.push(format!(
             "the controller's configuration file (give it with --config): assumed are Kueue's defaults, with fair sharing \

@@ -1,13 +1,13 @@
-//! The first line and the last: what becomes of the workload, and what would have to change.
+//! First and last line of an explanation: the outlook, and what has to change.
 
 use switchyard_api::conditions::messages;
 
 use super::quota::ResourceView;
-use super::view::View;
-use crate::status::State;
+use super::view::ExplanationView;
+use crate::status::JobState;
 
-/// The answers of clusters to a workload that has no cluster.
-fn clusters(view: &View) -> Option<String> {
+/// Answers of clusters about a workload without a cluster.
+fn clusters(view: &ExplanationView) -> Option<String> {
     let recorded = view.recorded.iter().map(|recorded| recorded.message.as_str());
     let checks = view
         .admission_checks
@@ -26,16 +26,16 @@ fn clusters(view: &View) -> Option<String> {
     })
 }
 
-/// The outlook of the workload as things are.
-pub(super) fn verdict(view: &View) -> String {
+/// The outlook of the workload.
+pub(super) fn verdict(view: &ExplanationView) -> String {
     let state = view.state;
     if let Some(trouble) = view.trouble.as_ref().filter(|_| !state.is_final()) {
         return format!("{state}, and in trouble: {}", trouble.message);
     }
-    // Of a workload that is over, or has its cluster, no cluster is asked.
-    let is_asked = matches!(state, State::Pending | State::QuotaReserved);
-    if let Some(said) =
-        clusters(view).filter(|_| is_asked && !matches!(view.outlook, "Blocked" | "NotTried"))
+    // The hub asks clusters only about a workload that is not dispatched yet.
+    let is_undispatched = matches!(state, JobState::Pending | JobState::QuotaReserved);
+    if let Some(said) = clusters(view)
+        .filter(|_| is_undispatched && !matches!(view.outlook, "Blocked" | "NotTried"))
     {
         return format!("{state}: {said}");
     }
@@ -57,23 +57,26 @@ pub(super) fn verdict(view: &View) -> String {
     format!("{state}: {text}")
 }
 
-/// The change that lets the job start; none if it needs none, or if the facts do not tell.
-pub(super) fn change(view: &View) -> Option<String> {
+/// The change that lets the job start. `None` if it needs none or the facts do not tell.
+pub(super) fn change(view: &ExplanationView) -> Option<String> {
     if view.state.is_final() {
         return None;
     }
     if let Some(trouble) = &view.trouble {
-        return Some(mend(&trouble.reason).to_owned());
+        return Some(remedy(&trouble.reason).to_owned());
     }
-    let is_asked = matches!(view.state, State::Pending | State::QuotaReserved);
-    if clusters(view).is_some() && is_asked && !matches!(view.outlook, "Blocked" | "NotTried") {
+    let is_undispatched = matches!(view.state, JobState::Pending | JobState::QuotaReserved);
+    if clusters(view).is_some()
+        && is_undispatched
+        && !matches!(view.outlook, "Blocked" | "NotTried")
+    {
         return Some(
             "one of these clusters takes it, or another is added to the MultiKueueConfig"
                 .to_owned(),
         );
     }
     match view.outlook {
-        "Blocked" => room(view).or_else(|| said(view)),
+        "Blocked" => room(view).or_else(|| reason_change(view)),
         "NotTried"
             if view.place.as_ref().is_some_and(|place| place.backing_off_until.is_some()) =>
         {
@@ -87,20 +90,20 @@ pub(super) fn change(view: &View) -> Option<String> {
             Some("OnHold") => "the job is no longer on hold".to_owned(),
             _ if !view.cluster_queue_inactive.is_empty() => "the ClusterQueue is active".to_owned(),
             _ if view.local_queue_inactive.is_some() => "the LocalQueue is open".to_owned(),
-            _ => return said(view),
+            _ => return reason_change(view),
         }),
         "QuotaReserved" => Some("its admission checks are ready".to_owned()),
         _ => None,
     }
 }
 
-/// The change that ends a reason.
-fn said(view: &View) -> Option<String> {
+/// The change that ends the reason.
+fn reason_change(view: &ExplanationView) -> Option<String> {
     view.reason.as_ref().map(|reason| format!("this is mended: {}", reason.message))
 }
 
-/// The quota that is missing, on the flavor that lacks least.
-fn room(view: &View) -> Option<String> {
+/// The missing quota, for each flavor that the pods could use.
+fn room(view: &ExplanationView) -> Option<String> {
     let flavors = view.pod_sets.iter().find_map(|pod_set| {
         let blocked = pod_set
             .flavors
@@ -127,8 +130,8 @@ fn one(resource: &ResourceView) -> String {
     }
 }
 
-/// The mend of a trouble of this reason.
-fn mend(reason: &str) -> &'static str {
+/// The event that ends a problem on the worker, by the reason of `WorkerTrouble`.
+fn remedy(reason: &str) -> &'static str {
     match reason {
         "CreationFailed" => {
             "the worker cluster accepts the object; its agent tries again by itself"

@@ -1,4 +1,4 @@
-//! An explanation as programs read it. Fields are only ever added.
+//! An explanation for programs. Fields are only ever added.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -12,177 +12,150 @@ use switchyard_scheduler::{Explanation, Place, Reason};
 use super::clusters::{self, ClusterView};
 use super::placed::{AdmissionView, CheckView, DispatchView};
 use super::quota::{PodSetView, VictimView};
-use super::settings::{Settings, Source};
+use super::settings::{AssumedConfig, ConfigSource};
 use super::{unknown, verdict};
-use crate::status::{Row, State, row};
+use crate::status::{JobRow, JobState, row};
 
-/// Why a workload waits, or where it is.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
-    /// Its outlook as things are, in a sentence.
+pub struct ExplanationView {
+    /// The outlook in a sentence.
     pub verdict: String,
-    /// The change that lets its job start.
+    /// The change that lets the job start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
-    /// Its trouble on the cluster that it was sent to.
+    /// Its problem on the worker cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<TroubleView>,
-    /// Its namespace.
     pub namespace: String,
-    /// The Workload.
     pub workload: String,
-    /// Its uid.
     pub uid: String,
-    /// The job that it is of.
     pub job: JobView,
-    /// Its effective priority.
+    /// Effective priority.
     pub priority: i32,
-    /// Its LocalQueue.
     pub local_queue: String,
-    /// The ClusterQueue behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_queue: Option<String>,
-    /// That one's Cohort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cohort: Option<String>,
-    /// When it was created.
     pub created: Option<Timestamp>,
-    /// What it does, as `switchyard status` shows it.
-    pub state: State,
-    /// What becomes of it as things are: `Finished`, `Admitted`, `QuotaReserved`, `NotTried`, `Fits`, `Preempts` or
-    /// `Blocked`.
+    /// As in `switchyard status`.
+    pub state: JobState,
+    /// `Finished`, `Admitted`, `QuotaReserved`, `NotTried`, `Fits`, `Preempts` or `Blocked`.
     pub outlook: &'static str,
-    /// Why it has no quota, worked out from the lists; absent if it has, or would get it if it were its turn.
+    /// Why it has no quota, as computed. Absent if it has quota, or would get it if it were the
+    /// head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonView>,
-    /// What the controller has written about that.
+    /// The controller's condition about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<RecordedView>,
-    /// What keeps the LocalQueue from letting workloads in.
+    /// Why the LocalQueue is inactive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_queue_inactive: Option<ReasonView>,
-    /// Everything that keeps the ClusterQueue from admitting.
+    /// Why the ClusterQueue is inactive.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_queue_inactive: Vec<ReasonView>,
-    /// Where it stands among those that wait.
+    /// Position in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<PlaceView>,
-    /// What each pod set asks for and what there is.
+    pub place: Option<PositionView>,
+    /// Requests and available quota by pod set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_sets: Vec<PodSetView>,
-    /// Who would be preempted for it.
+    /// Workloads that would be preempted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<VictimView>,
-    /// The quota that it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionView>,
-    /// Its admission checks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub admission_checks: Vec<CheckView>,
-    /// Its way to a worker cluster.
+    /// Dispatch to a worker cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<DispatchView>,
-    /// The worker clusters of its ClusterQueue, where rules or costs make a difference between them.
+    /// Worker clusters of its ClusterQueue, if rules or costs distinguish them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterView>,
-    /// How the controller is taken to decide.
     pub settings: SettingsView,
-    /// What could make it otherwise and cannot be seen from here.
+    /// Facts that may change the explanation and is not visible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
 
-/// A job.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobView {
-    /// Its kind; `Workload` where there is no job.
+    /// `Workload` if there is no job.
     pub kind: String,
-    /// Its name.
     pub name: String,
 }
 
-/// A reason and what it says, in Kueue's words.
+/// A reason with Kueue's message.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReasonView {
-    /// The reason of the condition.
     pub reason: String,
-    /// Its message.
     pub message: String,
 }
 
-/// The trouble of a job on its worker cluster.
+/// Problem of a job on its worker cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TroubleView {
-    /// The reason of the condition `WorkerTrouble`.
+    /// Reason of the condition `WorkerTrouble`.
     pub reason: String,
-    /// Its message.
     pub message: String,
-    /// Since when.
     pub since: Timestamp,
 }
 
-/// What the controller has written.
+/// A condition that the controller wrote.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedView {
-    /// The condition it is from.
+    /// Type of the condition.
     pub condition: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
-    /// Since when.
     pub since: Timestamp,
 }
 
-/// A place in the queue.
+/// Position in the queue.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PlaceView {
-    /// From 0, as the visibility API counts.
+pub struct PositionView {
+    /// From 0, as in the visibility API.
     pub position_in_cluster_queue: usize,
-    /// How many wait there.
     pub pending_in_cluster_queue: usize,
     /// From 0.
     pub position_in_local_queue: usize,
-    /// How many wait there.
     pub pending_in_local_queue: usize,
     /// `StrictFIFO` or `BestEffortFIFO`.
     pub queueing_strategy: &'static str,
-    /// The head that it waits behind.
+    /// The head, if it is another workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadView>,
-    /// It may not come back before this.
+    /// End of the backoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backing_off_until: Option<Timestamp>,
 }
 
-/// The workload that is first.
+/// The first workload of a queue.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeadView {
     /// `namespace/name`.
     pub workload: String,
-    /// Its priority.
     pub priority: i32,
     /// Why it would not be admitted now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonView>,
 }
 
-/// How the controller is taken to decide.
+/// Assumptions about the controller's configuration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SettingsView {
-    /// Where that is from.
-    pub source: Source,
-    /// Shares count.
+    pub source: ConfigSource,
     pub fair_sharing: bool,
-    /// Past use of LocalQueues counts.
     pub admission_fair_sharing: bool,
 }
 
@@ -191,8 +164,8 @@ impl ReasonView {
         Self { reason: reason.condition_reason().to_owned(), message: reason.message() }
     }
 
-    /// The engine knows that a workload is held, and the workload itself by what.
-    /// `gated`: annotations hold workloads back.
+    /// Like [`Self::new`], but a held workload tells more than the engine: its recorded condition,
+    /// or its admission gates. `gated`: whether annotations hold workloads back.
     fn of(
         reason: &Reason,
         workload: &Workload,
@@ -213,22 +186,21 @@ impl ReasonView {
     }
 }
 
-/// Reasons for which a workload is not queued.
+/// Reasons for which a workload is held.
 const HOLDS: [&str; 2] = [quota_reserved::ADMISSION_GATED, quota_reserved::ON_HOLD];
 
-impl View {
-    /// What is shown of an explanation.
+impl ExplanationView {
     pub fn new(
         explanation: &Explanation,
         workload: &Workload,
         stores: &Stores,
-        settings: &Settings,
+        settings: &AssumedConfig,
     ) -> Self {
-        let Row { namespace, job, kind, priority: _, state, created, .. } = row(workload);
+        let JobRow { namespace, job, kind, priority: _, state, created, .. } = row(workload);
         let queue =
             explanation.cluster_queue.as_ref().and_then(|name| stores.cluster_queues.get("", name));
         let status = workload.status.clone().unwrap_or_default();
-        // If it is its turn, what trying it comes to; otherwise why it is not tried.
+        // For a waiting workload, what trying it would result in.
         let waits = matches!(
             explanation.reason,
             Some(Reason::Waiting { .. } | Reason::EquivalentFailed { .. })
@@ -270,7 +242,7 @@ impl View {
                     message: cause.message.clone(),
                 })
                 .collect(),
-            place: explanation.place.as_ref().map(PlaceView::of),
+            place: explanation.place.as_ref().map(PositionView::of),
             pod_sets: explanation.pod_sets.iter().map(PodSetView::new).collect(),
             victims: explanation.victims.iter().map(VictimView::new).collect(),
             admission: AdmissionView::of(&status),
@@ -289,7 +261,7 @@ impl View {
     }
 }
 
-/// Why a LocalQueue is closed, if it is.
+/// Why a LocalQueue is inactive, if it is.
 fn closed(queue: &LocalQueue) -> Option<ReasonView> {
     let (reason, message) = match queue.spec.stop_policy {
         _ if queue.metadata.deletion_timestamp.is_some() => {
@@ -301,7 +273,7 @@ fn closed(queue: &LocalQueue) -> Option<ReasonView> {
     Some(ReasonView { reason: reason.to_owned(), message })
 }
 
-/// The condition that says how the workload stands: that it ended, must go, or waits.
+/// The condition that describes the state: finished, evicted or pending.
 fn recorded(workload: &Workload) -> Option<RecordedView> {
     let all = &workload.status.as_ref()?.conditions;
     let holds = |condition| find(all, condition).filter(|found| found.status == conditions::TRUE);
@@ -318,7 +290,6 @@ fn recorded(workload: &Workload) -> Option<RecordedView> {
     })
 }
 
-/// The trouble that the Workload's condition shows.
 fn trouble(workload: &Workload) -> Option<TroubleView> {
     let all = &workload.status.as_ref()?.conditions;
     let found =
@@ -327,7 +298,7 @@ fn trouble(workload: &Workload) -> Option<TroubleView> {
     Some(TroubleView { reason, message, since: found.last_transition_time.0 })
 }
 
-impl PlaceView {
+impl PositionView {
     fn of(place: &Place) -> Self {
         let head = place.head.as_ref().map(|head| HeadView {
             workload: head.key.to_string(),

@@ -1,33 +1,29 @@
-//! Everything known of one job.
+//! Details of one job.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, Workload};
 
-use super::row::{Row, row};
+use super::row::{JobRow, row};
 use crate::table;
 
-/// Everything known of one job.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Detail {
-    /// The line that a list shows.
+    /// The line of the list.
     #[serde(flatten)]
-    pub row: Row,
-    /// The quota that it holds.
+    pub row: JobRow,
     pub admission: Option<Admission>,
-    /// Its admission checks.
     pub admission_checks: Vec<AdmissionCheckState>,
     /// Clusters that are being tried.
     pub nominated_clusters: Vec<String>,
-    /// How often it was evicted.
+    /// Number of evictions.
     pub evictions: i64,
-    /// Its conditions, oldest first.
+    /// Oldest first.
     pub conditions: Vec<Condition>,
 }
 
-/// What is shown of a workload.
 #[must_use]
 pub fn detail(workload: &Workload) -> Detail {
     let status = workload.status.clone().unwrap_or_default();
@@ -44,9 +40,9 @@ pub fn detail(workload: &Workload) -> Detail {
     }
 }
 
-/// The job as lines of `Name: value`, its quota and its history as tables.
+/// Lines of `Name: value`, with tables of quota, checks and conditions.
 #[must_use]
-pub(super) fn text(detail: &Detail, now: Timestamp) -> String {
+pub(super) fn render_text(detail: &Detail, now: Timestamp) -> String {
     let row = &detail.row;
     let mut facts = vec![
         ("Job", format!("{}/{} ({})", row.namespace, row.job, row.kind)),

@@ -1,4 +1,4 @@
-//! How many pods of a job are ready, as the job says: a Workload only says whether all are.
+//! Ready pods of Jobs. A Workload only says whether all its pods are ready.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::PAGE;
-use super::row::{Ready, Row, State};
+use super::row::{JobRow, JobState, ReadyPods};
 
-/// Fills in what Jobs say. Whoever may not list them sees a dash.
-pub(super) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [Row]) {
-    let runs = |row: &Row| matches!(row.state, State::Admitted | State::Running);
-    let wanted = |row: &Row| row.kind == "Job" && runs(row) && !row.is_stale;
+/// Fills in ready pods from Jobs. Without the right to list Jobs, nothing is filled in.
+pub(super) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [JobRow]) {
+    let runs = |row: &JobRow| matches!(row.state, JobState::Admitted | JobState::Running);
+    let wanted = |row: &JobRow| row.kind == "Job" && runs(row) && !row.is_stale;
     if !rows.iter().any(wanted) {
         return;
     }
@@ -36,15 +36,15 @@ pub(super) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut
     }
 }
 
-/// Of the pods that run at one time; those that have succeeded count.
-fn ready(job: &Job) -> Ready {
+/// Counts against the pods that run at one time; succeeded pods count as ready.
+fn ready(job: &Job) -> ReadyPods {
     let spec = job.spec.clone().unwrap_or_default();
     let status = job.status.clone().unwrap_or_default();
     let parallelism = spec.parallelism.unwrap_or(1);
     let all =
         i64::from(spec.completions.map_or(parallelism, |completions| completions.min(parallelism)));
     let done = i64::from(status.ready.unwrap_or(0)) + i64::from(status.succeeded.unwrap_or(0));
-    Ready { ready: done.min(all), all }
+    ReadyPods { ready: done.min(all), all }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One job in one line: its state, where it is, and why it waits.
+//! One line per job: state, cluster and reason.
 
 use std::fmt;
 
@@ -10,101 +10,89 @@ use switchyard_api::conditions::{self, find, is_true};
 use switchyard_api::v1beta2::{CheckState, Workload, WorkloadStatus};
 use switchyard_jobs::named_job;
 
-/// What a job does.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum State {
+pub enum JobState {
     /// Waits for quota.
     Pending,
-    /// Holds quota; its checks, such as finding a cluster, are not done.
+    /// Holds quota; an admission check, such as finding a cluster, is not done.
     QuotaReserved,
-    /// May run. Its pods are not ready yet, or that they are has not been written down.
+    /// May run; `PodsReady` is not recorded yet.
     Admitted,
-    /// Runs.
     Running,
-    /// Gives its quota back.
+    /// Releasing its quota.
     Evicted,
-    /// Not to be run: `spec.active` is false.
+    /// `spec.active` is false.
     Deactivated,
-    /// Ended well.
     Succeeded,
-    /// Ended badly.
     Failed,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl State {
-    /// Whether nothing more will happen.
+impl JobState {
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 
-/// How many pods are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Ready {
-    /// Pods that are ready, or have succeeded.
+pub struct ReadyPods {
+    /// Pods that are ready or have succeeded.
     pub ready: i64,
-    /// All that are to be.
+    /// Pods expected to run.
     pub all: i64,
 }
 
-impl fmt::Display for Ready {
+impl fmt::Display for ReadyPods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.ready, self.all)
     }
 }
 
-/// A job in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
-    /// Its namespace.
+pub struct JobRow {
     pub namespace: String,
-    /// Name of the job; of the Workload where it has no owner.
+    /// Name of the job, or of the Workload if it has no owner.
     pub job: String,
-    /// Kind of the job.
     pub kind: String,
-    /// Name of its Workload.
     pub workload: String,
-    /// Its LocalQueue.
+    /// LocalQueue.
     pub queue: String,
-    /// Its priority.
     pub priority: i32,
-    /// What it does.
-    pub state: State,
-    /// The worker cluster that it was sent to.
+    pub state: JobState,
+    /// The worker cluster that it was dispatched to.
     pub cluster: Option<String>,
-    /// How often it has been sent to a cluster.
+    /// How often it was dispatched.
     pub attempt: i64,
-    /// How many of its pods are ready, or have succeeded, of how many; absent where nothing says so.
+    /// Ready pods; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready: Option<Ready>,
-    /// Its cluster is silent: the last state that the hub heard may be old.
+    pub ready: Option<ReadyPods>,
+    /// Whether its cluster is silent, so that the last state may be old.
     #[serde(skip)]
     pub is_stale: bool,
-    /// Why it waits, what is wrong where it runs, or how it ended.
+    /// Why it waits, what is wrong, or how it ended.
     pub reason: String,
-    /// When it was queued.
+    /// Creation time of the Workload.
     pub created: Option<Timestamp>,
 }
 
-/// What is shown of a workload.
 #[must_use]
-pub fn row(workload: &Workload) -> Row {
+pub fn row(workload: &Workload) -> JobRow {
     let owner = workload.owner_references().iter().find(|owner| owner.controller == Some(true));
     let owner = owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()));
-    // On a worker nobody owns what the hub's agent made; it says which job it stands for.
+    // On a worker, a hub's copy has no owner, but names its job.
     let named = named_job(workload)
         .map(|(gvk, name)| (gvk.rsplit_once("Kind=").map_or(gvk, |(_, kind)| kind), name));
     let status = workload.status.clone().unwrap_or_default();
     let state = state(workload, &status);
-    Row {
+    JobRow {
         namespace: workload.namespace().unwrap_or_default(),
         job: owner.or(named).map_or_else(|| workload.name_any(), |(_, name)| name.to_owned()),
         kind: owner.or(named).map_or_else(|| "Workload".to_owned(), |(kind, _)| kind.to_owned()),
@@ -121,29 +109,29 @@ pub fn row(workload: &Workload) -> Row {
     }
 }
 
-fn state(workload: &Workload, status: &WorkloadStatus) -> State {
+fn state(workload: &Workload, status: &WorkloadStatus) -> JobState {
     let holds = |condition| is_true(&status.conditions, condition);
     if let Some(finished) =
         find(&status.conditions, conditions::FINISHED).filter(|c| c.status == conditions::TRUE)
     {
         let succeeded = finished.reason == conditions::reasons::finished::SUCCEEDED;
-        return if succeeded { State::Succeeded } else { State::Failed };
+        return if succeeded { JobState::Succeeded } else { JobState::Failed };
     }
     match () {
-        () if holds(conditions::EVICTED) && holds(conditions::QUOTA_RESERVED) => State::Evicted,
-        () if !workload.spec.is_active() => State::Deactivated,
-        () if holds(conditions::ADMITTED) && holds(conditions::PODS_READY) => State::Running,
-        () if holds(conditions::ADMITTED) => State::Admitted,
-        () if holds(conditions::QUOTA_RESERVED) => State::QuotaReserved,
-        () => State::Pending,
+        () if holds(conditions::EVICTED) && holds(conditions::QUOTA_RESERVED) => JobState::Evicted,
+        () if !workload.spec.is_active() => JobState::Deactivated,
+        () if holds(conditions::ADMITTED) && holds(conditions::PODS_READY) => JobState::Running,
+        () if holds(conditions::ADMITTED) => JobState::Admitted,
+        () if holds(conditions::QUOTA_RESERVED) => JobState::QuotaReserved,
+        () => JobState::Pending,
     }
 }
 
-/// All of the pods, where the Workload says that all are ready.
-fn ready(workload: &Workload, state: State, status: &WorkloadStatus) -> Option<Ready> {
+/// All pods, if the Workload says that all are ready.
+fn ready(workload: &Workload, state: JobState, status: &WorkloadStatus) -> Option<ReadyPods> {
     let all = workload.spec.pod_sets.iter().map(|pod_set| i64::from(pod_set.count)).sum();
     let is_fresh = !is_true(&status.conditions, conditions::WORKER_TROUBLE);
-    (state == State::Running && is_fresh).then_some(Ready { ready: all, all })
+    (state == JobState::Running && is_fresh).then_some(ReadyPods { ready: all, all })
 }
 
 fn is_stale(status: &WorkloadStatus) -> bool {
@@ -153,27 +141,27 @@ fn is_stale(status: &WorkloadStatus) -> bool {
     trouble.is_some_and(|found| silent.contains(&&*found.reason))
 }
 
-/// The message that explains the state. Running needs none.
-fn reason(state: State, status: &WorkloadStatus) -> String {
+/// The message that explains the state; empty for a healthy running job.
+fn reason(state: JobState, status: &WorkloadStatus) -> String {
     let message =
         |condition| find(&status.conditions, condition).map(|found| found.message.clone());
     let message = match state {
-        State::Succeeded | State::Failed => message(conditions::FINISHED),
-        State::Evicted => message(conditions::EVICTED),
-        State::Deactivated => {
+        JobState::Succeeded | JobState::Failed => message(conditions::FINISHED),
+        JobState::Evicted => message(conditions::EVICTED),
+        JobState::Deactivated => {
             message(conditions::EVICTED).or_else(|| Some("spec.active is false".to_owned()))
         }
-        State::QuotaReserved => unready_check(status),
-        State::Pending => {
+        JobState::QuotaReserved => unready_check(status),
+        JobState::Pending => {
             message(conditions::QUOTA_RESERVED).or_else(|| Some("not looked at yet".to_owned()))
         }
-        State::Admitted | State::Running => message(conditions::WORKER_TROUBLE)
+        JobState::Admitted | JobState::Running => message(conditions::WORKER_TROUBLE)
             .filter(|_| is_true(&status.conditions, conditions::WORKER_TROUBLE)),
     };
     message.unwrap_or_default()
 }
 
-/// The first admission check that holds the workload back.
+/// The first admission check that is not ready.
 fn unready_check(status: &WorkloadStatus) -> Option<String> {
     let check = status.admission_checks.iter().find(|check| check.state != CheckState::Ready)?;
     let message = if check.message.is_empty() { "waiting" } else { &check.message };

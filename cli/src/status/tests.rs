@@ -76,9 +76,9 @@ fn samples() -> Vec<Workload> {
 }
 
 #[test]
-fn each_state_says_where_the_job_is_and_why_it_waits() {
-    let rows: Vec<Row> = samples().iter().map(row).collect();
-    insta::assert_snapshot!(text(&rows, false, NOW.parse().unwrap()), @r"
+fn each_state_shows_cluster_and_reason() {
+    let rows: Vec<JobRow> = samples().iter().map(row).collect();
+    insta::assert_snapshot!(render_text(&rows, false, NOW.parse().unwrap()), @r"
     JOB           QUEUE   PRIORITY   STATE           READY   CLUSTER   AGE   REASON
     broken        main    5          Failed          -       -         10m   exit code 1
     dispatching   main    5          QuotaReserved   -       -         10m   fleet: east: no room
@@ -91,7 +91,7 @@ fn each_state_says_where_the_job_is_and_why_it_waits() {
 }
 
 #[test]
-fn job_in_trouble_shows_why_until_it_is_over() {
+fn worker_trouble_is_shown_until_the_job_ends() {
     for (status, ready, reason) in
         [("True", None, "on \"east\": ImagePull: no"), ("False", Some("1/1".to_owned()), "")]
     {
@@ -108,17 +108,17 @@ fn job_in_trouble_shows_why_until_it_is_over() {
 }
 
 #[test]
-fn a_deactivated_job_is_not_pending() {
+fn deactivated_job_is_not_pending() {
     let mut spec = spec();
     spec["active"] = json!(false);
     let row = row(&workload("off", spec, json!({})));
-    assert_eq!((row.state, row.reason.as_str()), (State::Deactivated, "spec.active is false"));
+    assert_eq!((row.state, row.reason.as_str()), (JobState::Deactivated, "spec.active is false"));
 }
 
 #[test]
-fn one_job_shows_its_quota_and_its_history() {
+fn single_job_shows_quota_and_conditions() {
     let detail = detail(&samples()[3]);
-    insta::assert_snapshot!(detail::text(&detail, NOW.parse().unwrap()), @r"
+    insta::assert_snapshot!(detail::render_text(&detail, NOW.parse().unwrap()), @r"
     Job:       team/runs (Job)
     Workload:  job-runs-1a2b3
     Queue:     main
@@ -139,7 +139,7 @@ fn one_job_shows_its_quota_and_its_history() {
 }
 
 #[test]
-fn json_has_the_same_facts() {
+fn json_has_the_facts_of_the_table() {
     let json = Output::Json.render(&row(&samples()[3]), |_| String::new()).unwrap();
     insta::assert_snapshot!(json, @r#"
     {

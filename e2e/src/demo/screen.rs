@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use switchyard::status::{Row, State};
+use switchyard::status::{JobRow, JobState};
 use switchyard::table;
 
 /// Where the table goes.
@@ -12,7 +12,7 @@ use switchyard::table;
 pub struct Screen {
     terminal: bool,
     drawn: usize,
-    told: BTreeMap<String, (State, Option<String>)>,
+    told: BTreeMap<String, (JobState, Option<String>)>,
 }
 
 impl Default for Screen {
@@ -34,7 +34,7 @@ impl Screen {
     pub fn show(
         &mut self,
         out: &mut impl Write,
-        rows: &[Row],
+        rows: &[JobRow],
         elapsed: Duration,
     ) -> std::io::Result<()> {
         if self.terminal { self.draw(out, rows, elapsed) } else { self.tell(out, rows, elapsed) }
@@ -43,7 +43,7 @@ impl Screen {
     fn draw(
         &mut self,
         out: &mut impl Write,
-        rows: &[Row],
+        rows: &[JobRow],
         elapsed: Duration,
     ) -> std::io::Result<()> {
         let text = format!("{}\n{:.1} s\n", table(rows), elapsed.as_secs_f64());
@@ -59,7 +59,7 @@ impl Screen {
     fn tell(
         &mut self,
         out: &mut impl Write,
-        rows: &[Row],
+        rows: &[JobRow],
         elapsed: Duration,
     ) -> std::io::Result<()> {
         for row in rows {
@@ -88,7 +88,7 @@ impl Screen {
 }
 
 /// The jobs as a table.
-pub fn table(rows: &[Row]) -> String {
+pub fn table(rows: &[JobRow]) -> String {
     let cells: Vec<[String; 6]> = rows
         .iter()
         .map(|row| {
@@ -120,8 +120,8 @@ fn short(reason: &str) -> String {
 mod tests {
     use super::*;
 
-    fn row(job: &str, state: State, cluster: Option<&str>, reason: &str) -> Row {
-        Row {
+    fn row(job: &str, state: JobState, cluster: Option<&str>, reason: &str) -> JobRow {
+        JobRow {
             namespace: "team".into(),
             job: job.into(),
             kind: "Job".into(),
@@ -142,8 +142,8 @@ mod tests {
     fn without_a_terminal_each_change_is_told_once() {
         let mut screen = Screen::new(false);
         let mut out = Vec::new();
-        let waits = row("a", State::Pending, None, "no room");
-        let runs = row("a", State::Running, Some("east"), "");
+        let waits = row("a", JobState::Pending, None, "no room");
+        let runs = row("a", JobState::Running, Some("east"), "");
         for rows in [&waits, &waits, &runs, &runs].map(std::slice::from_ref) {
             screen.show(&mut out, rows, Duration::from_millis(1500)).unwrap();
         }
@@ -157,7 +157,7 @@ mod tests {
     fn on_a_terminal_the_table_is_drawn_over_the_last_one() {
         let mut screen = Screen::new(true);
         let mut out = Vec::new();
-        let rows = [row("a", State::Pending, None, &"x".repeat(200))];
+        let rows = [row("a", JobState::Pending, None, &"x".repeat(200))];
         screen.show(&mut out, &rows, Duration::ZERO).unwrap();
         screen.show(&mut out, &rows, Duration::ZERO).unwrap();
         let text = String::from_utf8(out).unwrap();

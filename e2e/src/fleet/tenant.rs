@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use serde_json::json;
-use switchyard::status::{Row, row};
+use switchyard::status::{JobRow, row};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{LocalQueue, Workload};
 
@@ -185,7 +185,7 @@ impl Tenant<'_> {
     ///
     /// # Errors
     /// When it has no Workload.
-    pub async fn status(&self, job: &str) -> anyhow::Result<Row> {
+    pub async fn status(&self, job: &str) -> anyhow::Result<JobRow> {
         let workloads = self.hub_workloads().list(&kube::api::ListParams::default()).await?;
         let found = workloads.items.iter().map(row).find(|row| row.job == job);
         found.ok_or_else(|| anyhow::anyhow!("job {job} has no Workload on the hub"))
@@ -200,8 +200,8 @@ impl Tenant<'_> {
         job: &str,
         what: &str,
         within: Duration,
-        right: impl Fn(&Row) -> bool,
-    ) -> anyhow::Result<Row> {
+        right: impl Fn(&JobRow) -> bool,
+    ) -> anyhow::Result<JobRow> {
         eventually(within, format!("job {job}: {what}"), async || {
             let row = self.status(job).await?;
             ensure!(right(&row), "{} on {:?}: {}", row.state, row.cluster, row.reason);

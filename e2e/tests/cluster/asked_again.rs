@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use kube::Api;
 use kube::api::DeleteParams;
-use switchyard::operate::{self, Command, Named};
+use switchyard::operate::{self, ClusterArgs, Command};
 use switchyard::{Output, move_job};
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 use switchyard_e2e::fleet::{Fleet, Tenant};
@@ -16,8 +16,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// From what was in the way being gone to the job's pod. It is about a second, and was 80 to 100.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
-async fn operate(fleet: &Fleet, command: fn(Named) -> Command) {
-    let named = Named { name: "west".to_owned(), output: Output::default() };
+async fn operate(fleet: &Fleet, command: fn(ClusterArgs) -> Command) {
+    let named = ClusterArgs { name: "west".to_owned(), output: Output::default() };
     operate::run(fleet.hub().admin.clone(), &command(named)).await.unwrap();
 }
 

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use switchyard::status::State;
+use switchyard::status::JobState;
 use switchyard_api::v1beta2::{
     AdmissionCheck, CheckState, ClusterQueue, MultiKueueCluster, Workload,
 };
@@ -37,7 +37,7 @@ fn a_job_goes_to_the_only_worker_where_it_fits_and_completes_on_the_hub() {
         let done = job::complete(&fleet.hub().admin, tenant.name(), "train", SOON).await.unwrap();
         assert_eq!(done.status.unwrap().succeeded, Some(1));
         tenant
-            .await_status("train", "finished", SOON, |row| row.state == State::Succeeded)
+            .await_status("train", "finished", SOON, |row| row.state == JobState::Succeeded)
             .await
             .unwrap();
         tenant.await_empty("east", SOON).await.unwrap();
@@ -206,7 +206,7 @@ fn a_job_that_fails_on_the_worker_fails_on_the_hub() {
         let failed = job::failed(&fleet.hub().admin, tenant.name(), "broken", SOON).await.unwrap();
         assert_eq!(failed.status.unwrap().failed, Some(1));
         let row = tenant
-            .await_status("broken", "failed", SOON, |row| row.state == State::Failed)
+            .await_status("broken", "failed", SOON, |row| row.state == JobState::Failed)
             .await
             .unwrap();
         assert!(row.reason.contains("backoff limit"), "{}", row.reason);

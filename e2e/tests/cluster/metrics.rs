@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use switchyard::status::{Row, State};
+use switchyard::status::{JobRow, JobState};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::{ClusterQueue, LocalQueue};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
@@ -285,7 +285,7 @@ const HUBS: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configurati
 /// One job runs until somebody deletes it, another waits for the worker meanwhile.
 async fn wait_for_a_worker(fleet: &Fleet, tenant: &Tenant<'_>) {
     tenant.submit(tenant.job("long").cpu("2").run_for(Duration::from_secs(3600))).await.unwrap();
-    let runs = |row: &Row| matches!(row.state, State::Admitted | State::Running);
+    let runs = |row: &JobRow| matches!(row.state, JobState::Admitted | JobState::Running);
     tenant.await_status("long", "running", WAIT, runs).await.unwrap();
     tenant.submit(tenant.job("waits").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
     let reserved = async || {
@@ -306,7 +306,7 @@ async fn wait_for_a_worker(fleet: &Fleet, tenant: &Tenant<'_>) {
     events::told(&fleet.hub().admin, &workload, "QuotaReserved", &reserved).await;
     tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
     tenant
-        .await_status("waits", "finished", WAIT, |row| row.state == State::Succeeded)
+        .await_status("waits", "finished", WAIT, |row| row.state == JobState::Succeeded)
         .await
         .unwrap();
     let admitted =
@@ -335,7 +335,7 @@ fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
 
         tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(1))).await.unwrap();
         tenant
-            .await_status("short", "finished", WAIT, |row| row.state == State::Succeeded)
+            .await_status("short", "finished", WAIT, |row| row.state == JobState::Succeeded)
             .await
             .unwrap();
         let workload = tenant.workload_of("short").await.unwrap().name_any();

@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use switchyard::status::State;
+use switchyard::status::JobState;
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::nodes::{self, NodeImage};
 use switchyard_e2e::wait::eventually;
@@ -93,14 +93,14 @@ fn a_failed_container_fails_its_job_on_the_hub() {
             "printed by a container\n"
         );
         tenant
-            .await_status("fails", "running", SOON, |row| row.state == State::Running)
+            .await_status("fails", "running", SOON, |row| row.state == JobState::Running)
             .await
             .unwrap();
         kubectl
             .run(&["exec", "-n", namespace, &pod, "--", "/bin/sh", "-c", "true > /dev/shm/end"])
             .unwrap();
         tenant
-            .await_status("fails", "failed", SOON, |row| row.state == State::Failed)
+            .await_status("fails", "failed", SOON, |row| row.state == JobState::Failed)
             .await
             .unwrap();
         let failed = tenant.hub_jobs().get("fails").await.unwrap();

@@ -3,7 +3,7 @@ use anyhow::{Context, ensure};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
 use serde_json::json;
-use switchyard::operate::{self, Lost, Named};
+use switchyard::operate::{self, ClusterArgs, DeclareLostArgs};
 use switchyard::{Output, breaker, move_job};
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
@@ -21,8 +21,8 @@ fn hub(fleet: &Fleet) -> Client {
     fleet.hub().admin.clone()
 }
 
-fn named(name: &str) -> Named {
-    Named { name: name.to_owned(), output: Output::default() }
+fn named(name: &str) -> ClusterArgs {
+    ClusterArgs { name: name.to_owned(), output: Output::default() }
 }
 
 async fn operate(fleet: &Fleet, command: operate::Command) {
@@ -191,7 +191,7 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
         fleet.await_pods(&first, tenant.name(), 1).await.unwrap();
         gates.shut(&first);
         condition(&fleet, &first, conditions::ACTIVE, false).await;
-        let lost = Lost { cluster: named(&first), yes: true };
+        let lost = DeclareLostArgs { cluster: named(&first), yes: true };
         operate(&fleet, operate::Command::DeclareLost(lost)).await;
         let row = tenant.await_status("kept", "elsewhere", REASSIGNED, |row| {
             row.cluster.as_ref().is_some_and(|cluster| *cluster != first)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use switchyard::status::State;
+use switchyard::status::JobState;
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::prometheus::{Programs, Prometheus};
@@ -67,7 +67,7 @@ async fn stop(fleet: &Fleet, tenant: &Tenant<'_>, policy: &str) {
 async fn work(fleet: &Fleet, tenant: &Tenant<'_>) {
     tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(1))).await.unwrap();
     tenant
-        .await_status("short", "finished", SOON, |row| row.state == State::Succeeded)
+        .await_status("short", "finished", SOON, |row| row.state == JobState::Succeeded)
         .await
         .unwrap();
     tenant.submit(tenant.job("stopped").cpu("1").run_forever()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Judges the way of agents to the hub: the Service, its pods, and who answers there.
+//! Checks how agents reach the hub: the Service, its pods, and the TLS endpoint.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use switchyard_agent::tls::{self, HubAddress, Pin};
 use switchyard_hub::pki::ca;
 use switchyard_hub::pki::store::ADDRESS_KEY;
 
-use super::facts::Facts;
+use super::facts::ClusterFacts;
 use super::mode::Mode;
 use super::report::Line;
 
 const CHECK: &str = "agents-door";
 
-/// The Secret that an agent's pods mount, with its join token.
+/// The Secret with the join token that an agent's pods mount.
 pub(crate) const JOIN_SECRET: &str = "switchyard-agent-join";
 
-/// A hub that takes longer to answer counts as unreachable.
+/// For a TLS connection to the hub.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Whether agents reach the hub.
-pub(super) async fn door(facts: &Facts) -> Vec<Line> {
-    let mut lines: Vec<Line> = service(facts).into_iter().collect();
+/// Checks on a hub whether agents reach it.
+pub(super) async fn check_hub(facts: &ClusterFacts) -> Vec<Line> {
+    let mut lines: Vec<Line> = check_service(facts).into_iter().collect();
     let secret = match &facts.authority {
         Ok(Some(secret)) => secret,
         Ok(None) => {
@@ -37,7 +37,7 @@ pub(super) async fn door(facts: &Facts) -> Vec<Line> {
         }
     };
     let advertised = advertised(secret);
-    let found = facts.services.as_ref().ok().and_then(|all| of_hub(all)).and_then(address_of);
+    let found = facts.services.as_ref().ok().and_then(|all| hub_service(all)).and_then(address_of);
     lines.push(match (advertised.or(found), pin(secret)) {
         (None, _) => Line::warning(
             CHECK,
@@ -49,13 +49,13 @@ pub(super) async fn door(facts: &Facts) -> Vec<Line> {
             "the Secret switchyard-hub-ca holds no CA certificate",
             "restore the Secret from a backup, or delete it and enrol each agent again",
         ),
-        (Some(address), Some(pin)) => answers(CHECK, &address, &pin).await,
+        (Some(address), Some(pin)) => probe(CHECK, &address, &pin).await,
     });
     lines
 }
 
-/// Whether the hub answers where a worker's agent is to dial it, and whether the agent can join.
-pub(super) async fn hub_of_agent(facts: &Facts) -> Vec<Line> {
+/// Checks on a worker whether the agent reaches its hub and can join.
+pub(super) async fn check_agent(facts: &ClusterFacts) -> Vec<Line> {
     const CHECK: &str = "hub-reachable";
     let mend = "on the hub, `switchyard cluster add NAME` makes the Secret";
     let join = match &facts.join {
@@ -75,7 +75,7 @@ pub(super) async fn hub_of_agent(facts: &Facts) -> Vec<Line> {
             mend,
         )];
     };
-    let mut lines = vec![answers(CHECK, &address, &pin).await];
+    let mut lines = vec![probe(CHECK, &address, &pin).await];
     if matches!(facts.identity, Ok(None)) && text("token").is_none_or(|token| token.is_empty()) {
         lines.push(Line::failure(CHECK, "the agent has neither an identity nor a token", mend));
     }
@@ -83,11 +83,11 @@ pub(super) async fn hub_of_agent(facts: &Facts) -> Vec<Line> {
 }
 
 /// The Service and the pods behind it.
-fn service(facts: &Facts) -> Option<Line> {
+fn check_service(facts: &ClusterFacts) -> Option<Line> {
     let services = facts.services.as_ref().ok()?;
-    // A hub that runs outside of a Deployment needs none.
+    // A hub outside of a Deployment needs no Service.
     facts.deployment()?;
-    let Some(service) = of_hub(services) else {
+    let Some(service) = hub_service(services) else {
         let mend = "helm upgrade, or kubectl apply --server-side --filename hub.yaml";
         return Some(Line::failure(CHECK, "the Service switchyard-hub is missing", mend));
     };
@@ -112,13 +112,12 @@ fn service(facts: &Facts) -> Option<Line> {
     })
 }
 
-/// The hub's Service for agents.
-pub(crate) fn of_hub(services: &[Service]) -> Option<&Service> {
+pub(crate) fn hub_service(services: &[Service]) -> Option<&Service> {
     services.iter().find(|service| service.name_any() == Mode::Hub.name())
 }
 
-/// Where agents reach the Service, by its status: a load balancer's address, or an address that its owner has written there.
-/// A node's address is not in it.
+/// The address of the Service in its status or external IPs, usually a load balancer's. Node
+/// addresses are not included.
 pub(crate) fn address_of(service: &Service) -> Option<String> {
     let port = service.spec.as_ref()?.ports.as_ref()?.first()?.port;
     let external =
@@ -137,7 +136,6 @@ pub(crate) fn address_of(service: &Service) -> Option<String> {
     })
 }
 
-/// The address that the hub is configured to advertise.
 pub(crate) fn advertised(secret: &Secret) -> Option<String> {
     let address = secret.data.as_ref()?.get(ADDRESS_KEY)?;
     Some(String::from_utf8_lossy(&address.0).into_owned()).filter(|address| !address.is_empty())
@@ -147,8 +145,8 @@ fn pin(secret: &Secret) -> Option<String> {
     ca::pin_of_pem(&secret.data.as_ref()?.get("tls.crt")?.0).ok()
 }
 
-/// Connects as an agent that wants to enrol does.
-async fn answers(check: &'static str, address: &str, pin: &str) -> Line {
+/// Connects like an agent that enrols.
+async fn probe(check: &'static str, address: &str, pin: &str) -> Line {
     let (hub, pin): (HubAddress, Pin) = match (address.parse(), pin.parse()) {
         (Ok(hub), Ok(pin)) => (hub, pin),
         _ => {
@@ -169,7 +167,7 @@ async fn answers(check: &'static str, address: &str, pin: &str) -> Line {
     }
 }
 
-/// The line for an error of the connection.
+/// The line for a failed connection.
 fn unreachable(check: &'static str, address: &str, error: &str) -> Line {
     let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake"];
     if other.iter().any(|word| error.contains(word)) {
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_that_of_the_load_balancer() {
+    fn service_address_is_the_load_balancers() {
         let ports = json!({"ports": [{"port": 7443}]});
         let with = |ingress: serde_json::Value| {
             address_of(&service(&ports, &json!({"loadBalancer": {"ingress": [ingress]}})))
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn another_certificate_differs_from_no_answer() {
+    fn wrong_certificate_fails_and_no_answer_warns() {
         let interception = unreachable(
             CHECK,
             "https://hub",

@@ -1,4 +1,4 @@
-//! Objects that are created by dry run: the API server calls the webhooks for them, and stores nothing.
+//! Creates objects by dry run: the API server calls the webhooks and stores nothing.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
@@ -7,31 +7,29 @@ use serde_json::json;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{LocalQueue, ResourceFlavor};
 
-/// The name of what is created.
+/// Name of the objects.
 const NAME: &str = "switchyard-check";
 
-/// Why the API server refused.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trial {
-    /// Of a ResourceFlavor; none if it was accepted.
-    pub(super) flavor: Option<Refusal>,
-    /// Of a Job with a queue: whether it came back suspended.
-    pub(super) job: Option<Result<bool, Refusal>>,
+pub(super) struct DryRun {
+    /// Why a ResourceFlavor was denied; `None` if it was accepted.
+    pub(super) flavor: Option<Denial>,
+    /// Whether a Job with a queue came back suspended; `None` without a queue to try.
+    pub(super) job: Option<Result<bool, Denial>>,
 }
 
-/// Why an object was not accepted.
+/// Why an object was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum Denial {
     /// The API server could not call a webhook.
     Webhook(String),
     /// The caller may not create it.
     Forbidden,
-    /// Anything else.
     Other(String),
 }
 
 /// Creates a ResourceFlavor, and a Job for the first of the queues, by dry run.
-pub(super) async fn run(client: &Client, queues: &[LocalQueue]) -> Trial {
+pub(super) async fn run(client: &Client, queues: &[LocalQueue]) -> DryRun {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let flavors: Api<ResourceFlavor> = Api::all(client.clone());
     let flavor = flavors.create(&params, &ResourceFlavor::new(NAME, Default::default())).await;
@@ -45,12 +43,12 @@ pub(super) async fn run(client: &Client, queues: &[LocalQueue]) -> Trial {
             Some(
                 created
                     .map(|job| job.spec.and_then(|spec| spec.suspend) == Some(true))
-                    .map_err(|it| refusal(&it)),
+                    .map_err(|it| denial(&it)),
             )
         }
         None => None,
     };
-    Trial { flavor: flavor.err().map(|error| refusal(&error)), job }
+    DryRun { flavor: flavor.err().map(|error| denial(&error)), job }
 }
 
 fn job(queue: &str) -> Job {
@@ -64,15 +62,15 @@ fn job(queue: &str) -> Job {
     serde_json::from_value(object).unwrap_or_default()
 }
 
-fn refusal(error: &kube::Error) -> Refusal {
+fn denial(error: &kube::Error) -> Denial {
     match error {
-        // Admission answers 403 as well: only RBAC says "cannot".
+        // Webhooks answer 403 too; only RBAC's message contains "cannot".
         kube::Error::Api(status) if status.is_forbidden() && status.message.contains("cannot ") => {
-            Refusal::Forbidden
+            Denial::Forbidden
         }
         kube::Error::Api(status) if status.message.contains("failed calling webhook") => {
-            Refusal::Webhook(status.message.clone())
+            Denial::Webhook(status.message.clone())
         }
-        error => Refusal::Other(crate::cause(error)),
+        error => Denial::Other(crate::cause(error)),
     }
 }

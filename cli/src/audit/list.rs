@@ -1,4 +1,4 @@
-//! Lists the objects of one cluster that an audit reads.
+//! Lists the objects that an audit of one cluster reads.
 
 use std::fmt::Debug;
 
@@ -12,19 +12,25 @@ use switchyard_api::v1beta2::Cohort;
 use switchyard_audit::Cluster;
 
 use super::owners::owners;
-use crate::explain;
+use crate::with_hint;
 
-/// Objects in one answer.
+/// Objects per list request.
 const PAGE: u32 = 500;
 
-/// Lists pods, the owners above them, Workloads, ClusterQueues, LocalQueues and Cohorts, of one namespace or of all.
+/// Lists pods, their owners, Workloads, ClusterQueues, LocalQueues and Cohorts, of one namespace or
+/// all.
 ///
-/// It takes five requests and one for each kind of owner that the pods have, more only for long lists. All but those for owners
-/// are sent at once.
+/// It takes five requests and one per kind of owner, and more for long lists. All but those for
+/// owners are sent at once.
 ///
 /// # Errors
-/// When a list is refused. The message names the right that it takes. A kind of owner, and Cohorts, may be missing on the cluster.
-pub async fn see(client: &Client, name: &str, namespace: Option<&str>) -> anyhow::Result<Cluster> {
+/// If a list is denied. The message names the missing right. Owner kinds and Cohorts may be missing
+/// on the cluster.
+pub async fn list_cluster(
+    client: &Client,
+    name: &str,
+    namespace: Option<&str>,
+) -> anyhow::Result<Cluster> {
     let (pods, workloads, cluster_queues, local_queues, cohorts) = try_join!(
         all(namespaced(client, namespace)),
         all(namespaced(client, namespace)),
@@ -33,7 +39,7 @@ pub async fn see(client: &Client, name: &str, namespace: Option<&str>) -> anyhow
         async {
             let api: Api<Cohort> = Api::all(client.clone());
             let cohorts = pages(in_pages(), |page| list(api.clone(), page)).await;
-            if_served(cohorts).map_err(|error| refused(&error, "cohorts.kueue.x-k8s.io"))
+            if_served(cohorts).map_err(|error| denied(&error, "cohorts.kueue.x-k8s.io"))
         },
     )?;
     let owners = owners(client, namespace, &pods).await?;
@@ -41,13 +47,13 @@ pub async fn see(client: &Client, name: &str, namespace: Option<&str>) -> anyhow
     Ok(Cluster { name, namespace, pods, owners, workloads, cluster_queues, local_queues, cohorts })
 }
 
-/// Reads what is stored, a page at a time: for lists that may be long, and for amounts that have to add up.
+/// A consistent read, page by page: for long lists, and for amounts that have to add up.
 fn in_pages() -> ListParams {
     ListParams::default().limit(PAGE)
 }
 
-/// Reads what the API server has in its cache, which costs it least. It may be some milliseconds old and comes in one piece: for
-/// metadata that hardly changes.
+/// A read from the API server's cache, the cheapest one. It may be some milliseconds old and comes
+/// in one piece, which is fine for metadata.
 pub(super) fn from_cache() -> ListParams {
     ListParams::default().match_any()
 }
@@ -67,7 +73,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let found = pages(in_pages(), |page| list(api.clone(), page)).await;
-    found.map_err(|error| refused(&error, &resource_name(&K::plural(&()), &K::group(&()))))
+    found.map_err(|error| denied(&error, &resource_name(&K::plural(&()), &K::group(&()))))
 }
 
 async fn list<K>(api: Api<K>, page: ListParams) -> kube::Result<ObjectList<K>>
@@ -77,12 +83,11 @@ where
     api.list(&page).await
 }
 
-/// As in the messages of the API server: `jobs.batch`.
+/// As in the API server's messages: `jobs.batch`.
 pub(super) fn resource_name(plural: &str, group: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
-/// All pages of a list, without managed fields.
 pub(super) async fn pages<K, Page>(
     mut page: ListParams,
     list: impl Fn(ListParams) -> Page,
@@ -105,22 +110,22 @@ where
     }
 }
 
-/// Nothing of a kind that the cluster does not serve.
+/// Treats a kind that the cluster does not serve as an empty list.
 pub(super) fn if_served<T>(list: kube::Result<Vec<T>>) -> kube::Result<Vec<T>> {
     match list {
-        // What answers for an API group that is not there has no reason.
+        // The 404 for an unknown API group has no reason.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         list => list,
     }
 }
 
-/// Says why a list was refused, and which right it takes.
-pub(super) fn refused(error: &kube::Error, resource: &str) -> anyhow::Error {
+/// An error that says why a list was denied and which right it needs.
+pub(super) fn denied(error: &kube::Error, resource: &str) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.is_forbidden() => anyhow!(
             "listing {resource}: {}; it takes the right to list {resource}, as the role switchyard-viewer of deploy/rbac has it",
             status.message
         ),
-        error => explain(error, &format!("listing {resource}")),
+        error => with_hint(error, &format!("listing {resource}")),
     }
 }
