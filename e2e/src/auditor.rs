@@ -1,6 +1,6 @@
 //! The auditor beside every test: no queue may be charged less than its pods ask for, for longer than an eviction takes.
 //!
-//! All clusters of the process are looked at every few seconds, as `switchyard audit` looks at them. A finding that outlasts
+//! The auditor examines all clusters of the process every few seconds, as `switchyard audit` does. A finding that outlasts
 //! [`GRACE`] fails the test that runs then.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +26,9 @@ const LISTS: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Watched {
     clusters: Vec<(String, Client)>,
-    /// What is brought about by the tests of this process, and why.
+    /// Findings that the tests of this process cause, and why.
     expected: Vec<(Kind, &'static str)>,
-    /// What outlasted the grace and no test has been told of yet.
+    /// Findings that outlasted the grace and that no test has reported yet.
     outlasted: Vec<String>,
 }
 
@@ -39,12 +39,12 @@ fn watched<T>(with: impl FnOnce(&mut Watched) -> T) -> T {
     with(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Has a cluster looked at from now on. One that is gone cannot be read, and nothing is said of it.
+/// Audits a cluster from now on. A cluster that is gone cannot be read, and leads to no finding.
 pub(crate) fn add(name: &str, client: &Client) {
     watched(|it| it.clusters.push((name.to_owned(), client.clone())));
 }
 
-/// Says that the tests of this process bring these findings about, and why: nothing is said of them.
+/// Announces findings that the tests of this process cause, and why. They are not reported.
 pub fn expect(kinds: &[Kind], why: &'static str) {
     watched(|it| it.expected.extend(kinds.iter().map(|kind| (*kind, why))));
 }
@@ -55,7 +55,7 @@ pub(crate) fn start(runtime: &tokio::runtime::Runtime) {
     ONCE.call_once(|| drop(runtime.spawn(look_on())));
 }
 
-/// What outlasted the grace since the last call.
+/// Findings that outlasted the grace since the last call.
 pub(crate) fn outlasted() -> Vec<String> {
     watched(|it| std::mem::take(&mut it.outlasted))
 }
@@ -69,7 +69,7 @@ async fn look_on() {
         let expected: Vec<Kind> = watched(|it| it.expected.iter().map(|(kind, _)| *kind).collect());
         found.retain(|_, finding| !expected.contains(&finding.kind));
         for (key, text) in memory.lasting(found, GRACE) {
-            // One test is told of it.
+            // One test reports it.
             if told.insert(key) {
                 watched(|it| it.outlasted.push(text));
             }
@@ -82,7 +82,7 @@ async fn look_on() {
 pub(crate) struct Memory(BTreeMap<String, Instant>);
 
 impl Memory {
-    /// What has been found in every look for so long, by its key, in words.
+    /// Findings of every look for this long, by their key, in words.
     pub(crate) fn lasting(
         &mut self,
         found: BTreeMap<String, Finding>,
@@ -100,12 +100,12 @@ impl Memory {
     }
 }
 
-/// What was found while something else went on.
+/// Findings beside something else.
 #[derive(Debug, Default)]
 pub struct Looks {
     /// How often it was looked.
     pub count: u32,
-    /// What two looks in a row have found, in words.
+    /// Findings of two looks in a row, in words.
     pub found: BTreeSet<String>,
 }
 
@@ -145,7 +145,7 @@ fn findings(seen: &[Cluster]) -> BTreeMap<String, Finding> {
     let (hubs, workers): (Vec<&Cluster>, Vec<&Cluster>) =
         seen.iter().partition(|cluster| cluster.name == HUB);
     let mut found: Vec<Finding> = seen.iter().flat_map(audit).collect();
-    // Of two fleets in one process nobody can tell which workers belong to which hub.
+    // With two fleets in one process, the workers of each hub are unknown.
     if let [hub] = hubs.as_slice() {
         let workers: Vec<Cluster> = workers.into_iter().cloned().collect();
         found.extend(compare(hub, &workers));

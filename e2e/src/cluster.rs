@@ -24,7 +24,7 @@ pub use metrics::{Request, Requests};
 
 /// How long an API server may take to be ready. It takes two seconds when nothing else runs.
 const READY_TIME: Duration = Duration::from_secs(90);
-/// How long nodes, service accounts and the like may take.
+/// How long nodes, service accounts and similar objects may take.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
 
 /// A running cluster. All its methods take `&self`, so tests that run side by side can share it.
@@ -35,11 +35,11 @@ pub struct Cluster {
     port: u16,
     url: String,
     kubeconfig: PathBuf,
-    /// A client with every right, for the test itself. What is tested gets [`Cluster::service_account`]s.
+    /// A client with every right, for the test itself. Programs under test get [`Cluster::service_account`]s.
     pub admin: Client,
     processes: Mutex<BTreeMap<Part, Process>>,
     kinds: apply::Kinds,
-    /// What serves the Services of a cluster with a real node.
+    /// Serves the Services of a cluster with a real node.
     _services: Option<crate::nodes::Services>,
 }
 

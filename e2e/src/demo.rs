@@ -23,13 +23,13 @@ use screen::Screen;
 
 /// How long the jobs may take. They take about ten seconds.
 const TIME: Duration = Duration::from_secs(120);
-/// How often the table is looked at.
+/// How often the table is updated.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// Runs the demo, and with `--stay` keeps everything up until Ctrl-C.
 ///
 /// # Errors
-/// What did not come up, or which jobs did not end as they should.
+/// A missing component, or jobs with the wrong end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let start = Instant::now();
     let nodes = if args.real_nodes { ", each with a real node" } else { "" };
@@ -143,7 +143,7 @@ fn audited(looks: &Looks) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What went where, and whether every job ended as it should.
+/// The cluster of each job, and whether its end was right.
 fn summary(
     samples: &[Sample],
     rows: &[JobRow],

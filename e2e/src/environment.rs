@@ -109,7 +109,7 @@ fn build(parts: &Parts, wanted: &[Part]) -> anyhow::Result<Binaries> {
     wanted.iter().map(|&part| Ok((part, parts.binary(part)?))).collect()
 }
 
-/// What all clusters of an environment share.
+/// Shared by all clusters of an environment.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) binaries: Binaries,
@@ -158,7 +158,7 @@ impl Ground {
     }
 }
 
-/// Starts an etcd whose log and data go to these directories, again on other ports when somebody took one in between.
+/// Starts an etcd whose log and data go to these directories, again on other ports when another process took one in between.
 pub(crate) async fn start_etcd(
     binary: &Path,
     logs: &Path,
@@ -248,7 +248,7 @@ impl Environment {
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // All at once; each is then waited for as it is dropped.
+        // All at once; dropping each then waits for it.
         for cluster in &self.clusters {
             cluster.begin_kill();
         }

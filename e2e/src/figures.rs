@@ -1,4 +1,4 @@
-//! What a fleet costs: latency of one job, API writes per job, memory. `cargo xtask figures` prints it.
+//! The cost of a fleet: latency of one job, API writes per job, memory. `cargo xtask figures` prints it.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Looks for a pod are this far apart: below what is measured.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What our own programs asked of the API servers, leases aside.
+/// Requests of Switchyard's programs to the API servers, without leases.
 #[derive(Clone, Debug)]
 pub struct Writes {
     /// Writes of the hub, on the hub's cluster.
@@ -32,7 +32,7 @@ pub struct Writes {
 /// A hub and one worker, their API servers keeping an audit log.
 ///
 /// # Errors
-/// What did not come up.
+/// When a component does not come up.
 pub async fn fleet(name: &str) -> anyhow::Result<Fleet> {
     let node = NodeSpec::new("n1").cpu(2000).gpu(512);
     let worker = ClusterSpec::new(WORKER).node(node).audited();

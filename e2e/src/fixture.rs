@@ -1,4 +1,4 @@
-//! What tests share and what keeps them apart.
+//! Shared fixtures of tests, and their isolation.
 
 use std::future::Future;
 use std::io::IsTerminal;
@@ -20,7 +20,7 @@ pub fn unique(stem: &str) -> String {
 }
 
 /// Runs a test on the one runtime of this process. Clients of a shared environment keep tasks on the runtime they
-/// are used from, so tests that share one must share the runtime as well; `#[tokio::test]` gives each its own.
+/// are used from, so tests that share one must also share the runtime; `#[tokio::test]` gives each its own.
 ///
 /// Logs go to the test's output as `RUST_LOG` says (default `info`, and this crate's `debug`). If the test panics, the logs of
 /// all programs that this process has started are kept.
@@ -100,7 +100,7 @@ fn short_panics() {
     });
 }
 
-/// What a panic says, without the backtrace of an error that was unwrapped.
+/// The message of a panic, without the backtrace of an unwrapped error.
 fn message(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload
         .downcast_ref::<&str>()
@@ -136,10 +136,10 @@ impl<T: Send + Sync> Shared<T> {
         Self { cell: OnceCell::const_new(), start }
     }
 
-    /// What is shared, started if this is the first call.
+    /// The shared value, started by the first call.
     ///
     /// # Errors
-    /// When it could not be started; every call says so then.
+    /// When it could not be started; every later call fails too.
     pub async fn get(&'static self) -> anyhow::Result<&'static T> {
         let start = async || (self.start)().await.map_err(|error| format!("{error:#}"));
         match self.cell.get_or_init(start).await {

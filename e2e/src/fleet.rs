@@ -1,4 +1,4 @@
-//! The system under test as its users run it: our own programs as processes, on real clusters, each with the rights
+//! The system under test as its users run it: Switchyard's programs as processes, on real clusters, each with the rights
 //! that `deploy/rbac` gives it and no others.
 
 pub(crate) mod programs;
@@ -23,7 +23,7 @@ use crate::{Cluster, ClusterSpec, Environment, ports, queues};
 use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
 
-/// Where our programs live, in every cluster.
+/// The namespace of the programs, in every cluster.
 pub const NAMESPACE: &str = "switchyard-system";
 /// The hub's cluster.
 pub const HUB: &str = "hub";
@@ -57,7 +57,7 @@ impl FleetBuilder {
         self
     }
 
-    /// Adds a cluster that runs none of our programs until told so: a kubeconfig worker.
+    /// Adds a cluster without programs, for a kubeconfig worker.
     #[must_use]
     pub fn bare(mut self, cluster: ClusterSpec) -> Self {
         self.others.push(cluster);
@@ -109,7 +109,7 @@ impl FleetBuilder {
         self
     }
 
-    /// Applies more to each cluster that runs a program of ours, before it starts.
+    /// Applies more to each cluster with a program of Switchyard, before it starts.
     #[must_use]
     pub fn manifests(mut self, objects: impl IntoIterator<Item = serde_json::Value>) -> Self {
         self.manifests.extend(objects);
@@ -135,7 +135,7 @@ impl FleetBuilder {
     /// [`Fleet::connect`], once their MultiKueueClusters exist.
     ///
     /// # Errors
-    /// What did not come up, with the end of its log.
+    /// When a component does not come up, with the end of its log.
     pub async fn start(self) -> anyhow::Result<Fleet> {
         let mut environment = Environment::builder(&self.name).cluster(self.hub);
         let agents: Vec<String> = self.agents.iter().map(|spec| spec.name().to_owned()).collect();
@@ -315,7 +315,7 @@ impl Fleet {
     /// Starts the hub and waits until it is ready.
     ///
     /// # Errors
-    /// What its log ends with.
+    /// The end of its log.
     pub async fn start_hub(&self) -> anyhow::Result<()> {
         self.start_replica(HUB).await
     }
@@ -323,7 +323,7 @@ impl Fleet {
     /// Installs what `deploy/` ships on the hub's cluster again, which has lost its store, and gives the hub rights there.
     ///
     /// # Errors
-    /// What its API server refuses.
+    /// When its API server refuses an object.
     pub async fn reinstall_hub(&self) -> anyhow::Result<()> {
         self.hub().install().await?;
         programs::account(self.hub(), "switchyard-hub").await.map(drop)
@@ -340,7 +340,7 @@ impl Fleet {
     /// Starts one of [`REPLICAS`] and waits until it is ready.
     ///
     /// # Errors
-    /// What its log ends with.
+    /// The end of its log.
     pub async fn start_replica(&self, name: &str) -> anyhow::Result<()> {
         let program =
             self.hub_programs.get(name).with_context(|| format!("this fleet has no {name}"))?;
@@ -351,7 +351,7 @@ impl Fleet {
     /// Installs what `deploy/` ships on a bare cluster, and starts it in single mode.
     ///
     /// # Errors
-    /// What its log ends with.
+    /// The end of its log.
     pub async fn start_single(&self, name: &str) -> anyhow::Result<()> {
         let cluster = self.worker(name);
         cluster.install().await?;
@@ -363,7 +363,7 @@ impl Fleet {
     /// [`Self::start_single`], and has the hub reach it by a kubeconfig.
     ///
     /// # Errors
-    /// What its log ends with, or what the hub says of it.
+    /// The end of its log, or the hub's condition.
     pub async fn add_single(&self, name: &str) -> anyhow::Result<()> {
         self.start_single(name).await?;
         let (_, kubeconfig) =
@@ -394,7 +394,7 @@ impl Fleet {
     /// Waits until the hub says that a cluster is connected.
     ///
     /// # Errors
-    /// What the hub says instead.
+    /// The hub's other condition.
     pub async fn connected(&self, name: &str) -> anyhow::Result<()> {
         let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
         eventually(READY, format!("cluster {name} to connect"), async || {
@@ -413,7 +413,7 @@ impl Fleet {
     /// Waits until the hub gives this reason for whether a cluster is active, and these words.
     ///
     /// # Errors
-    /// What it says instead.
+    /// The hub's other condition.
     pub async fn says(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
         eventually(READY, format!("{name} to be {reason}"), async || {
             self.says_now(name, reason, words).await
@@ -424,7 +424,7 @@ impl Fleet {
     /// The same at one look.
     ///
     /// # Errors
-    /// What it says instead.
+    /// The hub's other condition.
     pub async fn says_now(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
         let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
         let status = clusters.get(name).await?.status.unwrap_or_default();

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Gate {
-    /// One that leads to `address`, as `host:port`.
+    /// A gate to `address`, as `host:port`.
     ///
     /// # Errors
     /// When no port can be listened on.
@@ -41,7 +41,7 @@ impl Gate {
             while let Ok((caller, _)) = listener.accept().await {
                 let (address, muted) = (address.clone(), muted.clone());
                 let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                // Those that have ended need not be kept.
+                // Ended connections need not be kept.
                 while state.connections.try_join_next().is_some() {}
                 if !state.shut {
                     state.connections.spawn(pass(caller, address, muted));
@@ -57,7 +57,7 @@ impl Gate {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Ends all connections, and lets no other through: both ends are told.
+    /// Ends all connections, and lets no other through. Both ends notice it.
     pub fn shut(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.shut = true;
@@ -69,7 +69,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).shut = false;
     }
 
-    /// Lets nothing through either way, and leaves all connections open: neither end is told, as when packets are lost.
+    /// Drops all data in both directions, and leaves all connections open, as when packets are lost.
     pub fn mute(&self) {
         self.mute.send_replace(true);
     }

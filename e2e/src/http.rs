@@ -16,7 +16,7 @@ const TIME: Duration = Duration::from_secs(5);
 pub async fn get(port: u16, path: &str) -> anyhow::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        // Of version 1.0, so that the body comes in one piece and the connection is closed.
+        // HTTP 1.0, so that the body comes in one piece and the connection is closed.
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();

@@ -161,7 +161,7 @@ impl JobBuilder {
         self.set("/spec/template/metadata/annotations", key, value)
     }
 
-    /// What its container runs on a real node: a script for BusyBox's shell.
+    /// The script of its container on a real node, for BusyBox's shell.
     #[must_use]
     pub fn script(self, script: &str) -> Self {
         let container = "/spec/template/spec/containers/0";

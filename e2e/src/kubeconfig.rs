@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::certs::Pair;
 
-/// How somebody proves who he is.
+/// The credential of a user.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// A client certificate.

@@ -1,4 +1,4 @@
-//! Where things are: the repository, the cache, the logs, our own binaries.
+//! Paths of the repository, the cache, the logs and Switchyard's binaries.
 
 use std::path::PathBuf;
 

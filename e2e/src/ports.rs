@@ -45,7 +45,7 @@ pub fn free() -> anyhow::Result<u16> {
     )
 }
 
-/// A block that no other process has, and the lock that keeps it. None when all are taken, or the directory is not ours.
+/// A block that no other process has, and the lock that keeps it. None when all are taken, or the directory belongs to another user.
 fn own_block(dir: &Path) -> Option<(u32, File)> {
     std::fs::create_dir_all(dir).ok()?;
     (0..BLOCKS).find_map(|block| {

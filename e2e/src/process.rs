@@ -1,4 +1,4 @@
-//! A real program run for a test: its log, its signals, and the promise that it ends with us.
+//! A real program run for a test: its log, its signals, and the promise that it ends with this process.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ use crate::paths;
 /// How long a killed program may take to be gone.
 const KILL_TIME: Duration = Duration::from_secs(10);
 
-/// What to run. Cheap to keep, so that a program that was ended can be started again.
+/// A program to run. It is cheap to keep, so an ended program can be started again.
 #[derive(Clone, Debug)]
 pub struct Program {
     name: String,
@@ -55,7 +55,7 @@ impl Program {
         self
     }
 
-    /// Sets a variable of its environment, on top of ours.
+    /// Sets a variable of its environment, beside those of this process.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
@@ -89,7 +89,7 @@ impl Program {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
-            // Ctrl-C in a terminal goes to us alone; the supervisors follow when we end.
+            // Ctrl-C in a terminal reaches this process alone; the supervisors follow when it ends.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", self.name))?;
@@ -124,7 +124,7 @@ impl Process {
         &self.program.name
     }
 
-    /// What was started.
+    /// The started program.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -178,7 +178,7 @@ impl Process {
     /// Asks the program to end (SIGTERM) and kills it if it has not done so in time. Gives its exit code.
     pub async fn terminate(&self, within: Duration) -> Option<i32> {
         if self.is_running() {
-            // Ended in between: nobody left to ask.
+            // It has ended in between.
             let _ = self.signal(Signal::TERM);
         }
         let start = Instant::now();
@@ -282,10 +282,10 @@ fn tail(log: &Path, lines: usize) -> String {
     }
 }
 
-/// How often a program is started on other ports before we give up.
+/// How often a program is started on other ports before it fails.
 pub(crate) const PORT_TRIES: u32 = 5;
 
-/// True when the program ended because somebody else had taken its port.
+/// Whether the program ended because another process had taken its port.
 pub(crate) fn lost_port(process: &Process) -> bool {
     process.exit_code().is_some() && process.log_tail(50).contains("address already in use")
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often it is told.
+/// How often it is printed.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Tells now and then how many of so many are done.
@@ -24,7 +24,7 @@ impl Progress {
     /// So many are done: a line if the last one, or the beginning, is ten seconds ago.
     pub(crate) fn at(&mut self, done: usize) {
         if let Some(line) = self.line(done, self.start.elapsed()) {
-            // Whoever closed standard error does not want to know.
+            // A closed standard error needs no message.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }

@@ -30,7 +30,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those in `PATH`, or those of Debian's package `prometheus`, which is fetched first if it has to be. Blocks.
+    /// The programs in `PATH`, or of Debian's package `prometheus`, which is fetched if needed. Blocks.
     ///
     /// # Errors
     /// When there is neither, with what to install.
@@ -92,7 +92,7 @@ impl Programs {
     /// evaluates the rules of a file. Its data is below `dir`, its log in it.
     ///
     /// # Errors
-    /// What its log ends with.
+    /// The end of its log.
     pub async fn start(
         &self,
         dir: &Path,
@@ -223,7 +223,7 @@ fn encoded(text: &str) -> String {
     })
 }
 
-/// What a program printed.
+/// The output of a program.
 fn run(command: &mut Command, deadline: Duration) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Of a set of times, in seconds; zero where there are none.
+/// Quantiles of times in seconds; zero without times.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Quantiles {
     pub(crate) count: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of times in any order.
+    /// Quantiles of times in any order.
     pub(crate) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
         let mut sorted: Vec<Duration> = times.into_iter().collect();
         sorted.sort();
@@ -32,7 +32,7 @@ impl Quantiles {
     }
 }
 
-/// Seconds as people read them: to the millisecond below one, else to the hundredth.
+/// Seconds for readers: to the millisecond below one, else to the hundredth.
 pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }

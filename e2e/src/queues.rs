@@ -1,4 +1,4 @@
-//! Kueue's objects for tests, as JSON: tests of the API do not depend on our own types of it.
+//! Kueue's objects for tests, as JSON: tests of the API do not depend on the types of `switchyard-api`.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 //! `cargo xtask rights`: rights of `deploy/rbac` that the cluster tests never used, by the audit logs of their API servers, for a
-//! person to judge.
+//! person to check.
 
 mod grants;
 

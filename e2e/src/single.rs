@@ -21,7 +21,7 @@ const TIME: Duration = Duration::from_secs(60);
 /// The name of its webhook configurations.
 const WEBHOOKS: &str = "switchyard";
 
-/// A program of ours that runs one cluster. Dropping it kills it.
+/// A program of Switchyard in single mode. Dropping it kills it.
 #[derive(Debug)]
 pub struct Single {
     process: Process,
@@ -31,7 +31,7 @@ impl Single {
     /// Starts it on a cluster that has what `deploy/` ships ([`Cluster::install`]), and waits until it is ready.
     ///
     /// # Errors
-    /// What its log ends with.
+    /// The end of its log.
     pub async fn start(cluster: &Cluster) -> anyhow::Result<Self> {
         Self::run(cluster, programs::single_program(cluster, None).await?).await
     }
@@ -60,7 +60,7 @@ impl Single {
         &self.process
     }
 
-    /// Ends it as the deletion of its pod does, and gives its exit code. What it registered stays.
+    /// Ends it as the deletion of its pod does, and gives its exit code. Registered webhooks stay.
     pub async fn stop(self) -> Option<i32> {
         self.process.terminate(TIME).await
     }

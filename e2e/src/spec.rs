@@ -1,4 +1,4 @@
-//! What an environment is to consist of.
+//! The plan of an environment.
 
 use std::collections::BTreeMap;
 
@@ -95,9 +95,9 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// A cluster without nodes: no scheduler and no kwok, as a hub needs it.
+    /// A cluster without nodes, scheduler and kwok, for a hub.
     pub fn new(name: impl Into<String>) -> Self {
-        // What Jobs need: their controller, collection by owner, namespaces and their service accounts, and the
+        // Jobs need these: their controller, collection by owner, namespaces and their service accounts, and the
         // aggregation of cluster roles, which Kueue's user roles use.
         let controllers = [
             "job-controller",

@@ -1,4 +1,4 @@
-//! Stock Kueue, run against a cluster as the peer that we interoperate with and are measured against.
+//! Stock Kueue, run against a cluster as a peer for interoperation and comparison.
 
 mod webhooks;
 
@@ -23,7 +23,6 @@ const STOP_TIME: Duration = Duration::from_secs(30);
 /// Kueue reads the certificate of its metrics from here and nowhere else, unless it manages certificates itself, which
 /// needs webhooks that reach it by a Service.
 const METRICS_CERTS: &str = "/etc/kueue/metrics/certs";
-/// Its own namespace.
 pub const NAMESPACE: &str = "kueue-system";
 
 /// How it is configured beyond what it needs to run here.
@@ -57,8 +56,8 @@ impl Default for Options {
     }
 }
 
-/// Stock Kueue, running with every right on one cluster. Unless [`Options::webhooks`] says so its webhooks are not
-/// registered: Jobs have to be created suspended, and with `managedBy` where they are to be dispatched. Dropping it
+/// Stock Kueue, running with every right on one cluster. Its webhooks are registered only with [`Options::webhooks`].
+/// Without them Jobs have to be created suspended, and with `managedBy` where they are to be dispatched. Dropping it
 /// ends it.
 #[derive(Debug)]
 pub struct Kueue {
@@ -145,7 +144,7 @@ impl Kueue {
         Ok(())
     }
 
-    /// Ends it as the deletion of its pod does. What it registered stays.
+    /// Ends it as the deletion of its pod does. Registered webhooks stay.
     pub async fn stop(self) {
         self.process.terminate(STOP_TIME).await;
     }

@@ -1,4 +1,4 @@
-//! Figures side by side, for people: a row for each figure, a column for each system.
+//! Figures side by side: a row for each figure, a column for each system.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Memory as people read it; none is a dash.
+/// Memory for readers; none is a dash.
 pub(crate) fn megabytes(bytes: u64) -> String {
     if bytes == 0 { "-".to_owned() } else { format!("{:.0} MB", bytes as f64 / 1e6) }
 }

@@ -29,7 +29,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Looks are this far apart: below what is measured.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Who leads, by the election's Lease.
+/// The leader, by the election's Lease.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -29,7 +29,7 @@ pub fn never(error: impl Display) -> anyhow::Error {
 /// cannot be reached for a moment is just another reason to look again.
 ///
 /// # Errors
-/// When the deadline passes or `check` fails with [`never()`]: what was waited for, and what was seen last.
+/// When the deadline passes or `check` fails with [`never()`]: the awaited condition, and the last state.
 ///
 /// ```no_run
 /// # async fn test(jobs: kube::Api<k8s_openapi::api::batch::v1::Job>) -> anyhow::Result<()> {

@@ -22,7 +22,7 @@ impl WorkDir {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let number = if number == 0 { String::new() } else { format!(".{number}") };
         let path = logs.join(format!("{name}{number}-{}", std::process::id()));
-        // A leftover of an earlier process that had our process id.
+        // A leftover of an earlier process with the same process id.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(path.join("state"))
             .with_context(|| format!("cannot create {}", path.display()))?;
@@ -39,7 +39,7 @@ impl WorkDir {
         &self.path
     }
 
-    /// What is of no use once the environment is gone.
+    /// State without use once the environment is gone.
     pub(crate) fn state(&self) -> PathBuf {
         self.path.join("state")
     }

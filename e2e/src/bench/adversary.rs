@@ -1,6 +1,6 @@
-//! What a well-meaning tenant notices of an attack: from its Jobs' creation to their pods, quiet and attacked.
+//! The effect of an attack on a well-meaning tenant: the time from its Jobs' creation to their pods, quiet and attacked.
 //!
-//! The attack is all at once: agents that flood, sessions that come and go, jobs that wait for the attacker's clusters, and
+//! The attack has agents that flood, sessions that come and go, and jobs that wait for the attacker's clusters. It also has
 //! objects with forged marks on the hub and on the worker that the well-meaning tenant uses.
 
 mod flood;

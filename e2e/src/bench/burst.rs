@@ -20,13 +20,13 @@ use switchyard_flags::bench::system::Kind;
 
 /// Creations under way at once.
 const CREATORS: usize = 16;
-/// How often progress is looked at.
+/// How often progress is read.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often it is told.
+/// How often it is printed.
 const TELL: Duration = Duration::from_secs(10);
 /// How long each pod runs, where pods run.
 const RUN_FOR: Duration = Duration::from_secs(1);
-/// What a system still does once all is there, such as writing events, is counted for so long.
+/// Late work of a system, such as writing events, is counted for this long.
 const TAIL: Duration = Duration::from_secs(2);
 
 /// How one system did.
@@ -39,7 +39,7 @@ pub(super) struct Outcome {
     pub(super) usage: Usage,
 }
 
-/// Runs everything, and prints a table for each form and number of Jobs. A system that does not run is told and left out.
+/// Runs everything, and prints a table for each form and number of Jobs. A system that does not run is reported and left out.
 ///
 /// # Errors
 /// When a system did not come up, or a Job failed; the others were measured and written all the same.

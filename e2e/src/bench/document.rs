@@ -1,4 +1,4 @@
-//! What was measured, for programs: the figures, and on what they were measured.
+//! Measurements for programs: the figures, and the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,10 +15,10 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// Begins one; `settings` are what was asked for.
+    /// Begins one; `settings` are the flags.
     ///
     /// # Errors
-    /// When the versions of what is measured cannot be told.
+    /// When the versions of the systems cannot be read.
     pub(super) fn new(benchmark: &str, settings: &Value) -> anyhow::Result<Self> {
         let seconds = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -64,13 +64,13 @@ fn machine() -> Value {
     })
 }
 
-/// What else keeps the machine busy as it begins, as the kernel's load averages tell it.
+/// The load of the machine at the start, by the kernel's load averages.
 fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Of ours and of all that it ran with.
+/// Versions of Switchyard and of all programs beside it.
 fn versions() -> anyhow::Result<Value> {
     let parts = Parts::new()?;
     let mut versions = Map::new();

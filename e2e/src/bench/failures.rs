@@ -1,18 +1,18 @@
-//! What did not run. It costs a benchmark of an hour no more than its own column.
+//! Failed measurements. A failure costs a benchmark of an hour only its own column.
 
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 
-/// What comes on top of a measurement's own limit: control planes, which are built first on a new machine, and a clean end.
+/// Time beside a measurement's own limit: building control planes on a new machine, and a clean end.
 const SETUP: Duration = Duration::from_secs(1800);
 
-/// What failed so far.
+/// Failures so far.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Vec<String>);
 
 impl Failures {
-    /// The outcome of a measurement that cuts itself at a limit, or none and a note of why. What hangs all the same is
+    /// The outcome of a measurement that cuts itself at a limit, or none and a note of the reason. A hanging one is
     /// ended half an hour later.
     pub(super) async fn measure<T>(
         &mut self,

@@ -1,4 +1,4 @@
-//! No dispatcher at all: a plain client writes what nobody can avoid, straight where it belongs.
+//! No dispatcher at all: a plain client makes the unavoidable writes, directly where they belong.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use switchyard_flags::bench::burst::Form;
 pub(super) const NAMESPACE: &str = "burst";
 const KUEUE: &str = "kueue.x-k8s.io/v1beta2";
 
-/// Clusters with Kueue's kinds and nobody behind them.
+/// Clusters with Kueue's kinds and no controller for them.
 pub(super) struct Floor {
     environment: Environment,
     form: Form,

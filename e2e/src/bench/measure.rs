@@ -1,11 +1,11 @@
-//! What a system uses while it works: CPU time, memory, API requests.
+//! Resources that a system uses: CPU time, memory, API requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Cluster, Environment, Part, Process, Requests};
 
-/// Of the control planes: what is not the API server and not etcd.
+/// Parts of the control planes besides API server and etcd.
 const CONTROLLERS: [Part; 3] = [Part::ControllerManager, Part::Scheduler, Part::Kwok];
 
 /// Whose use of the machine is measured.
@@ -16,7 +16,7 @@ pub(super) trait Measured {
     /// Does something with each controller under measurement, by the cluster it belongs to.
     ///
     /// # Errors
-    /// Those of what is done, and when a controller does not run.
+    /// Controllers that run, with a default for absent ones.
     fn controllers<T>(
         &self,
         act: impl FnMut(&Process) -> anyhow::Result<T>,
@@ -34,7 +34,7 @@ pub(super) struct Usage {
     pub(super) api_servers: Duration,
     /// CPU of kube-controller-managers, kube-schedulers and kwoks.
     pub(super) kubernetes: Duration,
-    /// Requests to each cluster, by whomever.
+    /// Requests to each cluster, of all clients.
     pub(super) requests: BTreeMap<String, Requests>,
 }
 
@@ -71,7 +71,7 @@ impl Gauge {
         Ok(Self { before: read(system).await? })
     }
 
-    /// What was used since.
+    /// Usage since then.
     ///
     /// # Errors
     /// As [`Gauge::start`].

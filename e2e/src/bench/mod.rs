@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: ours beside stock MultiKueue and beside the same work with no dispatcher at all, one after the
+//! `cargo xtask bench`: Switchyard, stock MultiKueue, and the same work with no dispatcher at all, one after the
 //! other on fresh control planes of the same machine.
 
 pub mod adversary;

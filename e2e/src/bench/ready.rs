@@ -1,4 +1,4 @@
-//! Waiting until queues take Jobs and clusters are connected, whoever's they are.
+//! Waiting until queues take Jobs and clusters are connected, in all systems.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What API servers were asked for, for people and for programs.
+//! Requests to API servers, for readers and for programs.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub(super) fn json(usage: &Usage) -> Value {
     Value::Object(usage.requests.iter().map(cluster).collect())
 }
 
-/// What is asked of the hub's API server and of those of the workers for each job: for each system its name, the requests
-/// of both sides, and the number of jobs.
+/// Requests for each job to the API servers of the hub and of the workers. Each system has its name, the requests of both
+/// sides, and the number of jobs.
 pub(super) fn table<'a>(
     systems: impl IntoIterator<Item = (&'a str, ((Requests, Requests), usize))>,
 ) -> Table {

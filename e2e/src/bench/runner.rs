@@ -23,9 +23,9 @@ use super::measure::{Gauge, Measured, Usage};
 use crate::{Part, Parts, Process, Program};
 use switchyard_flags::bench::runner::{Args, Kind};
 
-/// How often the runner is looked at.
+/// How often the state of the runner is read.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often progress is told.
+/// How often progress is printed.
 const TELL: Duration = Duration::from_secs(10);
 /// How long the runner may take to write what it has, and to clean up.
 const END: Duration = Duration::from_secs(120);
@@ -98,7 +98,7 @@ async fn one(
         .arg(&dir)
         .arg("-generatorConfig")
         .arg(config)
-        // Its own limit ends it without a word; ours asks it for what it has.
+        // Its own limit ends it without output; this one makes it print its results.
         .args(["-qps", "1000", "-burst", "2000", "-timeout", "24h"])
         .start()?;
     let file = dir.join("summary.yaml");

@@ -90,7 +90,7 @@ impl Stock {
     }
 }
 
-/// What its release ships, but for what cannot be here.
+/// The options that its release ships, except those that do not work here.
 pub(super) fn shipped() -> Options {
     let concurrency = json!({
         "Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 10, "LocalQueue.kueue.x-k8s.io": 5,

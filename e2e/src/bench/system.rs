@@ -18,7 +18,7 @@ pub(super) const HUB: &str = "hub";
 pub(super) const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 /// The LocalQueue that all Jobs go to.
 pub(super) const QUEUE: &str = "main";
-/// CPUs of each worker, and of the hub's quota: room for all at once, so that nobody waits for quota.
+/// CPUs of each worker, and of the hub's quota: enough for all at once, so no job waits for quota.
 pub(super) const CPUS: &str = "100000";
 
 /// One of them, running. Dropping it ends everything.

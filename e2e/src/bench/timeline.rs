@@ -21,7 +21,7 @@ use switchyard_flags::bench::burst::Form;
 /// The label by which a pod says which Job it is of.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// What happens to a Job.
+/// A step in the life of a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It is on a worker, unsuspended.

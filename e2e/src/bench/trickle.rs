@@ -27,11 +27,11 @@ use switchyard_flags::bench::trickle::Args;
 const BRIEF: Duration = Duration::from_millis(10);
 /// The shortest pod of those that come at a rate.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How often is looked whether a Job is done. When things happened is told by watches, not by this.
+/// How often the end of a Job is checked. The times come from watches.
 const LOOK: Duration = Duration::from_millis(2);
 /// Creations under way at once, at most: they come at their rate as long as the API server keeps up.
 const CREATORS: usize = 256;
-/// What a system does just after a part, such as collecting what is done, is counted for so long.
+/// Late work of a system, such as deleting finished jobs, is counted for this long.
 const TAIL: Duration = Duration::from_secs(2);
 
 /// One part of one system's run.

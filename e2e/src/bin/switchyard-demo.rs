@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn run(args: switchyard_flags::demo::Args) -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    // What goes on is told by the demo itself.
+    // The demo prints its progress itself.
     switchyard_e2e::fixture::init_logs_of("warn,kube_client::client::builder=off");
     tokio::select! {
         // With `--stay`, Ctrl-C ends both; then the demo's own end counts.

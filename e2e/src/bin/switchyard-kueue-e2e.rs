@@ -12,7 +12,7 @@ use switchyard_e2e::kueue_e2e;
 enum Command {
     /// Run suites and print a table.
     Run(switchyard_flags::kueue_e2e::Args),
-    /// Install ours into the cluster of $KUBECONFIG, as the harness says in the environment.
+    /// Install Switchyard into the cluster of $KUBECONFIG, by the environment of the harness.
     Install,
     /// Be the hub of one pod.
     #[command(disable_help_flag = true)]

@@ -1,4 +1,4 @@
-//! Runs one program and ends it when whoever asked for it is gone.
+//! Runs one program and ends it when its requester is gone.
 //!
 //! `switchyard-supervise [--cgroup NAME] PROGRAM [ARG...]` starts the program, prints its process id as one line on standard output,
 //! and then waits for one of two things: the program ends, or standard input is closed. The harness holds the other
@@ -105,7 +105,7 @@ fn remove(dir: &Path) -> bool {
 }
 
 /// Ends this process as soon as the program has ended. The program is only collected under the lock, so that its
-/// process id cannot belong to somebody else while the other thread kills it.
+/// process id cannot belong to another process while the other thread kills it.
 fn exit_with_child(pid: u32, child: &Mutex<Child>, cgroups: &Cgroups) {
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
     while let Some(id) = id {

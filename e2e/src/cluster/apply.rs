@@ -147,7 +147,7 @@ impl Cluster {
         .await
     }
 
-    /// Creates a namespace whose name begins with `stem` and belongs to nobody else, and waits until pods can be made
+    /// Creates a namespace with a new name that begins with `stem`, and waits until pods can be made
     /// in it.
     pub async fn namespace(&self, stem: &str) -> anyhow::Result<String> {
         let name = crate::fixture::unique(stem);

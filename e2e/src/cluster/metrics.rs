@@ -1,4 +1,4 @@
-//! What an API server was asked for, from its own metrics and, by whom, from its audit log.
+//! Requests to an API server, from its own metrics, and by user from its audit log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,18 +18,18 @@ pub struct Request {
     pub group: String,
     /// The resource, plural; empty for what is none, such as `/readyz`.
     pub resource: String,
-    /// `status`, `token` and the like; empty for the object itself.
+    /// For example `status` or `token`; empty for the object itself.
     pub subresource: String,
     /// The HTTP status code.
     pub code: u16,
 }
 
-/// How often each kind of request was answered, by whoever asked.
+/// Answered requests of each kind, of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests(pub BTreeMap<Request, u64>);
 
 impl Requests {
-    /// What came on top of an earlier count.
+    /// The increase since an earlier count.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let grown = |(request, count): (&Request, &u64)| {
@@ -39,7 +39,7 @@ impl Requests {
         Self(self.0.iter().filter_map(grown).collect())
     }
 
-    /// Those that a predicate picks.
+    /// Requests that a predicate picks.
     #[must_use]
     pub fn only(&self, mut pick: impl FnMut(&Request) -> bool) -> Self {
         Self(
@@ -51,7 +51,7 @@ impl Requests {
         )
     }
 
-    /// Those that write, refused ones (conflicts, validation) included: the server has had the work.
+    /// Writes, including refused ones (conflicts, validation): the server has had the work.
     #[must_use]
     pub fn writes(&self) -> Self {
         let verbs = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
@@ -63,7 +63,7 @@ impl Requests {
         })
     }
 
-    /// Those for one resource, its subresources included; the group is empty for the core group.
+    /// Requests for one resource and its subresources; the group is empty for the core group.
     #[must_use]
     pub fn of(&self, group: &str, resource: &str) -> Self {
         self.only(|request| request.group == group && request.resource == resource)

@@ -150,7 +150,7 @@ impl Cluster {
     /// Adds nodes, which kwok plays, to a cluster that has some already.
     ///
     /// # Errors
-    /// What the API server says.
+    /// The error of the API server.
     pub async fn add_nodes(&self, specs: &[NodeSpec]) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.admin.clone());
         let create = specs.iter().map(async |node| {
@@ -206,7 +206,7 @@ impl Cluster {
     }
 }
 
-/// Starts an API server, on another port when somebody took the first one in between, and waits until it is ready.
+/// Starts an API server, on another port when another process took the first one in between, and waits until it is ready.
 async fn start_api_server(
     spec: &ClusterSpec,
     ground: &Ground,

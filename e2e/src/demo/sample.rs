@@ -1,4 +1,4 @@
-//! What the demo's fleet consists of, and the jobs that are sent to it.
+//! The demo's fleet and its jobs.
 
 use std::time::Duration;
 
@@ -22,9 +22,8 @@ const FLEET: &str = "fleet";
 /// A worker cluster of the demo.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
-    /// Its name.
     pub name: &'static str,
-    /// What its GPUs are called: the name of its GPU flavor.
+    /// The name of its GPU flavor.
     pub gpu: &'static str,
 }
 
@@ -50,7 +49,7 @@ impl Worker {
     /// Gives the real node what the jobs ask for: its kind of GPU, and 8 of them, which only the scheduler counts.
     ///
     /// # Errors
-    /// What the API server says.
+    /// The error of the API server.
     pub async fn equip(&self, cluster: &Cluster) -> anyhow::Result<()> {
         let node = cluster.real_node_name().context("the cluster has no real node")?;
         let nodes: Api<Node> = Api::all(cluster.admin.clone());
@@ -109,7 +108,6 @@ pub enum Expect {
 /// A sample job, and how it ends.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Its name.
     pub name: String,
     /// How it ends.
     pub expect: Expect,

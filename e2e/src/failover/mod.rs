@@ -1,8 +1,8 @@
-//! `cargo xtask failover`: the same faults on real control planes, for ours and for stock MultiKueue, one after the other.
+//! `cargo xtask failover`: the same faults on real control planes, for Switchyard and for stock MultiKueue, one after the other.
 //!
 //! Each system is a hub and two workers, `west` and `east`. For each fault, jobs that run until they are
-//! deleted are put on west, west (or the hub's controller) is struck, and what becomes of the jobs is watched on both
-//! workers; then the fault ends, and it is watched until all is as it should be.
+//! deleted are put on west. Then west (or the hub's controller) is struck, and the jobs are watched on both workers. The fault
+//! ends, and the watch goes on until all is right.
 
 mod observer;
 mod play;
@@ -46,7 +46,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays all faults on one system. One that did not heal is followed by a fresh system.
+/// Plays all faults on one system. After a fault that did not heal comes a fresh system.
 async fn all(system: System, args: &Args, limits: Limits) -> anyhow::Result<Vec<Row>> {
     let (mut rows, mut standing) = (Vec::new(), None);
     for (turn, fault) in args.faults.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What runs on the workers, looked at all the time.
+//! The jobs that run on the workers, observed all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// The label by which a pod says which Job it is of.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// What a worker had when its API server last answered. While it does not, its pods run on, as nobody stops them.
+/// The state of a worker when its API server last answered. While it is silent, its pods run on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// Jobs with a pod that has not ended.
@@ -52,7 +52,7 @@ impl Observer {
         Self { seen, _tasks: tasks }
     }
 
-    /// What is on a worker now.
+    /// The present state of a worker.
     pub(super) fn of(&self, worker: &str) -> Seen {
         self.seen
             .lock()

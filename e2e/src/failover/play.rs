@@ -28,7 +28,7 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 const UNSEEN: Duration = Duration::from_secs(60);
 /// All is well when it has been so for this long.
 const CALM: Duration = Duration::from_secs(5);
-/// How often it is told how far it is.
+/// How often progress is printed.
 const TELL: Duration = Duration::from_secs(10);
 /// An answer of the hub that takes longer is given up.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How long each part may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Of a fault that lasts until all jobs have gone elsewhere.
+    /// Length of a fault that lasts until all jobs run elsewhere, at most.
     pub(super) outage: Duration,
     /// Until all is well after a fault.
     pub(super) heal: Duration,
@@ -76,7 +76,7 @@ pub(super) async fn play(
     for row in &rows {
         eprintln!("    {}", row.cells().join(" | "));
     }
-    // Where it is cut, whoever comes next gets a fresh system.
+    // After a cut, the next fault gets a fresh system.
     if rows.iter().all(|row| !row.cut) {
         clear(site).await?;
     }
@@ -155,7 +155,7 @@ async fn probe(hub: Client, name: String) {
     }
 }
 
-/// What is watched.
+/// The watched parts.
 struct Scene {
     observer: Observer,
     groups: Vec<(Group, Track)>,

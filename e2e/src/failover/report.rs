@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::row::Row;
 use crate::{Part, Parts};
 
-/// What is between these lines of a file is ours.
+/// The report replaces the text between these lines of a file.
 const BEGIN: &str = "<!-- measured by cargo xtask failover: begin -->";
 const END: &str = "<!-- measured by cargo xtask failover: end -->";
 
-/// What was measured, and on what.
+/// The measurements, and the machine.
 pub(super) struct Report {
     began: Timestamp,
     versions: [(&'static str, String); 3],
@@ -52,7 +52,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(0, usize::from)
 }
 
-/// Of the machine, in GiB, rounded.
+/// Memory of the machine in GiB, rounded.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text

@@ -1,4 +1,4 @@
-//! What one fault did to the jobs of one policy.
+//! The effect of one fault on the jobs of one policy.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Of a fault that could not be played.
+    /// The row of a fault that could not be played.
     pub(super) fn failed(system: System, policy: &'static str, fault: Fault, jobs: usize) -> Self {
         Self {
             system,
@@ -99,7 +99,7 @@ impl Row {
         ]
     }
 
-    /// What the cells are.
+    /// The columns.
     pub(super) const HEAD: [&'static str; 9] = [
         "system",
         "policy",
@@ -112,7 +112,7 @@ impl Row {
         "lost",
     ];
 
-    /// Without a pod for less than this says only how often we look.
+    /// A shorter time without a pod is below the interval of looks.
     const SHORT: f64 = 1.0;
 
     pub(super) fn json(&self) -> Value {

@@ -23,11 +23,11 @@ use crate::{Cluster, ClusterSpec, Environment, NodeSpec, Part, Process, queues};
 pub(super) const WEST: &str = "west";
 /// The worker that jobs can go to.
 pub(super) const EAST: &str = "east";
-/// After how long stock MultiKueue, and ours where nothing else is said of a worker with a kubeconfig, give a lost cluster
-/// up. As shipped it is 15 min, longer than anybody watches.
+/// `multiKueue.workerLostTimeout` of stock MultiKueue, and of Switchyard for kubeconfig workers without a policy. The default
+/// is 15 min, too long for a test.
 const LOST: &str = "20s";
 const SOON: Duration = Duration::from_secs(120);
-/// A hub of ours that has just begun gives nothing up for a minute: what is measured is one that has run for longer.
+/// A new hub of Switchyard gives nothing up for a minute, so the measurement starts after it.
 const GRACE: Duration = Duration::from_secs(65);
 
 /// Jobs of one policy.
@@ -35,9 +35,9 @@ const GRACE: Duration = Duration::from_secs(65);
 pub(super) struct Group {
     /// As the table names it.
     pub(super) policy: &'static str,
-    /// What the names of its jobs begin with.
+    /// Prefix of the names of its jobs.
     pub(super) stem: &'static str,
-    /// What the jobs' annotation says.
+    /// The jobs' annotation.
     pub(super) on_disconnect: Option<&'static str>,
     /// Whether they may go elsewhere.
     pub(super) moves: bool,
@@ -80,7 +80,7 @@ pub(super) struct Site {
     kueues: BTreeMap<&'static str, Kueue>,
     ground: Ground,
     started: Instant,
-    /// Programs of ours that ended by themselves and were started again.
+    /// Programs of Switchyard that ended by themselves and were started again.
     pub(super) tended: usize,
     away: Option<Fault>,
 }

@@ -1,4 +1,4 @@
-//! What has become of the jobs of one policy, look by look.
+//! The jobs of one policy, look by look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::observer::Seen;
 
-/// What was seen at one moment.
+/// The state at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Look {
     pub(super) west: Seen,
@@ -52,10 +52,10 @@ impl Track {
         self.twice.clear();
     }
 
-    /// The fault ends, and the clock begins anew.
+    /// The fault ends, and the clock starts again.
     pub(super) fn end(&mut self) {
         self.during = false;
-        // What has been without a pod is so from now on, and was so until now.
+        // Jobs without a pod count from now on; the time before is kept.
         self.without.values_mut().for_each(|since| *since = Duration::ZERO);
     }
 

@@ -1,4 +1,4 @@
-//! How our programs are started: with the flags that the README gives.
+//! Starts the programs with the flags that the documentation gives.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::NAMESPACE;
 use crate::process::Program;
 use crate::{Cluster, paths, ports};
 
-/// One of our programs, and the port on which it says that it is ready.
+/// A program of Switchyard, and the port of its health pages.
 #[derive(Clone, Debug)]
 pub(crate) struct OurProgram {
     pub(crate) program: Program,
@@ -36,7 +36,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Of a hub that is alone.
+    /// Ports of a hub without replicas.
     pub(crate) fn direct() -> anyhow::Result<Self> {
         let (sessions, webhooks) = (ports::free()?, ports::free()?);
         Ok(Self { replica: None, sessions, sessions_at: sessions, webhooks, webhooks_at: webhooks })
@@ -90,14 +90,14 @@ pub(crate) async fn single_program(
     })
 }
 
-/// The same, as it may be run where nobody sends jobs: without webhooks, and without conversion.
+/// The same without webhooks and conversion, for clusters that get no jobs.
 pub(crate) async fn single_without_webhooks(cluster: &Cluster) -> anyhow::Result<OurProgram> {
     let OurProgram { program, health } =
         controller(cluster, "switchyard", "switchyard-hub").await?;
     Ok(OurProgram { program: program.args(["--mode", "single"]), health })
 }
 
-/// What both modes of `switchyard-hub` need.
+/// Settings of both modes of `switchyard-hub`.
 async fn controller(
     cluster: &Cluster,
     account_name: &str,

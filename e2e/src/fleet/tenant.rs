@@ -18,7 +18,7 @@ use crate::{JobBuilder, fixture};
 /// The LocalQueue of every tenant.
 const QUEUE: &str = "main";
 
-/// What a tenant is to have.
+/// The plan of a tenant.
 pub struct TenantBuilder<'a> {
     fleet: &'a Fleet,
     name: String,
@@ -194,7 +194,7 @@ impl Tenant<'_> {
     /// Waits until what the command line tells of a job is right.
     ///
     /// # Errors
-    /// What it told last.
+    /// With the last status.
     pub async fn await_status(
         &self,
         job: &str,
@@ -213,7 +213,7 @@ impl Tenant<'_> {
     /// Waits until the only Workload that it has on a worker has this class and priority.
     ///
     /// # Errors
-    /// What it has.
+    /// With the priority that it has.
     pub async fn await_priority(
         &self,
         cluster: &str,
@@ -247,7 +247,7 @@ impl Tenant<'_> {
     /// the job goes on.
     ///
     /// # Errors
-    /// What does not follow.
+    /// When an object does not follow.
     pub async fn changes_priority(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
         let class = |name: &str| format!("{}-{name}", self.name);
         let (low, high) = (class("low"), class("high"));
@@ -274,7 +274,7 @@ impl Tenant<'_> {
     /// Waits until nothing of it is left on a worker.
     ///
     /// # Errors
-    /// What is left.
+    /// With the objects that are left.
     pub async fn await_empty(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
         eventually(within, format!("{} on {cluster} to be empty", self.name), async || {
             let jobs =

@@ -1,8 +1,8 @@
-//! `cargo xtask kueue-e2e`: Kueue's own end-to-end suites, run against ours, beside what Kueue itself passes.
+//! `cargo xtask kueue-e2e`: Kueue's own end-to-end suites, run against Switchyard, beside Kueue's own results.
 //!
-//! The suites are Kueue's test binaries as released. What runs them on real control planes without containers is a harness
-//! outside of this repository, `run.py` in a folder that the command is told of; it starts this same program to install
-//! the system under test ([`install`]) and to be the process of each of its pods ([`start`]).
+//! The suites are Kueue's test binaries as released. A harness outside this repository runs them on real control planes
+//! without containers: `run.py` in a folder that is a flag. It starts this same program to install the system under test
+//! ([`install`]) and to be the process of each of its pods ([`start`]).
 
 mod outcome;
 mod programs;
@@ -95,7 +95,7 @@ fn play(
         command.args(values.iter().flat_map(|value| [flag, value.as_str()]));
     }
     command.envs(args.dispatcher.as_ref().map(|name| (system::DISPATCHER, name)));
-    // It ends with 1 when a test failed, too; whether it ran is told by what it has written.
+    // It also ends with 1 when a test failed; its output shows whether it ran.
     let status = command
         .status()
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;

@@ -1,11 +1,11 @@
-//! What tests came to: ours as the harness writes it, Kueue's as it was recorded.
+//! Results of tests: Switchyard's as the harness writes them, Kueue's as recorded.
 
 use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Value, json};
 
-/// What Kueue passes in this harness, measured once; with the versions.
+/// Kueue's results in this harness, measured once, with the versions.
 const STOCK: &str = include_str!("stock.json");
 
 /// How one test ended.
@@ -54,7 +54,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What the harness has written.
+    /// Reads the output of the harness.
     pub(super) fn read(suite: &str, path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -92,7 +92,7 @@ impl Outcome {
     }
 }
 
-/// What Kueue passes.
+/// Kueue's results.
 #[derive(Clone, Debug)]
 pub(super) struct Stock {
     /// The version of Kueue.
@@ -122,7 +122,7 @@ impl StockSuite {
 }
 
 impl Stock {
-    /// What this repository records.
+    /// The recorded results.
     pub(super) fn recorded() -> anyhow::Result<Self> {
         let document: Value = serde_json::from_str(STOCK).context("stock.json")?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What the suites need beside ours, in one folder: the control planes, Kueue, its suites, the operators of other projects.
+//! The other programs of the suites, in one folder: the control planes, Kueue, its suites, operators of other projects.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,7 +29,7 @@ impl Programs {
     /// that cannot be built is named and left out, now and at the next run: it is tried again once its log is removed.
     ///
     /// # Errors
-    /// What could not be built of all but the operators, or which script could not be run.
+    /// When a program other than the operators cannot be built, or a script cannot be run.
     pub(super) fn build(harness: &Path, suites: &[&str]) -> anyhow::Result<Self> {
         let dir = paths::cache()?.join("kueue-e2e").join(key(harness)?);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -59,7 +59,7 @@ impl Programs {
     }
 }
 
-/// Of what decides the versions of all that the harness builds.
+/// A digest of the files that decide the versions.
 fn key(harness: &Path) -> anyhow::Result<String> {
     let mut all = Sha256::new();
     for name in ["go.mod", "go.sum", "build.sh", "build-operators.sh"] {
@@ -89,7 +89,7 @@ fn missing(dir: &Path) -> Vec<&'static str> {
     OPERATORS.into_iter().filter(|name| !program(dir, name).is_file()).collect()
 }
 
-/// Those that are missing and have no log: what failed once would fail again, many minutes later.
+/// Missing operators without a log: one that failed once would fail again, many minutes later.
 fn untried(dir: &Path) -> Vec<&'static str> {
     missing(dir).into_iter().filter(|name| !log(dir, name).exists()).collect()
 }
@@ -98,7 +98,7 @@ fn program(dir: &Path, operator: &str) -> PathBuf {
     dir.join(format!("op-{operator}"))
 }
 
-/// What its build has said, beside the program.
+/// The log of its build, beside the program.
 fn log(dir: &Path, operator: &str) -> PathBuf {
     program(dir, operator).with_extension("log")
 }

@@ -1,4 +1,4 @@
-//! Ours beside Kueue: a table of suites, and each test that does not pass, with its reason.
+//! Switchyard beside Kueue: a table of suites, and each test that does not pass, with its reason.
 
 use std::fmt;
 

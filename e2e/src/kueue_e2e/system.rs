@@ -1,4 +1,4 @@
-//! Ours as the system under test: what the harness calls to install it, and to start the process of a pod.
+//! Switchyard as the system under test: the harness calls this to install it, and to start the process of a pod.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -13,28 +13,27 @@ use crate::paths;
 
 /// The namespace that the manifests in `deploy/rbac` are written for.
 const OURS: &str = "switchyard-system";
-/// What the suites look for, by the names that Kueue gives it.
+/// Kueue's names, which the suites look for.
 const DEPLOYMENT: &str = "kueue-controller-manager";
 const CONFIG: &str = "kueue-manager-config";
 const CONFIG_FILE: &str = "controller_manager_config.yaml";
 const WEBHOOK_SERVICE: &str = "kueue-webhook-service";
 /// The account of the program, as which the suites also read metrics.
 const ACCOUNT: &str = "kueue-controller-manager";
-/// What `deploy/rbac` lets the program call its webhook configurations.
+/// The name of the webhook configurations in `deploy/rbac`.
 const OUR_WEBHOOKS: &str = "switchyard";
-/// The one that the suites look at. Ours have one name for both.
+/// The one that the suites look at. Switchyard has one name for both.
 const WEBHOOKS: &str = "kueue-mutating-webhook-configuration";
 /// The variable with the dispatcher that the manager's configuration is to name.
 pub(super) const DISPATCHER: &str = "SWITCHYARD_KUEUE_E2E_DISPATCHER";
 /// How long the API server may take to serve the CRDs.
 const ESTABLISHED: &str = "--timeout=60s";
 
-/// Installs ours as the harness says in the environment (E2E_ROLE, E2E_NAMESPACE, E2E_KUEUE_MANIFESTS, KUBECONFIG): our
-/// CRDs, our roles and a Deployment of `switchyard-hub`; and of Kueue's manifests what leads to the program: the
-/// configuration, the Services and the APIServices.
+/// Installs Switchyard by the environment of the harness (`E2E_ROLE`, `E2E_NAMESPACE`, `E2E_KUEUE_MANIFESTS`, `KUBECONFIG`):
+/// CRDs, roles and a Deployment of `switchyard-hub`. Kueue's manifests contribute configuration, Services and APIServices.
 ///
 /// # Errors
-/// What the environment lacks, or what the API server refuses.
+/// When a variable is missing, or the API server refuses an object.
 pub fn install() -> anyhow::Result<()> {
     let mut kueue = manifests(Path::new(&variable("E2E_KUEUE_MANIFESTS")?))?;
     let namespace = variable("E2E_NAMESPACE")?;
@@ -64,7 +63,7 @@ pub fn start(args: &[String]) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot become {}", program.display()))
 }
 
-/// What a cluster is in a suite.
+/// The role of a cluster in a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Single,
@@ -127,7 +126,7 @@ fn documents(dir: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Va
     Ok(all)
 }
 
-/// What `deploy/rbac` ships for this mode, in another namespace, for another account and other webhook configurations.
+/// The roles of `deploy/rbac` for this mode, in another namespace, for another account and other webhook configurations.
 fn roles(mode: Mode, namespace: &str) -> anyhow::Result<Vec<Value>> {
     let wanted = |stem: &str| ["controller", mode.name(), "people", "people-jobs"].contains(&stem);
     let mut objects = documents(&paths::root().join("deploy/rbac"), wanted)?;
@@ -149,7 +148,7 @@ fn roles(mode: Mode, namespace: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What `deploy/webhooks` ships, by the name that the suites look for.
+/// The configurations of `deploy/webhooks`, under the name that the suites look for.
 fn webhooks() -> anyhow::Result<Vec<Value>> {
     let mut objects = documents(&paths::root().join("deploy/webhooks"), |_| true)?;
     for object in &mut objects {
@@ -192,7 +191,7 @@ fn dispatch_by(kueue: &mut [Value], dispatcher: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of Kueue's manifests says how the program is configured and reached.
+/// Whether an object of Kueue's manifests configures the program, or leads to it.
 fn leads_to_program(object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     match object["kind"].as_str() {

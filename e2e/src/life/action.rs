@@ -95,7 +95,7 @@ pub(crate) enum Action {
         kind: Kind,
         class: &'static str,
     },
-    /// A pod on a worker ends, or somebody deletes it.
+    /// A pod on a worker ends, or is deleted.
     EndPod {
         name: &'static str,
         pick: usize,

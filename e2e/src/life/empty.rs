@@ -144,7 +144,7 @@ async fn workloads(cluster: &Cluster) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Whether a job ends by itself. One that ran for longer than it may is deactivated, and does not.
+/// Whether a job ends by itself. A job beyond its maximum execution time is deactivated, and does not.
 fn ends(kind: &str, object: &DynamicObject) -> bool {
     if object.labels().contains_key(names::MAX_EXEC_TIME_SECONDS) {
         return false;
@@ -257,7 +257,7 @@ pub(crate) async fn nothing_used(fleet: &Fleet) -> anyhow::Result<()> {
     .await
 }
 
-/// Whether a status of a queue or a cohort shows no usage, no share and no workloads.
+/// Whether the status of a queue or a cohort is free of usage, share and workloads.
 fn is_zero(status: &Value) -> bool {
     match status {
         Value::Object(fields) => fields.iter().all(|(name, value)| match name.as_str() {
@@ -310,7 +310,7 @@ pub(crate) async fn queues_go(fleet: &Fleet) -> anyhow::Result<()> {
     .await
 }
 
-/// Writes all objects of all clusters beside the log, for whoever reads of a fault.
+/// Writes all objects of all clusters beside the log, to explain a fault.
 pub(crate) async fn keep(fleet: &Fleet, log: &Log, name: &str) {
     for cluster in fleet.environment().clusters() {
         let mut all = Vec::new();

@@ -125,7 +125,7 @@ impl Life {
         ));
     }
 
-    /// Does an action, and says so in the log before and after.
+    /// Does an action, with a line in the log before and after.
     async fn play(&self, number: u32, action: &Action) -> Outcome {
         let quota =
             if let Action::SetQuota { cluster, .. } = action { Some(*cluster) } else { None };

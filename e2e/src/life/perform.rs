@@ -46,7 +46,7 @@ fn is_gone(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// A note where the action does not say it all; none: nothing was done.
+/// A note beside the action; none if it did nothing.
 async fn attempt(fleet: &Fleet, action: &Action) -> anyhow::Result<Option<String>> {
     let hub = fleet.hub();
     match action {

@@ -70,7 +70,7 @@ pub(crate) struct Subject {
     pub(crate) queue: &'static str,
     /// Pods at once.
     pub(crate) size: u32,
-    /// Of each pod.
+    /// Request of each pod.
     pub(crate) millicpu: u32,
     /// How long each pod runs; none: until it is deleted.
     pub(crate) runs: Option<Duration>,

@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// How long a queue may take to know its new quota.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// What was seen so far.
+/// The observations so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Looks at all clusters.

@@ -25,7 +25,7 @@ pub enum NodeImage {
     /// `REPOSITORY:TAG` with one of the workspace's programs as built for tests. It is linked dynamically, so its libraries
     /// lie beside it.
     Program {
-        /// Such as `switchyard-hub`, also the program's name.
+        /// The image's name, such as `switchyard-hub`, also the program's.
         name: String,
         /// The tag.
         tag: String,

@@ -15,7 +15,7 @@ use super::config::{CONTAINERD, KUBELET};
 /// How long containerd may take to listen. It takes half a second.
 const CONTAINERD_TIME: Duration = Duration::from_secs(60);
 
-/// What the kubelet wants of the kernel. It would change the machine's settings, so it finds these files in their place.
+/// Settings of the kernel that the kubelet writes. It finds these files instead, so the machine's settings stay.
 const KERNEL: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
     ("kernel/keys/root_maxkeys", "1000000"),

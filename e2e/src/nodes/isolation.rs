@@ -13,7 +13,7 @@ use crate::fixture;
 /// Set in a process that lives in a network of its own.
 const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 
-/// What clusters consist of. No Go module can be fetched from inside, so all is built before.
+/// The parts of clusters. They are built before, since no Go module can be fetched from inside.
 const CLUSTER: [Part; 5] =
     [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
 /// Tools that tests use beside them.
@@ -24,8 +24,8 @@ pub fn is_isolated() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// What a command of another terminal begins with to reach what this process serves: nothing, or how it enters this process's
-/// network.
+/// The prefix of a command in another terminal that reaches the servers of this process: empty, or a command that enters
+/// this process's network.
 pub fn inside() -> String {
     if is_isolated() {
         format!("nsenter --net --target {} ", std::process::id())

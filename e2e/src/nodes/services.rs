@@ -1,7 +1,7 @@
 //! Services of a cluster with a real node: what kube-proxy and a cloud's load balancer do, in this process.
 //!
 //! Every port of a Service is an address of the run's own network that leads to the pods behind it. A Service of type
-//! LoadBalancer also gets an address that pods of other clusters reach, and it is told in its status. As with kube-proxy, a
+//! LoadBalancer also gets an address that pods of other clusters reach, in its status. As with kube-proxy, a
 //! connection goes to one pod, also where that pod has just ended.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::RealNode;
 use crate::forward::Forward;
 
-/// How often Services are looked at.
+/// How often Services are read.
 const PERIOD: Duration = Duration::from_millis(250);
 /// The label that names the Service of an EndpointSlice.
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -74,7 +74,7 @@ async fn wanted(
     client: &Client,
     api_port: u16,
 ) -> anyhow::Result<BTreeMap<SocketAddr, Vec<SocketAddr>>> {
-    // What the API server has in its cache is new enough, and costs the store nothing.
+    // The API server's cache is new enough, and spares the store.
     let params = ListParams::default().match_any();
     let mut services = Api::<Service>::all(client.clone()).list(&params).await?.items;
     services.sort_by_key(|service| service.metadata.creation_timestamp.clone());
@@ -110,7 +110,7 @@ fn cluster_ip(service: &Service) -> Option<IpAddr> {
     service.spec.as_ref()?.cluster_ip.as_ref()?.parse().ok()
 }
 
-/// The pods behind a port of a Service that are ready, or count as ready since the Service says so.
+/// The pods behind a port of a Service that are ready, or count as ready by the Service.
 fn backends(service: &Service, port: Option<&str>, slices: &[EndpointSlice]) -> Vec<SocketAddr> {
     let own = slices.iter().filter(|slice| {
         slice.namespace() == service.namespace()

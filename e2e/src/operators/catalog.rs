@@ -29,15 +29,14 @@ impl Place {
 /// One operator.
 #[derive(Debug)]
 pub(super) struct Operator {
-    /// Its program.
     pub(super) part: Part,
-    /// What installs it, in the folder of its module: a folder for kustomize, or a file.
+    /// Its manifests in the folder of its module: a folder for kustomize, or a file.
     pub(super) manifests: &'static str,
     /// CRDs of these that belong to another operator.
     pub(super) without: &'static [&'static str],
     /// Changes of its source, for where it listens when no flag of its says that.
     pub(super) edits: &'static [SourceEdit],
-    /// Flags beyond those of its Deployment. Of two for the same thing the last counts.
+    /// Flags beyond those of its Deployment. The last of two equal ones counts.
     pub(super) flags: fn(&Place) -> Vec<String>,
     /// Variables of its environment.
     pub(super) env: fn(&Place) -> Vec<(&'static str, String)>,
@@ -76,7 +75,7 @@ pub(super) static ALL: [Operator; 5] = [
     Operator {
         part: Part::TrainingOperator,
         manifests: "manifests/overlays/standalone",
-        // That of before the MPI operator's v2.
+        // The MPIJob from before the MPI operator's v2.
         without: &["mpijobs.kubeflow.org"],
         // It listens on all addresses, and makes its certificate itself, for a Service. It has no flags for either.
         edits: &[
@@ -145,7 +144,7 @@ pub(super) static ALL: [Operator; 5] = [
     },
 ];
 
-/// What the configurations of JobSet and LeaderWorkerSet have in common.
+/// The common part of the configurations of JobSet and LeaderWorkerSet.
 fn configuration(place: &Place) -> Value {
     json!({
         "health": {"healthProbeBindAddress": place.health_address()},

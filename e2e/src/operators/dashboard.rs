@@ -1,7 +1,7 @@
-//! Ray's dashboard, of which KubeRay asks what has become of a job. It runs in the container of a cluster's head, and so not
-//! here: this one says of each job that it runs for a while, and then that it has succeeded.
+//! Ray's dashboard, from which KubeRay reads the state of a job. It runs in the container of a cluster's head, which is only
+//! played here. This one reports each job as running for a while, and then as succeeded.
 //!
-//! KubeRay asks for it by the name of a Service, which means nothing here. It is told to use a proxy, which is this.
+//! KubeRay calls it by the name of a Service, which does not resolve here. So it gets this as its proxy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,12 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::ports;
 
-/// How long a job runs once it has been asked for.
+/// How long a job runs after the first request for it.
 const WHILE: Duration = Duration::from_secs(6);
 /// How long a request may take to come, and how long it may be.
 const TIME: Duration = Duration::from_secs(5);
 const LENGTH: usize = 16 << 10;
-/// What is served, of any host.
+/// The served path, of any host.
 const JOBS: &str = "/api/jobs/";
 
 /// When each job was first asked for.

@@ -1,4 +1,4 @@
-//! What a module ships to install its operator, made to fit a process beside the cluster: no Deployment and no Service, and
+//! A module's manifests of its operator, adapted to a process beside the cluster: without Deployment and Service, and with
 //! webhooks on a loopback port.
 
 use std::path::Path;
@@ -23,7 +23,6 @@ pub(super) struct Manifests {
     webhooks: Vec<Value>,
     /// Where it lives.
     pub(super) namespace: String,
-    /// Its service account.
     pub(super) account: String,
     /// The arguments of its container.
     pub(super) args: Vec<String>,
@@ -84,7 +83,7 @@ impl Manifests {
         })
     }
 
-    /// What is there before it starts.
+    /// The objects to create before it starts.
     pub(super) fn objects(&self, port: u16, certificates: &Certificates) -> Vec<Value> {
         let mut objects = self.objects.clone();
         for client in objects
@@ -96,7 +95,6 @@ impl Manifests {
         objects
     }
 
-    /// Its webhook configurations.
     pub(super) fn webhooks(&self, port: u16, certificates: &Certificates) -> Vec<Value> {
         let mut configurations = self.webhooks.clone();
         for configuration in &mut configurations {

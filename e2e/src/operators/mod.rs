@@ -1,7 +1,7 @@
 //! `cargo xtask operators`: kinds of jobs with their real operators, each built from its Go module.
 //!
 //! Three control planes: `alone` in single mode, a `hub`, and its worker `west` with an agent. For each operator in turn:
-//! it is installed on all three as its module ships it and started with the rights that this gives it; then an object of
+//! it is installed on all three as its module ships it and started with these rights. Then an object of
 //! each of its kinds is queued on `alone`, and one on the hub, which sends it to west. The operator on the hub has to leave it
 //! alone.
 
@@ -27,7 +27,7 @@ use crate::{ClusterSpec, NodeSpec, Parts, queues};
 const ALONE: &str = "alone";
 /// The hub's worker.
 const WEST: &str = "west";
-/// What the kinds and their operators need of kube-controller-manager beside what every cluster has.
+/// Controllers that the kinds and their operators need, beside those of every cluster.
 const CONTROLLERS: [&str; 1] = ["statefulset-controller"];
 const CONFIG: &str = "\
 apiVersion: config.kueue.x-k8s.io/v1beta2
@@ -98,7 +98,7 @@ fn package(parts: &Parts, operator: &Operator) -> anyhow::Result<Package> {
     })
 }
 
-/// The clusters, with ours running and connected.
+/// The clusters, with Switchyard running and connected.
 async fn fleet() -> anyhow::Result<Fleet> {
     let worker = |name| {
         let spec = ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64));
@@ -133,7 +133,7 @@ async fn all(fleet: &Fleet, operator: &Operator, package: &Package, beside: &Bes
     };
     for running in running {
         if let Err(error) = running.stop().await {
-            // What it has left there may hinder the next.
+            // Its leftovers may hinder the next one.
             eprintln!("    {}: {error:#}", operator.part.name());
         }
     }

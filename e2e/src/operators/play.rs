@@ -1,5 +1,5 @@
-//! What happens to a job of each kind: it waits while its queue is held, is admitted, its operator runs its pods, it ends, and
-//! nothing of it is left.
+//! The life of a job of each kind. It waits while its queue is held, is admitted, and its operator runs its pods. It ends, and
+//! leaves nothing.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const QUOTA: [(&str, &str); 2] = [("cpu", "100"), ("memory", "100Gi")];
 /// A job of a cluster that Switchyard runs in single mode.
 ///
 /// # Errors
-/// What did not happen.
+/// The step that failed.
 pub(super) async fn single(fleet: &Fleet, sample: &Sample) -> anyhow::Result<()> {
     let (cluster, namespace) = (fleet.worker(ALONE), fixture::unique(&sample.kind.to_lowercase()));
     cluster
@@ -57,7 +57,7 @@ pub(super) async fn single(fleet: &Fleet, sample: &Sample) -> anyhow::Result<()>
 /// A job of the hub, which runs on its worker.
 ///
 /// # Errors
-/// What did not happen.
+/// The step that failed.
 pub(super) async fn dispatched(fleet: &Fleet, sample: &Sample) -> anyhow::Result<()> {
     let tenant =
         fleet.tenant(&sample.kind.to_lowercase()).hub(&QUOTA).worker(WEST, &QUOTA).make().await?;
@@ -135,7 +135,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Creates it, once both its operator's webhooks and ours are asked: its kind may have come just before.
+    /// Creates it, once the webhooks of its operator and of Switchyard are called: its kind may be new.
     async fn create(&self) -> anyhow::Result<()> {
         let labels = json!({"kueue.x-k8s.io/queue-name": QUEUE});
         let job: DynamicObject = serde_json::from_value(json!({
@@ -156,7 +156,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Whether it is suspended, or, where it cannot be, its pods will be ours.
+    /// Whether it is suspended, or its pods are marked for queueing.
     fn is_marked(&self, job: &DynamicObject) -> bool {
         match self.sample.suspend {
             Some(field) => job.data.pointer(field) == Some(&json!(true)),
@@ -258,7 +258,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Neither the job nor a Workload nor a pod of it is left, and no quota is taken.
+    /// The job, its Workloads and its pods are gone, and all quota is free.
     async fn leaves_nothing(&self) -> anyhow::Result<()> {
         eventually(SOON, self.what("nothing left"), async || {
             let workloads = self.workloads.list(&ListParams::default()).await?.items.len();

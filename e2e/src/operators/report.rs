@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::Part;
 use crate::table::Table;
 
-/// What became of one kind in one way.
+/// The result of one kind in one mode.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     /// Everything happened, in so long.
     Passed(Duration),
-    /// What did not happen, after so long.
+    /// The step that failed, after this time.
     Failed(Duration, String),
     /// Why it could not be played.
     NotPlayed(String),

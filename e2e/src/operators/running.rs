@@ -42,7 +42,7 @@ impl Certificates {
     }
 }
 
-/// What operators need beside the clusters.
+/// Resources of operators beside the clusters.
 #[derive(Debug)]
 pub(super) struct Beside {
     pub(super) certificates: Certificates,
@@ -52,11 +52,9 @@ pub(super) struct Beside {
 /// An operator, ready to be installed.
 #[derive(Debug)]
 pub(super) struct Package {
-    /// Its program.
     pub(super) binary: PathBuf,
     /// The version of its module.
     pub(super) version: String,
-    /// What installs it.
     pub(super) manifests: Manifests,
 }
 
@@ -72,7 +70,7 @@ impl<'a> Running<'a> {
     /// Installs it, starts it, and registers its webhooks once it is ready.
     ///
     /// # Errors
-    /// What the API server refuses, or what its log ends with.
+    /// When the API server refuses an object; or the end of its log.
     pub(super) async fn start(
         cluster: &'a Cluster,
         operator: &Operator,
@@ -113,7 +111,7 @@ impl<'a> Running<'a> {
         bail!("no port stays free")
     }
 
-    /// Ends it and deletes its webhook configurations: nobody would answer them.
+    /// Ends it and deletes its webhook configurations, which would lead nowhere.
     ///
     /// # Errors
     /// When the API server refuses.

@@ -19,7 +19,7 @@ pub(super) struct Sample {
     pub(super) spec: Value,
     /// JSON pointer of the field that suspends it; none where its pods wait behind gates.
     pub(super) suspend: Option<&'static str>,
-    /// Of the field that names its manager, if the kind has one.
+    /// JSON pointer of the field that names its manager, if the kind has one.
     pub(super) managed_by: Option<&'static str>,
     /// How many Workloads it has.
     pub(super) workloads: usize,

@@ -1,4 +1,4 @@
-//! What roles grant, and what requests use of it. Pure.
+//! Rights that roles grant, and rights that requests use. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Grant {
     pub(super) resource: String,
     pub(super) group: String,
     pub(super) verb: String,
-    /// Of which object; none: of all.
+    /// The object; none: all objects.
     pub(super) name: Option<String>,
     /// The users that have it.
     pub(super) accounts: BTreeSet<String>,
@@ -71,7 +71,7 @@ type RoleKey = (String, String, String);
 /// Where a role is bound, none for everywhere; and for whom.
 type Binding = (Option<String>, BTreeSet<String>);
 
-/// What the roles among these objects grant to service accounts that are bound to them.
+/// The rights of service accounts by the roles and bindings among these objects.
 pub(super) fn of(objects: &[Value]) -> Vec<Grant> {
     let mut bound: BTreeMap<RoleKey, Vec<Binding>> = BTreeMap::new();
     for binding in objects {
@@ -230,7 +230,7 @@ mod tests {
         })
     }
 
-    /// What is left of the rights above after a request.
+    /// The rights above that a request leaves unused.
     fn after(request: &Value) -> Vec<String> {
         let used = Use::of(request);
         let left = of(&objects())

@@ -1,4 +1,4 @@
-//! An agent without a cluster: it takes as many jobs at once as it has room for, and says what it is told to say.
+//! An agent without a cluster: it accepts as many jobs at once as fit, and sends scripted reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ impl Board {
     }
 }
 
-/// What an agent's cluster has: one queue.
+/// The capacity of an agent's cluster: one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     /// The namespace of its LocalQueue.

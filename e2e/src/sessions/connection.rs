@@ -1,4 +1,4 @@
-//! The connection of an agent that somebody plays.
+//! The connection of a played agent.
 
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ impl Many {
     /// nothing until [`Many::release`].
     ///
     /// # Errors
-    /// What did not come up.
+    /// When a component does not come up.
     pub(crate) async fn start(name: &str, rooms: &[i64], held: bool) -> anyhow::Result<Self> {
         let fleet = Fleet::builder(name).start().await?;
         let clusters: Vec<(String, i64)> = rooms
@@ -175,7 +175,7 @@ impl Many {
     }
 
     /// How often the hub stopped leading because its API server did not answer in time, as its log says. Each time all
-    /// sessions begin anew: what was measured meanwhile says how busy the machine was.
+    /// sessions start again: figures of that time show how busy the machine was.
     pub(crate) fn leadership_lost(&self) -> anyhow::Result<usize> {
         self.fleet.with(HUB, |hub| hub.log().matches("leadership lost").count())
     }

@@ -1,4 +1,4 @@
-//! What the hub shows of jobs that run elsewhere, and how late.
+//! The status of remote jobs on the hub, and its lag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use super::agent::Board;
 use crate::Cluster;
 use crate::wait::{eventually, never};
 
-/// How late news may be before we give up.
+/// How late a report may be before the run fails.
 const LATEST: Duration = Duration::from_secs(300);
 
 /// Watches the hub's Jobs. Dropping it ends the watch.
@@ -27,7 +27,7 @@ pub(crate) struct Shown {
 #[derive(Default)]
 struct State {
     active: BTreeSet<String>,
-    /// When each change was said, by job and number.
+    /// When each change was reported, by job and number.
     said: BTreeMap<(String, i32), Instant>,
     lags: Vec<Duration>,
 }
@@ -115,7 +115,7 @@ impl State {
             self.active.insert(name.clone());
         }
         let Some(number) = status.failed else { return };
-        // A later one shows the earlier ones as well.
+        // A later one also shows the earlier ones.
         let shown: Vec<(String, i32)> = self
             .said
             .range((name.clone(), 0)..=(name, number))

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::NAMESPACE;
 use crate::cluster::Cluster;
 
-/// What Kueue's kustomization puts before the names of its manifests.
+/// The prefix that Kueue's kustomization puts before names.
 const PREFIX: &str = "kueue-";
 /// The CRDs that its kustomization gives a conversion webhook.
 const CONVERTED: [&str; 5] =

@@ -19,7 +19,7 @@ use crate::sessions::Connection;
 /// Held ends of which the flood with observations speaks, one after the other.
 const ENDS: u64 = 10_000;
 
-/// What an agent does without end.
+/// The endless activity of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Flood {
     /// Reports of capacity whose values alternate.
@@ -47,7 +47,7 @@ impl Flood {
     }
 }
 
-/// What was sent, by flood.
+/// Messages sent, by flood.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sent(Arc<BTreeMap<Flood, AtomicU64>>);
 
@@ -88,7 +88,7 @@ impl Agent {
     }
 }
 
-/// What an agent does.
+/// The activity of an agent.
 pub(super) struct Script {
     pub(super) flood: Flood,
     /// Messages in a second.

@@ -1,4 +1,4 @@
-//! A form's figures side by side: a table for people, JSON for programs.
+//! A form's figures side by side: a table for readers, JSON for programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) struct Report {
     figures: Vec<Figures>,
 }
 
-/// What is told of one system. Times in seconds, the rest as its name says.
+/// Figures of one system. Times in seconds.
 struct Figures {
     kind: Kind,
     cut: bool,
@@ -57,7 +57,7 @@ impl Figures {
         let Outcome { kind, timeline, took, cut, usage } = outcome;
         let rate = |step: Step| {
             let done = timeline.waits(step).len();
-            // What was cut is told by how far it came in its time.
+            // A cut run counts by the part that it completed.
             let time = if *cut && done < jobs { Some(*took) } else { timeline.last(step) };
             time.filter(|time| !time.is_zero()).map_or(0.0, |time| done as f64 / time.as_secs_f64())
         };
@@ -109,7 +109,7 @@ impl Figures {
         }
     }
 
-    /// What the clock measured.
+    /// The measured rate.
     fn rate(&self, form: Form) -> f64 {
         match form {
             Form::Dispatch => self.dispatched_rate,

@@ -14,7 +14,7 @@ const FIGURES: i32 = 112;
 
 pub(super) struct Bars {
     pub(super) title: String,
-    /// What is drawn, its unit, and which way is better.
+    /// The drawn figure, its unit, and which way is better.
     pub(super) note: String,
     pub(super) bars: Vec<Bar>,
 }
@@ -46,7 +46,7 @@ impl Bars {
         for (row, bar) in (0..).zip(&self.bars) {
             let middle = top + HEAD + row * STEP + THICK / 2;
             let start = left + NAMES;
-            // What is there at all is to be seen.
+            // A bar above zero is visible.
             let length = if longest > 0.0 { (bar.value / longest * room).max(1.5) } else { 1.5 };
             let end = start + length.round() as i32;
             let corners = [(start, middle - THICK / 2), (end, middle + THICK / 2)];

@@ -33,7 +33,7 @@ fn milliseconds(value: f64) -> String {
     format!("{value:.1} ms")
 }
 
-/// Those with controllers: with no dispatcher there is no CPU of one.
+/// Systems with controllers: the floor has no CPU of a dispatcher.
 fn dispatchers(systems: &[Value]) -> Vec<Value> {
     systems.iter().filter(|system| system["system"] != "floor").cloned().collect()
 }

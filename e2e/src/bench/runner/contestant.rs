@@ -1,4 +1,4 @@
-//! What admits the runner's Workloads, each on a control plane of its own.
+//! The systems that admit the runner's Workloads, each on its own control plane.
 
 use super::super::measure::Measured;
 use super::super::stock::shipped;

@@ -39,7 +39,7 @@ impl Outcome {
         self.per_workload(self.usage.api_servers.as_secs_f64() * 1000.0)
     }
 
-    /// Writes and events for each Workload, by whomever: the runner's own are among them.
+    /// Writes and events for each Workload, of all clients, including the runner.
     fn writes(&self) -> (f64, f64) {
         let all = |pick: fn(&crate::Requests) -> u64| {
             self.usage.requests.values().map(pick).sum::<u64>() as f64

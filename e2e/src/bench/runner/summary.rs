@@ -1,4 +1,4 @@
-//! What the runner says at its end, `summary.yaml` and `wlStates.csv`.
+//! The runner's results, `summary.yaml` and `wlStates.csv`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Summary {
 /// ClusterQueues of one class.
 #[derive(Debug, PartialEq)]
 pub(super) struct Queues {
-    /// Of their nominal quota, how much was in use on average. Between 0 and 1, or above with borrowing.
+    /// Share of the nominal quota in use, on average. Between 0 and 1, or above with borrowing.
     pub(super) quota_in_use: f64,
 }
 

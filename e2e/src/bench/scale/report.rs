@@ -15,7 +15,7 @@ pub(super) struct Report<'a> {
 }
 
 impl Stretch {
-    /// Of one core.
+    /// Share of one core.
     fn share(self) -> f64 {
         self.cpu / self.wall.max(f64::MIN_POSITIVE)
     }

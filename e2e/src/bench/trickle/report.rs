@@ -27,7 +27,7 @@ struct System {
     steady: Figures,
 }
 
-/// What is told of one part. Times in seconds.
+/// Figures of one part. Times in seconds.
 struct Figures {
     cut: bool,
     took: f64,
@@ -82,7 +82,7 @@ impl Figures {
         value / self.done.max(1) as f64
     }
 
-    /// Of one core, for as long as the part took.
+    /// Share of one core during the part.
     fn share(&self, cpu: f64) -> f64 {
         cpu / self.took.max(f64::MIN_POSITIVE)
     }
