@@ -1,6 +1,6 @@
 //! A tenant attacks the hub through objects of its own. No other tenant notices.
 //!
-//! Each attack runs beside a well-meaning tenant that submits a short job each second. Counts judge: sessions that ended,
+//! Each attack runs beside a well-meaning tenant that submits a short job each second. Counts decide: sessions that ended,
 //! attempts and pods of each job, jobs that did not end.
 
 mod forged;
@@ -123,8 +123,8 @@ async fn ran_once(tenant: &Tenant<'_>, job: &str) {
     assert!(dispatch.history.is_empty(), "{job} was taken from a cluster: {:?}", dispatch.history);
 }
 
-/// Runs an attack beside a tenant that submits a job each second, and judges it: no session has ended, each of the tenant's
-/// jobs has ended, and none has run twice.
+/// Runs an attack beside a tenant that submits a job each second, and checks the result. No session has ended, and each of the
+/// tenant's jobs has ended after one run.
 async fn beside_an_honest_tenant(fleet: &Fleet, attack: impl Future<Output = ()>) {
     let honest = tenant(fleet, "honest", &WORKERS).await;
     let before = sessions(fleet).await;

@@ -151,12 +151,12 @@ impl Hub {
         }
     }
 
-    /// Until the agent says so of a workload.
+    /// Waits until the agent reports this of a workload.
     async fn until(&mut self, uid: &str, state: State) -> Observation {
         self.until_because(uid, state, "").await
     }
 
-    /// Until the agent says so of a workload, for this reason (any, if empty).
+    /// Waits until the agent reports this of a workload, for this reason (any, if empty).
     async fn until_because(&mut self, uid: &str, state: State, code: &str) -> Observation {
         let found = async {
             loop {
@@ -203,7 +203,7 @@ impl Hub {
         assert!(found.is_ok(), "{expected} should be available: {:?}", self.capacity);
     }
 
-    /// What to run under a uid: the job with its API server's defaults, as a hub has it.
+    /// The job of a uid, with its API server's defaults, as a hub has it.
     async fn payload(&mut self, uid: &str, job: JobBuilder) {
         let jobs = self.cluster.dynamic("batch/v1", "Job", &self.home).await.unwrap();
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -371,7 +371,7 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
             Ok(())
         };
         wait::eventually(WAIT, "the next second", later).await.unwrap();
-        // Somebody on the worker deletes it: it stays.
+        // A user on the worker deletes it: it stays.
         hub.jobs().delete("a", &DeleteParams::background()).await.unwrap();
         hub.restart_agent().await;
         hub.until("u1", State::Failed).await;

@@ -1,4 +1,4 @@
-//! What a worker's administrator does not allow is refused there, and the hub's user is told why and what mends it.
+//! A worker refuses what its administrator does not allow. The hub's user reads the reason and the fix.
 use std::time::Duration;
 
 use crate::job_kinds::{CONFIG, FRAMEWORKS, table};
@@ -16,7 +16,7 @@ async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
     fleet.tenant(stem).hub(&quota).worker("west", &quota).make().await.unwrap()
 }
 
-/// The user of a job is told why no cluster runs it.
+/// The user of a job reads why no cluster runs it.
 async fn refused(tenant: &Tenant<'_>, job: &str, words: &str) {
     let told =
         tenant.await_status(job, "refused", SOON, |row| row.reason.contains(words)).await.unwrap();

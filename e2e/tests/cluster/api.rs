@@ -1,4 +1,4 @@
-//! Our API on a real API server: what is accepted, and what is refused with which message. The manifests are those that
+//! The API on a real API server: accepted objects, and refused ones with their messages. The manifests are those that
 //! `api/tests` checks without a server.
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,7 +18,7 @@ use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, pa
 const WAIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "switchyard-system";
 
-/// One cluster with nothing but the CRDs, one whose objects our webhook judges, one with Kueue's own CRDs.
+/// One cluster with only the CRDs, one with Switchyard's webhook, one with Kueue's own CRDs.
 static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {
     Box::pin(async {
         let builder = Environment::builder("api").cluster(ClusterSpec::new("plain"));
@@ -131,7 +131,7 @@ fn what_no_schema_can_say_is_refused_by_the_webhook() {
         let environment = ENVIRONMENT.get().await.unwrap();
         let guarded = environment.cluster("guarded");
         let _controller = guard(guarded).await;
-        // A status that was there before is the controller's as well as ours; those changes are tested without a server.
+        // An earlier status also belongs to the controller; changes of it are tested without a server.
         let ours = |before: &Value| before.get("status").is_none();
         all_refused(guarded, |case| case.by_webhook && case.before.as_ref().is_none_or(ours)).await;
     });
@@ -157,7 +157,7 @@ fn the_schemas_of_stock_kueue_say_the_same() {
     });
 }
 
-/// A manifest without what is ours; none when nothing is left of it, or when only later releases take it.
+/// A manifest without Switchyard's fields; none if it is empty then, or if only later releases accept it.
 fn as_kueue(manifest: &Value) -> Option<Value> {
     let mut manifest = manifest.clone();
     let pod_sets = manifest.pointer("/spec/podSets").and_then(Value::as_array);

@@ -1,4 +1,4 @@
-//! A cluster that a job had to leave, or could not go to, is asked again as soon as it can take it.
+//! A cluster that a job had to leave, or could not go to, gets the next offer as soon as it can run it.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ async fn operate(fleet: &Fleet, command: fn(ClusterArgs) -> Command) {
     operate::run(fleet.hub().admin.clone(), &command(named)).await.unwrap();
 }
 
-/// The job waits, and its user reads why. Nobody says of the cluster that it refused it.
+/// The job waits, and its user reads why. The cluster is not shown as refusing.
 async fn waits(tenant: &Tenant<'_>, job: &str, words: &str) {
     tenant.await_status(job, "waiting", SOON, |row| row.reason.contains(words)).await.unwrap();
     always(Duration::from_secs(5), "nothing else is said", async || {

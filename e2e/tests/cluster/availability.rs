@@ -12,7 +12,7 @@ use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// Names and uids of all pods that a tenant has on the worker, the ended ones as well.
+/// Names and uids of all pods that a tenant has on the worker, including ended ones.
 async fn pods(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<(String, String)> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
     let pods = pods.list(&ListParams::default()).await.unwrap().items;
@@ -54,7 +54,7 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
         let long = before.iter().find(|(job, _)| job == "long").unwrap();
 
         fleet.kill(REPLICAS[0]);
-        // The other one's webhooks take it in, whoever leads.
+        // The other replica's webhooks accept it, whichever leads.
         let meanwhile = tenant.job("meanwhile").cpu("1").run_for(Duration::from_millis(200));
         tenant.submit_until_taken(meanwhile, SOON).await.unwrap();
         eventually(SOON, "the other replica to lead", async || {
@@ -80,7 +80,7 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
             assert_eq!(attempt, Some(1), "{}", Tenant::told(&workload));
         }
 
-        // Whoever was killed comes back as the second.
+        // The killed replica comes back as the second.
         fleet.start_replica(REPLICAS[0]).await.unwrap();
         tenant
             .submit(tenant.job("last").cpu("1").run_for(Duration::from_millis(200)))

@@ -1,5 +1,4 @@
-//! Jobs that are wrong, or change into something else, beside one that is right: each gets its answer, and the one that is right
-//! runs on as if nothing had been.
+//! Wrong jobs, and jobs that change into something else, beside a right one. Each gets its answer, and the right one runs on.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -64,7 +63,7 @@ impl Place {
         place
     }
 
-    /// What must not change of the job that is right: itself, its pods, its Workload and since when that is admitted.
+    /// The constant parts of the right job: itself, its pods, its Workload and the time of its admission.
     async fn good(&self) -> Value {
         let job: Job = Api::namespaced(self.bed.admin().clone(), &self.bed.namespace)
             .get("good")
@@ -328,7 +327,7 @@ fn more_pod_sets_than_a_workload_may_have() {
         assert_eq!(held.data["spec"]["suspend"], true);
         place.undisturbed().await;
 
-        // One that is mended runs.
+        // A corrected one runs.
         api.delete("wide", &Default::default()).await.unwrap();
         let again = async || {
             create(18).await?;

@@ -1,25 +1,24 @@
-//! How many API writes a dispatched job costs us, held to a written budget.
+//! API writes of a dispatched job, held to a written budget.
 
 use switchyard_e2e::{Requests, figures, fixture};
 
 /// Jobs sent at once.
 const JOBS: u64 = 20;
-/// Writes per job of the hub on its own cluster: create the Workload; one status write with quota, cluster, attempt and
-/// admission; the job no longer suspended; its status twice (running, finished); the Workload finished. One more is
-/// allowed for: where pods take longer, that the first of them is ready is shown on its own; where all takes long, so is
+/// Writes per job of the hub on its own cluster: create the Workload, one status write with quota, cluster, attempt and
+/// admission, unsuspend the job, its status twice (running, finished), finish the Workload. One more is allowed. Where pods take longer, the first ready pod is shown on its own; where all takes long, so is
 /// what changes later.
 const HUB: u64 = 6 + 1;
-/// Writes per job of the agent on its cluster: create the Workload and admit it; create the Job, already started; let go
-/// of the Job, delete it and the Workload. Two more are allowed for: where the hub takes some seconds to note the end, the
-/// Workload is declared finished here, so that its quota does not wait; and what was looked at is sometimes gone when it
-/// is written.
+/// Writes per job of the agent on its cluster: create the Workload and admit it; create the Job, already started; remove
+/// the finalizer of the Job, delete it and the Workload. Two more are allowed. If the hub takes some seconds to record the
+/// end, the Workload is declared finished here, which releases its quota. And an object is sometimes gone before its
+/// write.
 const WORKER: u64 = 6 + 2;
-/// Events per job of hub and worker together, all on the hub: its Workload made, admitted, sent and finished. Those of a job
-/// that waits, of a preemption or of a check that takes long come on top.
+/// Events per job of hub and worker together, all on the hub: its Workload made, admitted, sent and finished. Waiting jobs,
+/// preemptions and slow checks have further events.
 const EVENTS: u64 = 4;
 /// Events about clusters and queues, however many jobs there are.
 const OTHERS: u64 = 10;
-/// What queues and clusters show of themselves is written once a second at most, however many jobs there are.
+/// The status of queues and clusters is written once a second at most, for any number of jobs.
 const STATUS: u64 = 60;
 
 #[test]

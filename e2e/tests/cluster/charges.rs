@@ -28,7 +28,7 @@ fn ends_slowly(job: JobBuilder) -> JobBuilder {
     job.run_forever().pod_annotation("e2e.switchyard.dev/stop-after", ENDING)
 }
 
-/// What a ClusterQueue is charged of cpu.
+/// The CPU that a ClusterQueue is charged.
 async fn charged(cluster: &Cluster, queue: &str) -> anyhow::Result<String> {
     let queues: Api<ClusterQueue> = Api::all(cluster.admin.clone());
     let status = queues.get(queue).await?.status.unwrap_or_default();
@@ -275,7 +275,7 @@ fn as_many_pods_run_as_are_charged() {
     });
 }
 
-/// What `switchyard audit` prints of the fleet, and what it ends with.
+/// The output of `switchyard audit` for the fleet, and its exit code.
 async fn audited(fleet: &Fleet, namespace: &str) -> (Verdict, String) {
     let path = |cluster: &Cluster| cluster.kubeconfig().display().to_string();
     let west = format!("west={}", path(fleet.worker("west")));
@@ -314,7 +314,7 @@ fn the_auditor_is_asked_about_a_fleet() {
         assert!(text.starts_with("No findings: 0 pods, 1 Workloads"), "{text}");
         assert!(text.contains("2 pods, 1 Workloads"), "{text}");
 
-        // Somebody has a pod run that should wait in a queue.
+        // A user runs a pod that should wait in a queue.
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {

@@ -175,7 +175,7 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
         }
         allowed_namespaces(cluster).await;
         let helm = Helm::new(Some(cluster), NAMESPACE);
-        // Its authority's, the webhooks' and, but for an agent, those of the metrics and the visibility API.
+        // Its authority's, the webhooks' and, except for an agent, those of the metrics and the visibility API.
         for (values, certificates) in [(&[][..], 4), (&HUB, 4), (&AGENT, 2)] {
             let asked = ["--set=enableCertManager=true", "--set=visibility.enabled=true"];
             let install = ["install", "ours", &chart(), "--create-namespace"];
@@ -193,7 +193,7 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
     });
 }
 
-/// The Service that is asked to convert Workloads, whose older version is served.
+/// The Service that converts Workloads, whose older version is served.
 async fn converted(cluster: &Cluster) -> String {
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
     let spec = crds.get("workloads.kueue.x-k8s.io").await.unwrap().spec;

@@ -82,7 +82,7 @@ fn a_job_runs_where_a_cluster_profile_leads() {
         let (hub, worker) = (fleet.hub(), fleet.worker(WORKER));
         crds_of(hub, "sigs.k8s.io/cluster-inventory-api").await;
 
-        // What does not lead there says why.
+        // A profile that does not lead there names the reason.
         hub.apply([queues::profile_cluster(WORKER, PROFILE)]).await.unwrap();
         let says = async |reason: &str, why: &str| {
             let message = format!("load client config failed: {why}");
@@ -112,7 +112,7 @@ fn a_job_runs_where_a_cluster_profile_leads() {
         job::complete(&hub.admin, tenant.name(), "short", SOON).await.unwrap();
         tenant.await_empty(WORKER, SOON).await.unwrap();
 
-        // What runs goes on while the profile is away.
+        // Running jobs go on while the profile is away.
         tenant.submit(tenant.job("long").run_forever()).await.unwrap();
         fleet.await_pods(WORKER, tenant.name(), 1).await.unwrap();
         let before = tenant.worker_jobs(WORKER).get("long").await.unwrap().metadata.uid;

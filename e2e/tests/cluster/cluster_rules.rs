@@ -1,4 +1,4 @@
-//! Jobs go to the clusters that their rules allow, in the order of preference and cost, and what the rules exclude is said.
+//! Jobs go to the clusters that their rules allow, in the order of preference and cost, and excluded clusters are named.
 
 use std::time::Duration;
 

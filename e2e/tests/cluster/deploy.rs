@@ -1,4 +1,4 @@
-//! What `deploy/` ships is accepted by a real API server.
+//! A real API server accepts the manifests of `deploy/`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -196,7 +196,7 @@ fn marks_of_copies_are_written_by_the_agent_alone() {
         create(&agent, &job("copy", hub_id(), json!({"switchyard.dev/attempt": "1"})))
             .await
             .unwrap();
-        // Others may change what the agent has made, but for its marks.
+        // Others may change the objects of the agent, except its marks.
         let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), "default");
         let patch = async |patch: Value| {
             jobs.patch("copy", &PatchParams::default(), &Patch::Merge(patch)).await

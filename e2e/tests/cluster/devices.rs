@@ -121,7 +121,7 @@ fn a_job_waits_for_its_template_and_for_a_class_that_is_mapped() {
             "KueueDRAIntegration feature does not support use of resource claims",
         )
         .await;
-        // Nobody else waits for these.
+        // No other job waits for these.
         bed.job("plain").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.running("plain").await;
     });
@@ -140,7 +140,7 @@ fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
             .unwrap();
         asking(&bed, "after", 3).create(bed.admin()).await.unwrap();
         charged(&bed, "after", "example.com/gpus", "3").await;
-        // What was admitted keeps its charge.
+        // Admitted jobs keep their charge.
         charged(&bed, "before", "example.com/tpu", "1").await;
     });
 }

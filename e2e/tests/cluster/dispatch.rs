@@ -54,7 +54,7 @@ fn a_job_that_comes_with_its_queue_is_sent_like_any_other() {
         let hub = fleet.hub();
         for _ in 0..5 {
             let name = fixture::unique("early");
-            // Nobody waits for the hub to see any of it.
+            // Nothing waits for the hub to see any of it.
             hub.apply([
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
             ])
@@ -266,7 +266,7 @@ fn the_hubs_job_carries_what_a_user_would_look_for() {
         let spec = made.spec.unwrap();
         assert_eq!(spec.suspend, Some(true), "the webhook suspends it");
         assert_eq!(spec.managed_by.as_deref(), Some("kueue.x-k8s.io/multikueue"));
-        // What changes while it runs is shown every few seconds.
+        // Changes while it runs are shown every few seconds.
         eventually(SOON, "the pod to show on the hub", async || {
             let status = tenant.hub_jobs().get("plain").await?.status.unwrap_or_default();
             ensure!(status.active == Some(1) && status.ready == Some(1), "{status:?}");
@@ -293,7 +293,7 @@ async fn set_quota(queues: &Api<ClusterQueue>, name: &str, cpu: &str) {
     queues.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// What is said of the loss of a cluster, as the agent is told: how long a job of the hub runs on there.
+/// The disconnect policy as the agent gets it: how long a job of the hub runs on there.
 async fn fence(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Option<String>> {
     let copies = tenant.worker_workloads("west").list(&ListParams::default()).await?.items;
     let of = |copy: &Workload| {
@@ -346,7 +346,7 @@ fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_
         told("by-job", Some("90000ms")).await;
         told("by-queue", Some("300000ms")).await;
         told("held", None).await;
-        // What runs follows.
+        // The running job follows.
         queues.patch(tenant.name(), &params, &rule(Value::Null)).await.unwrap();
         told("by-queue", Some("420000ms")).await;
         clusters.patch("west", &params, &rule(Value::Null)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A cluster that would refuse a job's pods refuses the job, in its API server's words, and the next cluster is asked.
+//! A cluster that would refuse a job's pods refuses the job, with its API server's message. The next cluster gets the offer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, http, queues};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Less than the first delay after which a cluster that refused is asked again by itself.
+/// Less than the first delay before a refusing cluster gets the next offer.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// West and east have agents; south has a kubeconfig.

@@ -1,4 +1,4 @@
-//! Jobs that change their size while they run, on a real API server with our webhooks; kwok runs their pods.
+//! Jobs that change their size while they run, on a real API server with webhooks; kwok runs their pods.
 
 use std::{
     collections::BTreeSet,

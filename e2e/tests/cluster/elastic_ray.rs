@@ -1,4 +1,4 @@
-//! Ray's kinds that change their size while they run, on a real API server with KubeRay's own definitions and our webhooks.
+//! Ray's kinds that change their size while they run, on a real API server with KubeRay's own definitions and webhooks.
 //! KubeRay and Ray's autoscaler are played; kwok runs the pods.
 
 mod operator;
@@ -80,7 +80,7 @@ fn is_suspended(job: &DynamicObject) -> bool {
     of("/spec/suspend") || of("/spec/rayClusterConfig/suspend")
 }
 
-/// Of pods that run until they are deleted.
+/// A template of pods that run until they are deleted.
 fn metadata() -> Value {
     json!({"labels": {"app": "train"}, "annotations": {RUN_FOR: "forever"}})
 }

@@ -1,5 +1,5 @@
-//! Jobs that change their size while they run on the worker that a hub has sent them to, one with an agent and one in single mode
-//! that is reached by its kubeconfig.
+//! Jobs that change their size while they run on a worker of a hub: one worker has an agent, one runs single mode behind a
+//! kubeconfig.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(120);
-/// For so long the other cluster's silence is not believed. Without a mend jobs were given up within six seconds.
+/// For this long the other cluster's silence is no loss. Before the fix, jobs were given up within six seconds.
 const WATCHED: Duration = Duration::from_secs(20);
 
 /// The uid of the tenant's only pod on a worker.

@@ -1,4 +1,4 @@
-//! Who may speak for a cluster, and who is turned away, with the reason in the hub's log alone.
+//! Agents that may represent a cluster, and refused ones, with the reason in the hub's log alone.
 use std::time::{Duration, Instant};
 
 use crate::common::fleet;
@@ -30,7 +30,7 @@ async fn enrol(token: &JoinToken) -> Result<(), EnrolError> {
     switchyard_agent::enrol::enrol(&hub.into(), &join).await.map(drop)
 }
 
-/// What the agent is told when it is turned away.
+/// The message to a refused agent.
 async fn refusal(token: &JoinToken) -> String {
     enrol(token).await.unwrap_err().to_string()
 }

@@ -82,7 +82,7 @@ fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
         })
         .await
         .unwrap();
-        // What has stopped does not begin again: had both run at any time, the first would run now.
+        // A stopped job does not start again: had both run at any time, the first would run now.
         assert_eq!(fleet.pods(&first, tenant.name()).await.unwrap(), 0, "both run");
         let status = workload(&tenant).await.unwrap().status.unwrap();
         assert_eq!(status.cluster_name.as_deref(), Some(second));

@@ -55,7 +55,7 @@ fn a_pod_that_hangs_on_a_node_that_is_not_reached_is_given_up() {
         eventually(WAIT, "the pod to be gone", gone).await.unwrap();
         let note = "Pod forcefully terminated after 1m1s grace period due to unreachable node";
         bed.event(&safe.name_any(), "KueueForcefullyDeleted", note).await;
-        // Its job is told, and ends as its user has said.
+        // Its job notices it, and ends by its user's settings.
         job::failed(bed.admin(), &bed.namespace, "safe", WAIT).await.unwrap();
         let left = pods.get(&precious.name_any()).await.unwrap();
         assert!(left.metadata.deletion_timestamp.is_some());

@@ -61,7 +61,7 @@ fn three_queues_under_load_share_by_their_weights() {
             bed.part("all")
         );
         assert!(metrics().contains(&line), "no {line} in\n{}", metrics());
-        // Nobody is pushed to and fro: what is settled stays.
+        // No job is moved back and forth: a settled state stays.
         let (before, evictions) = (bed.admitted_now(&c).await, evictions(&bed).await);
         let steady = async || {
             anyhow::ensure!(bed.admitted_now(&c).await == before);
@@ -79,7 +79,7 @@ fn three_queues_under_load_share_by_their_weights() {
         );
         assert!(reasons.contains(&"InCohortFairSharing".to_owned()), "beyond it: {reasons:?}");
 
-        // What a queue leaves is shared by the others.
+        // The others share the unused quota of a queue.
         for job in &c {
             bed.delete_job(job).await;
         }

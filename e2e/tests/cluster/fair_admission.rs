@@ -24,7 +24,7 @@ async fn stop(handle: Handle) {
     handle.ended().await.unwrap();
 }
 
-/// What the status of a LocalQueue says of the cores it used, in nanocores, once `enough` says so.
+/// The past usage in the status of a LocalQueue, in nanocores, once `enough` holds.
 async fn used(bed: &Bed, queue: &str, what: &str, enough: impl Fn(i128) -> bool) -> i128 {
     let api: Api<LocalQueue> = Api::namespaced(bed.admin().clone(), &bed.namespace);
     let look = async || {

@@ -28,7 +28,7 @@ const WAIT: Duration = Duration::from_secs(120);
 /// The page with the commands, and their heading.
 const PAGE: &str = "docs/migrate.md";
 const HEADING: &str = "## With Helm";
-/// Of Kueue's manifests.
+/// The name in Kueue's manifests.
 const DEPLOYMENT: &str = "kueue-controller-manager";
 
 /// The commands under the heading, one after the other.
@@ -43,7 +43,7 @@ fn commands() -> Vec<String> {
     code.lines().map(ToOwned::to_owned).collect()
 }
 
-/// A shell in the repository's root, for somebody with every right on a cluster.
+/// A shell in the repository's root, for a user with every right on a cluster.
 struct Shell<'a> {
     cluster: &'a Cluster,
     path: String,
@@ -62,13 +62,13 @@ impl<'a> Shell<'a> {
             dir.display().to_string()
         });
         let home = tempfile::tempdir().unwrap();
-        // What the commands write must not be left in the repository.
+        // Files of the commands must not be left in the repository.
         std::os::unix::fs::symlink(paths::root().join("deploy"), home.path().join("deploy"))
             .unwrap();
         Self { cluster, path: format!("{}:/usr/bin:/bin", dirs.join(":")), home }
     }
 
-    /// What a command prints; it must succeed.
+    /// The output of a command; it must succeed.
     fn run(&self, line: &str) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", line]).current_dir(self.home.path()).env_clear();
@@ -89,7 +89,7 @@ impl<'a> Shell<'a> {
 fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
     fixture::run(async {
         let nodes = [NodeSpec::new("node").cpu(8)];
-        // Helm waits for the pods of our Deployment.
+        // Helm waits for the pods of the Deployment.
         let controllers =
             ["deployment-controller", "replicaset-controller", "endpointslice-controller"];
         let spec = controllers
@@ -149,7 +149,7 @@ fn commands_of_the_guide_take_over_a_cluster_from_kueue() {
     });
 }
 
-/// Those of its newest version, in its source: whether they are on, and of which stage.
+/// The gates of its newest version, in its source: whether they are on, and their stage.
 fn gates_of_kueue() -> BTreeMap<String, (bool, String)> {
     let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
     let text = fs::read_to_string(source.join("pkg/features/kube_features.go")).unwrap();
@@ -196,7 +196,7 @@ fn feature_gates_are_as_they_are_in_kueue_where_nothing_is_said() {
     }
 }
 
-/// What the commands find of Kueue's own installation, which here is a process.
+/// The objects of Kueue's installation that the commands expect; Kueue itself is a process here.
 async fn installed(cluster: &Cluster) {
     let labels = json!({"control-plane": "controller-manager"});
     let container = json!({"name": "manager", "image": "kueue"});
@@ -222,7 +222,7 @@ async fn installed(cluster: &Cluster) {
     cluster.apply([deployment, config]).await.unwrap();
 }
 
-/// Kueue's manifests have its conversion behind a Service, where nobody answers once its pods are gone.
+/// Kueue's manifests have its conversion behind a Service, where no server answers once its pods are gone.
 async fn converts_behind_a_service(cluster: &Cluster) {
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
     for crd in crds.list(&ListParams::default()).await.unwrap() {
@@ -241,7 +241,7 @@ async fn replicas(cluster: &Cluster, namespace: &str, name: &str) -> i32 {
     deployments.get(name).await.unwrap().spec.unwrap().replicas.unwrap()
 }
 
-/// The configuration that the chart gives ours.
+/// The configuration that the chart gives Switchyard.
 async fn configured(cluster: &Cluster) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), "switchyard-system");
     let text = maps.get("switchyard-config").await.unwrap().data.unwrap()["controller_manager_config.yaml"].clone();

@@ -125,7 +125,7 @@ fn check_finds_what_is_broken_in_a_fleet() {
             .await;
         finds(hub, &["--worker", &worker], "failure namespaces: east lacks namespace lonely").await;
 
-        // A cluster that nobody made.
+        // A cluster that does not exist.
         finds(
             hub,
             &["--cluster", "nowhere"],
@@ -286,7 +286,7 @@ fn a_worker_without_an_agent_is_added_from_its_context() {
         let fleet = Fleet::builder("added").bare(worker).start().await.unwrap();
         fleet.start_single("west").await.unwrap();
 
-        // One kubeconfig with both contexts, as people have them.
+        // One kubeconfig with both contexts, as users have them.
         let read = |cluster: &Cluster| -> Value {
             serde_saphyr::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap()
         };

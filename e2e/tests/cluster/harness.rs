@@ -14,7 +14,7 @@ use serde_json::json;
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, Environment, JobBuilder, NodeSpec, Part, fixture, job};
 
-/// Generous: the machine may be building something beside us.
+/// Generous: the machine may be building something else.
 const SOON: Duration = Duration::from_secs(30);
 
 static PAIR: fixture::Shared<Environment> = fixture::Shared::new(|| {
@@ -50,7 +50,7 @@ fn two_clusters_start_in_time() {
         environment.stop();
         println!("stopped in {:.1?}", start.elapsed());
         assert!(!dir.exists(), "files are left");
-        // 5 s a cluster when the machine is ours; other tests and builds run beside this one.
+        // 5 s a cluster when the machine is idle; other tests and builds run beside this one.
         assert!(took < Duration::from_secs(30), "took {took:?}");
     });
 }
@@ -316,7 +316,7 @@ fn nothing_is_left_but_logs_when_a_test_panics() {
     forget(&owner.dir);
 }
 
-/// An environment that starts meanwhile may have found that nobody owns it any more.
+/// An environment that starts meanwhile may have found that it has no owner any more.
 fn forget(dir: &std::path::Path) {
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,5 +1,5 @@
-//! Jobs of other kinds than Job, with their real CRDs, which are installed only when everything runs. Nobody runs the
-//! kinds' own controllers: the tests say what they would say.
+//! Jobs of other kinds than Job, with their real CRDs, which are installed only when everything runs. The kinds' own controllers do
+//! not run: the tests write their statuses.
 mod external;
 pub(crate) mod samples;
 pub(crate) mod table;

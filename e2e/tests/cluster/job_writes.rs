@@ -1,4 +1,4 @@
-//! What a job costs in writes.
+//! API writes of a job.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn ours(cluster: &Cluster) -> Requests {
 
 /// On paper: the Workload, its admission, the start of the Job, its end.
 const WRITES_PER_JOB: f64 = 4.0;
-/// Why one waits is said to those that are looked at and wait on; statuses of queues are written once a second.
+/// Examined jobs that keep waiting get the reason; statuses of queues are written once a second.
 const WRITES_MORE: f64 = 1.0;
 
 #[test]

@@ -14,7 +14,7 @@ use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A hub and its workers: one runs ours in single mode, one runs stock Kueue, and one only lets the hub in. No two names
+/// A hub and its workers: one runs Switchyard in single mode, one runs stock Kueue, and one only lets the hub in. No two names
 /// stand for one cluster that runs jobs.
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {

@@ -35,7 +35,7 @@ async fn controller(cluster: &Cluster) -> Handle {
     handle
 }
 
-/// `kubectl kueue` as somebody with every right in a namespace of theirs.
+/// `kubectl kueue` as a user with every right in one namespace.
 struct Plugin<'a> {
     cluster: &'a Cluster,
     namespace: String,
@@ -65,14 +65,14 @@ impl<'a> Plugin<'a> {
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 
-    /// What it prints, in words; it must succeed.
+    /// Its output in words; it must succeed.
     async fn ok(&self, line: &str) -> String {
         let output = self.run(line).await;
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What it says when it fails.
+    /// Its message when it fails.
     async fn fails(&self, line: &str) -> String {
         let output = self.run(line).await;
         assert!(!output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
@@ -297,7 +297,7 @@ async fn deletes(plugin: &Plugin<'_>) {
     wait::eventually(WAIT, "all jobs to be gone", none).await.unwrap();
 }
 
-/// What is handed on to kubectl, and what asks no server.
+/// Commands that kubectl performs, and commands without a server.
 async fn passes_through(plugin: &Plugin<'_>) {
     for (verb, kind, name) in [
         ("get", "clusterqueue", "cq"),

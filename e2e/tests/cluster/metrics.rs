@@ -1,4 +1,4 @@
-//! What a live single mode and a live hub show, family by family, beside what Kueue v0.19.2 shows: names, types, labels,
+//! Metrics of a live single mode and a live hub, family by family, beside those of Kueue v0.19.2: names, types, labels,
 //! buckets.
 
 mod page;
@@ -89,7 +89,7 @@ fn compare(text: &str, custom: &[&str], expected: impl Fn(&Family) -> bool) -> a
     Ok(())
 }
 
-/// One job finishes, one is preempted by another once its pods are ready, one passes a check, a pod is let go, one waits.
+/// One job finishes, one is preempted by another once its pods are ready, one passes a check, a pod is ungated, one waits.
 async fn work(bed: &Bed) {
     let classes = [("low", 1), ("high", 1000)]
         .map(|(name, value)| queues::priority_class(&bed.part(name), value));
@@ -148,7 +148,7 @@ async fn work(bed: &Bed) {
     wait::eventually(WAIT, "the pod to end", ended).await.unwrap();
 }
 
-/// What [`work`] comes to.
+/// The result of [`work`].
 fn counts(text: &str, bed: &Bed) -> anyhow::Result<()> {
     let (shown, q, checked) = (page::families(text), bed.part("q"), bed.part("checked"));
     for (family, series, labels, expected) in [
@@ -222,7 +222,7 @@ fn single_mode_shows_what_kueue_shows() {
             async || counts(&http::get(PORT.load(Ordering::SeqCst), "/metrics").await?, &bed);
         wait::eventually(WAIT, "what was done to be counted", counted).await.unwrap();
 
-        // Of a queue that is stopped nothing is tried.
+        // A stopped queue tries no workload.
         let name = bed.part("q");
         let queues: Api<ClusterQueue> = Api::all(bed.admin().clone());
         let hold = Patch::Merge(json!({"spec": {"stopPolicy": "Hold"}}));
@@ -282,7 +282,7 @@ const HUBS: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configurati
     metrics: {enableClusterQueueResources: true, customLabels: [{name: team, sourceLabelKey: example.com/team}]}\n\
     featureGates: {CustomMetricLabels: true}";
 
-/// One job runs until somebody deletes it, another waits for the worker meanwhile.
+/// One job runs until it is deleted, another waits for the worker meanwhile.
 async fn wait_for_a_worker(fleet: &Fleet, tenant: &Tenant<'_>) {
     tenant.submit(tenant.job("long").cpu("2").run_for(Duration::from_secs(3600))).await.unwrap();
     let runs = |row: &JobRow| matches!(row.state, JobState::Admitted | JobState::Running);

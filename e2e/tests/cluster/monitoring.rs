@@ -1,5 +1,5 @@
-//! What `deploy/monitoring` ships, tried with a real Prometheus: each alert fires when it should and not otherwise, and
-//! every query of the alerts and of the dashboard is answered from what a live hub and its agents show.
+//! The files of `deploy/monitoring`, tried with a real Prometheus. Each alert fires when it should and not otherwise. Every query
+//! of the alerts and of the dashboard has an answer from a live hub and its agents.
 
 mod alerts;
 mod dashboard;

@@ -195,7 +195,7 @@ fn preempted_on_the_hub_it_gives_its_quota_away_only_when_nothing_of_it_runs() {
         })
         .await
         .unwrap();
-        // What is gone before quota is given away is gone when that is seen.
+        // An object that is gone before quota is released is gone when the release is seen.
         let jobs = tenant.worker_jobs("west").list(&ListParams::default()).await.unwrap().items;
         assert!(
             jobs.iter().all(|job| job.metadata.name.as_deref() != Some("low")),

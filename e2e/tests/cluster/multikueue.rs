@@ -1,5 +1,5 @@
-//! A stock MultiKueue manager in full use stops, and our hub starts on the same objects: nothing restarts, nothing runs
-//! twice, and what waited goes on.
+//! A stock MultiKueue manager in full use stops, and the hub starts on the same objects. No job restarts or runs twice, and
+//! waiting jobs go on.
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn a_live_multikueue_hub_is_taken_over() {
             .await
             .unwrap();
         let (hub, worker) = (fleet.hub(), fleet.worker("worker"));
-        // At first there is none of ours.
+        // At first there is none of Switchyard.
         fleet.kill(HUB);
         Single::unregister(hub).await.unwrap();
         let manager = Kueue::start(hub, &Options::default()).await.unwrap();
@@ -149,7 +149,7 @@ fn a_live_multikueue_hub_is_taken_over() {
         let job_before = remote.get("runs-on").await.unwrap().metadata.uid;
 
         manager.stop().await;
-        // As docs/migrate.md says: our CRDs, the kubeconfig where our hub looks for it, our hub.
+        // As docs/migrate.md says: Switchyard's CRDs, the kubeconfig where the hub looks for it, the hub.
         hub.install().await.unwrap();
         let (_, kubeconfig) =
             worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
@@ -181,7 +181,7 @@ fn a_live_multikueue_hub_is_taken_over() {
             assert_eq!(status.dispatch.map(|dispatch| dispatch.attempt), Some(1), "{name}");
         }
 
-        // It is ours now: deleted on the hub, it goes on the worker.
+        // It is the hub's now: deleted on the hub, it is deleted on the worker.
         let jobs: Api<Job> = Api::namespaced(hub.admin.clone(), &namespace);
         jobs.delete("runs-on", &DeleteParams::background()).await.unwrap();
         eventually(SOON, "nothing to be left on the worker", async || {

@@ -1,4 +1,4 @@
-//! Real nodes: containers run, print and fail, and our images run as pods of the chart.
+//! Real nodes: containers run, print and fail, and the images run as pods of the chart.
 //!
 //! `cargo xtask test --only nodes` runs them in a network of their own; see `switchyard_e2e::nodes`.
 

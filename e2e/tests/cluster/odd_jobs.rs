@@ -15,7 +15,7 @@ fn a_job_of_one_mebibyte_runs() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet.tenant("large").hub(&CPU).worker("west", &CPU).make().await.unwrap();
-        // Half in a pod's annotation, which its Workload holds as well, and half in the environment of its container.
+        // Half in a pod's annotation, which its Workload also holds, and half in the environment of its container.
         let half = "x".repeat(240 * 1024);
         let containers = json!([{
             "name": "main", "image": "example.org/job:1", "resources": {"requests": {"cpu": "1"}},

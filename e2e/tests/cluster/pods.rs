@@ -1,4 +1,4 @@
-//! Pods that are queued themselves, alone and in groups, on a real API server with our webhooks; kwok runs them.
+//! Pods that are queued themselves, alone and in groups, on a real API server with webhooks; kwok runs them.
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::bed::{Bed, WAIT};
@@ -111,7 +111,7 @@ fn a_pod_waits_behind_its_gate_runs_when_admitted_and_is_let_go_at_its_end() {
                 && first.labels()[MANAGED] == "true"
                 && first.finalizers() == [MANAGED]
         );
-        // Those of one second are in the order of their uids.
+        // Pods of one second are in the order of their uids.
         bed.workload_of("first").await;
         bed.next_second().await;
         create(&pods, pod("second", &json!({}))).await;
@@ -141,7 +141,7 @@ fn an_evicted_pod_is_ended_with_the_reason() {
     fixture::run(async {
         let (bed, pods) = pods_bed("evicted").await;
         bed.simple(&[("cpu", "1")]).await;
-        // Its finalizer keeps it to be looked at.
+        // Its finalizer keeps it for the check.
         create(&pods, pod("a", &json!({"finalizers": ["example.com/look"]}))).await;
         running(&pods, "a").await;
         bed.stop_cluster_queue("HoldAndDrain").await;
@@ -177,7 +177,7 @@ fn a_group_is_admitted_whole_and_ends_when_all_its_pods_have() {
         );
         assert!(bed.workloads().await.is_empty() && is_gated(&pods.get("a").await.unwrap()));
 
-        // One that fails is replaced by another.
+        // A failed one is replaced by another.
         create(&pods, member("c", "3", &json!({RUN_FOR: "500ms", EXIT_CODE: "1"}))).await;
         running(&pods, "b").await;
         let workload = bed.workload_of("a").await;
@@ -247,7 +247,7 @@ fn a_waiting_pod_that_is_made_one_of_a_group_leaves_no_workload_of_its_own() {
             Ok(())
         };
         wait::eventually(WAIT, "one workload, of the group", check).await.unwrap();
-        // Both fit: the quota is asked for once.
+        // Both fit: the quota is charged once.
         bed.stop_cluster_queue("None").await;
         for name in ["a", "b"] {
             running(&pods, name).await;
@@ -302,7 +302,7 @@ fn pods_of_jobs_and_pods_of_the_system_are_not_touched() {
         let system: Api<Pod> = Api::namespaced(bed.admin().clone(), "kube-system");
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let made = system.create(&dry, &pod("a", &json!({}))).await;
-        // There may be no service account in the namespace yet, which is not about us either.
+        // There may be no service account in the namespace yet, which is another reason.
         assert!(made.is_err() || made.is_ok_and(|pod| !is_gated(&pod)));
     });
 }

@@ -53,7 +53,7 @@ fn a_pod_that_does_not_come_back_costs_the_job_its_quota() {
         bed.simple(&[("cpu", "2")]).await;
         pair(bed.job("lost")).create(bed.admin()).await.unwrap();
         bed.expect("lost", "PodsReady", "True", "Started", READY).await;
-        // What it is told stays to be seen: it is not let in again at once.
+        // Its condition stays visible: it is not admitted again at once.
         bed.stop_local_queue("Hold").await;
         bed.local_queue_condition("queue", "False", "Stopped", "LocalQueue is stopped").await;
         let before = Timestamp::now();

@@ -36,7 +36,7 @@ fn the_next_is_admitted_when_the_pods_of_all_are_ready() {
         }
         job::complete(bed.admin(), &bed.namespace, "third", WAIT).await.unwrap();
 
-        // One whose pods never start keeps the others out, and they say so.
+        // A job whose pods never start blocks the others, and their conditions name it.
         bed.job_in("q", "stuck")
             .pod_annotation(job::START_AFTER, "1h")
             .create(bed.admin())

@@ -1,5 +1,5 @@
 //! Pods that a hub sends to workers, by agent and by kubeconfig: alone, in groups, and of a Deployment, which makes its pods
-//! on the hub; and StatefulSet and LeaderWorkerSet, which are sent themselves.
+//! on the hub. StatefulSet and LeaderWorkerSet are sent themselves.
 mod replicas;
 
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn is_gated(pod: &Pod) -> bool {
     gates.into_iter().flatten().any(|gate| gate.name == "kueue.x-k8s.io/admission")
 }
 
-/// What the condition PodScheduled says.
+/// The reason of the condition PodScheduled.
 fn scheduled(pod: &Pod) -> Option<&str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|it| it.type_ == "PodScheduled").map(|it| it.status.as_str())
@@ -182,7 +182,7 @@ impl<'a> Scene<'a> {
         eventually(SOON, format!("the Workload of {pod} finished"), check).await.unwrap();
     }
 
-    /// Nothing is left on the worker, neither pods nor Workloads.
+    /// All pods and Workloads on the worker are gone.
     async fn nothing_there(&self) {
         none_left(&self.there, "there").await;
         self.tenant.await_empty(self.worker, SOON).await.unwrap();

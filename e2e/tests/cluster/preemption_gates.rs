@@ -1,4 +1,4 @@
-//! Preemption gates: who has a closed one preempts nobody, says so, and is in nobody's way, until somebody opens it.
+//! Preemption gates: a workload with a closed gate preempts no other, reports this, and blocks no other, until the gate opens.
 
 use crate::bed::{Bed, WAIT};
 use anyhow::ensure;
@@ -32,7 +32,7 @@ async fn gated(bed: &Bed, name: &str, cpus: &str, priority_class: &str) {
     bed.stop_local_queue("None").await;
 }
 
-/// Opens the gate, as whoever is responsible for it does.
+/// Opens the gate, as its owner does.
 async fn open(bed: &Bed, job: &str) {
     let gate =
         json!({"name": GATE, "position": "Open", "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -77,7 +77,7 @@ fn a_gated_workload_preempts_nobody_until_its_gate_is_open() {
         let message = "Workload requires preemption, but it's gated";
         bed.expect("high", "BlockedOnPreemptionGates", "True", "PreemptionGated", message).await;
         bed.expect("high", "QuotaReserved", "False", "AdmissionGated", message).await;
-        // Whoever fits beside it does not wait for it.
+        // A workload that fits beside it does not wait for it.
         low("later").create(bed.admin()).await.unwrap();
         bed.running("later").await;
         bed.suspended("low", false).await;
@@ -92,7 +92,7 @@ fn a_gated_workload_preempts_nobody_until_its_gate_is_open() {
             bed.expect(victim, "Preempted", "True", "InClusterQueue", "").await;
         }
 
-        // For the next time somebody has to open it again.
+        // The next time the gate has to be opened again.
         bed.set_active("high", false).await;
         bed.expect("high", "Evicted", "True", "Deactivated", "The workload is deactivated").await;
         positions(&bed, "high", PreemptionGatePosition::Closed).await;

@@ -116,7 +116,7 @@ async fn room_is_made(bed: &Bed) {
     assert_eq!(annotations[CONSUME], name);
     assert_eq!(annotations["autoscaling.x-k8s.io/provisioning-class-name"], "class");
     assert_eq!(template.spec.unwrap().node_selector.unwrap()["pool"], "gpu");
-    // What is kept of the room is no matter any more once the pods are there.
+    // The state of the capacity does not matter once the pods are there.
     autoscaler.says(&name, "BookingExpired", true, "over").await;
     job::complete(bed.admin(), &bed.namespace, "wanted", WAIT).await.unwrap();
     autoscaler.gone(&name).await;
@@ -210,7 +210,7 @@ async fn a_forged_template_is_overwritten(bed: &Bed) {
     bed.delete_job("forged").await;
 }
 
-/// What is asked for follows the configuration; without one nothing is asked for.
+/// The request follows the configuration; without one there is no request.
 async fn the_configuration_changes(bed: &Bed) {
     let autoscaler = autoscaler(bed);
     bed.job("patient").create(bed.admin()).await.unwrap();
@@ -238,7 +238,7 @@ fn jobs_wait_for_the_room_that_the_autoscaler_makes() {
         bed.cluster().apply([check(&bed.name, &bed.name)]).await.unwrap();
         check_says(&bed, "False", "BadParametersRef", "not found").await;
         bed.cluster().apply([config(&bed.name, "class")]).await.unwrap();
-        // The cluster does not know such requests yet: that is waited for.
+        // The cluster does not know such requests yet; the check waits for them.
         check_says(&bed, "False", "ProvisioningRequestNotSupported", "install the CRD").await;
         autoscaler::install(bed.cluster()).await;
         check_says(&bed, "True", "Active", "The admission check is active").await;

@@ -17,7 +17,7 @@ const WORKERS: [&str; 2] = ["west", "east"];
 const QUOTA: [(&str, &str); 1] = [("cpu", "4")];
 const AUTHORITY: &str = "switchyard-hub-ca";
 
-/// What a worker has of a job: its uid, and those of its pods.
+/// A worker's copy of a job: its uid, and those of its pods.
 type Copy = (String, Vec<String>);
 
 /// All that the workers have of a tenant, by cluster and job.
@@ -52,7 +52,7 @@ async fn orphans(fleet: &Fleet) -> anyhow::Result<Vec<String>> {
     Ok(notes.map(|orphan| orphan.note.unwrap_or_default()).collect())
 }
 
-/// Everything but the authority is lost, and applied again: the agents enrol anew.
+/// Everything but the authority is lost, and applied again: the agents enrol again.
 async fn lose_and_restore(fleet: &Fleet) {
     let secrets: Api<Secret> = Api::namespaced(fleet.hub().admin.clone(), NAMESPACE);
     let authority = secrets.get(AUTHORITY).await.unwrap();
@@ -76,7 +76,7 @@ async fn enrol_again(fleet: &Fleet, cluster: &str) {
     fleet.connected(cluster).await.unwrap();
 }
 
-/// Jobs that run when the store is lost, one that ends meanwhile, one that nobody applies again, and one that waits.
+/// Jobs that run when the store is lost, one that ends meanwhile, one that is not applied again, and one that waits.
 fn jobs(tenant: &Tenant<'_>) -> Vec<JobBuilder> {
     let job = |name: &str, cpu: &str, seconds| {
         tenant.job(name).cpu(cpu).run_for(Duration::from_secs(seconds))
@@ -96,7 +96,7 @@ fn goes_on(
     }
 }
 
-/// What the workers have of a tenant, as `switchyard copies` tells it.
+/// The copies of a tenant on the workers, by `switchyard copies`.
 async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value> {
     let args = switchyard::copies::Args::default();
     let mut manifests = Vec::new();
@@ -203,7 +203,7 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
         .await
         .unwrap();
 
-        // Whoever wants to be rid of it applies it again, and deletes it. Its copy says what it was.
+        // To delete it, apply it again first. Its copy has the manifest.
         fleet.hub().apply(manifests(&fleet, &tenant).await).await.unwrap();
         tenant.await_status("nobodys", "adopted", SOON, |row| row.cluster.is_some()).await.unwrap();
         tenant.hub_jobs().delete("nobodys", &DeleteParams::background()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a controller recorded is decided again by `switchyard replay`.
+//! `switchyard replay` decides a recording of a controller again.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use switchyard_controller::recording::RecordingOptions;
 use switchyard_e2e::{Cluster, fixture, queues, wait};
 
-/// Past use orders workloads, and is reckoned every second.
+/// Past use orders workloads, and is computed every second.
 const SHARING: &str = "admissionFairSharing: {usageHalfLifeTime: 20s, usageSamplingInterval: 1s}";
 
 fn file(cluster: &Cluster) -> PathBuf {

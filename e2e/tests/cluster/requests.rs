@@ -1,6 +1,6 @@
-//! What a pod of a template is charged, beside what the API server and the scheduler make of the template: random templates
-//! become pods by dry run on a real API server with its admission plugins, and Kubernetes' own library reckons what the
-//! admitted pods request.
+//! The charge of a pod of a template, beside the pod that the API server and the scheduler see. Random templates become pods by
+//! dry run on a real API server with its admission plugins, and Kubernetes' own library computes the requests of the
+//! admitted pods.
 
 mod cache;
 mod compare;
@@ -18,7 +18,7 @@ use compare::{Tally, Template, judge_in_all_orders, report};
 use server::Server;
 use world::World;
 
-/// Differences that are told in full.
+/// Differences that are printed in full.
 const TOLD: usize = 4;
 
 static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {

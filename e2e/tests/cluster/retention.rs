@@ -28,7 +28,7 @@ objectRetentionPolicies: {workloads: {afterFinished: 1s, afterDeactivatedByKueue
 struct Past(Arc<Mutex<Vec<Workload>>>);
 
 impl Past {
-    /// Of the workload of a job, from its creation on.
+    /// Observes the workload of a job, from its creation on.
     async fn of(bed: &Bed, job: &str) -> Self {
         let api: Api<Workload> = Api::namespaced(bed.admin().clone(), &bed.namespace);
         let mut version = api
@@ -67,7 +67,7 @@ impl Past {
         past
     }
 
-    /// Waits until the workload has been so, after all that was asked for before, and gives how it was then.
+    /// Waits until the workload was in this state, after all awaited earlier, and returns it.
     async fn has_been(
         &self,
         what: &str,
@@ -88,7 +88,7 @@ impl Past {
     }
 }
 
-/// Whether a condition says so; an empty message stands for any.
+/// Whether a condition has these values; an empty message stands for any.
 fn says(workload: &Workload, type_: &str, status: &str, reason: &str, message: &str) -> bool {
     let known = workload.status.as_ref().and_then(|it| conditions::find(&it.conditions, type_));
     known.is_some_and(|it| {
@@ -202,7 +202,7 @@ fn what_has_finished_is_forgotten_and_its_job_stays() {
     });
 }
 
-/// A fleet that keeps nothing for long, neither on the hub nor on its worker.
+/// A fleet with a short retention on the hub and on its worker.
 async fn forgetful() -> Fleet {
     let config = |kept: &str| {
         let kept = format!("{{afterFinished: {kept}, afterDeactivatedByKueue: {kept}}}");

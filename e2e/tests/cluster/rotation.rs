@@ -1,4 +1,4 @@
-//! The webhooks' certificates are exchanged while an API server asks all the time, whoever keeps them.
+//! The webhooks' certificates are exchanged while an API server calls all the time, with each issuer.
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ async fn start(cluster: &Cluster, external_certificates: bool) -> Handle {
     switchyard_controller::start(options).unwrap()
 }
 
-/// Creates a job, as far as the API server would: the webhook is asked, nothing is kept.
+/// Creates a job by dry run: the API server calls the webhook and stores nothing.
 async fn admitted(jobs: &Api<Job>, namespace: &str) -> anyhow::Result<()> {
     let job: Job =
         serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
@@ -171,7 +171,7 @@ fn certificates_that_somebody_else_keeps_are_waited_for_and_followed() {
         };
         let both = async || trusts(&second, None).await;
         wait::eventually(WAIT, "the new authority to be trusted", both).await.unwrap();
-        // What an API server takes to learn of it.
+        // The time until an API server learns of it.
         tokio::time::sleep(LIVES.overlap).await;
         write(kept(name, &second, &[&second])).await;
         let replaced = async || {

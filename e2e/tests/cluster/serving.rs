@@ -1,4 +1,4 @@
-//! What is queued by its pods on a real cluster: Deployment, StatefulSet and LeaderWorkerSet. The first two have
+//! Kinds that are queued by their pods, on a real cluster: Deployment, StatefulSet and LeaderWorkerSet. The first two have
 //! Kubernetes' own controllers; the pods of the third are made here as its operator would.
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -300,7 +300,7 @@ fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_
         let uid = bed.workload_of("db").await.uid();
         bed.stop_cluster_queue("HoldAndDrain").await;
         sets.ready("db", 0).await;
-        // Where both have failed before either is gone, the StatefulSet's controller makes both anew at once.
+        // Where both have failed before either is gone, the StatefulSet's controller makes both again at once.
         let waiting = async || {
             let pods = pods(&bed).list(&Default::default()).await?.items;
             ensure!(!pods.is_empty() && pods.iter().all(is_gated), "{pods:?}");

@@ -53,7 +53,7 @@ fn a_restart_loses_nothing_and_repeats_nothing() {
             progress_to(&bed, |running, complete| running > 0 && complete >= finished).await;
             stop(handle).await;
             quota_holds(&bed, 4).await;
-            // What runs ends while nobody looks.
+            // The running job ends while no controller runs.
             progress_to(&bed, |running, _| running == 0).await;
             handle = controller(bed.cluster(), "restart").await;
         }
@@ -175,7 +175,7 @@ fn an_outage_of_the_api_server_is_seen_and_survived() {
                 .await
                 .unwrap();
         }
-        // Of one second both, so either may go first.
+        // Both are of one second, so either may go first.
         for name in ["a", "b"] {
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
         }

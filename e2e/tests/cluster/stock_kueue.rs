@@ -1,5 +1,5 @@
-//! Stock Kueue runs on the harness' clusters, alone and as MultiKueue manager and worker: the peer for our own tests. And
-//! a stock manager takes our single mode for a worker like any other.
+//! Stock Kueue runs on the harness' clusters, alone and as MultiKueue manager and worker: the peer of other tests. And
+//! a stock manager uses Switchyard's single mode as a worker like any other.
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;

@@ -78,7 +78,7 @@ async fn stop_switchyard(cluster: &Cluster, switchyard: Single) {
     println!("{}", String::from_utf8(out).unwrap());
 }
 
-/// Whoever took over has looked at everything, admits what fits, queues what does not, and has changed nothing else.
+/// The new controller has seen everything, admits jobs that fit, queues others, and has changed nothing else.
 async fn unchanged(site: &Site<'_>, before: &Snapshot, stem: &str) {
     let names = FULL.map(|queue| (format!("{stem}-{queue}"), queue));
     let fits = (format!("{stem}-fits"), "roomy");
@@ -143,7 +143,7 @@ async fn gives_back(site: &Site<'_>, stage: &str, job: &str) {
     site.settled().await.unwrap();
 }
 
-/// Who holds quota and who waits for it.
+/// Jobs with quota, and jobs that wait for it.
 struct Moment {
     order: BTreeMap<String, Vec<String>>,
     holders: BTreeMap<String, BTreeSet<String>>,

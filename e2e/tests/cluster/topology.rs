@@ -20,7 +20,7 @@ fn a_job_that_needs_one_rack_gets_one_rack() {
     fixture::run(async {
         let racks = Racks::new("rack").await;
         let bed = &racks.bed;
-        // What is left on each rack is 8 CPUs of 1 each: the second job fits in no rack that has pods of the first.
+        // Each rack has 8 CPUs of 1 each left: the second job fits in no rack with pods of the first.
         let job = |name: &str| {
             let job = bed.job(name).run_forever().cpu("1").parallelism(5).completions(5);
             job.pod_annotation("kueue.x-k8s.io/podset-required-topology", RACK)

@@ -46,7 +46,7 @@ async fn said(
         })
         .await
         .unwrap();
-    // The time after the fault has Kubernetes' own back-off in it, ten seconds before a Job's pod is made anew.
+    // The time after the fault has Kubernetes' own back-off in it, ten seconds before a Job's pod is made again.
     let words = message.split(|it: char| it.is_whitespace() || "(),".contains(it));
     let began = words.filter_map(|word| word.parse::<Timestamp>().ok()).min();
     let seen = began.map_or(0, |began| Timestamp::now().duration_since(began).as_millis());

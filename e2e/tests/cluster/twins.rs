@@ -43,7 +43,7 @@ async fn agent_connected(fleet: &Fleet) {
     fleet.connected("west").await.unwrap();
 }
 
-/// Waits until the hub says, or says no more, that a queue's fence cannot be had.
+/// Waits until the hub reports, or no longer reports, that a queue's fence is unavailable.
 async fn no_fence(fleet: &Fleet, tenant: &Tenant<'_>, expected: bool) {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     eventually(SOON, format!("FenceUnavailable to be {expected}"), async || {
@@ -57,7 +57,7 @@ async fn no_fence(fleet: &Fleet, tenant: &Tenant<'_>, expected: bool) {
     .unwrap();
 }
 
-/// Takes away what the single mode registered, as whoever uninstalls it does.
+/// Removes the registrations of single mode, as an uninstallation does.
 async fn uninstall(fleet: &Fleet) {
     let admin = &fleet.worker("west").admin;
     let (mutating, validating): (
@@ -96,7 +96,7 @@ fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agen
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let running = pods(&fleet, &tenant).await;
 
-        // A fence that a queue asks for cannot be had with a kubeconfig, and the cluster says so as long as one does.
+        // With a kubeconfig, a fence of a queue is unavailable, and the cluster reports it as long as a queue asks for one.
         let queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
         for (rule, expected) in
             [(json!({"policy": "Fence", "after": "5m"}), true), (Value::Null, false)]
@@ -122,7 +122,7 @@ fn a_second_way_to_a_cluster_is_refused_and_the_first_may_be_replaced_by_an_agen
         };
         refused().await;
 
-        // Reached by an agent from now on, under its name; it is nobody else's in between either.
+        // Reached by an agent from now on, under its name; no other one has it in between.
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
         let agent =
             Patch::Merge(json!({"spec": {"clusterSource": {"kubeConfig": null, "agent": {}}}}));

@@ -1,6 +1,6 @@
-//! 200 jobs through ten queues in cohorts, with random ends: at no moment do admitted workloads hold more than the tree of
-//! quota allows, what a queue shows is what its workloads held at a moment between its last status and its next, and
-//! whenever things are quiet queues show exactly the sum of their workloads.
+//! 200 jobs through ten queues in cohorts, with random ends. Admitted workloads never hold more than the quota tree allows. A
+//! queue shows the sum of its workloads at a moment between its last status and its next. Whenever all is quiet, queues show
+//! exactly the sum of their workloads.
 
 mod agreement;
 mod observer;
@@ -22,7 +22,7 @@ use tree::{Node, Tree};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 5;
 const JOBS: usize = 40;
-/// Of each round, so many run until the round is over.
+/// Jobs of each round that run until the round is over.
 const HOLDERS: usize = 8;
 
 /// The tree, by short names: nominal quota, borrowing limit, lending limit, all in CPUs.

@@ -217,7 +217,7 @@ fn a_job_moves_to_a_better_flavor_and_back_when_that_is_taken_from_it() {
         .await;
         bed.queue_status(0, 1, 1).await;
 
-        // The better variant is stopped by somebody: all try again.
+        // A user stops the better variant: all try again.
         resize(&bed, 0, "0").await;
         let reserved =
             variants_of(&bed, "train").await.into_iter().find(|it| it.0 == "reserved").unwrap().1;
@@ -305,7 +305,7 @@ fn one_variant_at_a_time_preempts() {
         for (flavor, variant) in variants_of(&bed, "high").await {
             assert_eq!(opened(&variant), flavor == "reserved", "{flavor}");
         }
-        // Nobody else had to go.
+        // No other workload was preempted.
         on(&bed, "low-1", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
     });
 }
@@ -337,7 +337,7 @@ fn a_restart_changes_nothing_and_without_the_gate_the_job_stands_for_itself() {
         on(&bed, "train", "spot", &[("reserved", "tries"), ("spot", "holds")]).await;
         stop(handle).await;
 
-        // Nobody decides meanwhile.
+        // No controller decides in between.
         resize(&bed, 0, "1").await;
         let handle = controller(&bed, "second", SECTIONS).await;
         on(&bed, "train", "reserved", &[("reserved", "holds"), ("spot", "rests")]).await;

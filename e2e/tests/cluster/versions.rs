@@ -1,5 +1,5 @@
-//! Both versions of Kueue's API on real API servers: objects as they were written for `v1beta1` work, what is written
-//! through one version is right through the other, and conversion outlives the controller that first registered it.
+//! Both versions of Kueue's API on real API servers. Objects that were written for `v1beta1` work, a write through one
+//! version is right through the other, and conversion outlives the controller that first registered it.
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -414,7 +414,7 @@ async fn a_queue_takes_back_what_another_has_borrowed(bed: &Bed<'_>) {
     bed.has(OLD, "Workload", &borrower, why, json!("Preempted")).await;
 }
 
-/// A controller that was written for v1beta1 judges.
+/// A controller that was written for v1beta1 decides.
 async fn a_check_of_v1beta1_is_passed(bed: &Bed<'_>) {
     let now = "2026-01-02T03:04:05Z";
     let active = json!([{

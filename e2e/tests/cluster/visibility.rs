@@ -59,7 +59,7 @@ fn code(answer: kube::Result<Value>) -> Option<u16> {
     }
 }
 
-/// A client of our own server rather than of the API server.
+/// A client of Switchyard's server, not of the API server.
 async fn direct(cluster: &Cluster, port: u16, account: Option<(&str, &str)>) -> Client {
     let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
     config.accept_invalid_certs = true;

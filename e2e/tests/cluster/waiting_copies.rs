@@ -1,5 +1,5 @@
 //! Jobs that wait on several workers at once, with Kueue's dispatchers; one worker at a time preempts for them. One worker has an
-//! agent, the other is ours in single mode and driven with a kubeconfig.
+//! agent, the other runs Switchyard in single mode and is reached by a kubeconfig.
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -93,7 +93,7 @@ fn a_job_without_room_waits_on_each_worker_also_where_it_could_never_fit() {
         };
         always(STAYS, "the same copies wait", stay).await.unwrap();
 
-        // What is evicted where it runs waits on all again.
+        // A job that is evicted where it runs waits on all again.
         let running =
             copy_on(&tenant, "single", "first").await.unwrap().unwrap().metadata.name.unwrap();
         let stop = json!({"spec": {"stopPolicy": "HoldAndDrain"}});

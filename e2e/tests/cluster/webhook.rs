@@ -1,5 +1,5 @@
 //! The admission webhooks on real API servers: what they change, what they refuse and in which words, and what happens
-//! while nobody answers.
+//! while no server answers.
 use std::{
     net::{Ipv4Addr, TcpListener},
     sync::Arc,
@@ -32,7 +32,7 @@ const NAMESPACE: &str = "switchyard-system";
 
 static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
 
-/// One cluster with webhooks, one whose webhooks go away, a hub, and one where nobody reconciles.
+/// One cluster with webhooks, one whose webhooks go away, a hub, and one without reconcilers.
 async fn environment() -> &'static Environment {
     let start = async || {
         let node = |name: &str| NodeSpec::new(name).cpu(16);
@@ -387,7 +387,7 @@ async fn put(cluster: &Cluster, manifest: &Value) -> Result<(), kube::Error> {
     Ok(())
 }
 
-/// Serves the webhooks without leading, so that nobody changes the objects of a table.
+/// Serves the webhooks without leading, so that no controller changes the objects of a table.
 async fn only_webhooks(cluster: &Cluster) -> Handle {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let again = listener.try_clone().unwrap();
@@ -457,7 +457,7 @@ fn while_no_webhook_answers_the_reconciler_suspends() {
         let first = controller(cluster, Role::Single, true).await;
         first.shutdown();
         first.ended().await.unwrap();
-        // Registered, and nobody there: users are not kept from creating jobs.
+        // Registered, and without a server: users can still create jobs.
         let created =
             bed.job("a").run_for(Duration::from_millis(200)).create(&cluster.admin).await.unwrap();
         assert!(!suspended(&created), "nobody was there to suspend it");

@@ -31,7 +31,7 @@ pub(super) fn random_uid() -> String {
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
-/// What a tenant of a worker makes there by itself: a Workload and a Job that say to be copies.
+/// Objects of a worker's tenant: a Workload and a Job with the marks of copies.
 pub(super) fn pair(
     namespace: &str,
     (workload, job): (&str, &str),

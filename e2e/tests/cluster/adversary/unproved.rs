@@ -214,7 +214,7 @@ fn copies_are_known_whatever_leads_to_their_cluster() {
         let hosted = runs(&tenant, "west", "hosted-lasts").await;
 
         fleet.kill("west");
-        // As an uninstallation does: nobody answers there any more.
+        // As an uninstallation does, since no server answers there any more.
         let west = &fleet.worker("west").admin;
         let (all, params) = (ListParams::default(), DeleteParams::default());
         Api::<MutatingWebhookConfiguration>::all(west.clone())

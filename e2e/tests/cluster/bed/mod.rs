@@ -231,7 +231,7 @@ impl Bed {
     pub(crate) async fn expect_true(&self, job: &str, type_: &str) {
         let check = async || {
             let status = self.find(job).await?.status.unwrap_or_default();
-            // Whoever waits may wait for another.
+            // A waiting job may wait for another.
             let others = self.held().await;
             ensure!(
                 conditions::is_true(&status.conditions, type_),
@@ -339,7 +339,7 @@ impl Bed {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Sets the policy. One that stops has been seen by the controller when this returns.
+    /// Sets the policy, and waits until the controller has seen a stop.
     pub(crate) async fn stop_cluster_queue(&self, policy: &str) {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
         api.patch(

@@ -74,7 +74,7 @@ impl Bed {
         wait::eventually(WAIT, format!("{count} of {jobs:?} to be admitted"), check).await.unwrap()
     }
 
-    /// Those of these jobs that are admitted now and keep their quota.
+    /// The jobs that are admitted now and keep their quota.
     pub(crate) async fn admitted_now(&self, jobs: &[String]) -> Vec<String> {
         let holds =
             |workload: &Workload, type_| switchyard_controller::workload::holds(workload, type_);
@@ -145,7 +145,7 @@ impl Bed {
     }
 }
 
-/// What a ClusterQueue shows of its one flavor's CPU, and its counts.
+/// The CPU of a ClusterQueue's one flavor, and its counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) reserved: String,

@@ -1,4 +1,4 @@
-//! What the account of an installed program may do, and what becomes of its webhooks with the release.
+//! Rights of the account of an installed program, and its webhooks after the release is gone.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use super::{AGENT, HUB, Helm, NAMESPACE, allowed_namespaces, chart};
 
 /// Longer than an API server takes to know of a webhook.
 const SOON: Duration = Duration::from_secs(60);
-/// What both configurations are called.
+/// The name of both configurations.
 pub(super) const CONFIGURATION: &str = "switchyard";
 
-/// Registers a webhook for pods with a queue, as the program does. Nobody answers it.
+/// Registers a webhook for pods with a queue, as the program does. No server answers it.
 pub(super) async fn register(
     client: &Client,
     name: &str,

@@ -7,7 +7,7 @@ use switchyard_e2e::wait;
 
 use crate::bed::WAIT;
 
-/// Those about objects of this name, of whatever kind and namespace.
+/// Events about objects of this name, of any kind and namespace.
 pub(crate) async fn about(client: &Client, object: &str) -> anyhow::Result<Vec<Event>> {
     let api: Api<Event> = Api::all(client.clone());
     let about =

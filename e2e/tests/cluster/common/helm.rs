@@ -1,4 +1,4 @@
-//! Helm, built from its module, and our chart.
+//! Helm, built from its module, and the chart.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

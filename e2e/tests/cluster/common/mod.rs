@@ -34,8 +34,8 @@ pub(crate) async fn crds_of(cluster: &Cluster, module: &'static str) {
     cluster.apply_dir(source.await.unwrap().unwrap().join("config/crd")).await.unwrap();
 }
 
-/// A configuration whose webhooks judge all that the tables of manifests try: what belongs to these feature gates is
-/// judged only where they are on.
+/// A configuration whose webhooks validate all manifests of the tables: fields of these feature gates are validated
+/// only where they are on.
 pub(crate) fn that_judges_manifests() -> Configuration {
     let mut config = Configuration::default();
     for gate in ["ConcurrentAdmission", "PriorityBoost"] {

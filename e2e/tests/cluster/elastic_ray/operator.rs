@@ -1,4 +1,4 @@
-//! What KubeRay does, as far as sizes go: it makes the RayCluster of a RayJob or a RayService once, and the pods of a RayCluster.
+//! KubeRay, played for sizes: it makes the RayCluster of a RayJob or a RayService once, and the pods of a RayCluster.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -124,7 +124,7 @@ async fn make_clusters(
             clusters.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
         }
         let status = if suspended { (maker.stopped)() } else { (maker.runs)(&child) };
-        // What a test has said meanwhile stays.
+        // Changes of a test in between stay.
         let seen = json!({"resourceVersion": job["metadata"]["resourceVersion"]});
         let patch = Patch::Merge(json!({"metadata": seen, "status": status}));
         jobs.patch_status(&name, &PatchParams::default(), &patch).await?;

@@ -1,4 +1,4 @@
-//! An agent that slept past its lease, or begins anew without its hub.
+//! An agent that slept past its lease, or restarts without its hub.
 use anyhow::{Context, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -36,7 +36,7 @@ async fn fence(fleet: &Fleet) -> anyhow::Result<Timestamp> {
     Ok(renewed.0 + SignedDuration::from_secs(lasts.into()) + AFTER)
 }
 
-/// Until the fence has come, with nobody there to renew the lease.
+/// Until the fence has come, without a renewal of the lease.
 async fn lapse(fleet: &Fleet) {
     eventually(SOON, "the fence to come", async || {
         let left = fence(fleet).await?.duration_since(Timestamp::now());
@@ -47,7 +47,7 @@ async fn lapse(fleet: &Fleet) {
     .unwrap();
 }
 
-/// What the agent wrote for the hub's workloads.
+/// The agent's notes about the hub's workloads.
 fn written(fleet: &Fleet) -> Requests {
     let user = format!("system:serviceaccount:{NAMESPACE}:switchyard-agent");
     let requests = fleet.worker(WORKER).requests_by(&user).unwrap();
@@ -81,7 +81,7 @@ fn an_agent_that_slept_or_begins_anew_without_its_hub_stops_a_fenced_job_before_
         fleet.start_hub().await.unwrap();
         running(&fleet, &tenant, true).await;
 
-        // The process ends with the hub away; the next one finds nobody, and remembers.
+        // The process ends with the hub away; the next one finds no hub, and remembers.
         eventually(SOON, "the lease to be remembered", async || {
             ensure!(fence(&fleet).await? > Timestamp::now(), "an old one");
             Ok(())

@@ -39,7 +39,7 @@ fn jobs_that_another_cluster_can_run_do_not_wait_for_one_that_fails() {
             .await;
         let tenant = tenant.unwrap();
 
-        // Its connection is there, and nobody speaks.
+        // Its connection is there, and silent.
         fleet.with("west", Process::pause).unwrap().unwrap();
         all_run(&fleet, &tenant, "asleep").await;
         fleet.with("west", Process::resume).unwrap().unwrap();
@@ -51,7 +51,7 @@ fn jobs_that_another_cluster_can_run_do_not_wait_for_one_that_fails() {
         all_run(&fleet, &tenant, "blind").await;
         west.restart(Part::ApiServer).await.unwrap();
 
-        // Of what it was asked for meanwhile, nothing stays.
+        // The requests in between leave nothing.
         fleet.connected("west").await.unwrap();
         tenant.await_empty("west", SOON).await.unwrap();
     });

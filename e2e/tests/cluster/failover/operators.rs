@@ -181,7 +181,7 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
             tenant.await_empty(name, SOON).await.unwrap();
         }
 
-        // A job that is kept with its lost cluster goes elsewhere when people say that it will not come back.
+        // A job that is kept with its lost cluster goes elsewhere when an operator declares it lost.
         tenant.submit(tenant.job("kept").cpu("1").run_forever()).await.unwrap();
         let row = tenant
             .await_status("kept", "dispatched", SOON, |row| row.cluster.is_some())

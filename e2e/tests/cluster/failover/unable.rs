@@ -61,7 +61,7 @@ fn what_an_agent_cannot_stop_is_neither_given_up_nor_stopped_once_it_can() {
         let west = fleet.environment().cluster("west");
         west.kill(Part::ApiServer).unwrap();
         reason(&fleet, "AgentUnable").await;
-        // A hub that begins anew has no session with it, and reads what it said.
+        // A restarted hub has no session with it, and reads its last report.
         fleet.kill(HUB);
         fleet.start_hub().await.unwrap();
         reason(&fleet, "AgentDisconnected").await;

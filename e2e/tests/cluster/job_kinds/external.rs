@@ -16,7 +16,7 @@ use super::table::SOON;
 const API: &str = "birds.example.com/v1";
 const NAME: &str = "gulls";
 
-/// What an administrator lets us do with the kind.
+/// Rights on the kind that an administrator gives Switchyard.
 pub(crate) fn roles() -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     let role = json!({

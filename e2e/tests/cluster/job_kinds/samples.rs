@@ -12,9 +12,9 @@ pub(crate) struct Sample {
     pub(crate) spec: Value,
     /// JSON pointer of the field that suspends.
     pub(crate) suspend: &'static str,
-    /// Of the field that names its manager, if the kind has one.
+    /// JSON pointer of the field that names its manager, if the kind has one.
     pub(crate) managed_by: Option<&'static str>,
-    /// Of the labels of each pod set's pods, in the order of the pod sets.
+    /// JSON pointers of the labels of each pod set's pods, in the order of the pod sets.
     pub(crate) labels: &'static [&'static str],
     /// Names of the pod sets, and how many pods each has.
     pub(crate) pod_sets: &'static [(&'static str, i32)],

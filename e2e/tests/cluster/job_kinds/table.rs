@@ -1,5 +1,5 @@
-//! What happens to a job of each kind, the same for all: it is admitted where it was created, and from a hub somewhere
-//! else; it starts with what admission says, its status is seen, its end or its deletion leaves nothing behind.
+//! The life of a job, the same for each kind. It is admitted where it was created, and from a hub elsewhere. It starts with the
+//! fields of admission, its status is shown, and its end or its deletion leaves nothing behind.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl<'a> Jobs<'a> {
         eventually(SOON, self.what(name, what), check).await
     }
 
-    /// Waits until admission has started the job, with its labels on the pods of every pod set. One that its user did not
+    /// Waits until admission has started the job, with its labels on the pods of every pod set. A job that its user did not
     /// suspend looks started for a moment before.
     async fn started(&self, name: &str) -> anyhow::Result<Value> {
         let given = |job: &Value, labels: &str, pod_set: &str| {

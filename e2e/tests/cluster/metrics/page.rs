@@ -44,7 +44,7 @@ pub(crate) fn families(page: &str) -> BTreeMap<String, Shown> {
 }
 
 impl Shown {
-    /// What the series of this name (the family's, or that with `_count`) whose labels have these values come to together.
+    /// The sum of the series of this name (the family's, or that with `_count`) with these values of labels.
     pub(crate) fn sum(&self, name: &str, wanted: &[(&str, &str)]) -> f64 {
         let right = |line: &&String| {
             let labels = labels(line);
@@ -74,7 +74,7 @@ impl Shown {
         self.lines.push(line.to_owned());
     }
 
-    /// What is wrong with its type or its buckets, if anything.
+    /// The error in its type or its buckets, if any.
     pub(crate) fn differs(&self, expected: Type) -> Option<String> {
         let kind = match expected {
             Type::Counter => "counter",

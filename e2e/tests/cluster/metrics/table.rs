@@ -1,6 +1,6 @@
 //! The families that Kueue v0.19.2 shows (`pkg/metrics/metrics.go`), each with its type, its labels and its buckets.
 
-/// What a family is, and where it is seen.
+/// A family, and where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Counter,

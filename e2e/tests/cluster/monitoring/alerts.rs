@@ -6,7 +6,7 @@ use switchyard_e2e::prometheus::Programs;
 use super::table::cases;
 use super::{rules, shipped, text};
 
-/// What a series of values does to one alert.
+/// The effect of a series of values on one alert.
 pub(crate) struct Case {
     sentence: &'static str,
     alert: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Case {
 pub(crate) type Labels = &'static [(&'static str, &'static str)];
 
 impl Case {
-    /// An alert that does not fire until [`Self::fires`] says so.
+    /// An alert that fires only after [`Self::fires`].
     pub(crate) fn new(alert: &'static str, sentence: &'static str) -> Self {
         Self { sentence, alert, series: Vec::new(), minutes: 0, fires: Vec::new() }
     }
@@ -30,7 +30,7 @@ impl Case {
         self
     }
 
-    /// The minute at which it is looked at.
+    /// The minute of the evaluation.
     pub(crate) fn after(mut self, minutes: u32) -> Self {
         self.minutes = minutes;
         self
@@ -93,7 +93,7 @@ fn every_alert_says_what_is_amiss_and_how_bad_it_is() {
     for rule in rules() {
         let annotations: &Map<String, Value> = rule["annotations"].as_object().unwrap();
         assert_eq!(annotations.keys().collect::<Vec<_>>(), ["description", "summary"], "{rule}");
-        // What varies is in the summary, so that a description is the same for all alerts of a kind.
+        // Variable parts are in the summary, so a description is the same for all alerts of a kind.
         assert!(!text(&rule["annotations"], "description").contains("{{"), "{rule}");
         assert!(
             ["info", "warning", "critical"].contains(&text(&rule["labels"], "severity")),

@@ -22,7 +22,7 @@ const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configura
                       featureGates: {UnadmittedWorkloadsObservability: true}\n\
                       fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n";
 
-/// What has no series where all is well, and why.
+/// Queries without a series in a healthy fleet, and why.
 const SILENT: [(&str, &str); 2] = [
     ("kueue_preempted_workloads_total", "nothing is preempted"),
     (r#"result="failed""#, "no write fails"),
@@ -32,7 +32,7 @@ fn silent(expression: &str) -> bool {
     SILENT.iter().any(|(part, _)| expression.contains(part))
 }
 
-/// The names of our metrics in an expression.
+/// The names of Switchyard's metrics in an expression.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
     let ours = ["kueue_", "multikueue_", "switchyard_"];

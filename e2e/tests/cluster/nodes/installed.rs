@@ -1,4 +1,4 @@
-//! Our images as pods of the chart: a hub on one cluster, an agent on another, two replicas of each.
+//! The images as pods of the chart: a hub on one cluster, an agent on another, two replicas of each.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::common::helm::{Helm, chart};
 const TAG: &str = env!("CARGO_PKG_VERSION");
 /// Where jobs are.
 const TEAM: &str = "team";
-/// How often somebody creates a Job during an update.
+/// How often a Job is created during an update.
 const PERIOD: Duration = Duration::from_millis(100);
 
 #[test]

@@ -55,7 +55,7 @@ fn nothing_is_left_of_a_run_that_is_killed() {
     });
 }
 
-/// Starts a cluster with a real node and a pod, says so, and waits to be killed.
+/// Starts a cluster with a real node and a pod, announces it, and waits to be killed.
 async fn own() {
     let spec = ClusterSpec::new("alone").real_node([NodeImage::Busybox]);
     let environment = Environment::builder("killed").cluster(spec).start().await.unwrap();

@@ -46,7 +46,7 @@ fn a_member_takes_back_what_the_other_borrowed() {
         );
         assert!(metrics().contains(&preempted), "no {preempted} in\n{}", metrics());
 
-        // What was taken back is lent again.
+        // Reclaimed quota is lent again.
         bed.delete_job("owner").await;
         bed.admitted(&guests, 4).await;
         bed.shows("guest", Shown::cpus(4, 2, 0)).await;
@@ -79,7 +79,7 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
         let admitted = bed.admitted(&right, 3).await;
         let waits = right.iter().find(|job| !admitted.contains(job)).unwrap().clone();
         bed.expect(&waits, "QuotaReserved", "False", "WaitingForQuota", "").await;
-        // Once one has been tried, those that are equal to it are not, and nothing is said of them.
+        // Once one has been tried, its equals are not, and have no reason.
         bed.job_in("r", "r-4").create(bed.admin()).await.unwrap();
         right.push("r-4".to_owned());
         bed.shows("r", Shown::cpus(3, 2, 2)).await;
@@ -106,7 +106,7 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
         // All that the root has, and the own four.
         bed.admitted(&left, 6).await;
         bed.shows("l", Shown::cpus(6, 2, 1)).await;
-        // The one CPU that `right` lends to nobody is still there.
+        // The one CPU that `right` does not lend is still there.
         let again = bed.fill("r", 2).await;
         let again: Vec<String> = again.into_iter().collect();
         bed.admitted(&again, 1).await;

@@ -74,7 +74,7 @@ fn pending_behind_a_head() {
             head["workload"].as_str().unwrap().starts_with(&format!("{}/job-head-", bed.namespace))
         );
         assert_eq!(head["reason"]["reason"], "WaitingForQuota");
-        // What the controller itself says of the head is what the explanation says.
+        // The explanation of the head equals the controller's message.
         let message = head["reason"]["message"].as_str().unwrap();
         bed.expect("head", "QuotaReserved", "False", "WaitingForQuota", message).await;
         let text = explain(&bed, &["last"]).await.unwrap();
@@ -138,16 +138,16 @@ fn preemption_that_is_not_allowed() {
     });
 }
 
-/// A job in a queue of its own, and what is to be said of it.
+/// A job in a queue of its own, and its expected explanation.
 struct Told {
     job: &'static str,
     outlook: &'static str,
     reason: &'static str,
-    /// Parts of what people read.
+    /// Parts of the text for users.
     text: Vec<String>,
 }
 
-/// Waits until a job is explained so, to programs and to people, in the words of its own condition.
+/// Waits until a job is explained so, to programs and to users, in the words of its own condition.
 async fn expect(bed: &Bed, told: Told) {
     let look = async || {
         let value: Value = serde_json::from_str(&explain(bed, &[told.job, "-o", "json"]).await?)?;

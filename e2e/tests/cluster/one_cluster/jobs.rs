@@ -1,4 +1,4 @@
-//! What the job reconciler does to jobs on a real API server, whose rules for suspended Jobs decide what can be written
+//! The job reconciler on a real API server, whose rules for suspended Jobs decide what can be written
 //! when: partial admission, restoration, workloads made beforehand.
 use std::time::Duration;
 

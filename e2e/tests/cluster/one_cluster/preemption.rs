@@ -135,7 +135,7 @@ fn a_victim_is_told_why_queued_again_and_finishes_later() {
 fn a_victim_finishes_when_it_runs_again() {
     fixture::run(async {
         let bed = bed("again", "1", &[("high", 1000)]).await;
-        // Long enough to be preempted, however slow the machine is: the pod starts only when it is told to.
+        // Long enough to be preempted, however slow the machine is: the pod starts only by an annotation.
         let low = bed
             .job_in("q", "low")
             .pod_annotation(job::START_AFTER, "2s")

@@ -187,7 +187,7 @@ fn a_leader_worker_set_goes_where_there_is_room_for_all_its_replicas() {
             .make()
             .await
             .unwrap();
-        // Nobody else has room for it: once it has run, what east has is known.
+        // No other cluster fits it: once it has run, the capacity of east is known.
         tenant.submit(tenant.job("first").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "first", SOON).await.unwrap();
         tenant.hub_jobs().delete("first", &DeleteParams::background()).await.unwrap();

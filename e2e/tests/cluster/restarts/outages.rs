@@ -1,4 +1,4 @@
-//! The API server of a cluster is killed with its etcd, on a worker and on the hub: no job is lost, moved or begun anew.
+//! The API server of a cluster is killed with its etcd, on a worker and on the hub: no job is lost, moved or restarted.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, fixture, job, queues};
 
-/// A hub that was cut off from its API server waits for its Lease, and its watches begin anew.
+/// A hub that was cut off from its API server waits for its Lease, and its watches start again.
 const LATER: Duration = Duration::from_secs(240);
 
 /// Kills what a cluster's state is in and what serves it, and brings both back.
@@ -50,7 +50,7 @@ fn killed_api_servers_and_their_etcds_lose_no_job_and_move_none() {
 
         for struck in ["west", HUB] {
             strike(fleet.environment().cluster(struck)).await;
-            // It works again, for new jobs as well. The hub's webhooks need its API server, and that needs the hub.
+            // It works again, also for new jobs. The hub's webhooks need its API server, and that needs the hub.
             let name = format!("after-{struck}");
             eventually(LATER, format!("job {name} to be taken"), async || {
                 if tenant.hub_jobs().get_opt(&name).await?.is_some() {

@@ -32,8 +32,8 @@ async fn explained(
     eventually(WAIT, format!("the explanation of {job} to say {what}"), look).await.unwrap()
 }
 
-/// What waits is explained in Kueue's own words, with its place; what runs, with what it holds. And what is not known is
-/// said to be so.
+/// Waiting jobs are explained in Kueue's own words, with their position; running ones with their quota. Unknown facts are named
+/// as unknown.
 pub(crate) async fn by_what_kueue_wrote(site: &Site<'_>) {
     let order = site.order().await.unwrap();
     let (head, last) = (order["a"].first().unwrap(), order["a"].last().unwrap());

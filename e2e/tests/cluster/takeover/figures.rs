@@ -1,4 +1,4 @@
-//! What queues tell of themselves, and what they should tell.
+//! The status of queues, and the expected status.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use switchyard_api::v1beta2::Workload;
 
 use super::site::{has, is_waiting, queue_of};
 
-/// What a queue tells of itself: waiting, holding, admitted, and how much of each flavor is reserved and used.
+/// The status of a queue: waiting, holding, admitted, and the reserved and used amount of each flavor.
 pub(crate) type Figures = (i64, i64, i64, BTreeMap<String, String>, BTreeMap<String, String>);
 
 pub(crate) fn shown(status: &Value) -> Figures {
@@ -34,7 +34,7 @@ pub(crate) fn shown(status: &Value) -> Figures {
     )
 }
 
-/// What a queue should tell: a LocalQueue, or a ClusterQueue by the LocalQueue of its name. All pods here ask for one CPU
+/// The expected status of a LocalQueue, or of a ClusterQueue by the LocalQueue of its name. All pods here ask for one CPU
 /// and one GiB.
 pub(crate) fn expected(workloads: &[Workload], local: &str, cluster: &str) -> Figures {
     let waiting =

@@ -22,7 +22,7 @@ use super::figures::{expected, shown};
 pub(crate) const WAIT: Duration = Duration::from_secs(120);
 /// The ClusterQueues whose cohorts are full: each has jobs that run and jobs that wait.
 pub(crate) const FULL: [&str; 4] = ["a", "b", "c", "d"];
-/// Those of them whose order is strict. In the other a job that is looked at just when quota comes free may be overtaken.
+/// The queues with strict order. In the other a job may be overtaken at the moment when quota becomes free.
 pub(crate) const STRICT: [&str; 3] = ["a", "b", "d"];
 /// How many jobs run in each of [`FULL`], one CPU each, and use all that their cohorts have.
 const RUNNING: [usize; 4] = [13, 12, 12, 13];
@@ -192,8 +192,8 @@ impl<'a> Site<'a> {
         .await
     }
 
-    /// Waits until nothing is on its way: what has quota runs and its workload says so, what has none has no pods, and what
-    /// ended is done with.
+    /// Waits until all is settled: jobs with quota run and their workloads show it, others are without pods, and ended ones
+    /// are finished.
     pub(crate) async fn steady(&self) -> anyhow::Result<()> {
         let jobs: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let pods: Api<Pod> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);

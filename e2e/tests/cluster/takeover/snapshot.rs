@@ -1,4 +1,4 @@
-//! What everything looks like at one moment, and what has changed at another.
+//! A snapshot of all objects, and the changes between two.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::site::Site;
 
-/// The kinds that are looked at.
+/// The compared kinds.
 const KINDS: [(&str, &str); 5] = [
     ("v1", "Pod"),
     ("batch/v1", "Job"),
@@ -50,7 +50,7 @@ impl Snapshot {
         Ok(Self(objects))
     }
 
-    /// What of this snapshot is otherwise in a later one, a line for each field. New objects are no change.
+    /// The differences to a later snapshot, a line for each field. New objects are no change.
     pub(crate) fn changes(&self, later: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         for (name, before) in &self.0 {
@@ -71,7 +71,7 @@ fn by_type(conditions: &mut Value) {
     }
 }
 
-/// Why a workload waits may be told anew, or for the first time, at any moment.
+/// The reason for waiting may change or appear at any moment.
 fn forget_reasons(status: &mut Value) {
     let is = |condition: &Value, wanted: &str| condition["status"].as_str() == Some(wanted);
     if is(&status["conditions"]["QuotaReserved"], "True") {
@@ -85,7 +85,7 @@ fn forget_reasons(status: &mut Value) {
     }
 }
 
-/// That a queue was held for a while, and is not any more.
+/// The traces of a hold that is over.
 fn forget_holds(queue: &mut Value) {
     if let Some(metadata) = queue["metadata"].as_object_mut() {
         metadata.remove("generation");
@@ -95,7 +95,7 @@ fn forget_holds(queue: &mut Value) {
     }
 }
 
-/// Of a workload that is finished, nothing but that it is: Kueue takes its finalizer off at some time, we do not.
+/// Only the end of a finished workload: Kueue removes its finalizer at some time, Switchyard does not.
 fn forget_ended(workload: &mut Value) {
     let finished = workload["status"]["conditions"]["Finished"].take();
     if finished["status"].as_str() == Some("True") {

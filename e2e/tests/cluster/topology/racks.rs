@@ -109,7 +109,7 @@ impl Racks {
         values.remove(0)
     }
 
-    /// Has a pod of nobody's queue on each host, with so many CPUs.
+    /// Puts a pod without a queue on each host, with this many CPUs.
     pub(super) async fn fill(&self, cpu: u32) -> Vec<Pod> {
         let mut pods = Vec::new();
         for host in 0..HOSTS {

@@ -1,16 +1,15 @@
 //! Whether what ClusterQueues show is what their workloads held: the revisions of the store put both into one order.
 //!
 //! A status is written a moment after what it tells of, and tells of quota that is given a moment before that is written.
-//! So it is held against every moment from the status before it to the status after it. With several writes on their way
-//! at once, their order may be another one than that of the decisions: a few statuses may then tell of a moment that the
-//! API never showed.
+//! So it is held against every moment from the status before it to the status after it. Several writes on their way
+//! at once may have another order than the decisions. A few statuses may then show a moment that the API never showed.
 
 use std::collections::BTreeMap;
 
 /// Quota held, in thousandths of a CPU, and by how many workloads.
 type Sum = (i64, i32);
 
-/// What happened, by revision.
+/// Events by revision.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
     /// After each change of a workload, what the workloads hold of each queue.
@@ -28,7 +27,7 @@ impl Agreement {
         self.shown.entry(queue.to_owned()).or_default().insert(revision, sum);
     }
 
-    /// What another watch saw.
+    /// Events of another watch.
     pub(crate) fn join(&mut self, other: Self) {
         self.sums.extend(other.sums);
         self.shown.extend(other.shown);
@@ -57,7 +56,7 @@ impl Agreement {
         (count, wrong)
     }
 
-    /// What the workloads held of a queue, from one revision to another.
+    /// The amounts that workloads held of a queue, from one revision to another.
     fn moments(&self, queue: &str, from: u64, to: u64) -> Vec<Sum> {
         let sum = |sums: &BTreeMap<String, Sum>| sums.get(queue).copied().unwrap_or_default();
         let first =

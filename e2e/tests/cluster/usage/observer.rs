@@ -1,8 +1,8 @@
 //! Watches Workloads and ClusterQueues, and holds what it sees against the tree.
 //!
-//! Every prefix of a watch of one kind is one state of the store, so what all Workloads hold together is judged after each
-//! event. What a ClusterQueue shows is written a little later, and is judged by itself: it must be allowed, and agree with
-//! itself. That it agrees with the Workloads is for whoever waits until both are quiet.
+//! Every prefix of a watch of one kind is one state of the store, so the sum of all Workloads is checked after each event.
+//! The status of a ClusterQueue is written a little later and is checked by itself: it must be allowed and consistent. Its
+//! agreement with the Workloads is checked once both are quiet.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -26,13 +26,13 @@ use tokio_util::sync::CancellationToken;
 use super::{agreement::Agreement, tree::Tree};
 use crate::bed::Bed;
 
-/// What is held, by name of the workload.
+/// Amounts by name of the workload.
 type Held = BTreeMap<String, Holding>;
 
 /// When nothing more is seen for so long, nothing more comes.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What one workload holds.
+/// The amounts of one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) cluster_queue: String,
@@ -41,7 +41,7 @@ pub(crate) struct Holding {
     pub(crate) admitted: bool,
 }
 
-/// What it holds, if it holds anything.
+/// Its amounts, if it has any.
 pub(crate) fn holdings(subject: &Workload) -> Option<Holding> {
     if !workload::has_reservation(subject) || workload::is_finished(subject) {
         return None;
@@ -58,7 +58,7 @@ pub(crate) fn holdings(subject: &Workload) -> Option<Holding> {
     })
 }
 
-/// What a ClusterQueue shows, in thousandths of a CPU.
+/// The status of a ClusterQueue, in thousandths of a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) reserved: i64,
@@ -103,7 +103,7 @@ pub(crate) fn shown_locally(status: &LocalQueueStatus) -> Shown {
     }
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) workload_events: usize,
@@ -216,7 +216,7 @@ async fn follow_queues(
     seen
 }
 
-/// What the workloads hold of each ClusterQueue, by its short name, and how many they are.
+/// The amounts of the workloads of each ClusterQueue, by its short name, and their number.
 fn sums(held: &Held, prefix: &str) -> BTreeMap<String, (i64, i32)> {
     let mut sums = BTreeMap::new();
     for holding in held.values() {

@@ -1,4 +1,4 @@
-//! What a tree of quota allows, worked out anew: this must not be the engine's own arithmetic.
+//! The limits of a quota tree, computed without the engine's own arithmetic.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl Tree {
             + self.children(node).map(|child| self.quota(child) - self.kept(child)).sum::<i64>()
     }
 
-    /// What it lends to nobody.
+    /// The amount that it does not lend.
     fn kept(&self, node: &Node) -> i64 {
         node.lending.map_or(0, |lending| (self.quota(node) - lending * 1000).max(0))
     }
@@ -50,7 +50,7 @@ impl Tree {
             .sum::<i64>()
     }
 
-    /// What is wrong with ClusterQueues that use so much (by short name, in thousandths of a CPU).
+    /// The violations of ClusterQueues with this usage (by short name, in thousandths of a CPU).
     pub(crate) fn violations(&self, queues: &BTreeMap<String, i64>) -> Vec<String> {
         let limit = |node: &Node| match (&node.parent, node.borrowing) {
             (None, _) => Some(self.quota(node)),

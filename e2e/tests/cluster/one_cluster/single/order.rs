@@ -1,4 +1,4 @@
-//! Who gets quota first, and which flavor.
+//! The order of admission, and the chosen flavor.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn jobs_run_in_order_as_quota_allows() {
             bed.workload_of(name).await;
             bed.next_second().await;
         }
-        // Two fit; the third is looked at and told what is missing, word for word as Kueue says it.
+        // Two fit; the third gets the missing quota as its reason, in Kueue's words.
         let message = format!(
             "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor {}, 1 more needed",
             bed.name

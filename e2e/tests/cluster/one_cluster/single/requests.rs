@@ -1,4 +1,4 @@
-//! What pods ask for beyond what their job says: defaults and bounds of LimitRanges, overhead of RuntimeClasses.
+//! Requests of pods beyond those of their job: defaults and bounds of LimitRanges, overhead of RuntimeClasses.
 
 use anyhow::ensure;
 use k8s_openapi::api::{core::v1::LimitRange, node::v1::RuntimeClass};
@@ -85,7 +85,7 @@ fn a_limit_range_gives_defaults_and_bounds_and_counts_when_it_changes() {
             Ok(())
         };
         wait::eventually(WAIT, "large to be told of the LimitRange", refused).await.unwrap();
-        // Nobody else waits for that.
+        // No other job waits for that.
         let modest = bed.job("modest").pod_field("containers", modest()).run_forever();
         modest.create(bed.admin()).await.unwrap();
         charged(&bed, "modest", "500m").await;

@@ -1,4 +1,4 @@
-//! What takes quota away from a job, or gives it only under a condition.
+//! Events that take quota from a job, and conditions for it.
 
 use std::time::Duration;
 
@@ -229,7 +229,7 @@ fn a_check_of_one_flavor_is_waited_for_by_those_who_get_the_flavor() {
         bed.expect("waits", "Admitted", "False", "UnsatisfiedAdmissionChecks", message).await;
         assert_eq!(got("waits").await, (Some(checked), vec![bed.name.clone()]));
 
-        // The first flavor is taken, and nobody is asked about the second.
+        // The first flavor is taken, and the second is not considered.
         brief("goes").create(bed.admin()).await.unwrap();
         job::complete(bed.admin(), &bed.namespace, "goes", WAIT).await.unwrap();
         assert_eq!(got("goes").await, (Some(free), vec![]));

@@ -1,4 +1,4 @@
-//! Jobs that do not get quota, what they are told, and jobs that need none.
+//! Jobs without quota, their reasons, and jobs that need none.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn what_can_never_fit_says_so() {
     });
 }
 
-/// What a workload asks for is written to its status, where it has to be a quantity however much it is.
+/// The request of a workload is written to its status, where it has to be a valid quantity.
 #[test]
 fn quantities_that_no_number_holds_wait_and_say_why_and_negative_ones_are_refused() {
     fixture::run(async {
