@@ -4,14 +4,14 @@ use switchyard_e2e::{Requests, figures, fixture};
 
 /// Jobs sent at once.
 const JOBS: u64 = 20;
-/// Writes per job of the hub on its own cluster: create the Workload, one status write with quota, cluster, attempt and
-/// admission, unsuspend the job, its status twice (running, finished), finish the Workload. One more is allowed. Where pods take longer, the first ready pod is shown on its own; where all takes long, so is
-/// what changes later.
+/// Writes per job of the hub on its own cluster, with one more allowed. It creates the Workload, writes its status once with
+/// quota, cluster, attempt and admission, and unsuspends the job. It writes the job's status twice (running, finished), and
+/// finishes the Workload. Where pods take longer, the first ready pod is shown on its own; where all takes long, so is each later
+/// change.
 const HUB: u64 = 6 + 1;
-/// Writes per job of the agent on its cluster: create the Workload and admit it; create the Job, already started; remove
-/// the finalizer of the Job, delete it and the Workload. Two more are allowed. If the hub takes some seconds to record the
-/// end, the Workload is declared finished here, which releases its quota. And an object is sometimes gone before its
-/// write.
+/// Writes per job of the agent on its cluster, with two more allowed. It creates the Workload and admits it, and creates the Job,
+/// already started. It removes the finalizer of the Job, and deletes it and the Workload. If the hub takes some seconds to record
+/// the end, the Workload is declared finished here, which releases its quota. And an object is sometimes gone before its write.
 const WORKER: u64 = 6 + 2;
 /// Events per job of hub and worker together, all on the hub: its Workload made, admitted, sent and finished. Waiting jobs,
 /// preemptions and slow checks have further events.
