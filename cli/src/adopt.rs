@@ -1,4 +1,4 @@
-//! `switchyard adopt JOB --from CLUSTER --uid UID`: annotates a Workload on the hub so that it
+//! `switchyard recover adopt JOB --from CLUSTER --uid UID`: annotates a Workload on the hub so that it
 //! takes over a copy from before the hub lost its store, even if the two differ.
 
 use anyhow::bail;
@@ -10,7 +10,7 @@ use switchyard_api::{conditions, names};
 use crate::find::find;
 use crate::{Output, operate};
 
-/// Arguments of `switchyard adopt`.
+/// Arguments of `switchyard recover adopt`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The job that was applied again, or its Workload; KIND/NAME if several have the name.
@@ -18,13 +18,16 @@ pub struct Args {
     /// The cluster with the copy.
     #[arg(long, value_name = "CLUSTER")]
     pub from: String,
-    /// UID of the copy, as `switchyard orphans` shows it.
+    /// UID of the copy, as `switchyard recover orphans` shows it.
     #[arg(long, value_name = "UID")]
     pub uid: String,
     /// Confirm that both are the same job although they differ. Without it, only show what would
     /// happen.
     #[arg(long)]
     pub yes: bool,
+    /// Print what would happen, as without --yes.
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
     /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
@@ -83,7 +86,7 @@ fn plan(workload: &Workload, cluster: &MultiKueueCluster, args: &Args) -> anyhow
         cluster.status.as_ref().map(|status| status.orphans.as_slice()).unwrap_or_default();
     let Some(copy) = orphans.iter().find(|orphan| orphan.workload_uid == args.uid) else {
         bail!(
-            "cluster \"{}\" shows no copy with uid {}; see `switchyard orphans`",
+            "cluster \"{}\" shows no copy with uid {}; see `switchyard recover orphans`",
             args.from,
             args.uid
         );
@@ -127,6 +130,7 @@ mod tests {
             from: "east".into(),
             uid: uid.into(),
             yes: false,
+            dry_run: false,
             namespace: None,
             output: Output::default(),
         }

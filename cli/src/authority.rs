@@ -1,4 +1,4 @@
-//! `switchyard authority`: the hub's certificate authority and its replacement.
+//! `switchyard ca`: the hub's certificate authority, and its replacement.
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -9,19 +9,46 @@ use switchyard_hub::pki::{Authority, ca, store};
 
 use crate::Output;
 
+/// `switchyard ca`.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show the CA that signs agents' certificates, other trusted CAs, and the time of the next
-    /// replacement step.
+    /// Show who signs agents' certificates, who is trusted beside, and when the next step of a rotation comes
+    #[command(after_help = "Examples:\n  switchyard ca status")]
     Status(Args),
-    /// Replace the CA with a new one. The hub takes the steps by itself and agents keep running;
-    /// see docs/certificates.md.
-    Replace(Args),
-    /// Declare, before the hub is started, that its store was lost or restored from a backup.
-    /// Copies on clusters then wait for their jobs; see docs/recovery.md.
+    /// Rotate the authority, in steps that the hub takes by itself; agents stay connected
+    ///
+    /// See docs/certificates.md. --dry-run prints the authority as it is.
+    #[command(
+        name = "rotate",
+        alias = "replace",
+        after_help = "Examples:\n  switchyard ca rotate --dry-run\n  switchyard ca rotate"
+    )]
+    Replace(Replace),
+}
+
+/// The command of earlier versions.
+#[derive(clap::Subcommand, Debug)]
+pub enum OldCommand {
+    /// As `ca`.
+    #[command(flatten)]
+    Ca(Command),
+    /// Say that the hub's store was lost, or restored from a backup, before the hub is started: what clusters have from before
+    /// waits for its jobs. See docs/recovery.md.
     Recover(Recover),
 }
 
+/// Arguments of `rotate`.
+#[derive(clap::Args, Debug)]
+pub struct Replace {
+    /// The common arguments.
+    #[command(flatten)]
+    pub args: Args,
+    /// Change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `recover`.
 #[derive(clap::Args, Debug)]
 pub struct Recover {
     #[command(flatten)]
@@ -87,9 +114,8 @@ impl AuthorityStatus {
 /// If the Secret cannot be read or written, or if a replacement is in progress already.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
     let (args, replace) = match command {
-        Command::Recover(recover) => return self::recover(client, recover).await,
         Command::Status(args) => (args, false),
-        Command::Replace(args) => (args, true),
+        Command::Replace(Replace { args, dry_run }) => (args, !dry_run),
     };
     let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
     let now = Timestamp::now();
@@ -103,7 +129,11 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     args.output.render(&AuthorityStatus::of(&authority), render_text)
 }
 
-async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<String> {
+/// Prepares a hub that has lost its memory.
+///
+/// # Errors
+/// When the Secret cannot be read or written.
+pub async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<String> {
     let Recover { args, hub_id } = recover;
     let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
     let now = Timestamp::now();

@@ -1,4 +1,4 @@
-//! `switchyard breaker`: the circuit breaker, which stops evictions after many clusters were lost
+//! `switchyard evictions`: the circuit breaker, which stops evictions after many clusters were lost
 //! at once.
 
 use jiff::Timestamp;
@@ -12,10 +12,27 @@ use crate::{Output, clusters, operate};
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show whether the breaker is open, and why.
+    /// Show whether the hub has paused evictions, and why
+    #[command(after_help = "Examples:\n  switchyard evictions status")]
     Status(Args),
-    /// Close the breaker: workloads of lost clusters are evicted by each cluster's policy.
-    Release(Args),
+    /// Resume evictions: what was lost is queued again, by each cluster's policy
+    #[command(
+        name = "resume",
+        alias = "release",
+        after_help = "Examples:\n  switchyard evictions resume --dry-run\n  switchyard evictions resume"
+    )]
+    Release(Release),
+}
+
+/// Arguments of `resume`.
+#[derive(clap::Args, Debug)]
+pub struct Release {
+    /// Output format.
+    #[command(flatten)]
+    pub args: Args,
+    /// Print what would happen, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -51,8 +68,9 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let mut breaker = breaker(&found);
     let args = match command {
         Command::Status(args) => args,
-        Command::Release(args) => {
-            // The hub acts on the new value of any one cluster.
+        Command::Release(Release { args, dry_run: true }) => args,
+        Command::Release(Release { args, .. }) => {
+            // One cluster that has the new value is enough.
             if let Some(first) = breaker.clusters.first() {
                 let value = json!({names::BREAKER_RELEASE: Timestamp::now().to_string()});
                 operate::annotate_cluster(&api, first, &value).await?;

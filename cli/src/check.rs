@@ -46,7 +46,20 @@ pub struct Args {
     pub output: Output,
 }
 
-/// Checks the cluster of `client` and the workers.
+impl Args {
+    /// For an installation in this namespace, with the other defaults.
+    pub(crate) fn of_namespace(namespace: &str) -> Self {
+        Self {
+            pre: false,
+            clusters: Vec::new(),
+            workers: Vec::new(),
+            namespace: namespace.to_owned(),
+            output: Output::default(),
+        }
+    }
+}
+
+/// Checks the cluster of a client, and the workers.
 ///
 /// # Errors
 /// If a worker's kubeconfig cannot be read. An unreadable object is a line of the report.

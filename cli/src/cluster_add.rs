@@ -127,7 +127,7 @@ fn render_text(added: &Added) -> String {
     if let Some(expires) = added.expires_at.filter(|_| !commands.is_empty()) {
         let expires = expires.round(jiff::Unit::Second).unwrap_or(expires);
         out.push_str(&format!(
-            "\nThe token enrols one agent, once, until {expires}. `switchyard clusters` shows when {cluster} is connected.\n"
+            "\nThe token enrols one agent, once, until {expires}. `switchyard get clusters` shows when {cluster} is connected.\n"
         ));
     }
     out

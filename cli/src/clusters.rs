@@ -1,4 +1,4 @@
-//! `switchyard clusters`: lists worker clusters.
+//! The rows of worker clusters, and the hidden command `clusters` of earlier versions.
 
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -42,7 +42,10 @@ pub struct ClusterRow {
     pub scheduling: Option<String>,
     /// Version of the agent.
     pub software: Option<String>,
-    /// Capacity as last reported.
+    /// Its cost beside that of other clusters, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<i32>,
+    /// QueueCapacity as last reported.
     pub capacity: Vec<QueueCapacity>,
 }
 
@@ -77,7 +80,19 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
 pub(crate) async fn list(
     clusters: &Api<MultiKueueCluster>,
 ) -> anyhow::Result<Vec<MultiKueueCluster>> {
-    let found = clusters.list(&ListParams::default()).await;
+    select(clusters, None).await
+}
+
+/// The MultiKueueClusters with these labels.
+pub(crate) async fn select(
+    clusters: &Api<MultiKueueCluster>,
+    labels: Option<&str>,
+) -> anyhow::Result<Vec<MultiKueueCluster>> {
+    let params = match labels {
+        Some(labels) => ListParams::default().labels(labels),
+        None => ListParams::default(),
+    };
+    let found = clusters.list(&params).await;
     Ok(found.map_err(|error| crate::with_hint(&error, "listing clusters"))?.items)
 }
 
@@ -100,6 +115,7 @@ pub fn cluster_row(object: &MultiKueueCluster) -> ClusterRow {
         message: active.map(|active| active.message.clone()).unwrap_or_default(),
         scheduling: object.annotations().get(names::SCHEDULING).cloned(),
         software: agent.software,
+        cost: object.spec.cost,
         capacity: agent.capacity.into_iter().map(queue_capacity).collect(),
     }
 }
@@ -115,38 +131,44 @@ fn queue_capacity(capacity: switchyard_api::v1beta2::AgentCapacity) -> QueueCapa
     }
 }
 
+/// The text for an empty fleet.
+pub(crate) const NONE: &str = "No clusters. `switchyard cluster add NAME` adds one.\n";
+
+/// The clusters as tables.
 #[must_use]
 pub fn render_text(clusters: &[ClusterRow], capacity: bool, now: Timestamp) -> String {
     if clusters.is_empty() {
-        return "No clusters. `switchyard cluster join-token NAME` begins to add one.\n".to_owned();
+        return NONE.to_owned();
     }
     let rows: Vec<[String; 5]> = clusters.iter().map(|cluster| row(cluster, now)).collect();
     let mut out = table::render(["CLUSTER", "LINK", "CONNECTED", "SINCE", "MESSAGE"], &rows);
     if capacity {
-        let rooms = clusters
-            .iter()
-            .flat_map(|cluster| cluster.capacity.iter().map(|room| (&cluster.name, room)));
-        let rows: Vec<[String; 7]> = rooms
-            .map(|(name, room)| {
-                [
-                    name,
-                    &room.local_queue,
-                    &room.flavor,
-                    &room.resource,
-                    &room.nominal,
-                    &room.used,
-                    &room.available,
-                ]
-                .map(Clone::clone)
-            })
-            .collect();
         out.push('\n');
-        out.push_str(&table::render(
-            ["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"],
-            &rows,
-        ));
+        out.push_str(&self::capacity(clusters));
     }
     out
+}
+
+/// The capacity of these clusters as a table.
+pub(crate) fn capacity(clusters: &[ClusterRow]) -> String {
+    let rooms = clusters
+        .iter()
+        .flat_map(|cluster| cluster.capacity.iter().map(|room| (&cluster.name, room)));
+    let rows: Vec<[String; 7]> = rooms
+        .map(|(name, room)| {
+            [
+                name,
+                &room.local_queue,
+                &room.flavor,
+                &room.resource,
+                &room.nominal,
+                &room.used,
+                &room.available,
+            ]
+            .map(Clone::clone)
+        })
+        .collect();
+    table::render(["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"], &rows)
 }
 
 fn row(cluster: &ClusterRow, now: Timestamp) -> [String; 5] {
@@ -160,7 +182,8 @@ fn row(cluster: &ClusterRow, now: Timestamp) -> [String; 5] {
     ]
 }
 
-fn message(cluster: &ClusterRow) -> String {
+/// Its message, and whether it is out of use.
+pub(crate) fn message(cluster: &ClusterRow) -> String {
     let message = if cluster.message.is_empty() { "not looked at yet" } else { &cluster.message };
     match cluster.scheduling.as_deref() {
         Some(names::CORDON) => format!("{message}; cordoned"),
@@ -170,33 +193,58 @@ fn message(cluster: &ClusterRow) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod samples {
+    use super::MultiKueueCluster;
+
+    pub(crate) const NOW: &str = "2026-11-21T10:05:30Z";
+
+    /// A connected cluster with an agent, a cordoned one, and one that the hub has not reached.
+    pub(crate) fn objects() -> Vec<MultiKueueCluster> {
+        let active = serde_json::json!({"type": "Active", "status": "True", "reason": "Active", "message": "Connected",
+            "lastTransitionTime": "2026-11-21T10:00:00Z"});
+        let object = |name: &str, annotations, spec, status| {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+                "metadata": {"name": name, "annotations": annotations}, "spec": spec, "status": status,
+            }))
+            .unwrap()
+        };
+        let capacity = serde_json::json!([{"localQueue": "team/main", "clusterQueue": "cq", "flavor": "h100",
+            "resource": "nvidia.com/gpu", "nominal": "8", "used": "3", "available": "5"}]);
+        vec![
+            object(
+                "east",
+                serde_json::json!({}),
+                serde_json::json!({"clusterSource": {"agent": {}}, "cost": 2}),
+                serde_json::json!({"conditions": [active], "agent": {"software": "switchyard-agent 0.1.0", "capacity": capacity}}),
+            ),
+            object(
+                "north",
+                serde_json::json!({"switchyard.dev/scheduling": "cordon"}),
+                serde_json::json!({"clusterSource": {"agent": {}}}),
+                serde_json::json!({"conditions": [active]}),
+            ),
+            object(
+                "west",
+                serde_json::json!({}),
+                serde_json::json!({"clusterSource": {"kubeConfig": {"location": "west"}}}),
+                serde_json::json!(null),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    fn object(yaml: serde_json::Value) -> MultiKueueCluster {
-        serde_json::from_value(yaml).unwrap()
-    }
-
     #[test]
     fn clusters_show_link_and_connection_message() {
-        let east = object(serde_json::json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
-            "spec": {"clusterSource": {"agent": {}}},
-            "status": {
-                "conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "Connected",
-                    "lastTransitionTime": "2026-11-21T10:00:00Z"}],
-                "agent": {"capacity": [{"localQueue": "team/main", "clusterQueue": "cq", "flavor": "h100",
-                    "resource": "nvidia.com/gpu", "nominal": "8", "used": "3", "available": "5"}]},
-            },
-        }));
-        let west = object(serde_json::json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "west"},
-            "spec": {"clusterSource": {"kubeConfig": {"location": "west"}}},
-        }));
-        let now = "2026-11-21T10:05:30Z".parse().unwrap();
-        insta::assert_snapshot!(render_text(&[cluster_row(&east), cluster_row(&west)], true, now), @r"
+        let clusters: Vec<ClusterRow> = samples::objects().iter().map(cluster_row).collect();
+        insta::assert_snapshot!(render_text(&clusters, true, samples::NOW.parse().unwrap()), @r"
         CLUSTER   LINK         CONNECTED   SINCE   MESSAGE
         east      agent        yes         5m30s   Connected
+        north     agent        yes         5m30s   Connected; cordoned
         west      kubeconfig   no          -       not looked at yet
 
         CLUSTER   QUEUE       FLAVOR   RESOURCE         QUOTA   USED   AVAILABLE
@@ -206,6 +254,6 @@ mod tests {
 
     #[test]
     fn empty_fleet_names_the_first_command() {
-        assert!(render_text(&[], false, Timestamp::UNIX_EPOCH).contains("join-token NAME"));
+        assert!(render_text(&[], false, Timestamp::UNIX_EPOCH).contains("cluster add NAME"));
     }
 }

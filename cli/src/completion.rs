@@ -1,6 +1,5 @@
 //! `switchyard completion SHELL`.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 /// Arguments of `switchyard completion`.
@@ -13,7 +12,7 @@ pub struct Args {
 #[must_use]
 pub fn run(args: &Args) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Args::command(), "switchyard", &mut script);
+    clap_complete::generate(args.shell, &mut crate::help::command(), "switchyard", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
@@ -25,7 +24,7 @@ mod tests {
     fn each_shell_completes_commands_and_flags() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = run(&Args { shell });
-            for word in ["switchyard", "explain", "join-token", "kubeconfig"] {
+            for word in ["switchyard", "describe", "mark-lost", "kubeconfig"] {
                 assert!(script.contains(word), "{shell} does not complete {word}");
             }
         }

@@ -1,4 +1,4 @@
-//! `switchyard copies`: prints the jobs that a hub created on a worker cluster as manifests for the
+//! `switchyard recover export`: prints the jobs that a hub created on a worker cluster as manifests for the
 //! hub. For the case that the hub's store and the manifests are lost. Runs against the worker.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ const OF_COPIES: [&str; 7] = [
     names::PROOF,
 ];
 
-/// Arguments of `switchyard copies`.
+/// Arguments of `switchyard recover export`.
 #[derive(clap::Args, Debug, Default)]
 pub struct Args {
     /// Only this job.

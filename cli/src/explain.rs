@@ -1,4 +1,4 @@
-//! `switchyard explain WORKLOAD`: why a job waits, or where it is.
+//! `switchyard why WORKLOAD`: why a job waits, or where it is.
 //!
 //! Lists the objects that decisions depend on and runs the production engine on them, in this
 //! process. It needs only the right to list, and works on any cluster with Kueue's API.
@@ -28,7 +28,7 @@ use crate::find::find;
 pub use settings::AssumedConfig;
 pub use view::ExplanationView;
 
-/// Arguments of `switchyard explain`.
+/// Arguments of `switchyard why`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A Workload, or a job as `job/NAME` (any kind, such as `jobset/NAME`); a plain NAME may be

@@ -13,6 +13,27 @@ pub(crate) fn follows(workload: &Workload) -> bool {
     workload.annotations().get(names::COMPONENT_WORKLOAD_INDEX).is_some_and(|index| index != "0")
 }
 
+/// Whether the workload, or its job, is what was typed: `NAME`, `KIND/NAME` or `workload/NAME`.
+pub(crate) fn is_meant(workload: &Workload, wanted: &str) -> bool {
+    let (kind, name) = split(wanted);
+    let row = row(workload);
+    let is_itself = workload.name_any() == name && kind.is_none_or(str::is_empty);
+    is_itself || row.job == name && kind.is_none_or(|kind| is_kind(kind, &row.kind))
+}
+
+/// The kind, which is empty for a Workload, and the name.
+fn split(wanted: &str) -> (Option<&str>, &str) {
+    match wanted.split_once('/') {
+        None => (None, wanted),
+        Some((kind, name))
+            if kind.eq_ignore_ascii_case("workload") || kind.eq_ignore_ascii_case("wl") =>
+        {
+            (Some(""), name)
+        }
+        Some((kind, name)) => (Some(kind), name),
+    }
+}
+
 /// The workload with this name, or of the job with this name; `KIND/NAME` is a job of that kind. If
 /// a job has several, the first replica's, or else the newest.
 ///
@@ -23,15 +44,7 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
     namespace: &str,
     wanted: &str,
 ) -> anyhow::Result<&'a W> {
-    let (kind, name) = match wanted.split_once('/') {
-        None => (None, wanted),
-        Some((kind, name))
-            if kind.eq_ignore_ascii_case("workload") || kind.eq_ignore_ascii_case("wl") =>
-        {
-            (Some(""), name)
-        }
-        Some((kind, name)) => (Some(kind), name),
-    };
+    let (kind, name) = split(wanted);
     let of_job = |workload: &&W| {
         let row = row((*workload).borrow());
         row.job == name && kind.is_none_or(|kind| is_kind(kind, &row.kind))

@@ -1,4 +1,4 @@
-//! `switchyard hand-back`: prepares a cluster's Workloads for stock Kueue.
+//! `switchyard migrate hand-back`: prepares a cluster's Workloads for stock Kueue.
 //!
 //! Kueue writes a Workload's status by server-side apply and removes a field by leaving it out,
 //! which works only for a field with a single owner. Switchyard writes merge patches, which are

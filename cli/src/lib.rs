@@ -5,31 +5,44 @@ pub mod adopt;
 pub mod audit;
 pub mod authority;
 pub mod breaker;
+pub mod bundle;
 pub mod check;
 pub mod cluster_add;
+pub mod cluster_remove;
 pub mod clusters;
+pub mod color;
+pub mod command;
 pub mod completion;
 pub mod copies;
+pub mod describe;
+pub mod events;
 pub mod explain;
 mod find;
+pub mod get;
 pub mod hand_back;
+pub mod help;
 pub mod join_token;
 pub mod move_job;
 pub mod operate;
 pub mod orphans;
 pub mod output;
+#[cfg(test)]
+mod reference;
 pub mod replay;
 pub mod status;
 pub mod table;
+pub mod version;
+pub mod wait;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::{Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+pub use command::{Args, Command};
+use command::{ClusterCommand, DebugCommand, MigrateCommand, RecoverCommand};
 pub use output::Output;
 
 /// Default namespace of the hub, as in `deploy/rbac`.
@@ -37,74 +50,6 @@ pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
 
 /// For silence within an answer of the API server.
 const READ_TIME: Duration = Duration::from_secs(60);
-
-/// The command `switchyard`, also `kubectl switchyard`.
-#[derive(Parser, Debug)]
-#[command(name = "switchyard", version = switchyard_api::build::version(), about = "Where jobs are, why they wait, and which clusters are connected")]
-pub struct Args {
-    /// Kubeconfig of the hub cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's
-    /// service account.
-    #[arg(long, global = true)]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig.
-    #[arg(long, global = true)]
-    pub context: Option<String>,
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-#[derive(Subcommand, Debug)]
-pub enum Command {
-    /// List worker clusters with connection and capacity; cordon, uncordon, drain or declare one
-    /// lost.
-    Clusters(clusters::Args),
-    /// List jobs, where they are and why they wait. With a job's name, show everything about it.
-    Status(status::Args),
-    /// Explain why a job waits: requests, free quota, position in the queue and preemption. Or
-    /// where it runs.
-    Explain(explain::Args),
-    /// Move a job to another cluster. It is stopped and starts again there.
-    Move(move_job::Args),
-    /// Compare what pods request with what their queues are charged. Exits with 0 if they agree,
-    /// with 2 if they do not, and with 1 if something cannot be read; see docs/audit.md.
-    Audit(audit::Args),
-    /// Check an installation: versions, CRDs, roles, webhooks, workers, queues. Exits with 2 if a
-    /// check fails; see docs/checks.md.
-    Check(check::Args),
-    /// Print the completion script of a shell. Load it with `source <(switchyard completion bash)`.
-    Completion(completion::Args),
-    /// List copies on clusters that carry this hub's mark and that the hub does not know.
-    Orphans(orphans::Args),
-    /// Connect a job that was applied again with its copy from before the hub lost its store,
-    /// although the two differ; see docs/recovery.md.
-    Adopt(adopt::Args),
-    /// On a worker: print the jobs that a hub created there as manifests, if the hub's store and
-    /// the users' manifests are lost; see docs/recovery.md.
-    Copies(copies::Args),
-    /// Show or close the circuit breaker, which stops evictions.
-    #[command(subcommand)]
-    Breaker(breaker::Command),
-    /// Prepare a cluster's Workloads for stock Kueue, after Switchyard was stopped; see
-    /// docs/migrate.md.
-    HandBack(hand_back::Args),
-    /// Repeat the decisions of a recording and report the first difference. Needs no cluster.
-    Replay(replay::Args),
-    /// Show or replace the CA that signs agents' certificates.
-    #[command(subcommand)]
-    Authority(authority::Command),
-    /// Add worker clusters and create join tokens.
-    #[command(subcommand)]
-    Cluster(ClusterCommand),
-}
-
-#[derive(Subcommand, Debug)]
-pub enum ClusterCommand {
-    /// Create a one-time token for a cluster's agent to enrol, and print the agent's command.
-    JoinToken(join_token::Args),
-    /// Add a worker cluster: its MultiKueueCluster, and what its agent or kubeconfig needs. Can be
-    /// repeated.
-    Add(Box<cluster_add::Args>),
-}
 
 /// Result of a command that looks for faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +59,16 @@ pub enum ExitStatus {
     Faulty,
 }
 
-/// 0, or 2 for a fault. Errors exit with 1.
+impl ExitStatus {
+    const fn faulty_if(has_fault: bool) -> Self {
+        if has_fault { Self::Faulty } else { Self::Clean }
+    }
+}
+
+/// The exit code: 0, or 2 for a fault. Errors end with 1.
 impl From<ExitStatus> for std::process::ExitCode {
-    fn from(exit_status: ExitStatus) -> Self {
-        match exit_status {
+    fn from(status: ExitStatus) -> Self {
+        match status {
             ExitStatus::Clean => Self::SUCCESS,
             ExitStatus::Faulty => Self::from(2),
         }
@@ -127,59 +78,107 @@ impl From<ExitStatus> for std::process::ExitCode {
 /// Runs the command and writes its result to `out`.
 ///
 /// # Errors
-/// Says what failed and what to do.
+/// A message for a person: what failed, and what to do.
 pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<ExitStatus> {
-    // These commands need no cluster.
-    match &args.command {
-        Command::Replay(args) => {
-            return print(&replay::run(args)?, out).map(|()| ExitStatus::Clean);
-        }
-        Command::Completion(args) => {
-            return print(&completion::run(args), out).map(|()| ExitStatus::Clean);
-        }
-        _ => {}
+    if let Some(text) = without_cluster(&args.command)? {
+        return print(&text, out).map(|()| ExitStatus::Clean);
     }
-    let mut exit_status = ExitStatus::Clean;
     let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
-    let file = args.kubeconfig;
+    let (file, color) = (args.kubeconfig, args.color);
     let text = match args.command {
-        Command::Clusters(args) => clusters::run(client, &args).await?,
-        Command::Status(args) => status::run(client, &namespace, &args).await?,
-        Command::Explain(args) => explain::run(client, &namespace, &args).await?,
+        Command::Get(get::Command::Jobs(args)) => {
+            get::jobs::run(client, &namespace, &args, color, out).await?;
+            String::new()
+        }
+        Command::Get(get::Command::Clusters(args))
+        | Command::Cluster(ClusterCommand::List(args)) => {
+            get::clusters::run(client, &args, color, out).await?;
+            String::new()
+        }
+        Command::Get(get::Command::Queues(args)) => {
+            get::queues::run(client, &args, color, out).await?;
+            String::new()
+        }
+        Command::Describe(command) => describe::run(client, &namespace, &command).await?,
+        Command::Why(args) | Command::Explain(args) => {
+            explain::run(client, &namespace, &args).await?
+        }
+        Command::Events(args) => events::run(client, &namespace, &args).await?,
+        Command::Wait(args) => return wait::run(client, &namespace, &args).await,
         Command::Move(args) => move_job::run(client, &namespace, &args).await?,
-        Command::Orphans(args) => orphans::run(client, &args).await?,
-        Command::Adopt(args) => adopt::run(client, &namespace, &args).await?,
-        Command::Copies(args) => copies::run(client, &namespace, &args).await?,
-        Command::Breaker(command) => breaker::run(client, &command).await?,
-        Command::Authority(command) => authority::run(client, &command).await?,
-        Command::HandBack(args) => hand_back::run(client, &args).await?,
-        Command::Replay(args) => replay::run(&args)?,
-        Command::Completion(args) => completion::run(&args),
+        Command::Cluster(command) => cluster(client, file.as_deref(), command).await?,
+        Command::Evictions(command) | Command::Breaker(command) => {
+            breaker::run(client, &command).await?
+        }
+        Command::Ca(command) | Command::Authority(authority::OldCommand::Ca(command)) => {
+            authority::run(client, &command).await?
+        }
+        Command::Recover(RecoverCommand::Start(args))
+        | Command::Authority(authority::OldCommand::Recover(args)) => {
+            authority::recover(client, &args).await?
+        }
+        Command::Recover(RecoverCommand::Orphans(args)) | Command::Orphans(args) => {
+            orphans::run(client, &args).await?
+        }
+        Command::Recover(RecoverCommand::Export(args)) | Command::Copies(args) => {
+            copies::run(client, &namespace, &args).await?
+        }
+        Command::Recover(RecoverCommand::Adopt(args)) | Command::Adopt(args) => {
+            adopt::run(client, &namespace, &args).await?
+        }
+        Command::Migrate(MigrateCommand::HandBack(args)) | Command::HandBack(args) => {
+            hand_back::run(client, &args).await?
+        }
         Command::Check(args) => {
             let report = Box::pin(check::run(client, &args)).await?;
-            if report.failures > 0 {
-                exit_status = ExitStatus::Faulty;
-            }
-            args.output.render(&report, check::Report::text)?
+            print(&args.output.render(&report, check::Report::text)?, out)?;
+            return Ok(ExitStatus::faulty_if(report.failures > 0));
         }
         Command::Audit(args) => {
             let report = audit::run(client, &args).await?;
-            if !report.findings.is_empty() {
-                exit_status = ExitStatus::Faulty;
-            }
-            args.output.render(&report, audit::Report::text)?
+            print(&args.output.render(&report, audit::Report::text)?, out)?;
+            return Ok(ExitStatus::faulty_if(!report.findings.is_empty()));
         }
-        Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
-        Command::Cluster(ClusterCommand::Add(args)) => {
-            cluster_add::run(client, file.as_deref(), &args).await?
-        }
+        Command::Debug(DebugCommand::Bundle(args)) => bundle::run(client, &args).await?,
+        Command::Status(args) => status::run(client, &namespace, &args).await?,
+        Command::Clusters(args) => clusters::run(client, &args).await?,
+        Command::Version(args) => version::run(client, &args).await?,
+        Command::Debug(DebugCommand::Replay(args)) | Command::Replay(args) => replay::run(&args)?,
+        Command::Completion(args) => completion::run(&args),
     };
-    print(&text, out).map(|()| exit_status)
+    print(&text, out).map(|()| ExitStatus::Clean)
+}
+
+/// The text of a command that needs no cluster.
+fn without_cluster(command: &Command) -> anyhow::Result<Option<String>> {
+    Ok(Some(match command {
+        Command::Debug(DebugCommand::Replay(args)) | Command::Replay(args) => replay::run(args)?,
+        Command::Completion(args) => completion::run(args),
+        Command::Version(args) if args.client => {
+            args.output.render(&version::Versions::client(), version::text)?
+        }
+        _ => return Ok(None),
+    }))
+}
+
+async fn cluster(
+    client: kube::Client,
+    file: Option<&Path>,
+    command: ClusterCommand,
+) -> anyhow::Result<String> {
+    match command {
+        ClusterCommand::Add(args) => cluster_add::run(client, file, &args).await,
+        ClusterCommand::Remove(args) => cluster_remove::run(client, &args).await,
+        ClusterCommand::Operate(command) => operate::run(client, &command).await,
+        ClusterCommand::JoinToken(args) => join_token::run(client, &args).await,
+        // Printed row by row, by `run`.
+        ClusterCommand::List(_) => Ok(String::new()),
+    }
 }
 
 fn print(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A closed pipe, as in `switchyard status | head`, is no failure.
+        // A closed pipe, as in `switchyard get jobs | head`, is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write the result"),
     }

@@ -1,15 +1,21 @@
 //! The `switchyard` binary.
 
-use clap::Parser as _;
+use std::io::IsTerminal as _;
+
+use clap::FromArgMatches as _;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::process::ExitCode {
     // kube and this program must use the same TLS provider. A second installation is no error.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let args = match switchyard::Args::try_parse() {
+    let parsed = switchyard::help::command()
+        .try_get_matches()
+        .and_then(|matches| switchyard::Args::from_arg_matches(&matches));
+    let mut args = match parsed {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
+    args.color = args.color.resolved(std::io::stdout().is_terminal());
     match switchyard::run(args, &mut std::io::stdout().lock()).await {
         Ok(exit_status) => exit_status.into(),
         Err(error) => {

@@ -1,5 +1,7 @@
 //! `switchyard move JOB --to CLUSTER`: annotates the hub's Workload, which the hub acts on once.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
@@ -7,7 +9,11 @@ use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
 use crate::find::{find, follows};
+use crate::status::row;
 use crate::{Output, operate};
+
+/// How often the workload is read while it moves.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Arguments of `switchyard move`.
 #[derive(clap::Args, Debug)]
@@ -17,6 +23,15 @@ pub struct Args {
     /// The cluster to run on.
     #[arg(long, value_name = "CLUSTER")]
     pub to: String,
+    /// Print what would happen, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Wait until the other cluster has admitted it, with progress on stderr.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// Timeout of --wait, such as 30s, 10m or 2h.
+    #[arg(long, default_value = "10m", value_parser = crate::wait::timeout, requires = "wait")]
+    pub timeout: Duration,
     /// Namespace. Default: the kubeconfig's.
     #[arg(short, long)]
     pub namespace: Option<String>,
@@ -35,6 +50,9 @@ pub struct Move {
     pub to: String,
     /// The attempt to be moved.
     pub attempt: i64,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Requests the move. The job is stopped and starts again on the other cluster.
@@ -48,10 +66,60 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let workloads: Api<Workload> = Api::namespaced(client, namespace);
     let all = crate::status::list(&workloads).await;
     let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
-    let plan = plan(find(&all, namespace, &args.job)?, &target)?;
-    let value = format!("{}/{}", plan.attempt, plan.to);
-    operate::annotate_workload(&workloads, &plan.workload, names::MOVE, &value).await?;
+    let mut plan = plan(find(&all, namespace, &args.job)?, &target)?;
+    plan.dry_run = args.dry_run;
+    if !args.dry_run {
+        let value = format!("{}/{}", plan.attempt, plan.to);
+        operate::annotate_workload(&workloads, &plan.workload, names::MOVE, &value).await?;
+    }
+    if args.wait {
+        return arrived(&workloads, &plan, args.timeout).await;
+    }
     args.output.render(&plan, render_text)
+}
+
+/// Waits until the other cluster has it.
+async fn arrived(
+    workloads: &Api<Workload>,
+    plan: &Move,
+    timeout: Duration,
+) -> anyhow::Result<String> {
+    let end = tokio::time::Instant::now() + timeout;
+    let mut before = None;
+    loop {
+        let found = workloads.get_opt(&plan.workload).await;
+        let found = found.map_err(|error| crate::with_hint(&error, "reading the workload"))?;
+        let Some(workload) = found else { bail!("{} was deleted", plan.workload) };
+        let row = row(&workload);
+        let is_new = row.attempt > plan.attempt;
+        match &row.cluster {
+            Some(at) if is_new && *at == plan.to => {
+                return Ok(format!("{} is on {at}.\n", row.job));
+            }
+            Some(at) if is_new => {
+                bail!("{} could not take {}; it is on {at}", plan.to, row.job);
+            }
+            _ => {}
+        }
+        if row.state.is_final() {
+            bail!("{} has finished ({}) before it was moved", row.job, row.state);
+        }
+        let now = format!("{}: {} {}", row.job, row.state, row.reason);
+        if before.as_ref() != Some(&now) {
+            eprintln!("{}", now.trim_end());
+            before = Some(now);
+        }
+        if tokio::time::Instant::now() >= end {
+            bail!(
+                "after {timeout:?}, {} is not on {}: {} {}",
+                row.job,
+                plan.to,
+                row.state,
+                row.reason
+            );
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move> {
@@ -68,21 +136,29 @@ fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move>
     }
     if let Some(how) = target.annotations().get(names::SCHEDULING) {
         bail!(
-            "cluster \"{to}\" takes nothing new ({how}); `switchyard clusters uncordon {to}` ends that"
+            "cluster \"{to}\" takes nothing new ({how}); `switchyard cluster uncordon {to}` ends that"
         );
     }
     let known =
         target.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if !conditions::is_true(known, conditions::ACTIVE) {
-        bail!("cluster \"{to}\" is not connected; `switchyard clusters` says why");
+        bail!("cluster \"{to}\" is not connected; `switchyard get clusters` says why");
     }
     let attempt = status.dispatch.map_or(0, |dispatch| dispatch.attempt);
-    Ok(Move { workload: name, from: status.cluster_name, to, attempt })
+    Ok(Move { workload: name, from: status.cluster_name, to, attempt, dry_run: false })
 }
 
 fn render_text(plan: &Move) -> String {
     let Move { workload, to, .. } = plan;
     match &plan.from {
+        Some(from) if plan.dry_run => {
+            format!(
+                "{workload} would be stopped on {from} and started on {to}. Nothing is changed.\n"
+            )
+        }
+        None if plan.dry_run => {
+            format!("{workload} waits; it would be offered to {to} first. Nothing is changed.\n")
+        }
         Some(from) => format!("{workload} is moved from {from} to {to}, if {to} can take it.\n"),
         None => format!("{workload} waits; it is offered to {to} first.\n"),
     }

@@ -1,5 +1,7 @@
-//! `switchyard clusters cordon | uncordon | drain | declare-lost | trust-copies`: annotates
+//! `switchyard cluster cordon | uncordon | drain | mark-lost | trust-copies`: annotates
 //! MultiKueueClusters, which the hub acts on.
+
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -13,19 +15,33 @@ use switchyard_api::{conditions, names};
 
 use crate::Output;
 
+/// How often a cluster is read while it is drained.
+const LOOK: Duration = Duration::from_secs(2);
+
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Dispatch nothing new to a cluster. Running jobs stay.
+    /// Send nothing new to a cluster; what runs there stays
+    #[command(after_help = "Examples:\n  switchyard cluster cordon east")]
     Cordon(ClusterArgs),
-    /// Use a cluster again: ends `cordon` and `drain`.
+    /// Use a cluster again after `cordon` or `drain`
+    #[command(after_help = "Examples:\n  switchyard cluster uncordon east")]
     Uncordon(ClusterArgs),
-    /// Dispatch nothing new to a cluster, and stop its jobs: they are queued again and run
-    /// elsewhere.
-    Drain(ClusterArgs),
-    /// Declare that a disconnected cluster will not come back: its jobs are queued again at once.
+    /// Send nothing new to a cluster, and move what runs there: it is stopped, queued again and runs elsewhere
+    #[command(
+        after_help = "Examples:\n  switchyard cluster drain east --dry-run\n  switchyard cluster drain east --wait --timeout 30m"
+    )]
+    Drain(DrainArgs),
+    /// Declare that a disconnected cluster will not come back: what ran there is queued again at once
+    #[command(
+        name = "mark-lost",
+        alias = "declare-lost",
+        after_help = "Examples:\n  switchyard cluster mark-lost east\n  switchyard cluster mark-lost east --yes"
+    )]
     DeclareLost(DeclareLostArgs),
-    /// Declare that all objects with the hub's marks on a cluster are the hub's, although some lack
-    /// a proof. The hub signs them within an hour. The condition CopiesUnproved names some of them.
+    /// Trust all objects on a cluster that have the hub's marks, though some have no proof
+    ///
+    /// They are signed within an hour. The condition CopiesUnproved names some of them.
+    #[command(after_help = "Examples:\n  switchyard cluster trust-copies east --yes")]
     TrustCopies(TrustCopiesArgs),
 }
 
@@ -33,11 +49,29 @@ pub enum Command {
 pub struct ClusterArgs {
     /// Name of the MultiKueueCluster.
     pub name: String,
+    /// Print what would happen, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
+/// Arguments of `drain`.
+#[derive(clap::Args, Debug)]
+pub struct DrainArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Wait until nothing of the hub is on the cluster, with progress on stderr.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// Timeout of --wait, such as 30s, 10m or 2h.
+    #[arg(long, default_value = "1h", value_parser = crate::wait::timeout, requires = "wait")]
+    pub timeout: Duration,
+}
+
+/// Arguments of `mark-lost`.
 #[derive(clap::Args, Debug)]
 pub struct DeclareLostArgs {
     #[command(flatten)]
@@ -65,6 +99,9 @@ pub struct ClusterChange {
     pub action: &'static str,
     /// Number of the hub's unfinished workloads on the cluster.
     pub workloads: usize,
+    /// Nothing was changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Sets an annotation on a Workload, which the hub acts on.
@@ -89,27 +126,33 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let (named, action) = match command {
         Command::Cordon(named) => (named, "cordon"),
         Command::Uncordon(named) => (named, "uncordon"),
-        Command::Drain(named) => (named, "drain"),
+        Command::Drain(drain) => (&drain.cluster, "drain"),
         Command::DeclareLost(lost) => (&lost.cluster, "declare-lost"),
         Command::TrustCopies(trust) => (&trust.cluster, "trust-copies"),
     };
     let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
     let cluster = get_cluster(&clusters, &named.name).await?;
-    let workloads = count_workloads(client, &named.name).await?;
+    let workloads = count_workloads(client.clone(), &named.name).await?;
     let annotations = match command {
         Command::Cordon(_) => json!({names::SCHEDULING: names::CORDON}),
         Command::Uncordon(_) => json!({names::SCHEDULING: Value::Null}),
         Command::Drain(_) => json!({names::SCHEDULING: names::DRAIN}),
         Command::DeclareLost(lost) => {
-            json!({names::DECLARED_LOST: loss_to_declare(&cluster, workloads, lost.yes)?})
+            json!({names::DECLARED_LOST: loss_to_declare(&cluster, workloads, lost.yes || named.dry_run)?})
         }
         Command::TrustCopies(trust) => {
-            json!({names::TRUST_COPIES: trusted_since(&cluster, trust.yes, Timestamp::now())?})
+            json!({names::TRUST_COPIES: trusted_since(&cluster, trust.yes || named.dry_run, Timestamp::now())?})
         }
     };
-    annotate_cluster(&clusters, &named.name, &annotations).await?;
-    let done = ClusterChange { cluster: named.name.clone(), action, workloads };
-    named.output.render(&done, render_text)
+    let done =
+        ClusterChange { cluster: named.name.clone(), action, workloads, dry_run: named.dry_run };
+    if !named.dry_run {
+        annotate_cluster(&clusters, &named.name, &annotations).await?;
+    }
+    match command {
+        Command::Drain(drain) if drain.wait => emptied(&client, &done, drain.timeout).await,
+        _ => named.output.render(&done, render_text),
+    }
 }
 
 pub(crate) async fn get_cluster(
@@ -121,7 +164,7 @@ pub(crate) async fn get_cluster(
         .await
         .map_err(|error| crate::with_hint(&error, "reading the cluster"))?;
     found.ok_or_else(|| {
-        anyhow::anyhow!("no MultiKueueCluster \"{name}\"; `switchyard clusters` lists them")
+        anyhow::anyhow!("no MultiKueueCluster \"{name}\"; `switchyard get clusters` lists them")
     })
 }
 
@@ -137,7 +180,37 @@ pub(crate) async fn annotate_cluster(
     })
 }
 
-async fn count_workloads(client: kube::Client, name: &str) -> anyhow::Result<usize> {
+/// Waits until nothing is on the cluster.
+async fn emptied(
+    client: &kube::Client,
+    done: &ClusterChange,
+    timeout: Duration,
+) -> anyhow::Result<String> {
+    let end = tokio::time::Instant::now() + timeout;
+    let mut before = None;
+    loop {
+        let left = count_workloads(client.clone(), &done.cluster).await?;
+        if left == 0 {
+            return Ok(format!(
+                "{} is drained: {} workloads went elsewhere.\n",
+                done.cluster, done.workloads
+            ));
+        }
+        if before.replace(left) != Some(left) {
+            eprintln!("{left} workloads are left on {}", done.cluster);
+        }
+        if tokio::time::Instant::now() >= end {
+            bail!(
+                "after {timeout:?}, {left} workloads are still on {0}; `switchyard get jobs -A --cluster {0}` lists them",
+                done.cluster
+            );
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// How many unfinished workloads the hub has on a cluster.
+pub(crate) async fn count_workloads(client: kube::Client, name: &str) -> anyhow::Result<usize> {
     let workloads: Api<Workload> = Api::all(client);
     let all = crate::status::list(&workloads).await;
     let all = all.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
@@ -168,7 +241,7 @@ fn loss_to_declare(
     };
     if active.status == conditions::TRUE {
         bail!(
-            "cluster \"{name}\" is connected; `switchyard clusters drain {name}` takes away what runs there"
+            "cluster \"{name}\" is connected; `switchyard cluster drain {name}` takes away what runs there"
         );
     }
     if !yes {
@@ -200,6 +273,12 @@ fn trusted_since(cluster: &MultiKueueCluster, yes: bool, now: Timestamp) -> anyh
 
 fn render_text(done: &ClusterChange) -> String {
     let ClusterChange { cluster, workloads, .. } = done;
+    if done.dry_run {
+        return format!(
+            "{} of {cluster}: nothing is changed. {workloads} workloads are on it.\n",
+            done.action
+        );
+    }
     match done.action {
         "cordon" => {
             format!("Nothing new is sent to {cluster}. {workloads} workloads stay there.\n")
@@ -207,7 +286,7 @@ fn render_text(done: &ClusterChange) -> String {
         "uncordon" => format!("{cluster} is used again.\n"),
         "drain" => {
             format!(
-                "{cluster} is drained: {workloads} workloads go elsewhere. `switchyard status -A` shows where.\n"
+                "{cluster} is drained: {workloads} workloads go elsewhere. `switchyard get jobs -A` shows where.\n"
             )
         }
         "trust-copies" => {

@@ -1,4 +1,4 @@
-//! `switchyard orphans`: copies on clusters with this hub's mark that the hub does not know.
+//! `switchyard recover orphans`: copies on clusters with this hub's mark that the hub does not know.
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
@@ -7,7 +7,7 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 
 use crate::{Output, clusters, table};
 
-/// Arguments of `switchyard orphans`.
+/// Arguments of `switchyard recover orphans`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Output format.

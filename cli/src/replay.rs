@@ -1,4 +1,4 @@
-//! `switchyard replay FILE`: whether the engine repeats its recorded decisions.
+//! `switchyard debug replay FILE`: whether the engine repeats its recorded decisions.
 
 use std::fmt::Write as _;
 use std::fs::File;

@@ -1,8 +1,10 @@
-//! `switchyard status [JOB]`: lists jobs, or shows one.
+//! The rows and details of jobs, and the hidden command `status [JOB]` of earlier versions.
 
 mod detail;
-mod ready;
+pub(crate) mod ready;
 mod row;
+#[cfg(test)]
+pub(crate) mod samples;
 
 use jiff::Timestamp;
 use kube::Api;
@@ -13,6 +15,7 @@ use crate::find::find;
 use crate::{Output, table};
 
 pub use detail::{Detail, detail};
+pub(crate) use detail::{render_conditions, render_text as render_detail};
 pub use row::{JobRow, JobState, ReadyPods, row};
 
 /// Arguments of `switchyard status`.

@@ -33,7 +33,59 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Formats a duration as kubectl shows ages: the largest unit or two.
+/// The columns of a table whose rows are printed one by one. Rows that come later do not widen them.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    headings: Vec<String>,
+    widths: Vec<usize>,
+}
+
+impl Columns {
+    /// As wide as the widest of these cells.
+    #[must_use]
+    pub fn new(headings: &[&str], rows: &[Vec<String>]) -> Self {
+        let mut widths: Vec<usize> = headings.iter().map(|it| width(it)).collect();
+        for (column, cell) in rows.iter().flat_map(|row| widths_of(row)) {
+            if let Some(widest) = widths.get_mut(column) {
+                *widest = (*widest).max(cell);
+            }
+        }
+        Self { headings: headings.iter().map(|it| (*it).to_owned()).collect(), widths }
+    }
+
+    /// The line of headings.
+    #[must_use]
+    pub fn heading(&self) -> String {
+        self.line(&self.headings, |_, text| text.to_owned())
+    }
+
+    /// One row. `paint` gets the heading and the text of each cell, and may add what takes no room.
+    #[must_use]
+    pub fn line(&self, cells: &[String], paint: impl Fn(&str, &str) -> String) -> String {
+        let mut out = String::new();
+        // Nothing follows the last text, so that no line ends with spaces.
+        let last = cells.iter().rposition(|cell| !cell.is_empty());
+        for (column, ((cell, heading), widest)) in
+            cells.iter().zip(&self.headings).zip(&self.widths).enumerate()
+        {
+            if last.is_none_or(|last| column > last) {
+                break;
+            }
+            out.push_str(&paint(heading, cell));
+            if last != Some(column) {
+                out.push_str(&" ".repeat(widest.saturating_sub(width(cell)) + 3));
+            }
+        }
+        out.push('\n');
+        out
+    }
+}
+
+fn widths_of(row: &[String]) -> impl Iterator<Item = (usize, usize)> {
+    row.iter().map(|cell| width(cell)).enumerate()
+}
+
+/// A duration as kubectl shows ages: the largest unit or two.
 #[must_use]
 pub fn age(seconds: i64) -> String {
     let seconds = seconds.max(0);

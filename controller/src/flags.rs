@@ -85,7 +85,7 @@ impl ClusterFlags {
     }
 }
 
-/// Recording of decisions, which `switchyard replay` repeats.
+/// Recording of decisions, which `switchyard debug replay` repeats.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct RecordingFlags {
     /// Record the engine's events and decisions in this file; an older part is kept as FILE.1.

@@ -1,6 +1,6 @@
 //! Builds an engine from one list of each kind, with the conversion that the controller uses.
 //!
-//! For `switchyard explain`, which shows the engine's view of a cluster without running a
+//! For `switchyard why`, which shows the engine's view of a cluster without running a
 //! controller. It needs only the right to list, and works on any cluster with Kueue's API.
 
 use std::fmt::Debug;

@@ -146,7 +146,7 @@ fn remedy(reason: &str) -> &'static str {
         "ContainerConfig" | "Volume" => "what the pods refer to exists on the worker cluster",
         "CrashLoop" => "the container stays up; its logs say why it ends",
         "ClusterUnreachable" => {
-            "the cluster is back, or it is declared lost (switchyard clusters declare-lost NAME)"
+            "the cluster is back, or it is declared lost (switchyard cluster mark-lost NAME)"
         }
         "ClusterRemoved" => "the MultiKueueCluster is created again, or the job is deleted",
         _ => "what the worker cluster's message says",

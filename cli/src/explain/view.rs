@@ -39,7 +39,7 @@ pub struct ExplanationView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cohort: Option<String>,
     pub created: Option<Timestamp>,
-    /// As in `switchyard status`.
+    /// As in `switchyard get jobs`.
     pub state: JobState,
     /// `Finished`, `Admitted`, `QuotaReserved`, `NotTried`, `Fits`, `Preempts` or `Blocked`.
     pub outlook: &'static str,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
-use switchyard_api::v1beta2::{Admission, AdmissionCheckState, Workload};
+use switchyard_api::v1beta2::{Admission, AdmissionCheckState, PastAttempt, Workload};
 
 use super::row::{JobRow, row};
 use crate::table;
@@ -18,7 +18,10 @@ pub struct Detail {
     pub admission_checks: Vec<AdmissionCheckState>,
     /// Clusters that are being tried.
     pub nominated_clusters: Vec<String>,
-    /// Number of evictions.
+    /// The last attempts that were taken from their cluster before the job had ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<PastAttempt>,
+    /// How often it was evicted.
     pub evictions: i64,
     /// Oldest first.
     pub conditions: Vec<Condition>,
@@ -35,6 +38,7 @@ pub fn detail(workload: &Workload) -> Detail {
         admission: status.admission,
         admission_checks: status.admission_checks,
         nominated_clusters: status.nominated_cluster_names,
+        attempts: status.dispatch.map(|dispatch| dispatch.history).unwrap_or_default(),
         evictions: evictions.iter().map(|eviction| i64::from(eviction.count)).sum(),
         conditions,
     }
@@ -42,7 +46,7 @@ pub fn detail(workload: &Workload) -> Detail {
 
 /// Lines of `Name: value`, with tables of quota, checks and conditions.
 #[must_use]
-pub(super) fn render_text(detail: &Detail, now: Timestamp) -> String {
+pub(crate) fn render_text(detail: &Detail, now: Timestamp) -> String {
     let row = &detail.row;
     let mut facts = vec![
         ("Job", format!("{}/{} ({})", row.namespace, row.job, row.kind)),
@@ -68,9 +72,10 @@ pub(super) fn render_text(detail: &Detail, now: Timestamp) -> String {
     }
     let mut out: String =
         facts.iter().map(|(name, value)| format!("{:<10} {value}\n", format!("{name}:"))).collect();
+    out.push_str(&attempts(detail, now));
     out.push_str(&quota(detail));
     out.push_str(&checks(detail));
-    out.push_str(&history(detail, now));
+    out.push_str(&render_conditions(&detail.conditions, now));
     out
 }
 
@@ -104,12 +109,30 @@ fn checks(detail: &Detail) -> String {
     format!("\n{}", table::render(["CHECK", "STATE", "MESSAGE"], &rows))
 }
 
-fn history(detail: &Detail, now: Timestamp) -> String {
-    if detail.conditions.is_empty() {
+/// Where it was before, and why it was taken from there.
+fn attempts(detail: &Detail, now: Timestamp) -> String {
+    if detail.attempts.is_empty() {
         return String::new();
     }
-    let rows: Vec<[String; 5]> = detail
-        .conditions
+    let past = detail.attempts.iter().map(|past| {
+        let age = table::age(now.as_second() - past.at.0.as_second());
+        [past.attempt.to_string(), past.cluster_name.clone(), format!("{}, {age} ago", past.reason)]
+    });
+    let row = &detail.row;
+    let last = row
+        .cluster
+        .iter()
+        .map(|cluster| [row.attempt.to_string(), cluster.clone(), row.state.to_string()]);
+    let rows: Vec<[String; 3]> = past.chain(last).collect();
+    format!("\n{}", table::render(["ATTEMPT", "CLUSTER", "OUTCOME"], &rows))
+}
+
+/// Conditions as a table.
+pub(crate) fn render_conditions(conditions: &[Condition], now: Timestamp) -> String {
+    if conditions.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<[String; 5]> = conditions
         .iter()
         .map(|condition| {
             let age = table::age(now.as_second() - condition.last_transition_time.0.as_second());

@@ -10,7 +10,7 @@ use super::PAGE;
 use super::row::{JobRow, JobState, ReadyPods};
 
 /// Fills in ready pods from Jobs. Without the right to list Jobs, nothing is filled in.
-pub(super) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [JobRow]) {
+pub(crate) async fn fill_in(client: &Client, namespace: Option<&str>, rows: &mut [JobRow]) {
     let runs = |row: &JobRow| matches!(row.state, JobState::Admitted | JobState::Running);
     let wanted = |row: &JobRow| row.kind == "Job" && runs(row) && !row.is_stale;
     if !rows.iter().any(wanted) {

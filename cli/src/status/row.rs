@@ -7,11 +7,12 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use switchyard_api::conditions::reasons::worker_trouble;
 use switchyard_api::conditions::{self, find, is_true};
-use switchyard_api::v1beta2::{CheckState, Workload, WorkloadStatus};
+use switchyard_api::v1beta2::{Admission, CheckState, Workload, WorkloadStatus};
 use switchyard_jobs::named_job;
 
 /// State of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[value(rename_all = "PascalCase")]
 pub enum JobState {
     /// Waits for quota.
     Pending,
@@ -79,6 +80,9 @@ pub struct JobRow {
     pub is_stale: bool,
     /// Why it waits, what is wrong, or how it ended.
     pub reason: String,
+    /// The flavors that it is charged to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flavors: Vec<String>,
     /// Creation time of the Workload.
     pub created: Option<Timestamp>,
 }
@@ -105,8 +109,21 @@ pub fn row(workload: &Workload) -> JobRow {
         reason: reason(state, &status),
         attempt: status.dispatch.map_or(0, |dispatch| dispatch.attempt),
         cluster: status.cluster_name,
+        flavors: flavors(status.admission.as_ref()),
         created: workload.creation_timestamp().map(|time| time.0),
     }
+}
+
+/// Each flavor once, in the order of pod sets and resources.
+fn flavors(admission: Option<&Admission>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let assigned = admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    for flavor in assigned.flat_map(|pod_set| pod_set.flavors.values()) {
+        if !found.contains(flavor) {
+            found.push(flavor.clone());
+        }
+    }
+    found
 }
 
 fn state(workload: &Workload, status: &WorkloadStatus) -> JobState {

@@ -1,83 +1,13 @@
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::samples::{condition, spec, workload};
 use super::*;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the tables below read better without references"
-)]
-fn workload(name: &str, spec: Value, status: Value) -> Workload {
-    let object = json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {
-            "name": format!("job-{name}-1a2b3"), "namespace": "team",
-            "creationTimestamp": "2026-11-21T10:00:00Z",
-            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "u", "controller": true}],
-        },
-        "spec": spec,
-        "status": status,
-    });
-    serde_json::from_value(object).unwrap()
-}
-
-fn spec() -> Value {
-    json!({"queueName": "main", "priority": 5, "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]})
-}
-
-fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
-    json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-11-21T10:01:00Z"})
-}
-
-fn samples() -> Vec<Workload> {
-    let reserved =
-        condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue cq");
-    let admitted = condition("Admitted", "True", "Admitted", "The workload is admitted");
-    let waits = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed";
-    vec![
-        workload("new", spec(), json!({})),
-        workload(
-            "waits",
-            spec(),
-            json!({"conditions": [condition("QuotaReserved", "False", "WaitingForQuota", waits)]}),
-        ),
-        workload(
-            "dispatching",
-            spec(),
-            json!({"conditions": [reserved], "admissionChecks": [{"name": "fleet", "state": "Pending",
-                "message": "east: no room", "lastTransitionTime": "2026-11-21T10:01:00Z"}]}),
-        ),
-        workload(
-            "runs",
-            spec(),
-            json!({"conditions": [reserved, admitted, condition("PodsReady", "True", "Started", "")],
-                "clusterName": "east", "dispatch": {"attempt": 2},
-                "admission": {"clusterQueue": "cq", "podSetAssignments": [
-                    {"name": "main", "count": 1, "flavors": {"cpu": "a"}, "resourceUsage": {"cpu": "2"}}]},
-                "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 1}]}}),
-        ),
-        workload(
-            "stops",
-            spec(),
-            json!({"conditions": [reserved, condition("Evicted", "True", "Preempted", "Preempted for another")]}),
-        ),
-        workload(
-            "done",
-            spec(),
-            json!({"conditions": [condition("Finished", "True", "Succeeded", "Job finished successfully")]}),
-        ),
-        workload(
-            "broken",
-            spec(),
-            json!({"conditions": [condition("Finished", "True", "Failed", "exit code 1")]}),
-        ),
-    ]
-}
-
 #[test]
 fn each_state_shows_cluster_and_reason() {
-    let rows: Vec<JobRow> = samples().iter().map(row).collect();
+    let rows: Vec<JobRow> = samples::workloads().iter().map(row).collect();
     insta::assert_snapshot!(render_text(&rows, false, NOW.parse().unwrap()), @r"
     JOB           QUEUE   PRIORITY   STATE           READY   CLUSTER   AGE   REASON
     broken        main    5          Failed          -       -         10m   exit code 1
@@ -95,7 +25,7 @@ fn worker_trouble_is_shown_until_the_job_ends() {
     for (status, ready, reason) in
         [("True", None, "on \"east\": ImagePull: no"), ("False", Some("1/1".to_owned()), "")]
     {
-        let mut runs = samples().swap_remove(3);
+        let mut runs = samples::workloads().swap_remove(3);
         let trouble = condition("WorkerTrouble", status, "ImagePull", "on \"east\": ImagePull: no");
         runs.status.as_mut().unwrap().conditions.push(serde_json::from_value(trouble).unwrap());
         let row = row(&runs);
@@ -117,7 +47,7 @@ fn deactivated_job_is_not_pending() {
 
 #[test]
 fn single_job_shows_quota_and_conditions() {
-    let detail = detail(&samples()[3]);
+    let detail = detail(&samples::workloads()[3]);
     insta::assert_snapshot!(detail::render_text(&detail, NOW.parse().unwrap()), @r"
     Job:       team/runs (Job)
     Workload:  job-runs-1a2b3
@@ -140,7 +70,7 @@ fn single_job_shows_quota_and_conditions() {
 
 #[test]
 fn json_has_the_facts_of_the_table() {
-    let json = Output::Json.render(&row(&samples()[3]), |_| String::new()).unwrap();
+    let json = Output::Json.render(&row(&samples::workloads()[3]), |_| String::new()).unwrap();
     insta::assert_snapshot!(json, @r#"
     {
       "namespace": "team",
@@ -157,6 +87,9 @@ fn json_has_the_facts_of_the_table() {
         "all": 1
       },
       "reason": "",
+      "flavors": [
+        "a"
+      ],
       "created": "2026-11-21T10:00:00Z"
     }
     "#);

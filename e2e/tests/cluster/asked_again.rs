@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use kube::Api;
 use kube::api::DeleteParams;
-use switchyard::operate::{self, ClusterArgs, Command};
+use switchyard::operate::{self, ClusterArgs, Command, DrainArgs};
 use switchyard::{Output, move_job};
 use switchyard_api::v1beta2::{LocalQueue, MultiKueueCluster};
 use switchyard_e2e::fleet::{Fleet, Tenant};
@@ -17,8 +17,12 @@ const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 async fn operate(fleet: &Fleet, command: fn(ClusterArgs) -> Command) {
-    let named = ClusterArgs { name: "west".to_owned(), output: Output::default() };
+    let named = ClusterArgs { name: "west".to_owned(), dry_run: false, output: Output::default() };
     operate::run(fleet.hub().admin.clone(), &command(named)).await.unwrap();
+}
+
+fn drain(cluster: ClusterArgs) -> Command {
+    Command::Drain(DrainArgs { cluster, wait: false, timeout: SOON })
 }
 
 /// The job waits, and its user reads why. The cluster is not shown as refusing.
@@ -52,7 +56,7 @@ fn cluster_takes_a_job_as_soon_as_it_can() {
         tenant.submit(tenant.job("long").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
 
-        operate(&fleet, Command::Drain).await;
+        operate(&fleet, drain).await;
         fleet.await_pods("west", tenant.name(), 0).await.unwrap();
         waits(&tenant, "long", "west: cordoned").await;
         operate(&fleet, Command::Uncordon).await;

@@ -26,6 +26,7 @@ mod charges;
 mod chart;
 mod cluster_profile;
 mod cluster_rules;
+mod commands;
 mod deploy;
 mod devices;
 mod dispatch;

@@ -22,7 +22,7 @@ fn hub(fleet: &Fleet) -> Client {
 }
 
 fn named(name: &str) -> ClusterArgs {
-    ClusterArgs { name: name.to_owned(), output: Output::default() }
+    ClusterArgs { name: name.to_owned(), dry_run: false, output: Output::default() }
 }
 
 async fn operate(fleet: &Fleet, command: operate::Command) {
@@ -126,7 +126,10 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
         // Released, both go by their own word.
         breaker::run(
             hub(&fleet),
-            &breaker::Command::Release(breaker::Args { output: Output::Json }),
+            &breaker::Command::Release(breaker::Release {
+                args: breaker::Args { output: Output::Json },
+                dry_run: false,
+            }),
         )
         .await
         .unwrap();
@@ -164,7 +167,15 @@ fn when_much_is_lost_at_once_nothing_moves_until_operators_say_so_and_they_move_
         };
         move_job::run(hub(&fleet), tenant.name(), &args).await.unwrap();
         spread(&fleet, &tenant, &[("a", 1), ("c", 1)]).await;
-        operate(&fleet, operate::Command::Drain(named("c"))).await;
+        operate(
+            &fleet,
+            operate::Command::Drain(operate::DrainArgs {
+                cluster: named("c"),
+                wait: false,
+                timeout: Duration::from_secs(1),
+            }),
+        )
+        .await;
         spread(&fleet, &tenant, &[("a", 1), ("b", 1), ("c", 0)]).await;
         let moved = [
             (3, "a".to_owned(), "Moved".to_owned()),

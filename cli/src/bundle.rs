@@ -1,0 +1,89 @@
+//! `switchyard debug bundle`: what a maintainer needs to see of an installation, in one archive, without secrets.
+//!
+//! The command never reads Secrets. [`redact`] removes command lines, environment values and the
+//! annotation of `kubectl apply`, which now and then hold tokens. Failed reads are listed in the
+//! archive's `errors.txt`, and the command goes on.
+
+mod archive;
+mod gather;
+mod redact;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use futures::future::join_all;
+use kube::Client;
+use serde::Serialize;
+
+use crate::{Output, audit, connect, version};
+use archive::Archive;
+
+/// Arguments of `switchyard debug bundle`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The archive.
+    #[arg(long, value_name = "FILE", default_value = "switchyard-bundle.tar.gz")]
+    pub out: PathBuf,
+    /// Also read a worker cluster: the name of its MultiKueueCluster and a kubeconfig. Repeat it for each worker.
+    #[arg(long = "worker", value_name = "NAME=KUBECONFIG", value_parser = audit::worker)]
+    pub workers: Vec<(String, PathBuf)>,
+    /// The namespace of Switchyard on each cluster.
+    #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
+    pub hub_namespace: String,
+    /// Newest part of each container's log, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub log_size: u16,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bundle {
+    pub file: PathBuf,
+    pub files: usize,
+    /// Failed reads.
+    pub errors: Vec<String>,
+}
+
+/// Writes the archive.
+///
+/// # Errors
+/// When the archive cannot be written, or a worker's kubeconfig cannot be read.
+pub async fn run(hub: Client, args: &Args) -> anyhow::Result<String> {
+    let mut clusters = vec![("hub".to_owned(), hub)];
+    for (name, path) in &args.workers {
+        let (client, _) = connect(Some(path), None).await?;
+        clusters.push((format!("workers/{name}"), client));
+    }
+    let read = clusters.iter().map(|(directory, client)| {
+        gather::cluster(client, directory, &args.hub_namespace, args.log_size)
+    });
+    let mut files = vec![("client-version.txt".to_owned(), version::Versions::client().client)];
+    let mut errors = Vec::new();
+    for mut gathered in join_all(read).await {
+        files.append(&mut gathered.files);
+        errors.append(&mut gathered.errors);
+    }
+    files.push(("errors.txt".to_owned(), errors.join("\n") + "\n"));
+    let mut archive =
+        Archive::create(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
+    for (path, text) in &files {
+        archive.add(path, text).with_context(|| format!("writing {path}"))?;
+    }
+    archive.finish().with_context(|| format!("writing {}", args.out.display()))?;
+    let bundle = Bundle { file: args.out.clone(), files: files.len(), errors };
+    args.output.render(&bundle, text)
+}
+
+fn text(bundle: &Bundle) -> String {
+    let Bundle { file, files, errors } = bundle;
+    let mut out =
+        format!("{}: {files} files. Read it before you send it to anybody.\n", file.display());
+    if !errors.is_empty() {
+        out.push_str(&format!("Not read ({}):\n", errors.len()));
+        out.extend(errors.iter().map(|error| format!("  {error}\n")));
+    }
+    out
+}

@@ -1,0 +1,131 @@
+//! `switchyard cluster remove NAME`.
+
+use anyhow::bail;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use switchyard_api::v1beta2::{MultiKueueCluster, MultiKueueConfig};
+
+use crate::{Output, operate};
+
+/// Arguments of `switchyard cluster remove`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Name of the MultiKueueCluster.
+    pub name: String,
+    /// Remove it although jobs are there. Their queues' and jobs' policies decide what becomes of them.
+    #[arg(long)]
+    pub yes: bool,
+    /// Print what would happen, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// The result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removed {
+    /// The cluster.
+    pub cluster: String,
+    /// How many workloads the hub has on it.
+    pub workloads: usize,
+    /// The MultiKueueConfigs that still list it.
+    pub configs: Vec<String>,
+    /// The Secret of its kubeconfig, which stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Nothing was changed.
+    pub dry_run: bool,
+}
+
+/// Deletes the MultiKueueCluster.
+///
+/// # Errors
+/// When the cluster does not exist, or still has jobs and `--yes` is missing, or the caller lacks
+/// the right.
+pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
+    let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
+    let cluster = operate::get_cluster(&clusters, &args.name).await?;
+    let workloads = operate::count_workloads(client.clone(), &args.name).await?;
+    if workloads > 0 && !args.yes && !args.dry_run {
+        bail!(
+            "{workloads} workloads are on cluster \"{0}\". `switchyard cluster drain {0} --wait` moves them first; \
+             --yes removes the cluster now, and what runs there is not stopped",
+            args.name
+        );
+    }
+    let configs: Api<MultiKueueConfig> = Api::all(client);
+    let listed = configs.list(&ListParams::default()).await;
+    let listed = listed.map_err(|error| crate::with_hint(&error, "listing MultiKueueConfigs"))?;
+    let names_it = |config: &&MultiKueueConfig| config.spec.clusters.contains(&args.name);
+    let removed = Removed {
+        cluster: args.name.clone(),
+        workloads,
+        configs: listed.items.iter().filter(names_it).map(ResourceExt::name_any).collect(),
+        secret: cluster.spec.cluster_source.kube_config.map(|source| source.location),
+        dry_run: args.dry_run,
+    };
+    if !args.dry_run {
+        let deleted = clusters.delete(&args.name, &DeleteParams::default()).await;
+        deleted.map_err(|error| {
+            crate::with_required_right(&error, "deleting the cluster", "delete multikueueclusters")
+        })?;
+    }
+    args.output.render(&removed, text)
+}
+
+fn text(removed: &Removed) -> String {
+    let Removed { cluster, workloads, configs, secret, dry_run } = removed;
+    let mut out = match (*dry_run, *workloads) {
+        (true, 0) => format!("{cluster} would be removed. Nothing of the hub is on it.\n"),
+        (true, there) => {
+            format!(
+                "{cluster} would be removed. {there} workloads are on it and would not be stopped.\n"
+            )
+        }
+        (false, 0) => format!("{cluster} is removed.\n"),
+        (false, there) => {
+            format!("{cluster} is removed. {there} workloads were on it and are not stopped.\n")
+        }
+    };
+    for config in configs {
+        out.push_str(&format!(
+            "MultiKueueConfig \"{config}\" still lists it; take it out with `kubectl edit`.\n"
+        ));
+    }
+    if let Some(secret) = secret {
+        out.push_str(&format!(
+            "Its kubeconfig stays in the Secret \"{secret}\" of the hub's namespace.\n"
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removal_says_what_is_left() {
+        let removed = Removed {
+            cluster: "west".into(),
+            workloads: 2,
+            configs: vec!["fleet".into()],
+            secret: Some("west-kubeconfig".into()),
+            dry_run: false,
+        };
+        insta::assert_snapshot!(text(&removed), @r#"
+        west is removed. 2 workloads were on it and are not stopped.
+        MultiKueueConfig "fleet" still lists it; take it out with `kubectl edit`.
+        Its kubeconfig stays in the Secret "west-kubeconfig" of the hub's namespace.
+        "#);
+        let dry =
+            Removed { workloads: 0, configs: Vec::new(), secret: None, dry_run: true, ..removed };
+        insta::assert_snapshot!(text(&dry), @r"
+        west would be removed. Nothing of the hub is on it.
+        ");
+    }
+}

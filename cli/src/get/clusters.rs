@@ -1,0 +1,155 @@
+//! `switchyard get clusters`, also `cluster list`.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+use kube::{Api, Client};
+
+use super::selection::all_found;
+use super::{Format, Listed, render, watch};
+use crate::clusters::{self, ClusterRow};
+use crate::color::{Color, ColorChoice};
+use crate::table::{self, Columns};
+
+/// Arguments of `switchyard get clusters`.
+#[derive(clap::Args, Debug, Default)]
+pub struct Args {
+    /// Only these clusters.
+    #[arg(value_name = "CLUSTER")]
+    pub clusters: Vec<String>,
+    /// Only clusters whose MultiKueueCluster has these labels.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub selector: Option<String>,
+    /// Also print the capacity that agents report, by queue, flavor and resource.
+    #[arg(long, conflicts_with = "watch")]
+    pub capacity: bool,
+    /// Print the list, then a line for each change, until interrupted.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// Lists the clusters; with --watch, follows their changes.
+///
+/// # Errors
+/// When the API cannot be read, or a cluster that was named is not there.
+pub async fn run(
+    client: Client,
+    args: &Args,
+    color: ColorChoice,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let api = Api::all(client);
+    let found = clusters::select(&api, args.selector.as_deref()).await?;
+    let all: Vec<ClusterRow> = found.iter().map(clusters::cluster_row).collect();
+    all_found(&args.clusters, |name| all.iter().any(|cluster| cluster.name == name))?;
+    let is_wanted =
+        |cluster: &ClusterRow| args.clusters.is_empty() || args.clusters.contains(&cluster.name);
+    let rows: Vec<ClusterRow> = all.into_iter().filter(|cluster| is_wanted(cluster)).collect();
+    let is_table = matches!(args.output, Format::Table | Format::Wide);
+    if rows.is_empty() && is_table && !args.watch {
+        return crate::print(clusters::NONE, out);
+    }
+    let of_rows = |wide: bool| table(&rows, wide, Timestamp::now());
+    let mut text = render(args.output, &rows, of_rows, color)?;
+    if args.capacity && is_table {
+        text.push('\n');
+        text.push_str(&clusters::capacity(&rows));
+    }
+    crate::print(&text, out)?;
+    if !args.watch {
+        return Ok(());
+    }
+    let columns = of_rows(args.output == Format::Wide).0;
+    let labels = args.selector.clone();
+    let mut last: watch::Lines = rows.iter().map(|row| (row.name.clone(), change(row))).collect();
+    watch::follow(&api, labels.as_deref(), async |object| {
+        let row = clusters::cluster_row(&object);
+        let before = last.insert(row.name.clone(), change(&row));
+        if !is_wanted(&row) || before.as_ref() == Some(&change(&row)) {
+            return Ok(());
+        }
+        let text = match args.output {
+            Format::Table | Format::Wide => {
+                let cells = cells(&row, args.output == Format::Wide, Timestamp::now());
+                columns.line(&cells, |column, text| match row.color(column) {
+                    Some(it) => color.paint(it, text),
+                    None => text.to_owned(),
+                })
+            }
+            Format::Json => serde_json::to_string(&row)? + "\n",
+            Format::Yaml => format!("---\n{}", serde_saphyr::to_string(&row)?),
+            Format::Name => row.name() + "\n",
+        };
+        crate::print(&text, out)
+    })
+    .await
+}
+
+/// The fields whose change prints a line. Capacity changes all the time and prints none.
+fn change(row: &ClusterRow) -> String {
+    let ClusterRow { connected, reason, message, scheduling, software, .. } = row;
+    format!("{connected} {reason} {message} {scheduling:?} {software:?}")
+}
+
+impl Listed for ClusterRow {
+    fn name(&self) -> String {
+        format!("multikueuecluster/{}", self.name)
+    }
+
+    fn color(&self, column: &str) -> Option<Color> {
+        let color = match (self.connected, &self.scheduling) {
+            (false, _) => Color::Bad,
+            (true, Some(_)) => Color::Waiting,
+            (true, None) => Color::Good,
+        };
+        (column == "CONNECTED").then_some(color)
+    }
+}
+
+fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> (Columns, Vec<Vec<String>>) {
+    let mut headings = vec!["CLUSTER", "LINK", "CONNECTED", "SINCE"];
+    if wide {
+        headings.extend(["COST", "AGENT", "REASON"]);
+    }
+    headings.push("MESSAGE");
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, wide, now)).collect();
+    (Columns::new(&headings, &cells), cells)
+}
+
+fn cells(row: &ClusterRow, wide: bool, now: Timestamp) -> Vec<String> {
+    let since = row.since.map(|since| table::age(now.as_second() - since.as_second()));
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let mut cells = vec![
+        row.name.clone(),
+        row.link.to_owned(),
+        if row.connected { "yes" } else { "no" }.to_owned(),
+        or_none(since),
+    ];
+    if wide {
+        cells.extend([
+            or_none(row.cost.map(|cost| cost.to_string())),
+            or_none(row.software.clone()),
+            row.reason.clone(),
+        ]);
+    }
+    cells.push(clusters::message(row));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusters::samples;
+
+    #[test]
+    fn wide_table_has_cost_agent_and_reason() {
+        let rows: Vec<ClusterRow> = samples::objects().iter().map(clusters::cluster_row).collect();
+        let now = samples::NOW.parse().unwrap();
+        let text = render(Format::Wide, &rows, |wide| table(&rows, wide, now), ColorChoice::Never)
+            .unwrap();
+        insta::assert_snapshot!(text);
+    }
+}

@@ -1,0 +1,257 @@
+//! `switchyard get jobs`.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+use kube::{Api, Client, ResourceExt as _};
+use switchyard_api::v1beta2::Workload;
+
+use super::selection::{Selection, all_found, is_labelled};
+use super::{Format, Listed, render, watch};
+use crate::color::{Color, ColorChoice};
+use crate::find::is_meant;
+use crate::status::{self, JobRow, JobState, ready};
+use crate::table::{self, Columns};
+
+/// Arguments of `switchyard get jobs`.
+#[derive(clap::Args, Debug, Default)]
+pub struct Args {
+    /// Only these jobs: NAME, KIND/NAME, or the name of a Workload.
+    #[arg(value_name = "JOB")]
+    pub jobs: Vec<String>,
+    /// Namespace. Default: the kubeconfig's.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "jobs"])]
+    pub all_namespaces: bool,
+    /// The filters.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Print the list, then a line for each change, until interrupted. With -l, of jobs that were in the list.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// Lists the jobs; with --watch, follows their changes.
+///
+/// # Errors
+/// When the API cannot be read, or a job that was named is not there.
+pub async fn run(
+    client: Client,
+    namespace: &str,
+    args: &Args,
+    color: ColorChoice,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let namespace = args.namespace.as_deref().unwrap_or(namespace);
+    let scope = (!args.all_namespaces).then_some(namespace);
+    let api: Api<Workload> = match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = status::list(&api).await;
+    let found = found.map_err(|error| crate::with_hint(&error, "listing workloads"))?;
+    let labelled = args.selection.labelled(&client, scope, &found).await?;
+    let is_wanted = |workload: &Workload, row: &JobRow| {
+        let is_named = |name: &String| is_meant(workload, name);
+        (args.jobs.is_empty() || args.jobs.iter().any(is_named))
+            && is_labelled(workload, labelled.as_ref())
+            && args.selection.takes(row)
+    };
+    all_found(&args.jobs, |name| found.iter().any(|workload| is_meant(workload, name)))?;
+    let mut rows: Vec<JobRow> = found
+        .iter()
+        .map(|workload| (workload, status::row(workload)))
+        .filter(|(workload, row)| is_wanted(workload, row))
+        .map(|(_, row)| row)
+        .collect();
+    ready::fill_in(&client, scope, &mut rows).await;
+    rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
+    let table = |wide: bool| table(&rows, args.all_namespaces, wide, Timestamp::now());
+    if !args.watch {
+        if rows.is_empty() && matches!(args.output, Format::Table | Format::Wide) {
+            return crate::print(NONE, out);
+        }
+        return crate::print(&render(args.output, &rows, table, color)?, out);
+    }
+    crate::print(&render(args.output, &rows, table, color)?, out)?;
+    let columns = table(args.output == Format::Wide).0;
+    let mut last: watch::Lines = found
+        .iter()
+        .map(|workload| (workload.uid().unwrap_or_default(), change(&status::row(workload))))
+        .collect();
+    watch::follow(&api, None, async |workload: Workload| {
+        let row = status::row(&workload);
+        let is_new = last.insert(workload.uid().unwrap_or_default(), change(&row));
+        if !is_wanted(&workload, &row) || is_new == Some(change(&row)) {
+            return Ok(());
+        }
+        crate::print(&changed(args, &columns, row, color)?, out)
+    })
+    .await
+}
+
+const NONE: &str =
+    "No queued jobs match. A job is queued by its label kueue.x-k8s.io/queue-name.\n";
+
+/// A row that changed, as one line.
+fn changed(
+    args: &Args,
+    columns: &Columns,
+    row: JobRow,
+    color: ColorChoice,
+) -> anyhow::Result<String> {
+    let rows = [row];
+    let [row] = &rows;
+    Ok(match args.output {
+        Format::Table | Format::Wide => {
+            let wide = args.output == Format::Wide;
+            let cells = cells(row, args.all_namespaces, wide, Timestamp::now());
+            columns.line(&cells, |column, text| match row.color(column) {
+                Some(it) => color.paint(it, text),
+                None => text.to_owned(),
+            })
+        }
+        Format::Json => serde_json::to_string(row)? + "\n",
+        Format::Yaml => format!("---\n{}", serde_saphyr::to_string(row)?),
+        Format::Name => row.name() + "\n",
+    })
+}
+
+/// The fields whose change prints a line.
+fn change(row: &JobRow) -> String {
+    let JobRow { state, cluster, attempt, ready, reason, queue, priority, .. } = row;
+    format!("{state} {cluster:?} {attempt} {ready:?} {reason} {queue} {priority}")
+}
+
+impl Listed for JobRow {
+    fn name(&self) -> String {
+        format!("{}/{}", self.kind.to_lowercase(), self.job)
+    }
+
+    fn color(&self, column: &str) -> Option<Color> {
+        let of_state = match self.state {
+            JobState::Running | JobState::Succeeded => Color::Good,
+            JobState::Failed | JobState::Evicted | JobState::Deactivated => Color::Bad,
+            JobState::Pending | JobState::QuotaReserved | JobState::Admitted => Color::Waiting,
+        };
+        (column == "STATE").then_some(of_state)
+    }
+}
+
+fn table(
+    rows: &[JobRow],
+    namespaces: bool,
+    wide: bool,
+    now: Timestamp,
+) -> (Columns, Vec<Vec<String>>) {
+    let mut headings = vec!["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE"];
+    if namespaces {
+        headings.insert(0, "NAMESPACE");
+    }
+    if wide {
+        headings.extend(["KIND", "WORKLOAD", "ATTEMPT", "FLAVORS"]);
+    }
+    headings.push("REASON");
+    let cells: Vec<Vec<String>> =
+        rows.iter().map(|row| cells(row, namespaces, wide, now)).collect();
+    (Columns::new(&headings, &cells), cells)
+}
+
+fn cells(row: &JobRow, namespaces: bool, wide: bool, now: Timestamp) -> Vec<String> {
+    let age = row.created.map(|created| table::age(now.as_second() - created.as_second()));
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let mut cells = Vec::with_capacity(13);
+    if namespaces {
+        cells.push(row.namespace.clone());
+    }
+    cells.extend([
+        row.job.clone(),
+        row.queue.clone(),
+        row.priority.to_string(),
+        row.state.to_string(),
+        or_none(row.ready.map(|ready| ready.to_string())),
+        or_none(row.cluster.clone()),
+        or_none(age),
+    ]);
+    if wide {
+        let flavors = (!row.flavors.is_empty()).then(|| row.flavors.join(","));
+        cells.extend([
+            row.kind.clone(),
+            row.workload.clone(),
+            row.attempt.to_string(),
+            or_none(flavors),
+        ]);
+    }
+    cells.push(row.reason.clone());
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::samples;
+
+    const NOW: &str = "2026-11-21T10:10:00Z";
+
+    fn listed(format: Format, color: ColorChoice) -> String {
+        let rows: Vec<JobRow> = samples::workloads().iter().map(status::row).collect();
+        let now = NOW.parse().unwrap();
+        render(format, &rows, |wide| table(&rows, true, wide, now), color).unwrap()
+    }
+
+    #[test]
+    fn wide_table_has_kind_workload_attempt_and_flavors() {
+        insta::assert_snapshot!(listed(Format::Wide, ColorChoice::Never));
+    }
+
+    #[test]
+    fn name_output_is_what_other_commands_take() {
+        insta::assert_snapshot!(listed(Format::Name, ColorChoice::Never), @r"
+        job/new
+        job/waits
+        job/dispatching
+        job/runs
+        job/stops
+        job/done
+        job/broken
+        ");
+    }
+
+    #[test]
+    fn states_are_coloured_and_columns_stay() {
+        let plain = listed(Format::Table, ColorChoice::Never);
+        let painted = listed(Format::Table, ColorChoice::Always);
+        assert!(painted.contains("\x1b[32mRunning\x1b[0m"), "{painted}");
+        let stripped = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"]
+            .iter()
+            .fold(painted, |text, code| text.replace(code, ""));
+        assert_eq!(stripped, plain);
+    }
+
+    #[test]
+    fn filters_take_rows_that_pass_all() {
+        let rows: Vec<JobRow> = samples::workloads().iter().map(status::row).collect();
+        let taken = |selection: &Selection| -> Vec<String> {
+            rows.iter().filter(|row| selection.takes(row)).map(|row| row.job.clone()).collect()
+        };
+        let all = Selection::default();
+        assert_eq!(taken(&all).len(), rows.len());
+        let on_east = Selection { cluster: Some("east".into()), ..all.clone() };
+        assert_eq!(taken(&on_east), ["runs"]);
+        let state = vec![JobState::Pending, JobState::Failed];
+        assert_eq!(taken(&Selection { state, ..all.clone() }), ["new", "waits", "broken"]);
+        assert!(taken(&Selection { queue: Some("other".into()), ..all }).is_empty());
+    }
+
+    #[test]
+    fn a_name_without_a_job_is_an_error() {
+        let names = ["train".to_owned(), "trian".to_owned()];
+        let error = all_found(&names, |name| name == "train").unwrap_err();
+        assert_eq!(error.to_string(), "not found: trian");
+    }
+}

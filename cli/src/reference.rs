@@ -1,0 +1,124 @@
+//! The reference page of the command line, `docs/commands.md`, made from the commands themselves.
+
+use crate::help;
+
+/// The page as Markdown.
+pub(crate) fn page() -> String {
+    let mut out = "# Commands\n\n\
+        <!-- Made from the program: UPDATE_DOCS=1 cargo test -p switchyard reference -->\n\n\
+        `switchyard` is the command line. `kubectl switchyard` is the same, where the program lies in the path as \
+        `kubectl-switchyard`. It talks to the API server of the kubeconfig, with the caller's rights, and to nothing else.\n\n\
+        - `-o json` and `-o yaml` are for programs: fields are only ever added.\n\
+        - `--dry-run` prints what a change would do, and changes nothing.\n\
+        - `--yes` confirms what cannot be taken back. Without it, the command prints what would happen and exits with 1.\n\
+        - `--wait` waits until a change has taken effect, with progress on stderr, for at most `--timeout`.\n\
+        - The exit code is 0, 1 after an error, or 2 where `check`, `audit` or `wait` found a fault.\n"
+        .to_owned();
+    let mut root = help::command();
+    root.build();
+    out.push_str("\n## Options of every command\n\n");
+    out.push_str(&options(&root, |option| option.is_global_set()));
+    for (title, names) in help::GROUPS {
+        out.push_str(&format!("\n## {title}\n"));
+        for name in names {
+            if let Some(command) = root.find_subcommand(name) {
+                section(command, "switchyard", &mut out);
+            }
+        }
+    }
+    out
+}
+
+fn section(command: &clap::Command, path: &str, out: &mut String) {
+    let path = format!("{path} {}", command.get_name());
+    let visible: Vec<_> = command
+        .get_subcommands()
+        .filter(|it| !it.is_hide_set() && it.get_name() != "help")
+        .collect();
+    if visible.is_empty() {
+        let about = command.get_long_about().or_else(|| command.get_about());
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        let usage = command.clone().render_usage().to_string();
+        let usage = usage.trim_start_matches("Usage: ").split_whitespace().collect::<Vec<_>>();
+        let usage = usage.join(" ");
+        out.push_str(&format!("\n### {path}\n\n{}\n\n    {usage}\n\n", sentences(&about)));
+        out.push_str(&options(command, |option| !option.is_global_set()));
+        if let Some(examples) = command.get_after_help().map(ToString::to_string) {
+            let lines = examples.lines().skip(1).map(|line| format!("    {}\n", line.trim()));
+            out.push_str(&format!("\nExamples:\n\n{}", lines.collect::<String>()));
+        }
+    }
+    for command in visible {
+        section(command, &path, out);
+    }
+}
+
+/// Each paragraph ends with a full stop, as help texts do not.
+fn sentences(about: &str) -> String {
+    let whole = |paragraph: &str| {
+        let paragraph = paragraph.trim();
+        if paragraph.ends_with('.') { paragraph.to_owned() } else { format!("{paragraph}.") }
+    };
+    about.split("\n\n").map(whole).collect::<Vec<_>>().join("\n\n")
+}
+
+/// A row for each option and argument.
+fn options(command: &clap::Command, is_listed: impl Fn(&clap::Arg) -> bool) -> String {
+    let mut rows = String::new();
+    for option in command.get_arguments().filter(|it| is_listed(it) && !it.is_hide_set()) {
+        if matches!(option.get_id().as_str(), "help" | "version") {
+            continue;
+        }
+        let value = option.get_value_names().unwrap_or_default().join(" ");
+        let takes_value = option.get_action().takes_values();
+        let name = match (option.get_short(), option.get_long()) {
+            (Some(short), Some(long)) => format!("-{short}, --{long}"),
+            (None, Some(long)) => format!("--{long}"),
+            _ => value.to_string(),
+        };
+        let name = match option.get_long() {
+            Some(_) if takes_value => format!("{name} {value}"),
+            _ => name,
+        };
+        let help = option.get_long_help().or_else(|| option.get_help());
+        let help = help.map(ToString::to_string).unwrap_or_default().replace('\n', " ");
+        let mut help = sentences(help.trim());
+        let values: Vec<String> = option
+            .get_possible_values()
+            .iter()
+            .filter(|_| takes_value)
+            .map(|value| format!("`{}`", value.get_name()))
+            .collect();
+        if !values.is_empty() {
+            help.push_str(&format!(" One of {}.", values.join(", ")));
+        }
+        let defaults: Vec<_> =
+            option.get_default_values().iter().filter_map(|it| it.to_str()).collect();
+        if takes_value && !defaults.is_empty() {
+            help.push_str(&format!(" Default: `{}`.", defaults.join(",")));
+        }
+        rows.push_str(&format!("| `{name}` | {} |\n", help.trim().replace('|', "\\|")));
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!("| option | meaning |\n|---|---|\n{rows}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reference_page_is_fresh() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/commands.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, page()).unwrap();
+        }
+        let there = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            there == page(),
+            "docs/commands.md is stale: UPDATE_DOCS=1 cargo test -p switchyard reference"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! The command line as users type it, on a hub with two workers: list, describe, wait, move, drain, remove.
+
+use std::time::Duration;
+
+use clap::Parser as _;
+use serde_json::Value;
+use switchyard::ExitStatus;
+use switchyard_e2e::fixture;
+use switchyard_e2e::fleet::Fleet;
+
+use crate::common::fleet;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs the command line on the hub, and returns its verdict and what it printed.
+async fn switchyard(fleet: &Fleet, words: &[&str]) -> anyhow::Result<(ExitStatus, String)> {
+    let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
+    let command = ["switchyard", "--kubeconfig", &kubeconfig];
+    let args = switchyard::Args::try_parse_from(command.iter().chain(words))?;
+    let mut out = Vec::new();
+    let verdict = switchyard::run(args, &mut out).await?;
+    Ok((verdict, String::from_utf8(out)?))
+}
+
+/// What a command prints that finds no fault.
+async fn text(fleet: &Fleet, words: &[&str]) -> String {
+    let (verdict, text) = switchyard(fleet, words).await.unwrap();
+    assert_eq!(verdict, ExitStatus::Clean, "{words:?}: {text}");
+    text
+}
+
+/// The message of a command that fails.
+async fn refusal(fleet: &Fleet, words: &[&str]) -> String {
+    switchyard(fleet, words).await.unwrap_err().to_string()
+}
+
+#[test]
+fn user_lists_waits_for_and_moves_a_job() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let quota = [("cpu", "2")];
+        let tenant =
+            fleet.tenant("typed").hub(&quota).worker("west", &quota).worker("east", &quota);
+        let tenant = tenant.make().await.unwrap();
+        let n = tenant.name();
+        tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
+        tenant.submit(tenant.job("next").cpu("2").run_forever()).await.unwrap();
+
+        text(fleet, &["wait", "long", "-n", n, "--for", "running", "--timeout", "60s"]).await;
+        let late =
+            refusal(fleet, &["wait", "next", "-n", n, "--for", "admitted", "--timeout", "2s"]);
+        assert!(late.await.starts_with("timed out after 2s: next: Pending"));
+        let none = refusal(fleet, &["wait", "none", "-n", n, "--timeout", "1s"]).await;
+        assert!(none.contains("no workload or queued job \"none\""), "{none}");
+
+        let wide = text(fleet, &["get", "jobs", "-n", n, "-o", "wide"]).await;
+        assert!(wide.starts_with("JOB") && wide.contains("FLAVORS"), "{wide}");
+        let names = |words: &'static [&'static str]| async move {
+            text(fleet, &[&["get", "jobs", "-n", n, "-o", "name"], words].concat()).await
+        };
+        assert_eq!(names(&[]).await, "job/long\njob/next\n");
+        assert_eq!(names(&["--state", "running"]).await, "job/long\n");
+        assert_eq!(names(&["--state", "Pending,Evicted"]).await, "job/next\n");
+        assert_eq!(names(&["-l", "no-such-label"]).await, "");
+        assert_eq!(names(&["-l", "!no-such-label", "next"]).await, "job/next\n");
+        assert_eq!(refusal(fleet, &["get", "jobs", "-n", n, "lnog"]).await, "not found: lnog");
+
+        let json: Value = serde_json::from_str(
+            &text(fleet, &["get", "jobs", "-n", n, "long", "-o", "json"]).await,
+        )
+        .unwrap();
+        let first = json[0]["cluster"].as_str().unwrap().to_owned();
+        let second = if first == "west" { "east" } else { "west" };
+
+        let queue = text(fleet, &["describe", "queue", "main", "-n", n]).await;
+        let (holds, waits) = (format!("{n}/long"), format!("{n}/next"));
+        assert!(queue.find(&holds) < queue.find(&waits), "{queue}");
+        let cluster = text(fleet, &["describe", "cluster", &first]).await;
+        assert!(cluster.contains("Connected: yes") && cluster.contains("long"), "{cluster}");
+
+        let to = ["move", "long", "-n", n, "--to", second];
+        let dry = text(fleet, &[&to[..], &["--dry-run"]].concat()).await;
+        assert!(dry.contains(&format!("would be stopped on {first} and started on {second}")));
+        let moved = text(fleet, &[&to[..], &["--wait", "--timeout", "60s"]].concat()).await;
+        assert_eq!(moved, format!("long is on {second}.\n"));
+        let job = text(fleet, &["describe", "job", "long", "-n", n]).await;
+        let attempt = format!("1         {first}");
+        assert!(job.contains("ATTEMPT") && job.contains(&attempt), "{job}");
+        assert!(job.contains("Events:"), "{job}");
+        let events = text(fleet, &["events", "long", "-n", n]).await;
+        assert!(events.contains("Workload/"), "{events}");
+
+        let why = text(fleet, &["why", "next", "-n", n]).await;
+        assert_eq!(why, text(fleet, &["explain", "next", "-n", n]).await, "the old name");
+    });
+}
+
+#[test]
+fn administrator_drains_and_removes_a_cluster() {
+    fixture::run(async {
+        let fleet = Fleet::builder("typed")
+            .agent(switchyard_e2e::ClusterSpec::new("north"))
+            .agent(switchyard_e2e::ClusterSpec::new("south"));
+        let fleet = fleet.start().await.unwrap();
+        let clusters = ["north", "south"].map(switchyard_e2e::queues::agent_cluster);
+        fleet.hub().apply(clusters).await.unwrap();
+        fleet.connect().await.unwrap();
+        let fleet = &fleet;
+        let quota = [("cpu", "2")];
+        let tenant =
+            fleet.tenant("drained").hub(&quota).worker("north", &quota).worker("south", &quota);
+        let tenant = tenant.make().await.unwrap();
+        tenant.submit(tenant.job("long").cpu("1").run_forever()).await.unwrap();
+        let row = tenant
+            .await_status("long", "dispatched", SOON, |row| row.cluster.is_some())
+            .await
+            .unwrap();
+        let first = row.cluster.unwrap();
+
+        let there = refusal(fleet, &["cluster", "remove", &first]).await;
+        assert!(there.contains("1 workloads are on cluster"), "{there}");
+        let dry = text(fleet, &["cluster", "drain", &first, "--dry-run"]).await;
+        assert!(dry.contains("nothing is changed"), "{dry}");
+        let list = text(fleet, &["cluster", "list", "-o", "name"]).await;
+        assert_eq!(list, "multikueuecluster/north\nmultikueuecluster/south\n");
+        let drained =
+            text(fleet, &["cluster", "drain", &first, "--wait", "--timeout", "60s"]).await;
+        assert_eq!(drained, format!("{first} is drained: 1 workloads went elsewhere.\n"));
+        let lost = refusal(fleet, &["cluster", "mark-lost", &first, "--yes"]).await;
+        assert!(lost.contains("is connected"), "{lost}");
+        let removed = text(fleet, &["cluster", "remove", &first]).await;
+        assert!(removed.starts_with(&format!("{first} is removed.")), "{removed}");
+        assert!(removed.contains("still lists it"), "{removed}");
+        let version = text(fleet, &["version"]).await;
+        assert!(version.contains("Kubernetes: v1.") && version.contains("agent of"), "{version}");
+    });
+}
