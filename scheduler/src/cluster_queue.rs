@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::holders::Holders;
-use crate::intern::{Fr, Pairs};
+use crate::flavor_resource::{Fr, Pairs};
+use crate::preemption_order::Holders;
 use crate::queue::Queue;
 use crate::tree::NodeId;
 use crate::workloads::{LqId, WlId};
@@ -33,7 +33,7 @@ pub(crate) struct Cq {
     #[cfg_attr(feature = "record", serde(skip))]
     pub(crate) holders: Holders,
     pub(crate) admitted: usize,
-    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
     pub(crate) admitted_usage: BTreeMap<Fr, i128>,
 }
 

@@ -13,18 +13,20 @@ mod event;
 mod explain;
 #[cfg(test)]
 mod fixtures;
+mod flavor_resource;
 mod flavors;
-mod holders;
-mod intern;
 mod names;
 mod objects;
 mod preemption;
+mod preemption_order;
 mod queue;
 mod reason;
 #[cfg(feature = "record")]
 pub mod record;
+mod referenced;
+#[cfg(feature = "record")]
+mod serde_forms;
 mod settings;
-mod status;
 mod time;
 mod topology;
 mod tree;

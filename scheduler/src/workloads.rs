@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use crate::flavor_resource::Fr;
 use crate::flavors::Scan;
-use crate::intern::Fr;
-use crate::queue::hash::Class;
+use crate::queue::equivalence::Class;
 use crate::queue::{Bucket, Item};
 use crate::topology::PlaceUse;
 use crate::tree::NodeId;
@@ -35,7 +35,7 @@ pub(crate) struct Wl {
     pub(crate) uid: Name,
     pub(crate) queue: LqId,
     /// Priority, counts and pod sets.
-    #[cfg_attr(feature = "record", serde(with = "crate::record::class"))]
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::class"))]
     pub(crate) class: Arc<Class>,
     pub(crate) created: Time,
     pub(crate) queue_time: Time,
@@ -213,9 +213,9 @@ pub(crate) struct Lq {
     pub(crate) pending: usize,
     pub(crate) reserving: usize,
     pub(crate) admitted: usize,
-    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
     pub(crate) reserved_usage: BTreeMap<Fr, i128>,
-    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
     pub(crate) admitted_usage: BTreeMap<Fr, i128>,
 }
 
@@ -295,7 +295,10 @@ impl LocalQueues {
 #[cfg(feature = "record")]
 impl Workloads {
     /// Completes what was read from a recording: classes are shared again and keys found.
-    pub(crate) fn complete(&mut self, classes: &BTreeMap<crate::queue::hash::ClassId, Arc<Class>>) {
+    pub(crate) fn complete(
+        &mut self,
+        classes: &BTreeMap<crate::queue::equivalence::ClassId, Arc<Class>>,
+    ) {
         for (number, wl) in self.places.iter_mut().enumerate() {
             let Some(wl) = wl else { continue };
             if let Some(class) = classes.get(&wl.class.id) {

@@ -31,7 +31,7 @@ pub struct AdmissionFairSharing {
     /// How often use is reckoned.
     pub sampling_interval: Duration,
     /// How much a resource weighs; one where it is not named.
-    #[cfg_attr(feature = "record", serde(with = "crate::record::bits_by_name"))]
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::bits_by_name"))]
     pub resource_weights: BTreeMap<Name, f64>,
 }
 

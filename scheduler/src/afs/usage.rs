@@ -10,7 +10,9 @@ use crate::Name;
 /// nothing.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Usage(#[cfg_attr(feature = "record", serde(with = "crate::record::bits"))] f64);
+pub(crate) struct Usage(
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::bits"))] f64,
+);
 
 impl Usage {
     /// The number.

@@ -96,7 +96,11 @@ impl Engine {
     }
 }
 
-fn add(sums: &mut std::collections::BTreeMap<crate::intern::Fr, i128>, hold: &Hold, sign: i128) {
+fn add(
+    sums: &mut std::collections::BTreeMap<crate::flavor_resource::Fr, i128>,
+    hold: &Hold,
+    sign: i128,
+) {
     for (fr, amount) in &hold.charge {
         let sum = sums.entry(*fr).or_default();
         *sum += i128::from(*amount) * sign;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
-use super::going::{Going, Usage, shift_all};
 use super::nominate::Entry;
 use super::second_pass::Due;
+use super::simulated_removals::{Going, Usage, shift_all};
 use super::tournament::Tournament;
+use crate::flavor_resource::Fr;
 use crate::flavors::{Fitness, total_requests};
-use crate::intern::Fr;
 use crate::preemption::{Target, can_always_reclaim, path};
 use crate::queue::{Requeue, Requeued};
 use crate::topology::PlaceUse;

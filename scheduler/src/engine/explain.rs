@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
+use crate::flavor_resource::Fr;
 use crate::flavors::{self, Assignment, Fitness, Site, total_requests};
-use crate::intern::Fr;
 use crate::preemption::candidates::Preemptor;
 use crate::preemption::classical::Classical;
 use crate::preemption::fair::Fair;
-use crate::preemption::refusal::{self, Chooser, Wanted};
+use crate::preemption::non_candidates::{self, Chooser, Wanted};
 use crate::queue::Spot;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Wl, WlId};
@@ -122,7 +122,8 @@ impl Engine {
             Fitness::DeferredFit | Fitness::Fit => None,
         };
         let site = self.site(queue, wl);
-        let victims = refusal::victims(&self.preemptor(queue, wl, site.as_ref()), &tree, &targets);
+        let victims =
+            non_candidates::victims(&self.preemptor(queue, wl, site.as_ref()), &tree, &targets);
         Alone { reason, victims, assignment: Some(assignment) }
     }
 

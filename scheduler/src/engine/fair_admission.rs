@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::Engine;
 use crate::afs::{Ledger, Usage, weighted};
 use crate::cluster_queue::Cq;
+use crate::flavor_resource::ResourceId;
 use crate::flavors::total_requests;
-use crate::intern::ResourceId;
 use crate::tree::NodeId;
 use crate::workloads::{LqId, Wl, WlId};
 use crate::{

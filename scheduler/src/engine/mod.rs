@@ -1,19 +1,19 @@
 //! The engine: events in, decisions out.
 
 mod accounts;
+mod capacity;
 mod cohorts;
 mod cycle;
+mod enqueue;
 mod explain;
 mod fair_admission;
-mod going;
 mod nominate;
 mod objects;
-mod placement;
-mod places;
 mod queries;
 mod queues;
 mod ready;
 mod second_pass;
+mod simulated_removals;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -27,10 +27,10 @@ use self::ready::Ready;
 use self::second_pass::SecondPass;
 use crate::afs::Ledger;
 use crate::cluster_queue::Cq;
-use crate::intern::Pairs;
-use crate::queue::hash::Classes;
-use crate::queue::inadmissible::Triggers;
-use crate::status::World;
+use crate::flavor_resource::Pairs;
+use crate::queue::equivalence::Classes;
+use crate::queue::triggers::Triggers;
+use crate::referenced::World;
 use crate::topology::Forest;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{LocalQueues, WlId, Workloads};
@@ -82,7 +82,7 @@ pub struct Engine {
     /// Reservations of ClusterQueues that are not there.
     orphans: BTreeMap<Name, BTreeSet<WlId>>,
     /// Those that come in the place of a workload, by it.
-    #[cfg_attr(feature = "record", serde(default, with = "crate::record::pairs"))]
+    #[cfg_attr(feature = "record", serde(default, with = "crate::serde_forms::pairs"))]
     replacements: BTreeMap<WorkloadKey, BTreeSet<WlId>>,
     /// The variants of each workload that has some, by its uid.
     #[cfg_attr(feature = "record", serde(default))]
@@ -95,7 +95,7 @@ pub struct Engine {
     /// Workloads that hold quota and whose pods are not ready.
     unready: usize,
     /// Until when those of them are waited for that are not waited for without end.
-    #[cfg_attr(feature = "record", serde(default, with = "crate::record::pairs"))]
+    #[cfg_attr(feature = "record", serde(default, with = "crate::serde_forms::pairs"))]
     patience: BTreeMap<WlId, Time>,
     /// Where pods may run.
     #[cfg_attr(feature = "record", serde(default))]

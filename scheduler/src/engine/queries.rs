@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use crate::cluster_queue::Cq;
+use crate::flavor_resource::Fr;
 use crate::flavors::total_requests;
-use crate::intern::Fr;
 use crate::queue::Spot;
 use crate::workloads::{LqId, Wl, WlId};
 use crate::{

@@ -6,8 +6,8 @@
 //! quota first, the older one charges what it has again.
 
 use super::Engine;
+use crate::flavor_resource::Fr;
 use crate::flavors::Assignment;
-use crate::intern::Fr;
 use crate::tree::NodeId;
 use crate::workloads::{Hold, Wl, WlId};
 use crate::{Amount, Time, WorkloadKey};

@@ -9,7 +9,7 @@ use super::cycle::{Postponed, Progress};
 use super::nominate::Entry;
 use crate::cluster_queue::Cq;
 use crate::queue::Requeue;
-use crate::queue::hash::Class;
+use crate::queue::equivalence::Class;
 use crate::workloads::{Wl, WlId};
 use crate::{Decision, Name, Reason};
 

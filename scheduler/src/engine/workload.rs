@@ -77,7 +77,7 @@ impl Engine {
         &mut self,
         object: &mut Workload,
         now: Time,
-    ) -> (Arc<crate::queue::hash::Class>, Flags) {
+    ) -> (Arc<crate::queue::equivalence::Class>, Flags) {
         let wanted = |pod_set: &crate::PodSet| {
             let gone = object.reclaimable.get(&pod_set.name).copied().unwrap_or(0);
             (pod_set.count - gone.clamp(0, pod_set.count.max(0))).max(0)

@@ -8,10 +8,10 @@ use super::filters;
 use super::fungibility::{Grade, Mode};
 use super::topology::Site;
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::preemption::{Oracle, Possibility};
-use crate::queue::hash::Class;
-use crate::status::World;
+use crate::queue::equivalence::Class;
+use crate::referenced::World;
 use crate::topology::grouped;
 use crate::tree::Tree;
 use crate::{

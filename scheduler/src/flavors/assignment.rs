@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::by_name::ByName;
 use super::fungibility::Mode;
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::preemption::Possibility;
-use crate::queue::hash::ClassId;
+use crate::queue::equivalence::ClassId;
 use crate::{
     Admission, Amount, Cause, DelayedTopology, Name, NoFitKind, PodSetAssignment, PodSetReason,
     TopologyAssignment,

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::assignment::{Assignment, Fitness, PodSetFlavors};
 use super::fungibility::Mode;
 use crate::cluster_queue::{Cq, Group};
-use crate::queue::hash::Class;
-use crate::status::World;
+use crate::queue::equivalence::Class;
+use crate::referenced::World;
 use crate::topology::{
     Ask, Assumed, Demand, Failure, Forest, Options, PlaceUse, Placer, PodFilter, Unhealthy,
     has_levels,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::afs::Usage;
 use crate::cluster_queue::Cq;
+use crate::flavor_resource::Fr;
 use crate::flavors::Site;
-use crate::holders::Holder;
-use crate::intern::Fr;
-use crate::queue::hash::Class;
+use crate::preemption_order::Holder;
+use crate::queue::equivalence::Class;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Hold, LqId, Wl, WlId, Workloads};
 use crate::{Gates, PreemptionPolicy, Time};

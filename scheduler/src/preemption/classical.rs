@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Target;
 use super::candidates::{Candidate, Line, Merged, Preemptor, shift, within_nominal};
-use super::room::{Choice, Need, Remembered};
+use super::victim_search::{Choice, Need, Remembered};
 use crate::cluster_queue::Cq;
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::WlId;
 use crate::{Amount, PreemptionPolicy};

@@ -6,8 +6,8 @@ use walk::{Supply, Walk};
 
 use super::Target;
 use super::candidates::{Candidate, Preemptor, shift};
-use super::room::{Choice, Need, Remembered};
-use crate::intern::Fr;
+use super::victim_search::{Choice, Need, Remembered};
+use crate::flavor_resource::Fr;
 use crate::tree::{NodeId, Share, Tree};
 use crate::workloads::{Hold, WlId};
 use crate::{Amount, FairStrategy, Obstacle};

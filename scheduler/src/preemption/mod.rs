@@ -8,11 +8,11 @@ pub(crate) mod candidates;
 pub(crate) mod classical;
 pub(crate) mod fair;
 mod message;
-pub(crate) mod refusal;
-mod room;
+pub(crate) mod non_candidates;
+mod victim_search;
 
+use crate::flavor_resource::Fr;
 use crate::flavors::Assignment;
-use crate::intern::Fr;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::WlId;
 use crate::{Amount, PreemptionPolicy};

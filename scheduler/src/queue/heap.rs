@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use super::hash::ClassId;
+use super::equivalence::ClassId;
 use crate::afs::Usage;
 use crate::workloads::{LqId, WlId};
 use crate::{Name, Time};
@@ -44,7 +44,7 @@ struct First {
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Buckets {
-    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
+    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
     items: BTreeMap<Bucket, BTreeSet<Item>>,
     len: usize,
 }

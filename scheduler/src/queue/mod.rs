@@ -1,11 +1,11 @@
 //! One ClusterQueue's pending workloads: the heap of those to be tried, and those parked until something changes.
 
-pub(crate) mod hash;
+pub(crate) mod equivalence;
 mod heap;
-pub(crate) mod inadmissible;
 mod order;
 #[cfg(test)]
 mod tests;
+pub(crate) mod triggers;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(crate) use heap::{Bucket, Buckets, Heap, Item};
 
-use self::hash::ClassId;
+use self::equivalence::ClassId;
 use self::order::InOrder;
 use crate::afs::Usage;
 use crate::workloads::{LqId, WlId};

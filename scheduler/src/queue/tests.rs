@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::hash::{Class, Classes};
+use super::equivalence::{Class, Classes};
 use super::*;
 use crate::afs::weighted;
 use crate::workloads::{LocalQueues, Wl, Workloads};

@@ -8,12 +8,10 @@
 //! Nothing here reads or writes files: the caller has the lines of [`header`], [`event`], [`flush`] and [`cycle`] to keep,
 //! in the order in which the engine did these things.
 
-mod form;
 mod replay;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use form::{bits, bits_by_name, class, pairs};
 pub use replay::{Difference, ReplayError, Summary, replay, restore};
 
 use crate::{Cycle, Decision, Engine, Event, Time};

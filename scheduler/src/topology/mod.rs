@@ -9,6 +9,7 @@
 
 mod balanced;
 mod counts;
+mod distribute;
 mod elastic;
 mod encode;
 mod failure;
@@ -19,7 +20,6 @@ mod plan;
 mod replace;
 mod resources;
 mod search;
-mod spread;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -2,7 +2,7 @@
 
 use super::node::NodeId;
 use super::structure::Tree;
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::{Amount, Bound, Kept};
 
 impl Tree {

@@ -1,6 +1,6 @@
 //! One node of the quota tree.
 
-use crate::intern::{Fr, ResourceId};
+use crate::flavor_resource::{Fr, ResourceId};
 use crate::{Amount, Name, Quota};
 
 /// A node's place in the tree's memory. Reused after the node is gone.

@@ -2,7 +2,7 @@
 
 use super::node::{Node, NodeId, Slot};
 use super::structure::Tree;
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::{Amount, Quota};
 
 /// A sum that is exact until one part is unlimited.

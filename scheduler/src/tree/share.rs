@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::node::{Node, NodeId, Slot};
 use super::structure::Tree;
 use crate::Amount;
-use crate::intern::{Fr, ResourceId};
+use crate::flavor_resource::{Fr, ResourceId};
 
 /// A node's share of what its parent could lend.
 #[derive(Clone, Copy, Debug, PartialEq)]

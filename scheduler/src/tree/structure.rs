@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::node::{Kind, Node, NodeId};
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::{Name, Quota};
 
 /// All ClusterQueues and Cohorts.

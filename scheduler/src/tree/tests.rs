@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::intern::{Fr, Pairs};
+use crate::flavor_resource::{Fr, Pairs};
 use crate::{Amount, Name, Quota};
 
 fn fr() -> Fr {

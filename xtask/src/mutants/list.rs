@@ -51,7 +51,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         law: "nobody_is_admitted_without_being_entitled",
         says: "every namespace matches",
-        file: "status.rs",
+        file: "referenced.rs",
         changes: &[(
             "|selector| selector.matches(labels))",
             "|selector| selector.matches(labels) || true)",
@@ -102,7 +102,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         law: "those_go_who_must_and_nobody_else",
         says: "nobody is put back whom the preemptor fits without",
-        file: "preemption/room.rs",
+        file: "preemption/victim_search.rs",
         changes: &[(
             "if self.fits(tree, need, borrowing) {",
             "if self.fits(tree, need, borrowing) && false {",

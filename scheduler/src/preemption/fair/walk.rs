@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::Shares;
 use crate::PreemptionPolicy;
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::preemption::candidates::{Candidate, Line, Preemptor};
 use crate::tree::{NodeId, Share, Tree};
 

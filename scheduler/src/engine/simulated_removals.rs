@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::intern::Fr;
+use crate::flavor_resource::Fr;
 use crate::tree::{NodeId, Tree};
 
 /// Usage of ClusterQueues.

@@ -66,7 +66,7 @@ pub(crate) mod class {
     use std::sync::Arc;
 
     use super::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-    use crate::queue::hash::{Class, ClassId};
+    use crate::queue::equivalence::{Class, ClassId};
 
     pub(crate) fn serialize<S: Serializer>(class: &Arc<Class>, to: S) -> Result<S::Ok, S::Error> {
         class.id.serialize(to)

@@ -3,8 +3,8 @@
 use super::candidates::Preemptor;
 use super::{Oracle, Possibility, Target};
 use crate::Amount;
+use crate::flavor_resource::Fr;
 use crate::flavors::{Asks, Assignment};
-use crate::intern::Fr;
 use crate::tree::Tree;
 use crate::workloads::Hold;
 
