@@ -7,7 +7,7 @@ use switchyard_api::quantity::format_shortest;
 /// A flavor and a resource. The flavor is empty in sums over all flavors.
 pub(crate) type Pair = (String, String);
 
-/// Amounts in the units of quota: thousandths for cpu, whole units for all else.
+/// In the units of quota: thousandths for cpu, whole units for all other resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts(BTreeMap<Pair, i64>);
 
@@ -23,7 +23,7 @@ impl Amounts {
         }
     }
 
-    /// The amount of a pair; zero where there is none.
+    /// Zero for a missing pair.
     pub(crate) fn get(&self, pair: &Pair) -> i64 {
         self.0.get(pair).copied().unwrap_or(0)
     }
@@ -32,7 +32,7 @@ impl Amounts {
         self.0.iter().map(|(pair, amount)| (pair, *amount))
     }
 
-    /// The sum over all flavors of each resource.
+    /// The sum of each resource over all flavors.
     pub(crate) fn over_flavors(&self) -> Self {
         let mut sums = Self::default();
         for ((_, resource), amount) in &self.0 {
@@ -42,7 +42,7 @@ impl Amounts {
     }
 }
 
-/// An amount for a sentence, such as `8100m cpu of flavor default`.
+/// An amount for a message, such as `8100m cpu of flavor default`.
 pub(crate) fn text((flavor, resource): &Pair, amount: i64) -> String {
     let amount = format_shortest(resource, amount);
     if flavor.is_empty() {

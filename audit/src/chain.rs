@@ -1,4 +1,4 @@
-//! The owners above a pod.
+//! The chain of owners above a pod.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,28 @@ use switchyard_api::names;
 use crate::cluster::{Cluster, controller, mark};
 use crate::finding::Object;
 
-/// Owners above a pod that are followed. The deepest real chain (a pod of a LeaderWorkerSet in an AppWrapper) has seven.
+/// The longest chain of owners. The deepest real one (a pod of a LeaderWorkerSet in an AppWrapper)
+/// has seven.
 const MAX_OWNERS: usize = 16;
 
 /// A pod or an owner.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct ChainObject<'a> {
     pub(crate) kind: &'a str,
     pub(crate) metadata: &'a ObjectMeta,
 }
 
-impl Known<'_> {
+impl ChainObject<'_> {
     pub(crate) fn object(self) -> Object {
         Object::new(self.kind, self.metadata)
     }
 }
 
-/// A pod, its controller, the controller of that, and so on.
+/// A pod, its controller, the controller's controller, and so on.
 pub(crate) struct Chain<'a> {
-    /// The objects that were listed, the pod first.
-    pub(crate) objects: Vec<Known<'a>>,
-    /// Their uids, and that of the last owner where it was not listed.
+    /// Listed objects, the pod first.
+    pub(crate) objects: Vec<ChainObject<'a>>,
+    /// Their uids, and the uid of a last owner that was not listed.
     pub(crate) uids: Vec<&'a str>,
 }
 
@@ -38,9 +39,10 @@ impl<'a> Chain<'a> {
         self.objects.first().map(|pod| pod.metadata)
     }
 
-    /// The highest object that names a queue or a prebuilt Workload; the pod itself if the webhook has marked it as managed.
-    pub(crate) fn queued(&self) -> Option<Known<'a>> {
-        let is_queued = |it: &&Known<'a>| {
+    /// The highest object that names a queue or a prebuilt Workload; else the pod itself, if the
+    /// webhook marked it as managed.
+    pub(crate) fn queued(&self) -> Option<ChainObject<'a>> {
+        let is_queued = |it: &&ChainObject<'a>| {
             mark(&it.metadata.labels, names::QUEUE_NAME).is_some()
                 || prebuilt(it.metadata).is_some()
         };
@@ -49,27 +51,27 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Whether the pod is queued as a job of its own or as a member of a group.
+/// Whether the pod is queued by itself or as a member of a pod group.
 pub(crate) fn is_managed(pod: &ObjectMeta) -> bool {
     mark(&pod.labels, names::MANAGED) == Some("true")
 }
 
-/// The Workload that was made beforehand for an object.
+/// The prebuilt Workload of an object.
 pub(crate) fn prebuilt(metadata: &ObjectMeta) -> Option<&str> {
     let key = names::PREBUILT_WORKLOAD_NAME;
     mark(&metadata.annotations, key).or_else(|| mark(&metadata.labels, key))
 }
 
-/// Finds the owners of pods.
-pub(crate) struct Owners<'a>(BTreeMap<&'a str, Known<'a>>);
+pub(crate) struct Owners<'a>(BTreeMap<&'a str, ChainObject<'a>>);
 
 impl<'a> Owners<'a> {
     pub(crate) fn of(cluster: &'a Cluster) -> Self {
         let owners = cluster
             .owners
             .iter()
-            .map(|owner| Known { kind: &owner.kind, metadata: &owner.metadata });
-        // The leader of a LeaderWorkerSet's group is a pod that owns the StatefulSet of the workers.
+            .map(|owner| ChainObject { kind: &owner.kind, metadata: &owner.metadata });
+        // The leader of a LeaderWorkerSet's group is a pod that owns the StatefulSet of the
+        // workers.
         let known = owners.chain(cluster.pods.iter().map(pod));
         Self(known.filter_map(|it| Some((it.metadata.uid.as_deref()?, it))).collect())
     }
@@ -85,8 +87,8 @@ impl<'a> Owners<'a> {
             && !chain.uids.contains(&owner.uid.as_str())
         {
             chain.uids.push(&owner.uid);
-            // The garbage collector takes an owner of another namespace as one that is gone.
-            let is_near = |it: &&Known<'_>| {
+            // For the garbage collector, an owner in another namespace does not exist.
+            let is_near = |it: &&ChainObject<'_>| {
                 it.metadata.namespace.is_none() || it.metadata.namespace == at.namespace
             };
             let Some(known) = self.0.get(owner.uid.as_str()).filter(is_near) else { break };
@@ -97,6 +99,6 @@ impl<'a> Owners<'a> {
     }
 }
 
-fn pod(pod: &Pod) -> Known<'_> {
-    Known { kind: "Pod", metadata: &pod.metadata }
+fn pod(pod: &Pod) -> ChainObject<'_> {
+    ChainObject { kind: "Pod", metadata: &pod.metadata }
 }

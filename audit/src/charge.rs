@@ -1,4 +1,4 @@
-//! What Workloads are charged.
+//! The charges of Workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,11 @@ use crate::amounts::Amounts;
 use crate::cluster::key;
 use crate::workload::reservation;
 
-/// Longest chain of slices that all hold quota. Real ones have three, for a moment; longer ones are hand-made.
+/// The longest chain of slices with quota. Real chains have three, for a moment; longer ones are
+/// forged.
 const MAX_SLICES: usize = 8;
 
-/// The charges of a list of Workloads.
+/// By index in the list of Workloads.
 pub(crate) struct Charges(Vec<Option<Amounts>>);
 
 impl Charges {
@@ -25,12 +26,12 @@ impl Charges {
         Self(workloads.iter().enumerate().map(charge).collect())
     }
 
-    /// The charge of the Workload at this place in the list; none if one of its amounts cannot be read.
+    /// `None` if an amount of the Workload is unreadable.
     pub(crate) fn get(&self, index: usize) -> Option<&Amounts> {
         self.0.get(index)?.as_ref()
     }
 
-    /// The sum of several; none if one of them cannot be read.
+    /// `None` if one of the charges is unreadable.
     pub(crate) fn sum(&self, indices: impl IntoIterator<Item = usize>) -> Option<Amounts> {
         let mut sum = Amounts::default();
         for index in indices {
@@ -40,7 +41,7 @@ impl Charges {
     }
 }
 
-/// What a Workload is charged by itself: what was admitted, less the part of the pods that are not needed any more.
+/// The charge of a Workload by itself: its admission without reclaimable pods.
 fn charge(workload: &Workload) -> Option<Amounts> {
     let mut charged = Amounts::default();
     let assignments =
@@ -63,7 +64,7 @@ fn charge(workload: &Workload) -> Option<Amounts> {
     Some(charged)
 }
 
-/// The pods of a pod set that are needed: its count without `status.reclaimablePods`.
+/// A pod set's count without `status.reclaimablePods`.
 fn needed(workload: &Workload, assignment: &PodSetAssignment) -> i64 {
     let Some(pod_set) =
         workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == assignment.name)
@@ -78,7 +79,8 @@ fn needed(workload: &Workload, assignment: &PodSetAssignment) -> i64 {
     count - gone.clamp(0, count)
 }
 
-/// The slices of elastic jobs that charge nothing, because a newer slice holds quota of the same ClusterQueue in their place.
+/// The replaced slices of elastic jobs. They charge nothing, because a newer slice has quota of the
+/// same ClusterQueue.
 fn replaced(workloads: &[Workload]) -> BTreeSet<usize> {
     let by_key: BTreeMap<_, _> =
         workloads.iter().enumerate().map(|(index, it)| (key(&it.metadata), index)).collect();
@@ -100,7 +102,7 @@ fn replaced(workloads: &[Workload]) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Whether the chain of replaced slices that begins with `old` ends, and not at `new`.
+/// Whether the chain of slices from `old` ends without reaching `new`.
 fn ends_without(old_of: &BTreeMap<usize, usize>, old: usize, new: usize) -> bool {
     let mut chain =
         std::iter::successors(Some(old), |at| old_of.get(at).copied()).take(MAX_SLICES + 1);

@@ -1,4 +1,4 @@
-//! The objects of one cluster that an audit reads.
+//! The input of an audit: the objects of one cluster.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,29 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, Workload};
 
-/// An object that may own pods, directly or through other objects.
+/// An object that owns pods, directly or through other objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Owner {
     /// `group/version`, as in an owner reference.
     pub api_version: String,
-    /// Such as `Job`.
     pub kind: String,
-    /// Name, uid, labels, annotations and owner references count.
+    /// Only name, uid, labels, annotations and owner references are read.
     pub metadata: ObjectMeta,
 }
 
-/// The objects of one cluster. Lists may be empty where a kind is not served.
+/// Lists may be empty if the API server does not serve a kind.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    /// The name in findings; for a worker, that of its MultiKueueCluster.
+    /// As in findings. For a worker, the name of its MultiKueueCluster.
     pub name: String,
-    /// The only namespace that was listed; none if all were.
+    /// Set if only this namespace was listed.
     pub namespace: Option<String>,
-    /// Pods with metadata, spec and phase.
     pub pods: Vec<Pod>,
     /// The owners of pods, their owners, and so on.
     pub owners: Vec<Owner>,
-    /// Workloads.
     pub workloads: Vec<Workload>,
-    /// ClusterQueues.
     pub cluster_queues: Vec<ClusterQueue>,
-    /// LocalQueues.
     pub local_queues: Vec<LocalQueue>,
-    /// Cohorts.
     pub cohorts: Vec<Cohort>,
 }
 
@@ -49,7 +43,7 @@ pub(crate) fn name(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The value of a label or an annotation. An empty one counts as none, as in Kueue.
+/// The value of a label or an annotation. As in Kueue, an empty value is none.
 pub(crate) fn mark<'a>(marks: &'a Option<BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
     marks.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
 }

@@ -1,5 +1,3 @@
-//! Findings.
-
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -10,23 +8,21 @@ use switchyard_api::quantity::format_shortest;
 use crate::amounts::Pair;
 use crate::cluster::key;
 
-/// Kinds of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Kind {
-    /// A pod of a queued owner runs while none of its Workloads is admitted.
+pub enum FindingKind {
+    /// A pod of a queued owner runs, and none of its Workloads is admitted.
     RunsWithoutAdmission,
-    /// The pods of one owner ask for more than its Workloads are charged.
+    /// The pods of one owner request more than its Workloads charge.
     RunsAboveCharge,
-    /// A hub's Workload is charged less than its copy on a worker.
+    /// A hub's Workload charges less than its copy on a worker.
     HubChargedLess,
     /// The usage in a queue's status differs from the sum of the charges.
     UsageDiffers,
-    /// A ClusterQueue or a Cohort is charged more than it may have.
+    /// A ClusterQueue or a Cohort charges more than it may use.
     ChargedAboveQuota,
 }
 
-impl Kind {
-    /// All kinds, for a counter of each.
+impl FindingKind {
     pub const ALL: [Self; 5] = [
         Self::RunsWithoutAdmission,
         Self::RunsAboveCharge,
@@ -35,7 +31,7 @@ impl Kind {
         Self::ChargedAboveQuota,
     ];
 
-    /// The name, as in JSON.
+    /// As in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,15 +44,12 @@ impl Kind {
     }
 }
 
-/// An object that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Object {
-    /// Such as `Workload`.
     pub kind: String,
-    /// Empty for objects of the whole cluster.
+    /// Empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// `metadata.name`.
     pub name: String,
 }
 
@@ -76,57 +69,54 @@ impl fmt::Display for Object {
     }
 }
 
-/// The amounts of a finding, as quantities. Which there are depends on its kind.
+/// The amounts of a finding, as quantities. The kind determines which are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Quantities {
-    /// The charge: of the Workloads of an owner, of a queue, or of a copy on a worker.
+    /// The charge of an owner's Workloads, of a queue, or of a copy on a worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub charged: Option<String>,
-    /// The requests of the pods that run.
+    /// The requests of the running pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<String>,
     /// The charge of the hub's Workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub charged_on_hub: Option<String>,
-    /// The usage in the status of a queue.
+    /// The usage in a queue's status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_status: Option<String>,
-    /// The most that a queue or a cohort may have.
+    /// The most that a queue or a Cohort may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<String>,
 }
 
-/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The kind of fault.
-    pub kind: Kind,
-    /// The name of the cluster; the worker's for [`Kind::HubChargedLess`].
+    pub kind: FindingKind,
+    /// For [`FindingKind::HubChargedLess`], the worker.
     pub cluster: String,
-    /// The objects that it is about, the one to look at first before the others.
+    /// The first object is the one to look at first.
     pub objects: Vec<Object>,
-    /// The flavor, where amounts of one are compared.
+    /// Set if the amounts are of one flavor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flavor: Option<String>,
-    /// The resource, where amounts are compared.
+    /// Set if the finding compares amounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// The amounts that are compared.
     #[serde(flatten)]
     pub amounts: Quantities,
-    /// The fault in a sentence.
+    /// The finding as a sentence.
     pub message: String,
-    /// Distinguishes the fault from others of the same kind, cluster, flavor and resource.
+    /// Distinguishes findings of the same kind, cluster, flavor and resource.
     #[serde(skip)]
     identity: String,
 }
 
 impl Finding {
-    /// A finding about the first of `objects`. `identity` stays the same as long as the fault does.
+    /// `identity` must stay the same as long as the fault lasts.
     pub(crate) fn new(
-        kind: Kind,
+        kind: FindingKind,
         cluster: &str,
         objects: Vec<Object>,
         identity: String,
@@ -136,7 +126,7 @@ impl Finding {
         Self { kind, cluster, objects, flavor: None, resource: None, amounts, message, identity }
     }
 
-    /// Adds the pair whose amounts are compared.
+    /// Adds the compared amounts of a pair.
     pub(crate) fn about(mut self, (flavor, resource): &Pair, amounts: Quantities) -> Self {
         self.flavor = (!flavor.is_empty()).then(|| flavor.clone());
         self.resource = Some(resource.clone());
@@ -144,11 +134,12 @@ impl Finding {
         self
     }
 
-    /// The same for the same fault in a later look at the same cluster.
+    /// Equal for the same fault in a later audit of the same cluster.
     ///
-    /// A fault of a pod, a Workload or a queue is the same while object, flavor and resource are the same, whatever the amounts. A
-    /// [`Kind::UsageDiffers`] is the same only while the usage in the status and all charges are the same: the status follows the
-    /// charges with a delay, so both change at different moments.
+    /// A fault of a pod, a Workload or a queue keeps its key while object, flavor and resource stay
+    /// the same, whatever the amounts. A [`FindingKind::UsageDiffers`] also needs the same usage in
+    /// the status and the same charges: the status follows the charges with a delay, so both change
+    /// at different times.
     #[must_use]
     pub fn key(&self) -> String {
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
@@ -157,7 +148,7 @@ impl Finding {
     }
 }
 
-/// The findings of a later look that an earlier look had, too.
+/// The findings of a later audit that an earlier one had too.
 #[must_use]
 pub fn lasting(earlier: &[Finding], mut later: Vec<Finding>) -> Vec<Finding> {
     let known: BTreeSet<String> = earlier.iter().map(Finding::key).collect();
@@ -165,7 +156,6 @@ pub fn lasting(earlier: &[Finding], mut later: Vec<Finding>) -> Vec<Finding> {
     later
 }
 
-/// An amount as a quantity.
 pub(crate) fn quantity((_, resource): &Pair, amount: i64) -> Option<String> {
     Some(format_shortest(resource, amount))
 }

@@ -1,4 +1,4 @@
-//! Copies on workers, compared with the hub's Workloads.
+//! Compares copies on workers with the hub's Workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use switchyard_api::v1beta2::{ClusterQueue, Workload, WorkloadStatus};
 use crate::amounts::{Pair, text};
 use crate::charge::Charges;
 use crate::cluster::{Cluster, Key, key, mark, name};
-use crate::finding::{Finding, Kind, Object, Quantities, quantity};
+use crate::finding::{Finding, FindingKind, Object, Quantities, quantity};
 use crate::workload::{is_admitted, is_counted, original_uid, reservation};
 
-/// The findings about copies that are charged more than the hub's Workloads, sorted. Flavors may have other names on a worker, so
-/// sums over all flavors are compared.
+/// Finds copies that charge more than the hub's Workloads. The result is sorted. Compares sums over
+/// all flavors, because a worker's flavors may have other names.
 #[must_use]
 pub fn compare(hub: &Cluster, workers: &[Cluster]) -> Vec<Finding> {
     let hub = Hub::of(hub, workers);
@@ -21,17 +21,17 @@ pub fn compare(hub: &Cluster, workers: &[Cluster]) -> Vec<Finding> {
     found
 }
 
-/// By what a copy names its Workload on the hub.
+/// How a copy names its Workload on the hub.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Origin<'a> {
-    /// Switchyard stamps the uid.
+enum CopyOrigin<'a> {
+    /// Stamped by Switchyard.
     Uid(&'a str),
-    /// MultiKueue gives the copy namespace and name.
+    /// MultiKueue names the copy like the Workload.
     Name(Key<'a>),
 }
 
-impl<'a> Origin<'a> {
-    /// None if the Workload is no copy.
+impl<'a> CopyOrigin<'a> {
+    /// `None` if the Workload is no copy.
     fn of(workload: &'a Workload) -> Option<Self> {
         let by_name = || {
             mark(&workload.metadata.labels, names::MULTIKUEUE_ORIGIN)
@@ -44,8 +44,8 @@ impl<'a> Origin<'a> {
 struct Hub<'a> {
     cluster: &'a Cluster,
     charges: Charges,
-    by_origin: BTreeMap<Origin<'a>, BTreeSet<usize>>,
-    /// The ids that this hub has on its copies, as far as they are known.
+    by_origin: BTreeMap<CopyOrigin<'a>, BTreeSet<usize>>,
+    /// This hub's ids on its copies, as far as known.
     ids: BTreeSet<&'a str>,
 }
 
@@ -53,17 +53,18 @@ impl<'a> Hub<'a> {
     fn of(cluster: &'a Cluster, workers: &'a [Cluster]) -> Self {
         let mut by_origin = BTreeMap::<_, BTreeSet<usize>>::new();
         for (index, workload) in cluster.workloads.iter().enumerate() {
-            // One that has adopted a copy, or has grown from the Workload of one, is known there by another uid.
+            // A Workload that adopted a copy, or replaces the slice of one, has another uid there.
             let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
             let adopted = dispatch.and_then(|dispatch| dispatch.workload_uid.as_deref());
-            let uids = workload.metadata.uid.as_deref().into_iter().chain(adopted).map(Origin::Uid);
-            for origin in uids.chain([Origin::Name(key(&workload.metadata))]) {
+            let uids =
+                workload.metadata.uid.as_deref().into_iter().chain(adopted).map(CopyOrigin::Uid);
+            for origin in uids.chain([CopyOrigin::Name(key(&workload.metadata))]) {
                 by_origin.entry(origin).or_default().insert(index);
             }
         }
         let copies = workers.iter().flat_map(|worker| &worker.workloads);
         let known = copies.filter(|copy| {
-            original_uid(copy).is_some_and(|uid| by_origin.contains_key(&Origin::Uid(uid)))
+            original_uid(copy).is_some_and(|uid| by_origin.contains_key(&CopyOrigin::Uid(uid)))
         });
         let ids = known.filter_map(|copy| mark(&copy.metadata.labels, names::HUB_ID)).collect();
         Self { cluster, charges: Charges::of(&cluster.workloads), by_origin, ids }
@@ -71,7 +72,7 @@ impl<'a> Hub<'a> {
 
     fn compare(&self, worker: &Cluster) -> Vec<Finding> {
         let charges = Charges::of(&worker.workloads);
-        let mut copies = BTreeMap::<Origin<'_>, Vec<usize>>::new();
+        let mut copies = BTreeMap::<CopyOrigin<'_>, Vec<usize>>::new();
         for (index, workload) in worker.workloads.iter().enumerate() {
             if let Some(origin) = self.origin(workload) {
                 copies.entry(origin).or_default().push(index);
@@ -83,9 +84,9 @@ impl<'a> Hub<'a> {
             .collect()
     }
 
-    /// The origin of a copy, unless another hub has sent it.
-    fn origin<'w>(&self, copy: &'w Workload) -> Option<Origin<'w>> {
-        let origin = Origin::of(copy)?;
+    /// The origin of a copy; `None` if another hub sent it.
+    fn origin<'w>(&self, copy: &'w Workload) -> Option<CopyOrigin<'w>> {
+        let origin = CopyOrigin::of(copy)?;
         let id = mark(&copy.metadata.labels, names::HUB_ID);
         let is_of_other = !self.ids.is_empty() && id.is_some_and(|id| !self.ids.contains(id));
         (self.by_origin.contains_key(&origin) || !is_of_other).then_some(origin)
@@ -95,7 +96,7 @@ impl<'a> Hub<'a> {
         &self,
         worker: &Cluster,
         charges: &Charges,
-        origin: Origin<'_>,
+        origin: CopyOrigin<'_>,
         copies: &[usize],
     ) -> Vec<Finding> {
         let originals = self.by_origin.get(&origin).cloned().unwrap_or_default();
@@ -103,7 +104,7 @@ impl<'a> Hub<'a> {
             .iter()
             .copied()
             .filter(|index| worker.workloads.get(*index).is_some_and(is_counted));
-        // What cannot be read cannot be judged.
+        // Unreadable amounts are not compared.
         let sums = charges.sum(counted).zip(self.charges.sum(originals.iter().copied()));
         let Some((there, here)) =
             sums.map(|(there, here)| (there.over_flavors(), here.over_flavors()))
@@ -131,11 +132,11 @@ impl<'a> Hub<'a> {
         .collect()
     }
 
-    /// `on_hub` is none where the hub has no Workload.
+    /// `on_hub` is `None` if the hub has no Workload.
     fn finding(
         &self,
         worker: &Cluster,
-        origin: Origin<'_>,
+        origin: CopyOrigin<'_>,
         copies: &[&Workload],
         pair: &Pair,
         (charged, on_hub): (i64, Option<i64>),
@@ -158,12 +159,12 @@ impl<'a> Hub<'a> {
             charged_on_hub,
             ..Quantities::default()
         };
-        Finding::new(Kind::HubChargedLess, &worker.name, objects, identity(origin), message)
+        Finding::new(FindingKind::HubChargedLess, &worker.name, objects, identity(origin), message)
             .about(pair, amounts)
     }
 
-    /// The resources that the hub's ClusterQueues cover; none if no ClusterQueue is known. A worker may charge resources that the
-    /// hub does not count.
+    /// The resources that the hub's ClusterQueues cover; `None` if no ClusterQueue is known. A
+    /// worker may charge resources that the hub does not count.
     fn covered(&self, originals: &[&'a Workload]) -> Option<BTreeSet<&'a str>> {
         let queues: Vec<&ClusterQueue> =
             originals.iter().filter_map(|workload| self.queue_of(workload)).collect();
@@ -173,7 +174,7 @@ impl<'a> Hub<'a> {
         (!queues.is_empty()).then_some(covered)
     }
 
-    /// The ClusterQueue whose quota a Workload holds, or that it waits in.
+    /// The ClusterQueue whose quota a Workload has, or in which it waits.
     fn queue_of(&self, workload: &'a Workload) -> Option<&'a ClusterQueue> {
         let queue = match reservation(workload) {
             Some(admission) => admission.cluster_queue.as_str(),
@@ -192,7 +193,8 @@ impl<'a> Hub<'a> {
     }
 }
 
-/// Whether the hub has chosen this worker. An eviction leaves that with the last attempt alone, while pods still end there.
+/// Whether the hub has chosen this worker. After an eviction only the last attempt shows the
+/// choice, while pods still end there.
 fn is_committed(originals: &[&Workload], worker: &Cluster) -> bool {
     let statuses = originals.iter().filter_map(|workload| workload.status.as_ref());
     let last = |status: &WorkloadStatus| {
@@ -203,9 +205,9 @@ fn is_committed(originals: &[&Workload], worker: &Cluster) -> bool {
         .any(|cluster| cluster == worker.name)
 }
 
-fn identity(origin: Origin<'_>) -> String {
+fn identity(origin: CopyOrigin<'_>) -> String {
     match origin {
-        Origin::Uid(uid) => uid.to_owned(),
-        Origin::Name((namespace, name)) => format!("{namespace}/{name}"),
+        CopyOrigin::Uid(uid) => uid.to_owned(),
+        CopyOrigin::Name((namespace, name)) => format!("{namespace}/{name}"),
     }
 }

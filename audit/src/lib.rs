@@ -1,15 +1,17 @@
-//! The auditor compares what pods ask for with what their queues are charged. It is pure: it takes lists of objects that any user
-//! with read rights can get, and returns findings.
+//! The auditor: compares the requests of pods with the charges of their queues. It is pure: it
+//! takes lists of objects that any user with read rights can get, and returns findings.
 //!
-//! [`audit`] judges one cluster, [`compare`] a hub and its workers. Lists are read one after the other while objects change, so one
-//! look may find a fault that is none a moment later. Callers look twice and keep the findings whose [`Finding::key`] is in both;
-//! [`lasting`] does that.
+//! [`audit`] checks one cluster, [`compare`] a hub and its workers. Callers read lists one after
+//! the other while objects change, so a finding may be outdated a moment later. Callers should
+//! audit twice and keep the findings whose [`Finding::key`] occurs in both; [`lasting`] does this.
 //!
-//! The arithmetic is written anew and shares no code with the scheduler, so that an error there cannot hide here.
+//! The auditor shares no arithmetic with the scheduler, so that an error of the scheduler cannot
+//! hide here.
 //!
 //! # Guarantees
-//! - The same lists give the same findings in the same order.
-//! - No input panics. An object that cannot be judged, such as one with an amount that is no quantity, is skipped.
+//! - Equal lists give equal findings in the same order.
+//! - No input causes a panic. An object that cannot be checked, such as one with an unreadable
+//!   amount, is skipped.
 
 mod amounts;
 mod chain;
@@ -17,8 +19,8 @@ mod charge;
 mod cluster;
 mod finding;
 mod fleet;
-mod holders;
 mod overrun;
+mod pod_workloads;
 mod quota;
 mod running;
 mod unadmitted;
@@ -26,13 +28,14 @@ mod usage;
 mod workload;
 
 pub use cluster::{Cluster, Owner};
-pub use finding::{Finding, Kind, Object, lasting};
+pub use finding::{Finding, FindingKind, Object, lasting};
 pub use fleet::compare;
 
 use charge::Charges;
 use running::running;
 
-/// The findings on one cluster, sorted. The sums over queues are judged only if all namespaces were listed.
+/// Checks one cluster. The result is sorted. Sums over queues are checked only if all namespaces
+/// were listed.
 #[must_use]
 pub fn audit(cluster: &Cluster) -> Vec<Finding> {
     let (charges, running) = (Charges::of(&cluster.workloads), running(cluster));

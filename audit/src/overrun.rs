@@ -1,4 +1,4 @@
-//! Owners whose pods ask for more than their Workloads are charged.
+//! Owners whose pods request more than their Workloads charge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
 use crate::amounts::{Amounts, Pair, text};
 use crate::charge::Charges;
 use crate::cluster::{Cluster, mark, name};
-use crate::finding::{Finding, Kind, Object, Quantities, quantity};
+use crate::finding::{Finding, FindingKind, Object, Quantities, quantity};
 use crate::running::Running;
-use crate::workload::{lets_run, reservation};
+use crate::workload::{allows_pods, reservation};
 
 /// The resource that counts pods.
 const PODS: &str = "pods";
@@ -31,56 +31,57 @@ pub(crate) fn findings(
 
 type Queues<'a> = BTreeMap<&'a str, &'a ClusterQueue>;
 
-/// Pods, and the Workloads by whose quota they run together.
+/// Pods, and the Workloads whose quota they share.
 #[derive(Default)]
-struct Share<'a, 'r> {
-    holders: BTreeSet<usize>,
+struct SharedQuota<'a, 'r> {
+    workload_indexes: BTreeSet<usize>,
     pods: Vec<&'r Running<'a>>,
 }
 
-/// The pods that may run, in groups that have no Workload in common.
-fn sharing<'a, 'r>(cluster: &Cluster, running: &'r [Running<'a>]) -> Vec<Share<'a, 'r>> {
-    let may_run = |index: &usize| cluster.workloads.get(*index).is_some_and(lets_run);
-    let mut shares = BTreeMap::<usize, Share<'a, 'r>>::new();
-    // The place in `shares` of the group that has a Workload.
+/// Pods that may run, in groups without a common Workload.
+fn sharing<'a, 'r>(cluster: &Cluster, running: &'r [Running<'a>]) -> Vec<SharedQuota<'a, 'r>> {
+    let may_run = |index: &usize| cluster.workloads.get(*index).is_some_and(allows_pods);
+    let mut shares = BTreeMap::<usize, SharedQuota<'a, 'r>>::new();
+    // By Workload, the key of its group in `shares`.
     let mut places = BTreeMap::<usize, usize>::new();
     for (place, pod) in
-        running.iter().enumerate().filter(|(_, pod)| pod.holders.iter().any(may_run))
+        running.iter().enumerate().filter(|(_, pod)| pod.workload_indexes.iter().any(may_run))
     {
         let joined: BTreeSet<usize> =
-            pod.holders.iter().filter_map(|holder| places.get(holder).copied()).collect();
+            pod.workload_indexes.iter().filter_map(|holder| places.get(holder).copied()).collect();
         let place = joined.first().copied().unwrap_or(place);
         let mut share = shares.remove(&place).unwrap_or_default();
         for other in joined.iter().filter_map(|other| shares.remove(other)) {
-            places.extend(other.holders.iter().map(|holder| (*holder, place)));
-            share.holders.extend(other.holders);
+            places.extend(other.workload_indexes.iter().map(|holder| (*holder, place)));
+            share.workload_indexes.extend(other.workload_indexes);
             share.pods.extend(other.pods);
         }
-        places.extend(pod.holders.iter().map(|holder| (*holder, place)));
-        share.holders.extend(&pod.holders);
+        places.extend(pod.workload_indexes.iter().map(|holder| (*holder, place)));
+        share.workload_indexes.extend(&pod.workload_indexes);
         share.pods.push(pod);
         shares.insert(place, share);
     }
     shares.into_values().collect()
 }
 
-impl<'a> Share<'a, '_> {
+impl<'a> SharedQuota<'a, '_> {
     fn findings(
         &self,
         cluster: &'a Cluster,
         charges: &Charges,
         queues: &Queues<'a>,
     ) -> Vec<Finding> {
-        // The slice that is charged, the newer one, comes before those that it replaces.
+        // The charged slice, which is the newer one, precedes the replaced ones.
         let is_uncharged =
             |index: &usize| charges.get(*index).is_none_or(|charge| charge.iter().next().is_none());
         let holds_quota =
             |index: &usize| cluster.workloads.get(*index).and_then(reservation).is_some();
-        let mut holders: Vec<usize> = self.holders.iter().copied().filter(holds_quota).collect();
-        holders.sort_by_key(is_uncharged);
+        let mut workload_indexes: Vec<usize> =
+            self.workload_indexes.iter().copied().filter(holds_quota).collect();
+        workload_indexes.sort_by_key(is_uncharged);
         let workloads: Vec<&Workload> =
-            holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
-        let Some(mut charged) = charges.sum(holders) else { return Vec::new() };
+            workload_indexes.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
+        let Some(mut charged) = charges.sum(workload_indexes) else { return Vec::new() };
         let requests = Requests::of(&self.pods, &workloads, queues);
         if !requests.is_by_flavor {
             charged = charged.over_flavors();
@@ -121,21 +122,22 @@ impl<'a> Share<'a, '_> {
         objects.extend(self.pods.iter().map(|running| Object::new("Pod", &running.pod.metadata)));
         let amounts =
             Quantities { running: quantity(pair, asked), charged: holds, ..Quantities::default() };
-        Finding::new(Kind::RunsAboveCharge, &cluster.name, objects, identity, message)
+        Finding::new(FindingKind::RunsAboveCharge, &cluster.name, objects, identity, message)
             .about(pair, amounts)
     }
 
-    /// The objects above the pods that are queued.
+    /// The queued owners of the pods.
     fn owners(&self) -> BTreeSet<Object> {
         let queued = self.pods.iter().filter_map(|running| running.chain.queued());
         queued.filter(|owner| owner.kind != "Pod").map(|owner| owner.object()).collect()
     }
 }
 
-/// What pods ask for, of the resources that their ClusterQueues cover.
+/// The requests of pods, for resources that their ClusterQueues cover.
 struct Requests {
     amounts: Amounts,
-    /// Whether the pod set, and with it the flavor, of each pod is known. If not, these are sums over all flavors.
+    /// Whether the pod set of each pod, and with it the flavor, is known. If not, the amounts are
+    /// sums over all flavors.
     is_by_flavor: bool,
 }
 
@@ -147,7 +149,7 @@ impl Requests {
         for running in pods {
             let assignment = assignment_of(running, &assignments);
             requests.is_by_flavor &= assignment.is_some();
-            // The API server admits no pod with requests that cannot be read.
+            // The API server rejects pods with unreadable requests.
             let mut asked =
                 pod_requests(running.spec, &RequestDefaults::default()).unwrap_or_default();
             asked.insert(PODS.to_owned(), 1);
@@ -173,7 +175,7 @@ fn assignments<'a>(workloads: &[&'a Workload]) -> Vec<&'a PodSetAssignment> {
         .collect()
 }
 
-/// The assignment of a pod's pod set: the one that its label names, or the only one.
+/// The assignment that a pod's label names, or the only one.
 fn assignment_of<'a>(
     running: &Running<'_>,
     assignments: &[&'a PodSetAssignment],
@@ -187,7 +189,7 @@ fn assignment_of<'a>(
     labelled.or(only).copied()
 }
 
-/// The resources that count: those that the ClusterQueues cover, or those that were assigned where a ClusterQueue is not known.
+/// The resources that the ClusterQueues cover; of an unknown ClusterQueue, the assigned resources.
 /// The configuration excludes all others, or transforms them into these.
 fn covered<'a>(workloads: &[&'a Workload], queues: &Queues<'a>) -> BTreeSet<&'a str> {
     let mut covered = BTreeSet::new();

@@ -1,8 +1,10 @@
-//! ClusterQueues and Cohorts that are charged more than they may have.
+//! ClusterQueues and Cohorts that charge more than they may use.
 //!
-//! The arithmetic is that of Kueue's `pkg/cache/scheduler/resource_node.go` and KEP-79, by flavor and resource: a node has its
-//! nominal quota and what its children lend to it. With a lending limit it keeps the rest for itself; what it uses beyond that is
-//! used of its parent. It may use its quota and its borrowing limit, and without a parent its quota alone.
+//! The arithmetic is Kueue's (`pkg/cache/scheduler/resource_node.go`, KEP-79), by flavor and
+//! resource. A node has its nominal quota plus the quota that its children lend. With a lending
+//! limit it withholds the rest from its parent. Its usage above the withheld quota counts as usage
+//! of the parent. A node may use its quota plus its borrowing limit; without a parent, its quota
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,38 +14,37 @@ use switchyard_api::v1beta2::ResourceGroup;
 use crate::amounts::{Amounts, Pair, text};
 use crate::charge::Charges;
 use crate::cluster::{Cluster, name};
-use crate::finding::{Finding, Kind, Object, Quantities, quantity};
+use crate::finding::{Finding, FindingKind, Object, Quantities, quantity};
 use crate::workload::{is_counted, reservation};
 
-/// Kinds share names, so a node is known by both.
+/// Kinds share names, so the id contains the kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Id<'a> {
     ClusterQueue(&'a str),
     Cohort(&'a str),
 }
 
-/// A ClusterQueue or a Cohort.
 #[derive(Default)]
 struct Node<'a> {
     parent: Option<&'a str>,
     groups: &'a [ResourceGroup],
-    /// The charges of a ClusterQueue's Workloads; none if one cannot be read.
+    /// The charges of a ClusterQueue's Workloads; `None` if one is unreadable.
     charged: Option<Amounts>,
 }
 
-/// The amounts of a node for one pair. Sums may exceed 64 bits.
+/// Amounts of a node for one pair. Sums may exceed 64 bits.
 #[derive(Clone, Copy, Default)]
-struct Level {
-    /// Its own quota and what its children lend.
+struct NodeAmounts {
+    /// Its own quota plus the quota that its children lend.
     quota: i128,
-    /// What of the quota its parent does not see.
-    kept: i128,
+    /// The part of the quota that it does not lend.
+    withheld: i128,
     used: i128,
     borrowing_limit: Option<i128>,
 }
 
-impl Level {
-    /// The most that it may use; none if only the nodes above limit it.
+impl NodeAmounts {
+    /// The most that it may use; `None` if only its ancestors limit it.
     fn allowed(&self, has_parent: bool) -> Option<i128> {
         if has_parent {
             self.borrowing_limit.map(|limit| self.quota + limit)
@@ -89,7 +90,7 @@ fn nodes<'a>(cluster: &'a Cluster, charges: &Charges) -> BTreeMap<Id<'a>, Node<'
             Node { parent, groups, charged: Some(Amounts::default()) },
         );
     }
-    // A cohort may exist by its name alone.
+    // A Cohort needs no object.
     let parents: Vec<&str> = nodes.values().filter_map(|node| node.parent).collect();
     for parent in parents {
         let node = || Node { charged: Some(Amounts::default()), ..Node::default() };
@@ -110,10 +111,11 @@ fn nodes<'a>(cluster: &'a Cluster, charges: &Charges) -> BTreeMap<Id<'a>, Node<'
     nodes
 }
 
-/// The nodes, children before their parents. Nodes on or below a cycle of Cohorts are left out: Kueue admits nothing there.
+/// Children before parents. Without nodes on or below a cycle of Cohorts, where Kueue admits
+/// nothing.
 fn bottom_up<'a>(nodes: &BTreeMap<Id<'a>, Node<'a>>) -> Vec<Id<'a>> {
     let parent = |id: &Id<'a>| nodes.get(id).and_then(|node| node.parent).map(Id::Cohort);
-    // No way up passes more nodes than there are.
+    // No path is longer than the number of nodes.
     let depth =
         |id: &Id<'a>| std::iter::successors(Some(*id), parent).take(nodes.len() + 1).count();
     let mut order: Vec<(usize, Id<'a>)> = nodes.keys().map(|id| (depth(id), *id)).collect();
@@ -122,13 +124,13 @@ fn bottom_up<'a>(nodes: &BTreeMap<Id<'a>, Node<'a>>) -> Vec<Id<'a>> {
     order.into_iter().map(|(_, id)| id).collect()
 }
 
-/// The levels of all nodes for one pair. A node has none if an amount of it, or below it, cannot be read.
+/// The amounts of all nodes for one pair; `None` if an amount of the node or below is unreadable.
 fn levels<'a>(
     nodes: &BTreeMap<Id<'a>, Node<'a>>,
     order: &[Id<'a>],
     pair: &Pair,
-) -> BTreeMap<Id<'a>, Option<Level>> {
-    // What children bring to their parents: lent quota and usage.
+) -> BTreeMap<Id<'a>, Option<NodeAmounts>> {
+    // By parent: the lent quota and the usage of its children.
     let mut brought = BTreeMap::<Id<'a>, Option<(i128, i128)>>::new();
     let mut levels = BTreeMap::new();
     for id in order {
@@ -136,14 +138,14 @@ fn levels<'a>(
         let level = brought.remove(id).unwrap_or(Some((0, 0))).zip(own(node, pair)).map(
             |((lent, used), own)| {
                 let quota = own.level.quota + lent;
-                let kept = own.lending_limit.map_or(0, |limit| (quota - limit).max(0));
-                Level { quota, kept, used: own.level.used + used, ..own.level }
+                let withheld = own.lending_limit.map_or(0, |limit| (quota - limit).max(0));
+                NodeAmounts { quota, withheld, used: own.level.used + used, ..own.level }
             },
         );
         if let Some(parent) = node.parent {
             let sum = brought.entry(Id::Cohort(parent)).or_insert(Some((0, 0)));
             *sum = sum.zip(level).map(|((lent, used), it)| {
-                (lent + it.quota - it.kept, used + (it.used - it.kept).max(0))
+                (lent + it.quota - it.withheld, used + (it.used - it.withheld).max(0))
             });
         }
         levels.insert(*id, level);
@@ -152,32 +154,35 @@ fn levels<'a>(
 }
 
 /// A node without its children.
-struct Own {
-    level: Level,
+struct OwnQuota {
+    level: NodeAmounts,
     lending_limit: Option<i128>,
 }
 
-fn own(node: &Node<'_>, pair: &Pair) -> Option<Own> {
+fn own(node: &Node<'_>, pair: &Pair) -> Option<OwnQuota> {
     let used = i128::from(node.charged.as_ref()?.get(pair));
     let (flavor, resource) = pair;
     let amount = |quantity| try_amount_of(resource, quantity).ok().map(i128::from);
     let flavors =
         node.groups.iter().flat_map(|group| &group.flavors).filter(|it| it.name == *flavor);
     let Some(quota) = flavors.flat_map(|it| &it.resources).find(|it| it.name == *resource) else {
-        return Some(Own { level: Level { used, ..Level::default() }, lending_limit: None });
+        return Some(OwnQuota {
+            level: NodeAmounts { used, ..NodeAmounts::default() },
+            lending_limit: None,
+        });
     };
     let borrowing_limit = quota.borrowing_limit.as_ref().map(amount);
     let lending_limit = quota.lending_limit.as_ref().map(amount);
     if borrowing_limit == Some(None) || lending_limit == Some(None) {
         return None;
     }
-    let level = Level {
+    let level = NodeAmounts {
         quota: amount(&quota.nominal_quota)?,
         used,
         borrowing_limit: borrowing_limit.flatten(),
-        kept: 0,
+        withheld: 0,
     };
-    Some(Own { level, lending_limit: lending_limit.flatten() })
+    Some(OwnQuota { level, lending_limit: lending_limit.flatten() })
 }
 
 fn finding(cluster: &Cluster, id: Id<'_>, pair: &Pair, (used, allowed): (i128, i128)) -> Finding {
@@ -194,6 +199,6 @@ fn finding(cluster: &Cluster, id: Id<'_>, pair: &Pair, (used, allowed): (i128, i
     let message = format!("{whose}{name} {are} charged {}, but may have {most}", text(pair, used));
     let amounts = Quantities { charged: quantity(pair, used), allowed, ..Quantities::default() };
     let identity = object.to_string();
-    Finding::new(Kind::ChargedAboveQuota, &cluster.name, vec![object], identity, message)
+    Finding::new(FindingKind::ChargedAboveQuota, &cluster.name, vec![object], identity, message)
         .about(pair, amounts)
 }

@@ -1,12 +1,12 @@
-//! Pods of queued owners that run while no Workload of them is admitted.
+//! Running pods of queued owners without an admitted Workload.
 
 use switchyard_api::v1beta2::Workload;
 
-use crate::chain::Known;
+use crate::chain::ChainObject;
 use crate::cluster::Cluster;
-use crate::finding::{Finding, Kind, Object};
+use crate::finding::{Finding, FindingKind, Object};
 use crate::running::Running;
-use crate::workload::{is_finished, lets_run, reservation};
+use crate::workload::{allows_pods, is_finished, reservation};
 
 pub(crate) fn findings(cluster: &Cluster, running: &[Running<'_>]) -> Vec<Finding> {
     running.iter().filter_map(|pod| finding(cluster, pod)).collect()
@@ -15,8 +15,8 @@ pub(crate) fn findings(cluster: &Cluster, running: &[Running<'_>]) -> Vec<Findin
 fn finding(cluster: &Cluster, running: &Running<'_>) -> Option<Finding> {
     let queued = running.chain.queued()?;
     let workloads: Vec<&Workload> =
-        running.holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
-    if workloads.iter().any(|workload| lets_run(workload)) {
+        running.workload_indexes.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
+    if workloads.iter().any(|workload| allows_pods(workload)) {
         return None;
     }
     let metadata = &running.pod.metadata;
@@ -26,10 +26,10 @@ fn finding(cluster: &Cluster, running: &Running<'_>) -> Option<Finding> {
     let workloads = workloads.iter().map(|workload| Object::new("Workload", &workload.metadata));
     let identity = format!("{pod} {}", metadata.uid.as_deref().unwrap_or_default());
     let objects = std::iter::once(pod).chain(owner).chain(workloads).collect();
-    Some(Finding::new(Kind::RunsWithoutAdmission, &cluster.name, objects, identity, message))
+    Some(Finding::new(FindingKind::RunsWithoutAdmission, &cluster.name, objects, identity, message))
 }
 
-fn owner_text(queued: Known<'_>) -> String {
+fn owner_text(queued: ChainObject<'_>) -> String {
     if queued.kind == "Pod" { String::new() } else { format!(" for {}", queued.object()) }
 }
 

@@ -1,4 +1,4 @@
-//! The usage in the statuses of queues, compared with the sum of the charges.
+//! Compares the usage in queue statuses with the sum of the charges.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,7 +13,7 @@ use switchyard_api::v1beta2::{
 use crate::amounts::{Amounts, Pair, text};
 use crate::charge::Charges;
 use crate::cluster::{Cluster, Key, key, name};
-use crate::finding::{Finding, Kind, Object, Quantities, quantity};
+use crate::finding::{Finding, FindingKind, Object, Quantities, quantity};
 use crate::workload::{is_admitted, is_counted, reservation};
 
 pub(crate) fn findings(cluster: &Cluster, charges: &Charges) -> Vec<Finding> {
@@ -24,26 +24,27 @@ pub(crate) fn findings(cluster: &Cluster, charges: &Charges) -> Vec<Finding> {
     for queue in &cluster.cluster_queues {
         let sum = sums.cluster_queues.get(name(&queue.metadata));
         found.extend(
-            Stated::of_cluster_queue(queue).iter().flat_map(|it| it.findings(cluster, sum)),
+            StatedUsage::of_cluster_queue(queue).iter().flat_map(|it| it.findings(cluster, sum)),
         );
     }
     for queue in &cluster.local_queues {
         let sum = sums.local_queues.get(&key(&queue.metadata));
         let above = queue.spec.cluster_queue.as_deref().and_then(|name| quotas.get(name));
-        let stated = above.map(|above| Stated::of_local_queue(queue, above)).unwrap_or_default();
+        let stated =
+            above.map(|above| StatedUsage::of_local_queue(queue, above)).unwrap_or_default();
         found.extend(stated.iter().flat_map(|it| it.findings(cluster, sum)));
     }
     found
 }
 
-/// The charges of the Workloads of one queue.
+/// The charges of one queue's Workloads.
 #[derive(Default)]
 struct Sum {
     reserved: Amounts,
     admitted: Amounts,
-    /// A charge cannot be read, so the queue cannot be judged.
+    /// A charge is unreadable, so the queue is not checked.
     is_unreadable: bool,
-    /// Changes with each Workload and with each charge.
+    /// Changes with each Workload and each charge.
     digest: DefaultHasher,
 }
 
@@ -88,16 +89,16 @@ impl Sum {
     }
 }
 
-/// A list of usage in the status of a queue.
-struct Stated {
+/// One list of usage in a queue's status.
+struct StatedUsage {
     queue: Object,
     uid: String,
     field: &'static str,
-    /// By pair of the quotas behind the queue. An amount that cannot be read is none.
+    /// For the pairs with quota. `None` if the amount is unreadable.
     usage: BTreeMap<Pair, Option<i64>>,
 }
 
-impl Stated {
+impl StatedUsage {
     fn of_cluster_queue(queue: &ClusterQueue) -> Vec<Self> {
         let Some(status) = queue.status.as_ref().filter(|status| !status.conditions.is_empty())
         else {
@@ -176,12 +177,18 @@ impl Stated {
             charged: charge,
             ..Quantities::default()
         };
-        Finding::new(Kind::UsageDiffers, &cluster.name, vec![queue.clone()], identity, message)
-            .about(pair, amounts)
+        Finding::new(
+            FindingKind::UsageDiffers,
+            &cluster.name,
+            vec![queue.clone()],
+            identity,
+            message,
+        )
+        .about(pair, amounts)
     }
 }
 
-/// The stated usage of each pair that there is quota for; a pair that is not stated is used by nobody.
+/// The stated usage of each pair with quota; zero if the status lacks the pair.
 fn usage_of<'a>(
     groups: &[ResourceGroup],
     stated: impl Iterator<Item = (&'a String, &'a String, &'a Quantity)>,
@@ -191,7 +198,7 @@ fn usage_of<'a>(
         .flat_map(|quota| quota.resources.iter().map(|it| (quota.name.clone(), it.name.clone())));
     let mut usage: BTreeMap<Pair, Option<i64>> = pairs.map(|pair| (pair, Some(0))).collect();
     for (flavor, resource, total) in stated {
-        // Quota that was taken away meanwhile is on its way out of the status.
+        // Removed quota disappears from the status later.
         if let Some(amount) = usage.get_mut(&(flavor.clone(), resource.clone())) {
             *amount = try_amount_of(resource, total).ok();
         }

@@ -18,17 +18,18 @@ pub(crate) fn is_finished(workload: &Workload) -> bool {
     holds(workload, FINISHED)
 }
 
-/// `Admitted` is True while it holds quota.
+/// `Admitted` is True and it has quota.
 pub(crate) fn is_admitted(workload: &Workload) -> bool {
     reservation(workload).is_some() && holds(workload, ADMITTED)
 }
 
-/// The uid of the hub's Workload of which this one is a copy.
+/// The uid of the hub's Workload, if this one is a copy.
 pub(crate) fn original_uid(workload: &Workload) -> Option<&str> {
     mark(&workload.metadata.annotations, names::WORKLOAD_UID)
 }
 
-/// The quota that it holds. A deactivated Workload that no job and no hub has taken holds none: no controller would give it back.
+/// The quota of a Workload that is active, has an owner, or is a hub's copy. No controller releases
+/// the quota of any other Workload, so it does not count.
 pub(crate) fn reservation(workload: &Workload) -> Option<&Admission> {
     let is_owned =
         || workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
@@ -37,14 +38,15 @@ pub(crate) fn reservation(workload: &Workload) -> Option<&Admission> {
     workload.status.as_ref()?.admission.as_ref().filter(|_| holds_quota)
 }
 
-/// Whether its pods may run. A slice of an elastic job that replaces another may wait for its checks while the pods of the one
-/// before run on.
-pub(crate) fn lets_run(workload: &Workload) -> bool {
+/// Whether its pods may run. A replacement slice of an elastic job may still wait for its admission
+/// checks while the pods of the old slice run.
+pub(crate) fn allows_pods(workload: &Workload) -> bool {
     let replaces = || elastic::is_slice(workload) && elastic::replacement_for(workload).is_some();
     is_admitted(workload) || reservation(workload).is_some() && replaces()
 }
 
-/// Whether queues count its charge. A Workload with variants shows the quota of the admitted one, which is counted by itself.
+/// Whether queues count its charge. A Workload with variants shows the quota of the admitted
+/// variant, which counts by itself.
 pub(crate) fn is_counted(workload: &Workload) -> bool {
     !(variants::is_parent(workload) && variants::parent_of(workload).is_none())
 }

@@ -15,7 +15,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 use seen::see;
-use switchyard_audit::{Finding, Kind, audit};
+use switchyard_audit::{Finding, FindingKind, audit};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -33,11 +33,11 @@ const REST: u32 = 20;
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The kinds that one cluster by itself can show. A hub does not see the Workloads of its workers.
-const KINDS: [Kind; 4] = [
-    Kind::RunsWithoutAdmission,
-    Kind::RunsAboveCharge,
-    Kind::UsageDiffers,
-    Kind::ChargedAboveQuota,
+const KINDS: [FindingKind; 4] = [
+    FindingKind::RunsWithoutAdmission,
+    FindingKind::RunsAboveCharge,
+    FindingKind::UsageDiffers,
+    FindingKind::ChargedAboveQuota,
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

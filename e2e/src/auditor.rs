@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::Client;
 use switchyard::audit::list_cluster;
-pub use switchyard_audit::Kind;
+pub use switchyard_audit::FindingKind;
 use switchyard_audit::{Cluster, Finding, audit, compare};
 use tokio::time::{Instant, timeout};
 
@@ -27,7 +27,7 @@ const LISTS: Duration = Duration::from_secs(10);
 struct Watched {
     clusters: Vec<(String, Client)>,
     /// Findings that the tests of this process cause, and why.
-    expected: Vec<(Kind, &'static str)>,
+    expected: Vec<(FindingKind, &'static str)>,
     /// Findings that outlasted the grace and that no test has reported yet.
     outlasted: Vec<String>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn add(name: &str, client: &Client) {
 }
 
 /// Announces findings that the tests of this process cause, and why. They are not reported.
-pub fn expect(kinds: &[Kind], why: &'static str) {
+pub fn expect(kinds: &[FindingKind], why: &'static str) {
     watched(|it| it.expected.extend(kinds.iter().map(|kind| (*kind, why))));
 }
 
@@ -66,7 +66,8 @@ async fn look_on() {
         tokio::time::sleep(EVERY).await;
         let clusters = watched(|it| it.clusters.clone());
         let (_, mut found) = look(clusters).await;
-        let expected: Vec<Kind> = watched(|it| it.expected.iter().map(|(kind, _)| *kind).collect());
+        let expected: Vec<FindingKind> =
+            watched(|it| it.expected.iter().map(|(kind, _)| *kind).collect());
         found.retain(|_, finding| !expected.contains(&finding.kind));
         for (key, text) in memory.lasting(found, GRACE) {
             // One test reports it.

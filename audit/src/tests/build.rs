@@ -29,18 +29,17 @@ impl Object {
         self.with(json!({"metadata": {"annotations": {key: value}}}))
     }
 
-    /// Has the label of a queue.
+    /// Sets the queue label.
     pub(super) fn queued(self) -> Self {
         self.label("kueue.x-k8s.io/queue-name", "lq")
     }
 
-    /// Is controlled by the object of this name.
+    /// Sets the controller to the object of this name.
     pub(super) fn of(self, owner: &str) -> Self {
         let owner = json!({"apiVersion": "v1", "kind": "Owner", "name": owner, "uid": uid(owner), "controller": true});
         self.with(json!({"metadata": {"ownerReferences": [owner]}}))
     }
 
-    /// Is being deleted.
     pub(super) fn terminating(self) -> Self {
         self.with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}))
     }
@@ -54,7 +53,7 @@ impl Object {
         self
     }
 
-    /// A Workload with its quota reserved in `cq`, with these pod sets.
+    /// Reserves quota in `cq` for these pod sets.
     pub(super) fn reserved(self, pod_sets: &[Value]) -> Self {
         let spec = |pod_set: &Value| json!({"name": pod_set["name"], "count": pod_set["count"], "template": {}});
         let specs: Vec<Value> = pod_sets.iter().map(spec).collect();
@@ -63,7 +62,7 @@ impl Object {
             .condition("QuotaReserved")
     }
 
-    /// The same, and admitted.
+    /// As [`Object::reserved`], and admitted.
     pub(super) fn admitted(self, pod_sets: &[Value]) -> Self {
         self.reserved(pod_sets).condition("Admitted")
     }
@@ -72,12 +71,12 @@ impl Object {
         self.condition("Finished")
     }
 
-    /// Gives pods of the pod set `main` back.
+    /// Sets reclaimable pods of the pod set `main`.
     pub(super) fn reclaimable(self, count: i32) -> Self {
         self.with(json!({"status": {"reclaimablePods": [{"name": "main", "count": count}]}}))
     }
 
-    /// Is one slice of an elastic job.
+    /// Makes it a slice of an elastic job.
     pub(super) fn slice(self, replaces: &str) -> Self {
         let this = self.annotation("kueue.x-k8s.io/elastic-job", "true");
         match replaces {
@@ -96,7 +95,7 @@ fn object(name: &str) -> Object {
     Object(json!({"metadata": {"name": name, "namespace": "ns", "uid": uid(name)}}))
 }
 
-/// A Workload of the object with the name after its first `-`: `w-job` is that of `job`.
+/// The owner's name follows the first `-`: `w-job` is the Workload of `job`.
 pub(super) fn workload(name: &str) -> Object {
     let owner = name.split_once('-').map_or(name, |(_, owner)| owner);
     object(name)
@@ -104,7 +103,7 @@ pub(super) fn workload(name: &str) -> Object {
         .with(json!({"spec": {"queueName": "lq", "podSets": []}, "status": {"conditions": []}}))
 }
 
-/// A pod set that holds so much cpu of the flavor `default` for so many pods.
+/// A pod set assignment of `count` pods with `cpu` of the flavor `default`.
 pub(super) fn pod_set(count: i32, cpu: &str) -> Value {
     pod_set_of("main", "default", count, cpu)
 }
@@ -113,7 +112,7 @@ pub(super) fn pod_set_of(name: &str, flavor: &str, count: i32, cpu: &str) -> Val
     json!({"name": name, "count": count, "flavors": {"cpu": flavor}, "resourceUsage": {"cpu": cpu}})
 }
 
-/// A pod on a node that asks for so much cpu.
+/// A pod with a node that requests `cpu`.
 pub(super) fn pod(name: &str, cpu: &str) -> Object {
     let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
     object(name).with(json!({"spec": {"nodeName": "n", "containers": [container]}, "status": {"phase": "Running"}}))
@@ -123,14 +122,14 @@ pub(super) fn owner(name: &str) -> Object {
     object(name)
 }
 
-/// A group of resources with one flavor.
+/// A resource group with one flavor.
 pub(super) fn quota(flavor: &str, nominal: &str, limits: &Value) -> Value {
     let mut cpu = json!({"name": "cpu", "nominalQuota": nominal});
     apply_merge(&mut cpu, limits);
     json!({"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [cpu]}]})
 }
 
-/// A cluster `here` with the ClusterQueue `cq`, which has 9 cpu.
+/// The cluster `here` with the ClusterQueue `cq` of 9 cpu.
 pub(super) fn cluster() -> Cluster {
     named("here")
 }
@@ -141,7 +140,7 @@ pub(super) fn named(name: &str) -> Cluster {
 }
 
 impl Cluster {
-    /// Adds a ClusterQueue, or changes it.
+    /// Adds or changes a ClusterQueue.
     pub(super) fn queue(self, name: &str, spec: Value) -> Self {
         self.queue_with(name, json!({ "spec": spec }))
     }
@@ -193,7 +192,7 @@ impl Cluster {
         self
     }
 
-    /// Adds pods of a job that ask for so much cpu each.
+    /// Adds pods of a job with `cpu` each.
     pub(super) fn pods(self, job: &str, count: usize, cpu: &str) -> Self {
         (0..count)
             .fold(self, |cluster, number| cluster.pod(pod(&format!("{job}-{number}"), cpu).of(job)))

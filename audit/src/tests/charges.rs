@@ -1,10 +1,11 @@
-//! The ways in which charges were wrong before they were mended, as a user saw them. Faults that no user sees in pods, Workloads
-//! and queues are not here: a charge above the requests, a job on the wrong flavor, a job that waits without a reason.
+//! Wrong charges of earlier releases, as a user saw them. Faults that stay invisible in pods,
+//! Workloads and queues are left out, such as a charge above the requests or a job on the wrong
+//! flavor.
 
 use serde_json::json;
 
 use super::build::{Object, cluster, named, owner, pod, pod_set, workload};
-use crate::{Cluster, Kind, audit, compare};
+use crate::{Cluster, FindingKind, audit, compare};
 
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const MANAGED: &str = "kueue.x-k8s.io/managed";
@@ -26,15 +27,15 @@ fn copy() -> Object {
         .label("switchyard.dev/hub-id", "hub-id")
 }
 
-/// The kinds of findings, each once.
+/// The distinct kinds of findings.
 fn kinds(clusters: &[Cluster]) -> Vec<&'static str> {
     let found = clusters.iter().flat_map(audit);
     let between =
         clusters.split_first().map(|(hub, workers)| compare(hub, workers)).unwrap_or_default();
-    let mut kinds: Vec<Kind> = found.chain(between).map(|finding| finding.kind).collect();
+    let mut kinds: Vec<FindingKind> = found.chain(between).map(|finding| finding.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    kinds.into_iter().map(Kind::name).collect()
+    kinds.into_iter().map(FindingKind::name).collect()
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Copies on workers, compared with the hub's Workloads.
+//! Compares copies on workers with the hub's Workloads.
 
 use serde_json::json;
 
 use super::build::{Object, named, pod_set, quota, workload};
 use super::messages;
-use crate::{Cluster, Kind, compare};
+use crate::{Cluster, FindingKind, compare};
 
 fn hub(workloads: &[Object]) -> Cluster {
     workloads.iter().cloned().fold(named("hub"), Cluster::workload)
@@ -14,14 +14,14 @@ fn west(workloads: &[Object]) -> Cluster {
     workloads.iter().cloned().fold(named("west"), Cluster::workload)
 }
 
-/// The copy that Switchyard has made of the hub's `w-j`.
+/// Switchyard's copy of the hub's `w-j`.
 fn copy() -> Object {
     let copy = workload("w-j").with(json!({"metadata": {"uid": "uid-there"}}));
     copy.annotation("switchyard.dev/workload-uid", "uid-w-j")
         .label("switchyard.dev/hub-id", "hub-id")
 }
 
-/// The copy that MultiKueue has made of it.
+/// MultiKueue's copy of the hub's `w-j`.
 fn stock_copy() -> Object {
     let copy = workload("w-j").with(json!({"metadata": {"uid": "uid-there"}}));
     copy.label("kueue.x-k8s.io/multikueue-origin", "multikueue")
@@ -108,7 +108,11 @@ fn copy_is_charged_no_more_than_the_hub() {
         ("slices of an elastic copy", hub(&[ours()]), west(&slices), &[]),
     ];
     for (sentence, hub, west, expected) in table {
-        assert_eq!(messages(&compare(&hub, &[west]), Kind::HubChargedLess), expected, "{sentence}");
+        assert_eq!(
+            messages(&compare(&hub, &[west]), FindingKind::HubChargedLess),
+            expected,
+            "{sentence}"
+        );
     }
 }
 
@@ -121,10 +125,10 @@ fn resources_that_the_hub_does_not_count_are_left_out() {
         []
     );
 
-    // The queue tells what counts where the hub's Workload holds no quota.
+    // Without quota on the hub, the queue determines the covered resources.
     let waits = hub(&[workload("w-j")]).local_queue(&json!({}));
     let waits = waits.queue("cq", json!({"resourceGroups": [quota("default", "9", &json!({}))]}));
     let found = compare(&waits, &[west(&[copy().admitted(&[usage])])]);
     let expected = ["Workload ns/w-j on west is charged 2 cpu, but its charge on hub is 0"];
-    assert_eq!(messages(&found, Kind::HubChargedLess), expected);
+    assert_eq!(messages(&found, FindingKind::HubChargedLess), expected);
 }

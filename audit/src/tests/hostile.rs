@@ -1,11 +1,11 @@
-//! Data that no API server would store, or that tenants forge.
+//! Data that no API server stores, or that tenants forge.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::build::{cluster, owner, pod, pod_set, workload};
 use super::messages;
-use crate::{Cluster, Kind, audit, compare};
+use crate::{Cluster, FindingKind, audit, compare};
 
 #[test]
 fn owners_that_own_each_other_end() {
@@ -15,7 +15,7 @@ fn owners_that_own_each_other_end() {
         .pods("a", 1, "1");
     let found = audit(&ring);
     assert_eq!(
-        messages(&found, Kind::RunsWithoutAdmission),
+        messages(&found, FindingKind::RunsWithoutAdmission),
         ["Pod ns/a-0 runs for Job ns/b, but it has no Workload"]
     );
 }
@@ -25,7 +25,7 @@ fn slices_that_replace_each_other_stay_charged() {
     let slice = |name: &str, old: &str| workload(name).admitted(&[pod_set(1, "6")]).slice(old);
     let ring = cluster().workload(slice("w1-j", "w2-j")).workload(slice("w2-j", "w1-j"));
     let expected = ["ClusterQueue cq is charged 12 cpu of flavor default, but may have 9"];
-    assert_eq!(messages(&audit(&ring), Kind::ChargedAboveQuota), expected);
+    assert_eq!(messages(&audit(&ring), FindingKind::ChargedAboveQuota), expected);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn requests_that_cannot_be_read_are_skipped() {
     assert_eq!(audit(&empty), []);
 }
 
-/// A cluster in which anything may refer to anything.
+/// A cluster whose objects refer to each other at random.
 fn tangle() -> impl Strategy<Value = Cluster> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let amount = prop::sample::select(vec!["1", "-3", "9223372036854775807", "1e30", "much", ""]);

@@ -10,10 +10,10 @@ mod rendered;
 mod unadmitted;
 mod usage;
 
-use crate::{Cluster, Finding, Kind, audit};
+use crate::{Cluster, Finding, FindingKind, audit};
 
-/// The messages of the findings of one kind.
-fn messages(found: &[Finding], kind: Kind) -> Vec<&str> {
+/// The messages of one kind's findings.
+fn messages(found: &[Finding], kind: FindingKind) -> Vec<&str> {
     found
         .iter()
         .filter(|finding| finding.kind == kind)
@@ -21,8 +21,11 @@ fn messages(found: &[Finding], kind: Kind) -> Vec<&str> {
         .collect()
 }
 
-/// Audits each cluster and compares the messages of one kind with those expected.
-fn check<'a>(kind: Kind, table: impl IntoIterator<Item = (&'a str, Cluster, &'a [&'a str])>) {
+/// Audits each cluster and compares the messages of one kind.
+fn check<'a>(
+    kind: FindingKind,
+    table: impl IntoIterator<Item = (&'a str, Cluster, &'a [&'a str])>,
+) {
     for (sentence, cluster, expected) in table {
         assert_eq!(messages(&audit(&cluster), kind), expected, "{sentence}");
     }

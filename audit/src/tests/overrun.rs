@@ -1,12 +1,12 @@
-//! Pods that ask for more than their Workloads are charged.
+//! Pods that request more than their Workloads charge.
 
 use serde_json::{Value, json};
 
 use super::build::{Object, cluster, owner, pod, pod_set, pod_set_of, workload};
 use super::check;
-use crate::{Cluster, Kind, audit};
+use crate::{Cluster, FindingKind, audit};
 
-const KIND: Kind = Kind::RunsAboveCharge;
+const KIND: FindingKind = FindingKind::RunsAboveCharge;
 
 /// The queued job `j` with its Workload.
 fn job(workload: Object) -> Cluster {
@@ -238,7 +238,7 @@ fn pods_with_a_workload_in_common_are_summed() {
     let jobs = ["a", "b", "c", "d"]
         .into_iter()
         .fold(cluster(), |cluster, job| cluster.job(job).pods(job, 1, "1"));
-    // `a` and `c` come before `b`, which has a Workload of each.
+    // `a` and `c` precede `b`, which shares a Workload with each.
     let bridge = jobs
         .workload(owned(workload("w1"), &["a", "b"]))
         .workload(owned(workload("w2"), &["b", "c"]))

@@ -1,14 +1,14 @@
-//! Queues and cohorts that are charged above their quota.
+//! Queues and Cohorts that charge more than their quota.
 
 use serde_json::{Value, json};
 
 use super::build::{cluster, pod_set, quota, workload};
 use super::check;
-use crate::{Cluster, Kind};
+use crate::{Cluster, FindingKind};
 
-const KIND: Kind = Kind::ChargedAboveQuota;
+const KIND: FindingKind = FindingKind::ChargedAboveQuota;
 
-/// The ClusterQueues `cq` and `other` with 5 cpu each, in the cohort `team`, and a Workload in `cq`.
+/// The ClusterQueues `cq` and `other` with 5 cpu each in the Cohort `team`, and a Workload in `cq`.
 fn shared(limits: Value, lent: Value, cpu: &str) -> Cluster {
     let spec = |limits: &Value| json!({"cohortName": "team", "resourceGroups": [quota("default", "5", limits)]});
     charged(cluster().queue("cq", spec(&limits)).queue("other", spec(&lent)), cpu)
@@ -68,7 +68,7 @@ fn queue_may_use_nominal_quota_and_borrow() {
     );
 }
 
-/// As [`shared`], with the cohort `all`, which has 3 cpu, above `team`.
+/// As [`shared`], with the Cohort `all` of 3 cpu above `team`.
 fn tree(limits: Value, cpu: &str) -> Cluster {
     let team = json!({"parentName": "all", "resourceGroups": [quota("default", "0", &limits)]});
     let all = json!({"resourceGroups": [quota("default", "3", &json!({}))]});

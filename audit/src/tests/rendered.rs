@@ -1,7 +1,7 @@
-//! Findings as programs read them.
+//! Findings as JSON.
 
 use super::build::{cluster, pod_set, workload};
-use crate::{Kind, audit};
+use crate::{FindingKind, audit};
 
 #[test]
 fn finding_has_its_objects_and_amounts_in_json() {
@@ -14,7 +14,7 @@ fn finding_has_its_objects_and_amounts_in_json() {
 
 #[test]
 fn kind_is_named_as_in_json() {
-    for kind in Kind::ALL {
+    for kind in FindingKind::ALL {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
     }
 }

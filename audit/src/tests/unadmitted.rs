@@ -4,16 +4,16 @@ use serde_json::json;
 
 use super::build::{Object, cluster, owner, pod, pod_set, workload};
 use super::check;
-use crate::{Cluster, Kind, audit, lasting};
+use crate::{Cluster, FindingKind, audit, lasting};
 
-const KIND: Kind = Kind::RunsWithoutAdmission;
+const KIND: FindingKind = FindingKind::RunsWithoutAdmission;
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// A queued job `j` with the Workload `w-j` and one pod `p`.
+/// The queued job `j` with the Workload `w-j` and a pod.
 fn job(workload: Object, pod: Object) -> Cluster {
     cluster().job("j").workload(workload).pod(pod.of("j"))
 }

@@ -1,12 +1,12 @@
-//! Statuses of queues, compared with the charges.
+//! Compares queue statuses with the charges.
 
 use serde_json::{Value, json};
 
 use super::build::{cluster, pod_set, workload};
 use super::check;
-use crate::{Cluster, Kind, audit, lasting};
+use crate::{Cluster, FindingKind, audit, lasting};
 
-const KIND: Kind = Kind::UsageDiffers;
+const KIND: FindingKind = FindingKind::UsageDiffers;
 
 fn status(reserved: &str, admitted: &str) -> Value {
     let usage =
@@ -18,7 +18,7 @@ fn status(reserved: &str, admitted: &str) -> Value {
     json!({"conditions": [ready], "flavorsReservation": usage(reserved), "flavorsUsage": usage(admitted)})
 }
 
-/// One Workload is admitted with 2 cpu, and another one reserves 3.
+/// One Workload is admitted with 2 cpu, another one reserves 3.
 fn two() -> Cluster {
     let admitted = workload("w-a").admitted(&[pod_set(1, "2")]);
     cluster().workload(admitted).workload(workload("w-b").reserved(&[pod_set(1, "3")]))

@@ -10,7 +10,7 @@ use switchyard_audit::Finding;
 
 use super::empty;
 use super::log::Log;
-use crate::auditor::{self, Kind, Memory};
+use crate::auditor::{self, FindingKind, Memory};
 use crate::fleet::Fleet;
 
 /// How often all clusters are listed.
@@ -94,11 +94,11 @@ impl Watch {
         lowered.retain(|cluster, at| {
             let above = found
                 .values()
-                .any(|it| it.kind == Kind::ChargedAboveQuota && it.cluster == *cluster);
+                .any(|it| it.kind == FindingKind::ChargedAboveQuota && it.cluster == *cluster);
             above || begun < *at + SETTLES
         });
         found.retain(|_, it| {
-            it.kind != Kind::ChargedAboveQuota || !lowered.contains_key(&it.cluster)
+            it.kind != FindingKind::ChargedAboveQuota || !lowered.contains_key(&it.cluster)
         });
     }
 }
@@ -138,7 +138,7 @@ mod tests {
             workloads: vec![workload.unwrap()],
             ..Default::default()
         };
-        let above = |finding: &Finding| finding.kind == Kind::ChargedAboveQuota;
+        let above = |finding: &Finding| finding.kind == FindingKind::ChargedAboveQuota;
         audit(&cluster).into_iter().filter(above).map(|it| (it.key(), it)).collect()
     }
 

@@ -13,7 +13,7 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_e2e::{
     Part, Parts,
-    auditor::{self, Kind},
+    auditor::{self, FindingKind},
     fixture,
     job::RUN_FOR,
     queues, wait,
@@ -345,7 +345,7 @@ fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
         let place = Place::new("owners").await;
         let bed = &place.bed;
         auditor::expect(
-            &[Kind::RunsWithoutAdmission],
+            &[FindingKind::RunsWithoutAdmission],
             "a JobSet has a queue, and its kind is not enabled",
         );
         place.install("sigs.k8s.io/jobset", "config/components/crd/bases").await;

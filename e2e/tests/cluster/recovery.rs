@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt as _};
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_e2e::auditor::{self, Kind};
+use switchyard_e2e::auditor::{self, FindingKind};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues};
@@ -112,7 +112,7 @@ async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value>
 fn what_runs_goes_on_and_becomes_what_is_applied_again() {
     fixture::run(async {
         auditor::expect(
-            &[Kind::HubChargedLess],
+            &[FindingKind::HubChargedLess],
             "its hub loses its store, and with that what it was charged",
         );
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(16));

@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;
 use switchyard_agent::memory::LEASE;
-use switchyard_e2e::auditor::{self, Kind};
+use switchyard_e2e::auditor::{self, FindingKind};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, Process, Requests, fixture};
@@ -57,7 +57,7 @@ fn written(fleet: &Fleet) -> Requests {
 #[test]
 fn an_agent_that_slept_or_begins_anew_without_its_hub_stops_a_fenced_job_before_all_else() {
     fixture::run(async {
-        auditor::expect(&[Kind::UsageDiffers], "programs that sleep write no status");
+        auditor::expect(&[FindingKind::UsageDiffers], "programs that sleep write no status");
         let worker = ClusterSpec::new(WORKER).node(NodeSpec::new("n1").cpu(8)).audited();
         let fleet = Fleet::builder("fence").agent(worker).start().await.unwrap();
         fleet.hub().apply([fenced(WORKER)]).await.unwrap();

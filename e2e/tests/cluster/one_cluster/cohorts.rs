@@ -4,7 +4,7 @@
 use crate::bed::{Bed, WAIT, metrics, several::Shown};
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use switchyard_e2e::auditor::{self, Kind};
+use switchyard_e2e::auditor::{self, FindingKind};
 use switchyard_e2e::{fixture, job, queues, wait};
 
 #[test]
@@ -118,7 +118,7 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
 fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
     fixture::run(async {
         auditor::expect(
-            &[Kind::ChargedAboveQuota],
+            &[FindingKind::ChargedAboveQuota],
             "the quota of a cohort is lowered while jobs run by it",
         );
         let bed = Bed::new("edit").await;

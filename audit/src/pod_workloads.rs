@@ -1,4 +1,4 @@
-//! The Workloads by whose quota a pod runs.
+//! The Workloads that allow a pod to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use switchyard_api::v1beta2::Workload;
 use crate::chain::{Chain, is_managed, prebuilt};
 use crate::cluster::{Key, controller, key, mark};
 
-/// Finds the Workloads of pods. They are known by their places in the list.
-pub(crate) struct Holders<'a> {
+/// Finds the Workloads of pods, by index in the list of Workloads.
+pub(crate) struct PodWorkloads<'a> {
     workloads: &'a [Workload],
     by_owner: BTreeMap<&'a str, Vec<usize>>,
     by_key: BTreeMap<Key<'a>, usize>,
 }
 
-impl<'a> Holders<'a> {
+impl<'a> PodWorkloads<'a> {
     pub(crate) fn of(workloads: &'a [Workload]) -> Self {
         let mut by_owner = BTreeMap::<_, Vec<_>>::new();
         for (index, workload) in workloads.iter().enumerate() {
@@ -29,9 +29,9 @@ impl<'a> Holders<'a> {
         Self { workloads, by_owner, by_key }
     }
 
-    /// The Workloads of a pod. A member of a group has that of its group: the other groups of a LeaderWorkerSet have Workloads of
-    /// the same owner. All other pods have those that an owner above them owns, of which an elastic job has several, and those
-    /// that are named.
+    /// A member of a pod group has the Workload of its group, because the other groups of a
+    /// LeaderWorkerSet have Workloads of the same owner. Every other pod has the Workloads of its
+    /// owners (several for an elastic job) and the prebuilt ones that it or an owner names.
     pub(crate) fn of_pod(&self, chain: &Chain<'_>) -> BTreeSet<usize> {
         let Some(pod) = chain.pod() else { return BTreeSet::new() };
         let group = group(pod).filter(|_| is_managed(pod));
@@ -54,7 +54,7 @@ impl<'a> Holders<'a> {
         self.workloads.get(index).is_some_and(|workload| key(&workload.metadata).0 == namespace)
     }
 
-    /// Whether a Workload may be taken by its name: no object outside of the chain controls it.
+    /// Whether a chain may use a Workload by name: no object outside the chain controls it.
     fn is_free_for(&self, index: usize, chain: &Chain<'_>) -> bool {
         let owner = self.workloads.get(index).and_then(|workload| controller(&workload.metadata));
         owner.is_none_or(|owner| chain.uids.contains(&owner.uid.as_str()))
