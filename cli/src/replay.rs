@@ -59,12 +59,12 @@ fn time(at: Time) -> String {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_scheduler::{Engine, Event, Settings, WorkloadKey, record};
+    use switchyard_scheduler::{Engine, EngineSettings, Event, WorkloadKey, record};
 
     use super::*;
 
     fn recording() -> String {
-        let mut engine = Engine::new(Settings::default());
+        let mut engine = Engine::new(EngineSettings::default());
         let at = Time::from_secs(1_763_740_800);
         let later = at.plus(std::time::Duration::from_millis(1500));
         let mut text = record::header(&engine, at).unwrap();

@@ -19,7 +19,7 @@ use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
 use switchyard_scheduler::{
-    Changed, Cycle, Decision, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry,
+    ChangedQueues, Cycle, Decision, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry,
     Reason, RefusedReason, Time, WorkloadKey,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -297,7 +297,7 @@ impl EngineTask {
     fn apply(&mut self, batch: Batch) {
         let now = engine_time(self.ctx.clock.now());
         for (kind, key) in batch.objects {
-            if let Some(event) = self.past_use(kind, &key) {
+            if let Some(event) = self.past_usage(kind, &key) {
                 self.engine.apply(event, now);
             }
             if let Some(event) = self.changed_object(kind, &key) {
@@ -313,10 +313,11 @@ impl EngineTask {
             self.engine.apply(world::workload(&self.ctx, &key), now);
         }
         for (key, (uid, reason)) in batch.refused {
-            let to_tell = matches!(reason, RefusedReason::GivenBack { .. }).then(|| key.clone());
+            let to_tell =
+                matches!(reason, RefusedReason::DispatchFailed { .. }).then(|| key.clone());
             self.engine.apply(Event::AdmissionRefused { key, uid, reason }, now);
             // No cycle will speak of it until it is tried again.
-            let told = to_tell.and_then(|key| self.engine.still_pending(&key));
+            let told = to_tell.and_then(|key| self.engine.pending_decision_of(&key));
             self.admitter.submit(told.into_iter().collect());
         }
         for key in batch.unpreempted {
@@ -330,10 +331,10 @@ impl EngineTask {
     }
 
     // What the status of a LocalQueue says of past use is news the first time only: then it is what we wrote.
-    fn past_use(&self, kind: Kind, key: &Key) -> Option<Event> {
+    fn past_usage(&self, kind: Kind, key: &Key) -> Option<Event> {
         let new = kind == Kind::LocalQueue && !self.known.contains_key(&(kind, key.clone()));
         let queue = new.then(|| self.ctx.stores.local_queues.by_key(key)).flatten()?;
-        world::past_use(&queue)
+        world::past_usage(&queue)
     }
 
     // Status updates of queues come back to us through the watch; they are no news for the engine.
@@ -397,7 +398,7 @@ impl EngineTask {
         {
             self.publish.unpublished = false;
             let changed = self.engine.changed();
-            if changed != Changed::default() {
+            if changed != ChangedQueues::default() {
                 self.views.update(&self.engine, &changed);
                 self.publish.views_at = Some(now);
                 self.publish.capacity_dirty = true;

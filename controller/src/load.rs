@@ -123,7 +123,7 @@ pub fn build_engine(stores: &Stores, config: &Configuration, now: Timestamp) -> 
         .local_queues
         .all()
         .iter()
-        .filter_map(|queue| world::past_use(queue))
+        .filter_map(|queue| world::past_usage(queue))
         .for_each(&mut apply);
     for workload in stores.workloads.all() {
         apply(world::known_workload(stores, config, &workload));

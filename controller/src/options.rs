@@ -7,7 +7,8 @@ use switchyard_config::{
     Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp,
 };
 use switchyard_scheduler::{
-    self as engine, AdmissionFairSharing, Engine, FairStrategy, Name, Preemption, Settings,
+    self as engine, AdmissionFairSharing, Engine, EngineSettings, FairStrategy, Name,
+    PreemptionSettings,
 };
 
 use crate::{
@@ -105,8 +106,8 @@ impl Options {
 const REQUEUE_WINDOW: Duration = Duration::from_millis(100);
 
 /// The engine's settings from the configuration.
-pub(crate) fn engine_settings(config: &Configuration) -> Settings {
-    Settings {
+pub(crate) fn engine_settings(config: &Configuration) -> EngineSettings {
+    EngineSettings {
         quota_check: match config.resources.quota_check_strategy {
             QuotaCheckStrategy::IgnoreUndeclared if config.enabled("QuotaCheckStrategy") => {
                 engine::QuotaCheckStrategy::IgnoreUndeclared
@@ -122,7 +123,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
             && config.waits_for_pods_ready(),
         requeue_window: REQUEUE_WINDOW,
         topology: topology::gates(config),
-        gates: engine::Gates {
+        gates: engine::EngineGates {
             flavor_fungibility: config.enabled("FlavorFungibility"),
             preserve_scan_progress: config.enabled("FlavorFungibilityPreserveScanProgress"),
             priority_sorting: config.enabled("PrioritySortingWithinCohort"),
@@ -131,17 +132,16 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
             prioritize_preemptors: config.enabled("PrioritizePreemptorWorkloads"),
             timestamp_buffer: config.enabled("SchedulerTimestampPreemptionBuffer"),
             release_failed_preemptors: config.enabled("BestEffortFIFOReleaseFailedPreemptors"),
-            use_counts_from_reservation: config
-                .enabled("AdmissionFairSharingAnchorAtQuotaReservation"),
+            usage_from_reservation: config.enabled("AdmissionFairSharingAnchorAtQuotaReservation"),
         },
     }
 }
 
 /// How the engine preempts; [`crate::admit`] performs it.
-pub(crate) fn preemption(config: &Configuration) -> Preemption {
+pub(crate) fn preemption(config: &Configuration) -> PreemptionSettings {
     let recompute_overlaps = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap");
     let Some(sharing) = &config.fair_sharing else {
-        return Preemption { recompute_overlaps, ..Preemption::default() };
+        return PreemptionSettings { recompute_overlaps, ..PreemptionSettings::default() };
     };
     let fair_strategies = sharing.preemption_strategies.iter().map(|strategy| match strategy {
         PreemptionStrategy::LessThanOrEqualToFinalShare => {
@@ -149,16 +149,16 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
         }
         PreemptionStrategy::LessThanInitialShare => FairStrategy::LessThanInitialShare,
     });
-    Preemption { recompute_overlaps, fair_strategies: fair_strategies.collect() }
+    PreemptionSettings { recompute_overlaps, fair_strategies: fair_strategies.collect() }
 }
 
 /// An empty engine for this configuration.
 pub(crate) fn new_engine(config: &Configuration) -> Engine {
-    let engine = Engine::preempting(engine_settings(config), preemption(config));
+    let engine = Engine::with_preemption(engine_settings(config), preemption(config));
     let sharing =
         config.admission_fair_sharing.as_ref().filter(|_| config.enabled("AdmissionFairSharing"));
     let Some(sharing) = sharing else { return engine };
-    engine.sharing_admission(AdmissionFairSharing {
+    engine.with_admission_fair_sharing(AdmissionFairSharing {
         half_life: sharing.usage_half_life_time.std(),
         sampling_interval: sharing.usage_sampling_interval.std(),
         resource_weights: sharing
@@ -192,7 +192,10 @@ mod tests {
 
     #[test]
     fn feature_gates_reach_the_engine() {
-        assert_eq!(engine_settings(&Configuration::default()).gates, engine::Gates::default());
+        assert_eq!(
+            engine_settings(&Configuration::default()).gates,
+            engine::EngineGates::default()
+        );
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                     resources: {quotaCheckStrategy: IgnoreUndeclared}\n";
         let settings = engine_settings(&load(file).unwrap());
@@ -205,7 +208,7 @@ mod tests {
         let config = load(&format!("{file}{gates}\n")).unwrap();
         let settings = engine_settings(&config);
         assert_eq!(settings.quota_check, engine::QuotaCheckStrategy::BlockUndeclared);
-        let switched = engine::Gates {
+        let switched = engine::EngineGates {
             flavor_fungibility: false,
             preserve_scan_progress: false,
             priority_sorting: false,
@@ -214,7 +217,7 @@ mod tests {
             prioritize_preemptors: true,
             timestamp_buffer: true,
             release_failed_preemptors: true,
-            use_counts_from_reservation: true,
+            usage_from_reservation: true,
         };
         assert_eq!(settings.gates, switched);
         assert_eq!(config.ignored(), [], "all have an effect");

@@ -11,7 +11,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
-use switchyard_scheduler::{Changed, Cycle, Engine, Event, Time, record};
+use switchyard_scheduler::{ChangedQueues, Cycle, Engine, Event, Time, record};
 
 /// Lines that wait for the disk.
 const QUEUE: usize = 8192;
@@ -62,7 +62,7 @@ impl Recorded {
     }
 
     /// As [`Engine::changed`], of which decisions do not depend.
-    pub(crate) fn changed(&mut self) -> Changed {
+    pub(crate) fn changed(&mut self) -> ChangedQueues {
         self.engine.changed()
     }
 
@@ -206,15 +206,15 @@ mod tests {
     use super::*;
     use switchyard_scheduler::record::{Summary, replay};
     use switchyard_scheduler::{
-        Amount, ClusterQueue, FlavorQuotas, LocalQueue, LocalQueueKey, PodSet, Quota,
-        ResourceFlavor, ResourceGroup, Settings, Workload, WorkloadKey,
+        Amount, ClusterQueue, EngineSettings, FlavorQuotas, LocalQueue, LocalQueueKey, PodSet,
+        Quota, ResourceFlavor, ResourceGroup, Workload, WorkloadKey,
     };
 
     const NOW: Time = Time::from_secs(1000);
 
     fn recorded(file: PathBuf, max_bytes: u64) -> Recorded {
         let mut engine = Recorded::new(
-            Engine::new(Settings::default()),
+            Engine::new(EngineSettings::default()),
             Some(&RecordingOptions { file, max_bytes }),
             NOW,
         );

@@ -67,12 +67,12 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
 }
 
 /// The event that tells the engine of a LocalQueue's past use, if its status says anything about it.
-pub(crate) fn past_use(queue: &v1beta2::LocalQueue) -> Option<Event> {
+pub(crate) fn past_usage(queue: &v1beta2::LocalQueue) -> Option<Event> {
     let sharing = queue.status.as_ref()?.fair_sharing.as_ref()?;
     let consumed = &sharing.admission_fair_sharing_status.as_ref()?.consumed_resources;
     // What cannot be read was not written by a controller; it counts as nothing.
     let nanos = |text: &str| parse(text).map_or(0, Exact::nanos);
-    Some(Event::PastUse {
+    Some(Event::PastUsage {
         queue: queue::local_queue(queue).key,
         consumed: consumed
             .iter()

@@ -1,7 +1,9 @@
-//! The engine's cycles on fixed inputs, for a program that counts instructions: `cargo xtask instructions`.
+//! The engine's cycles on fixed inputs, for a program that counts instructions: `cargo xtask
+//! instructions`.
 //!
-//! Runs one scenario, named by the first argument, and does its cycles in a function that callgrind can find by its name.
-//! Without a name, as `cargo test` starts it, all of them run, small: it then only shows that they work.
+//! Runs the scenario that the first argument names. Its cycles are in a function that callgrind
+//! finds by name. `cargo test` names no scenario and runs all of them with small sizes, to prove
+//! that they work.
 
 #![expect(
     clippy::disallowed_types,
@@ -12,7 +14,7 @@
 #[expect(dead_code, reason = "the other bench uses all of it")]
 #[path = "engine/cluster.rs"]
 mod cluster;
-/// Nobody looks at times here, and callgrind cannot run what reads the real clock.
+/// This bench needs no times, and callgrind does not support the real clock.
 mod clock {
     #[derive(Clone, Copy)]
     pub(crate) struct Clock;
@@ -46,8 +48,8 @@ use std::time::{Duration, Instant};
 use crate::cluster::Cluster;
 use crate::storm::Heads;
 
-/// The scenarios, each classical and fair: filling an empty site, living on a full one, living on one with few that
-/// wait, where much is preempted, and preemption storms.
+/// The scenarios, each classical and fair: filling an empty site, living on a full site, living
+/// with few pending workloads and much preemption, and preemption storms.
 const SCENARIOS: [&str; 5] = ["fill", "live", "churn", "storm-one", "storm-all"];
 
 fn main() {
@@ -101,7 +103,7 @@ fn storms(size: storm::Size, heads: Heads, fair: bool) {
     storm::rounds(&mut cluster, size, heads, far());
 }
 
-/// Later than anything: what is counted must not depend on time.
+/// Later than every event, because counts must not depend on time.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(1 << 30)
 }

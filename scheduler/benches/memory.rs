@@ -1,7 +1,7 @@
-//! How much memory the engine takes: `cargo bench -p switchyard-scheduler --bench memory`.
+//! The engine's memory: `cargo bench -p switchyard-scheduler --bench memory`.
 //!
-//! Counted where it is allocated, with what the engine keeps of other objects included. The target is 1 KiB for each of
-//! a million pending workloads.
+//! Counts allocations, including the engine's copies of other objects. The target is 1 KiB for each
+//! of a million pending workloads.
 
 #[path = "engine/random.rs"]
 mod random;
@@ -12,14 +12,14 @@ mod site;
 use std::alloc::System;
 
 use cap::Cap;
-use switchyard_scheduler::{Engine, Event, Preemption, Settings};
+use switchyard_scheduler::{Engine, EngineSettings, Event, PreemptionSettings};
 
 use crate::site::{START, Site};
 
 #[global_allocator]
 static ALLOCATED: Cap<System> = Cap::new(System, usize::MAX);
 
-/// What a workload may take, in bytes.
+/// The limit per workload, in bytes.
 const TARGET: usize = 1024;
 
 fn main() {
@@ -40,7 +40,8 @@ fn main() {
 
 fn measure(queues: usize, pending: usize) {
     let site = Site { queues, seed: 42 };
-    let mut engine = Engine::preempting(Settings::default(), Preemption::default());
+    let mut engine =
+        Engine::with_preemption(EngineSettings::default(), PreemptionSettings::default());
     for event in site.objects() {
         engine.apply(event, START);
     }
@@ -56,7 +57,7 @@ fn measure(queues: usize, pending: usize) {
     drop(engine.changed());
     let tried = each(ALLOCATED.allocated());
     println!("  {queues:>5} queues  {pending:>8} pending  {listed:>5}  {tried:>5}");
-    // With few workloads, what each queue takes weighs more than they do.
+    // With few workloads, the memory of the queues dominates.
     let many = pending >= 100 * queues;
     assert!(!many || tried.max(listed) <= TARGET, "more than {TARGET} bytes for a workload");
 }

@@ -1,66 +1,65 @@
-//! Amounts of a resource, and how they are written.
+//! Amounts of a resource, and their text.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 
-/// An amount of one resource: milli-units for `cpu`, whole units for everything else.
+/// An amount of one resource: milli-units for `cpu`, whole units for all other resources.
 ///
-/// Arithmetic saturates. [`Amount::UNLIMITED`] stands for a quantity that does not fit: it stays unlimited when
-/// something is added to or taken from it, and it is more than any other amount. Unlimited from a bounded amount
-/// leaves the least amount, which callers see as nothing at all.
+/// Arithmetic saturates. [`Amount::UNLIMITED`] is greater than every other amount and stays
+/// unlimited after additions and subtractions. A bounded amount minus an unlimited one is the least
+/// amount, which callers treat as zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Amount(i64);
 
 impl Amount {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// More than any bounded amount.
     pub const UNLIMITED: Self = Self(i64::MAX);
 
-    /// An amount in base units (milli-units for cpu). `i64::MAX` means unlimited.
+    /// In base units: milli-units for `cpu`. `i64::MAX` means unlimited.
     pub const fn new(value: i64) -> Self {
         Self(value)
     }
 
-    /// The base units; `i64::MAX` if unlimited.
+    /// In base units; `i64::MAX` if unlimited.
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// Whether this is [`Amount::UNLIMITED`].
     pub const fn is_unlimited(self) -> bool {
         self.0 == i64::MAX
     }
 
-    /// This amount `times` over. Saturates.
+    /// Saturates.
     #[must_use]
     pub fn times(self, times: i32) -> Self {
         Self(self.0.saturating_mul(i64::from(times)))
     }
 
-    /// The amount that an exact sum comes to: unlimited where it does not fit, the least amount below the range.
+    /// Clamps an exact sum to the range. Above it, the amount is unlimited.
     pub(crate) fn clamped(exact: i128) -> Self {
         Self(i64::try_from(exact).unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX }))
     }
 
-    /// What is left after exactly `used` was taken. Unlimited stays so until as much is used as can be counted: then
-    /// nothing is left of it, as in Kueue.
-    pub(crate) fn less(self, used: i128) -> Self {
+    /// The rest after `used` is taken. An unlimited amount stays unlimited while `used` is below
+    /// `i64::MAX`, and is zero after that. Kueue does the same:
+    /// `pkg/cache/scheduler/resource_node.go`.
+    pub(crate) fn minus(self, used: i128) -> Self {
         if self.is_unlimited() {
             return if used < i128::from(i64::MAX) { self } else { Self::ZERO };
         }
         Self::clamped(i128::from(self.0) - used)
     }
 
-    /// Writes it as Kubernetes writes the quantity of `resource`: `1500m`, `2`, `1Gi`, `8`; `<unlimited>` as Kueue.
-    /// For people: what is to be read as a quantity again is [`Amount::quantity`].
+    /// The text that Kubernetes gives to a quantity of `resource`: `1500m`, `2`, `1Gi`, `8`.
+    /// Unlimited is `<unlimited>`, as in Kueue. Use [`Amount::quantity`] where the text must parse
+    /// as a quantity.
     pub fn format(self, resource: &str) -> String {
         if self.is_unlimited() { self.to_string() } else { self.quantity(resource) }
     }
 
-    /// As [`Amount::format`], but always a quantity: unlimited is the largest that fits, which reads back as unlimited.
-    /// So Kueue writes what a workload asks for.
+    /// As [`Amount::format`], but unlimited is the largest quantity, which parses as unlimited
+    /// again. Kueue writes a workload's requests in this form.
     pub fn quantity(self, resource: &str) -> String {
         match resource {
             "cpu" => decimal(self.0, 0),
@@ -74,7 +73,8 @@ fn is_bytes(resource: &str) -> bool {
     matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-")
 }
 
-/// `value` with the largest decimal suffix that leaves a whole number; `scale` 0 counts in milli, 1 in units.
+/// `value` with the largest decimal suffix that leaves a whole number. `scale` 0 counts in
+/// milli-units, 1 in units.
 fn decimal(mut value: i64, mut scale: usize) -> String {
     const SUFFIXES: [&str; 8] = ["m", "", "k", "M", "G", "T", "P", "E"];
     if value == 0 {
@@ -87,8 +87,8 @@ fn decimal(mut value: i64, mut scale: usize) -> String {
     format!("{value}{}", SUFFIXES[scale])
 }
 
-/// `value` with the largest binary suffix that leaves a whole number. Where there is none, Kueue reads the plain number
-/// once more, which makes it decimal: 2000 bytes are `2k`.
+/// `value` with the largest binary suffix that leaves a whole number. Without such a suffix the
+/// text is decimal, because Kueue parses the number once more: 2000 bytes are `2k`.
 fn binary(mut value: i64) -> String {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     if value % 1024 != 0 || value == 0 {
@@ -160,7 +160,7 @@ mod tests {
     #[case::pods("pods", 15, "15")]
     #[case::the_least_amount("memory", i64::MIN, "-8Ei")]
     #[case::unlimited("cpu", i64::MAX, "<unlimited>")]
-    fn written_as_kubernetes_writes_it(
+    fn amount_formats_as_kubernetes_quantity(
         #[case] resource: &str,
         #[case] amount: i64,
         #[case] text: &str,
@@ -169,23 +169,23 @@ mod tests {
     }
 
     #[test]
-    fn a_quantity_is_one_even_where_nothing_limits_it() {
+    fn unlimited_amount_is_a_valid_quantity() {
         assert_eq!(Amount::UNLIMITED.quantity("cpu"), "9223372036854775807m");
         assert_eq!(Amount::UNLIMITED.quantity("memory"), "9223372036854775807");
         assert_eq!(Amount::new(1500).quantity("cpu"), "1500m");
     }
 
     #[test]
-    fn unlimited_absorbs() {
+    fn unlimited_amount_absorbs_arithmetic() {
         let bounded = Amount::new(5);
         assert_eq!(Amount::UNLIMITED + bounded, Amount::UNLIMITED);
         assert_eq!(Amount::UNLIMITED - bounded, Amount::UNLIMITED);
         assert_eq!(Amount::UNLIMITED - Amount::UNLIMITED, Amount::ZERO);
         assert_eq!(bounded - Amount::UNLIMITED, Amount::new(i64::MIN));
         assert_eq!(Amount::new(i64::MAX - 1) + bounded, Amount::UNLIMITED);
-        assert_eq!(Amount::UNLIMITED.less(7), Amount::UNLIMITED);
-        assert_eq!(Amount::UNLIMITED.less(i128::from(i64::MAX)), Amount::ZERO);
-        assert_eq!(Amount::UNLIMITED.less(i128::MAX), Amount::ZERO);
-        assert_eq!(Amount::new(i64::MIN).less(7), Amount::new(i64::MIN));
+        assert_eq!(Amount::UNLIMITED.minus(7), Amount::UNLIMITED);
+        assert_eq!(Amount::UNLIMITED.minus(i128::from(i64::MAX)), Amount::ZERO);
+        assert_eq!(Amount::UNLIMITED.minus(i128::MAX), Amount::ZERO);
+        assert_eq!(Amount::new(i64::MIN).minus(7), Amount::new(i64::MIN));
     }
 }

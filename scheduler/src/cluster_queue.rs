@@ -1,71 +1,71 @@
-//! A ClusterQueue as the engine keeps it: the object, its queue, and what holds its quota.
+//! A ClusterQueue inside the engine: the object, its pending workloads and its quota reservations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::flavor_resource::{Fr, Pairs};
-use crate::preemption_order::Holders;
-use crate::queue::Queue;
-use crate::tree::NodeId;
-use crate::workloads::{LqId, WlId};
-use crate::{Admission, ClusterQueue, Inactive, Name, Quota, ResourceGroup};
+use crate::flavor_resource::{FlavorResource, FlavorResources};
+use crate::ids::{LocalQueueId, NodeId, WorkloadId};
+use crate::preemption_order::PreemptionOrder;
+use crate::queue::PendingQueue;
+use crate::{Admission, ClusterQueue, InactiveCause, Name, Quota, ResourceGroup};
 
-/// One ClusterQueue.
 #[derive(Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Cq {
+pub(crate) struct ClusterQueueEntry {
     pub(crate) object: ClusterQueue,
     pub(crate) node: NodeId,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) queue: Queue,
-    /// Why it admits nothing; empty if it does.
+    pub(crate) groups: Vec<FlavorGroup>,
+    pub(crate) queue: PendingQueue,
+    /// Empty if the queue may admit.
     #[cfg_attr(feature = "record", serde(skip))]
-    pub(crate) inactive: Vec<Inactive>,
-    /// It is active and has a head, so the next cycle looks at it.
+    pub(crate) inactive: Vec<InactiveCause>,
+    /// The queue is active and has a head, so that the next cycle takes it.
     #[cfg_attr(feature = "record", serde(skip))]
     pub(crate) ready: bool,
-    /// Grows when quota becomes free or changes, so that the progress of flavor searches can be outdated.
+    /// Grows when quota is freed or changes. A [`FlavorScan`](crate::flavor_scan::FlavorScan) of an
+    /// older generation is outdated.
     pub(crate) generation: u64,
-    /// The LocalQueues that name it.
-    pub(crate) local_queues: BTreeSet<LqId>,
-    /// The workloads that hold its quota.
-    pub(crate) workloads: BTreeSet<WlId>,
-    /// The same in the order in which they would be preempted; without those that were told to go in this cycle.
+    /// LocalQueues whose `spec.clusterQueue` names this queue.
+    pub(crate) local_queues: BTreeSet<LocalQueueId>,
+    /// Workloads that reserve its quota.
+    pub(crate) workloads: BTreeSet<WorkloadId>,
+    /// `workloads` in preemption order, without the victims of the running cycle.
     #[cfg_attr(feature = "record", serde(skip))]
-    pub(crate) holders: Holders,
+    pub(crate) preemption_order: PreemptionOrder,
     pub(crate) admitted: usize,
     #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
-    pub(crate) admitted_usage: BTreeMap<Fr, i128>,
+    pub(crate) admitted_usage: BTreeMap<FlavorResource, i128>,
 }
 
-/// A resource group, with its pairs interned.
+/// A resource group with interned pairs.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Group {
+pub(crate) struct FlavorGroup {
     pub(crate) resources: Vec<Name>,
     pub(crate) flavors: Vec<GroupFlavor>,
 }
 
-/// A flavor of a group: a pair for each of the group's resources, in their order.
+/// One flavor of a group. `flavor_resources` is parallel to the group's `resources`.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct GroupFlavor {
     pub(crate) name: Name,
-    pub(crate) frs: Vec<Fr>,
+    #[cfg_attr(feature = "record", serde(rename = "frs"))]
+    pub(crate) flavor_resources: Vec<FlavorResource>,
 }
 
-impl Cq {
+impl ClusterQueueEntry {
     pub(crate) fn new(object: ClusterQueue, node: NodeId) -> Self {
         Self {
             object,
             node,
             groups: Vec::new(),
-            queue: Queue::default(),
+            queue: PendingQueue::default(),
             inactive: Vec::new(),
             ready: false,
             generation: 0,
             local_queues: BTreeSet::new(),
             workloads: BTreeSet::new(),
-            holders: Holders::default(),
+            preemption_order: PreemptionOrder::default(),
             admitted: 0,
             admitted_usage: BTreeMap::new(),
         }
@@ -75,12 +75,12 @@ impl Cq {
         self.inactive.is_empty()
     }
 
-    /// The group that covers a resource.
-    pub(crate) fn group_of(&self, resource: &str) -> Option<&Group> {
+    pub(crate) fn group_of(&self, resource: &str) -> Option<&FlavorGroup> {
         self.groups.iter().find(|group| group.resources.iter().any(|name| &**name == resource))
     }
 
-    /// The admission checks that apply to an admission: those on any of its flavors. In order of names.
+    /// The admission checks of an admission: those that apply to one of its flavors, in order of
+    /// names.
     pub(crate) fn checks_for(&self, admission: &Admission) -> Vec<Name> {
         let given = |flavor: &Name| {
             admission
@@ -106,16 +106,15 @@ impl Cq {
     }
 }
 
-/// Interns the pairs of resource groups.
-pub(crate) fn compile(groups: &[ResourceGroup], pairs: &mut Pairs) -> Vec<Group> {
+pub(crate) fn compile(groups: &[ResourceGroup], pairs: &mut FlavorResources) -> Vec<FlavorGroup> {
     groups
         .iter()
-        .map(|group| Group {
+        .map(|group| FlavorGroup {
             resources: group.covered_resources.clone(),
             flavors: (group.flavors.iter())
                 .map(|flavor| GroupFlavor {
                     name: flavor.name.clone(),
-                    frs: (group.covered_resources.iter())
+                    flavor_resources: (group.covered_resources.iter())
                         .map(|resource| pairs.intern(&flavor.name, resource))
                         .collect(),
                 })
@@ -124,8 +123,11 @@ pub(crate) fn compile(groups: &[ResourceGroup], pairs: &mut Pairs) -> Vec<Group>
         .collect()
 }
 
-/// The quotas of resource groups by pair. Of pairs given twice the last one counts.
-pub(crate) fn quotas(groups: &[ResourceGroup], pairs: &mut Pairs) -> Vec<(Fr, Quota)> {
+/// The quotas of resource groups. If a pair occurs twice, the last one counts.
+pub(crate) fn quotas(
+    groups: &[ResourceGroup],
+    pairs: &mut FlavorResources,
+) -> Vec<(FlavorResource, Quota)> {
     let flavors = groups.iter().flat_map(|group| &group.flavors);
     flavors
         .flat_map(|flavor| {

@@ -1,4 +1,4 @@
-//! What the engine decides.
+//! Decisions of the engine.
 
 use std::collections::BTreeMap;
 
@@ -9,103 +9,86 @@ use crate::{Admission, Amount, Name, Reason, Time, WorkloadKey};
 pub struct Cycle {
     /// Counts the cycles of this engine, from 1.
     pub number: u64,
-    /// In the order they were made.
+    /// In the order of the engine's choices.
     pub decisions: Vec<Decision>,
-    /// How many workloads would have preempted others and were skipped, because others of the same cycle needed the same
-    /// room, by ClusterQueue.
+    /// By ClusterQueue: workloads that would have preempted others, and were skipped because other
+    /// workloads of the cycle needed the same quota. Kueue's metric
+    /// `admission_cycle_preemption_skips`.
     pub preemption_skips: BTreeMap<Name, usize>,
-    /// Nothing was admitted and nobody preempted: slow down.
+    /// The cycle admitted and preempted nothing: the caller may slow down.
     pub idle: bool,
 }
 
-/// The quota that one pod set of a pending workload asks for: its name, and the total by resource.
+/// A pod set of a pending workload, with the total that it requests by resource.
 pub type PodSetRequests = (Name, BTreeMap<Name, Amount>);
 
-/// One decision about one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize))]
 pub enum Decision {
-    /// Quota is reserved. It stays charged until a Workload event confirms it, `AdmissionRefused` takes it back, or
-    /// the workload is deleted.
+    /// Reserve quota. The quota stays charged until a Workload event confirms it,
+    /// `AdmissionRefused` returns it, or the workload is deleted.
     Reserve {
-        /// The workload's place.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
-        /// The quota given.
         admission: Admission,
-        /// The admission checks that apply to it.
+        /// The admission checks of the admission.
         checks: Vec<Name>,
-        /// Since when it waited.
+        /// Start of the wait in the queue.
         waited_since: Time,
-        /// The flavors considered and why others were not taken, for the event; may be empty.
+        /// For the event: the flavors that the engine considered and rejected. May be empty.
         note: String,
-        /// The workload in whose place it comes, and its uid: once this reservation is written, that one is over. Its
-        /// quota is this one's already.
+        /// The workload slice that this one replaces, and its uid. The slice is finished once this
+        /// reservation is written. Its quota is already part of this reservation.
         replaces: Option<(WorkloadKey, Name)>,
     },
-    /// It stays pending.
+    /// The workload stays pending.
     Pending {
-        /// The workload's place.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
-        /// Why.
         reason: Reason,
-        /// What it asks for (`status.resourceRequests`).
+        /// `status.resourceRequests`.
         requests: Vec<PodSetRequests>,
     },
-    /// The places of its pods change; its quota does not. The workload's failed nodes are dealt with by it.
+    /// Change the topology assignment of a workload that has quota. The quota does not change. Its
+    /// failed nodes count as replaced.
     Reassign {
-        /// The workload's place.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
-        /// All that it has, with the new places.
+        /// The whole admission, with the new topology assignment.
         admission: Admission,
     },
-    /// Its pods could not be placed after its reservation. It keeps that and is tried again later.
-    SecondPassFailed {
-        /// The workload's place.
-        key: WorkloadKey,
-        /// Its uid.
-        uid: Name,
-        /// Why.
-        reason: Reason,
-    },
-    /// It must give its quota back, since there is no place for pods of a failed node.
+    /// The second scheduling pass found no topology assignment. The workload keeps its quota, and
+    /// the engine tries again later.
+    SecondPassFailed { key: WorkloadKey, uid: Name, reason: Reason },
+    /// Evict the workload: pods of a failed node have no replacement.
     Evict {
-        /// The workload's place.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
         /// The failed nodes.
         nodes: Vec<Name>,
     },
-    /// It must give its quota back, as a variant of the same workload is given a better flavor once it has.
+    /// Evict this variant, because a variant of the same workload fits on a better flavor. Kueue
+    /// KEP-8691.
     Migrate {
-        /// The place of the one on the worse flavor.
+        /// The variant on the worse flavor.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
-        /// The uid of the one on the better flavor.
+        /// The variant on the better flavor.
         to_uid: Name,
     },
-    /// It must give its quota back. Only decided by an engine made by [`Engine::preempting`](crate::Engine::preempting).
+    /// Evict the victim. Only an engine made by
+    /// [`Engine::with_preemption`](crate::Engine::with_preemption) decides this.
     Preempt {
-        /// The victim's place.
+        /// The victim.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
-        /// The reason of its `Preempted` condition.
+        /// The reason of the victim's `Preempted` condition.
         reason: &'static str,
-        /// The workload it makes room for.
         preemptor: WorkloadKey,
-        /// That workload's uid.
         preemptor_uid: Name,
-        /// Where the preemptor's ClusterQueue stands: `/root/cohort/queue`.
+        /// The path of the preemptor's ClusterQueue: `/root/cohort/queue`.
         preemptor_path: String,
-        /// Where the victim's ClusterQueue stands.
+        /// The path of the victim's ClusterQueue.
         preemptee_path: String,
     },
 }

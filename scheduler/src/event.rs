@@ -1,136 +1,109 @@
-//! What the engine is told.
+//! Events: the engine's only input besides the time.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    AdmissionCheck, CapacityLeaf, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name,
-    OutsidePod, ResourceFlavor, Time, Workload, WorkloadKey,
+    AdmissionCheck, CapacityLeaf, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name, NonTasPod,
+    ResourceFlavor, Time, Workload, WorkloadKey,
 };
 
-/// A fact about the world. Each carries the whole object, so a repeated event changes nothing.
+/// A fact about the cluster. Each event carries the whole object, so that a repeated event changes
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Event {
-    /// A namespace exists, with these labels.
+    /// A namespace exists with these labels.
     Namespace {
-        /// Its name.
         name: Name,
-        /// Its labels.
         labels: BTreeMap<String, String>,
     },
-    /// A namespace is gone.
     NamespaceDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A ResourceFlavor exists.
     ResourceFlavor(ResourceFlavor),
-    /// A ResourceFlavor is gone.
     ResourceFlavorDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A ClusterQueue exists.
     ClusterQueue(ClusterQueue),
-    /// A ClusterQueue is gone.
     ClusterQueueDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A Cohort object exists.
     Cohort(Cohort),
-    /// A Cohort object is gone; the node stays while something names it.
+    /// The object is deleted. Its node of the quota tree stays while other objects name it.
     CohortDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A LocalQueue exists.
     LocalQueue(LocalQueue),
-    /// A LocalQueue is gone.
     LocalQueueDeleted {
-        /// Its place.
         key: LocalQueueKey,
     },
-    /// An AdmissionCheck exists.
     AdmissionCheck(AdmissionCheck),
-    /// An AdmissionCheck is gone.
     AdmissionCheckDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A Topology exists.
     Topology {
-        /// Its name.
         name: Name,
-        /// The label keys of its levels, the highest first. Empty: it is only checked that it exists.
+        /// The label keys of its levels, highest first. Empty if the caller only reports that the
+        /// Topology exists.
         #[cfg_attr(feature = "record", serde(default))]
         levels: Vec<Name>,
     },
-    /// A Topology is gone.
     TopologyDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A place where pods may run, that takes new ones. Not of nodes that are cordoned or not ready.
+    /// Capacity for new pods. The caller leaves out cordoned nodes and nodes that are not ready.
     CapacityLeaf(Box<CapacityLeaf>),
-    /// A place takes no new pods, or is gone.
+    /// The leaf is gone or takes no new pods.
     CapacityLeafDeleted {
-        /// Its name.
         name: Name,
     },
-    /// A pod outside of topology-aware scheduling uses capacity.
-    OutsidePod(Box<OutsidePod>),
-    /// Such a pod is gone, or has ended.
-    OutsidePodDeleted {
-        /// What tells it apart.
+    /// A pod outside topology-aware scheduling uses capacity.
+    #[cfg_attr(feature = "record", serde(rename = "OutsidePod"))]
+    NonTasPod(Box<NonTasPod>),
+    /// The pod is gone or has ended.
+    #[cfg_attr(feature = "record", serde(rename = "OutsidePodDeleted"))]
+    NonTasPodDeleted {
         key: Name,
     },
-    /// A Workload exists.
     Workload(Box<Workload>),
-    /// A Workload is gone.
     WorkloadDeleted {
-        /// Its place.
         key: WorkloadKey,
     },
-    /// A reservation that the engine decided did not come about: it is taken back and the workload queued again.
-    /// Ignored unless a workload of this uid holds an unconfirmed reservation.
+    /// The caller could not apply a `Reserve` decision. The engine takes the reservation back and
+    /// queues the workload again. Ignored unless a workload of this uid has an unconfirmed
+    /// reservation.
     AdmissionRefused {
-        /// The workload's place.
         key: WorkloadKey,
-        /// Its uid.
         uid: Name,
-        /// Why.
         reason: RefusedReason,
     },
-    /// A workload that had to go could not be told: it is decided again if it is still needed. Not necessary if the
-    /// workload changed meanwhile, as its own event says so.
+    /// The caller could not evict a victim. The engine decides again if it still needs the victim.
+    /// Not needed if the victim changed, because its own event shows that.
     PreemptionFailed {
-        /// The victim's place.
+        /// The victim.
         key: WorkloadKey,
     },
-    /// What the status of a LocalQueue says of its past use. Counts once in the life of an engine: later ones are what
-    /// it wrote itself.
-    PastUse {
-        /// The LocalQueue's place.
+    /// `status.fairSharing.admissionFairSharingStatus` of a LocalQueue. Counts once per engine,
+    /// because later values come from this engine.
+    #[cfg_attr(feature = "record", serde(rename = "PastUse"))]
+    PastUsage {
         queue: LocalQueueKey,
-        /// By resource, in billionths of a core, of a byte, of a device.
+        /// By resource, in billionths of a core, byte or device.
         consumed: BTreeMap<Name, i128>,
     },
-    /// Something outside the engine changed that may let this parked workload in: it is tried again.
+    /// A change outside the engine may admit this parked workload: retry it.
     Retry {
-        /// The workload's place.
         key: WorkloadKey,
     },
-    /// Something outside the engine changed that may let parked workloads of this ClusterQueue, or of those that
-    /// share its cohorts, in: they are tried again, gathered with other triggers.
+    /// A change outside the engine may admit parked workloads of this ClusterQueue or of its cohort
+    /// tree: retry them, together with other triggers.
     RetryAll {
-        /// The ClusterQueue's name.
         cluster_queue: Name,
     },
 }
 
 impl Event {
-    /// Whether it says how a queue stands, or whether one may admit.
+    /// Whether the event can change a queue, or whether a queue is active.
     pub(crate) fn is_of_queues(&self) -> bool {
         matches!(
             self,
@@ -147,20 +120,17 @@ impl Event {
     }
 }
 
-/// Why a reservation did not come about.
+/// Why a reservation was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum RefusedReason {
-    /// Writing it failed; the workload is tried again at once.
+    /// The write failed. The engine retries the workload at once.
     WriteFailed {
-        /// The error, for the workload's reason.
+        /// The error.
         message: String,
     },
-    /// No worker cluster took it; the workload is parked until something changes, or until `retry_at`.
-    GivenBack {
-        /// Why, for the workload's reason.
-        message: String,
-        /// When to try again at the latest.
-        retry_at: Option<Time>,
-    },
+    /// No worker cluster took the workload. It stays parked until something changes, or until
+    /// `retry_at`.
+    #[cfg_attr(feature = "record", serde(rename = "GivenBack"))]
+    DispatchFailed { message: String, retry_at: Option<Time> },
 }

@@ -1,23 +1,22 @@
-//! Fluent builders and a small stage for tests.
+//! Builders, and a small cluster around an engine, for tests.
 //!
-//! cpu is given in whole cores, everything else in units.
+//! `cpu` amounts are whole cores, all others are units.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{
     Admission, AdmissionCheck, AdmissionCheckRule, Amount, ClusterQueue, Cohort, Decision, Engine,
-    Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, NodeSelectorTerm, Operator, PodSet,
-    Preemption, QueueingStrategy, Quota, RefusedReason, Requirement, ResourceFlavor, ResourceGroup,
-    Settings, StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload,
-    WorkloadKey,
+    EngineSettings, Event, FlavorQuotas, LocalQueue, LocalQueueKey, Name, NodeSelectorTerm,
+    Operator, PodSet, PreemptionSettings, QueueingStrategy, Quota, RefusedReason, Requirement,
+    ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration,
+    TolerationOperator, Workload, WorkloadKey,
 };
 
 pub(crate) fn amount(resource: &str, whole: i64) -> Amount {
     Amount::new(if resource == "cpu" { whole.saturating_mul(1000) } else { whole })
 }
 
-/// A flavor without labels and taints.
 pub(crate) fn flavor(name: &str) -> ResourceFlavor {
     ResourceFlavor {
         name: name.into(),
@@ -45,12 +44,12 @@ pub(crate) fn tolerate(key: &str, value: &str) -> Toleration {
     Toleration { key, operator: TolerationOperator::Equal, value, effect: None }
 }
 
-/// A ClusterQueue with one empty resource group.
+/// With one empty resource group.
 pub(crate) fn cq(name: &str) -> ClusterQueue {
     ClusterQueue { resource_groups: vec![ResourceGroup::default()], ..ClusterQueue::new(name) }
 }
 
-/// Adds a resource on a flavor to the last group.
+/// Adds a quota to the last group.
 fn add_quota(groups: &mut [ResourceGroup], flavor: &str, resource: &str, quota: Quota) {
     let Some(group) = groups.last_mut() else { return };
     if !group.covered_resources.iter().any(|name| &**name == resource) {
@@ -111,7 +110,6 @@ fn limited(resource: &str, nominal: i64, borrow: i64, lend: i64) -> Quota {
     }
 }
 
-/// A Cohort without quota.
 pub(crate) fn cohort(name: &str) -> Cohort {
     Cohort { resource_groups: vec![ResourceGroup::default()], ..Cohort::new(name) }
 }
@@ -140,12 +138,12 @@ impl Cohort {
     }
 }
 
-/// A LocalQueue `ns/name` of a ClusterQueue.
+/// The LocalQueue `ns/name`.
 pub(crate) fn lq(name: &str, cluster_queue: &str) -> LocalQueue {
     LocalQueue::new(LocalQueueKey::new("ns", name), cluster_queue)
 }
 
-/// A workload `ns/name` for the LocalQueue `main`, without pod sets.
+/// The workload `ns/name` in the LocalQueue `main`, without pod sets.
 pub(crate) fn wl(name: &str) -> Workload {
     Workload::new(WorkloadKey::new("ns", name), format!("uid-{name}"), "main", Time::from_secs(0))
 }
@@ -166,7 +164,7 @@ impl Workload {
         self
     }
 
-    /// What a pod of the last pod set (`main` if there is none) asks for.
+    /// Sets a request of the last pod set, or of a new pod set `main`.
     pub(crate) fn request(self, resource: &str, whole: i64) -> Self {
         let amount = amount(resource, whole);
         self.last(|pods| {
@@ -184,7 +182,7 @@ impl Workload {
         })
     }
 
-    /// One more alternative: the label is one of these.
+    /// Adds an alternative: the label has one of these values.
     pub(crate) fn affinity(self, key: &str, values: &[&str]) -> Self {
         let values = values.iter().map(|value| (*value).to_owned()).collect();
         let expression = Requirement { key: key.to_owned(), operator: Operator::In, values };
@@ -221,7 +219,7 @@ impl Workload {
     }
 }
 
-/// An engine with its surroundings: namespace `ns`, LocalQueue `main` -> ClusterQueue `main`.
+/// An engine with the namespace `ns` and the LocalQueue `main` of the ClusterQueue `main`.
 pub(crate) struct Stage {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
@@ -230,16 +228,16 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self::with(Settings::default())
+        Self::with(EngineSettings::default())
     }
 
-    pub(crate) fn with(settings: Settings) -> Self {
+    pub(crate) fn with(settings: EngineSettings) -> Self {
         Self::around(Engine::new(settings))
     }
 
-    /// With an engine whose preemptions are performed.
-    pub(crate) fn preempting(settings: Settings) -> Self {
-        Self::around(Engine::preempting(settings, Preemption::default()))
+    /// With an engine whose preemptions the stage performs.
+    pub(crate) fn with_preemption(settings: EngineSettings) -> Self {
+        Self::around(Engine::with_preemption(settings, PreemptionSettings::default()))
     }
 
     pub(crate) fn around(engine: Engine) -> Self {
@@ -279,7 +277,7 @@ impl Stage {
         self.apply(Event::Workload(Box::new(workload)));
     }
 
-    /// Changes a workload on the API, and tells the engine.
+    /// Changes a workload in the API and sends its event.
     pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
         let mut workload = self.workloads[name].clone();
         change(&mut workload);
@@ -301,12 +299,12 @@ impl Stage {
         self.now = self.now.plus(Duration::from_secs(secs));
     }
 
-    /// One cycle, in words.
+    /// Runs one cycle and renders its decisions.
     pub(crate) fn cycle(&mut self) -> Vec<String> {
         self.engine.cycle(self.now).decisions.iter().map(describe).collect()
     }
 
-    /// One cycle whose reservations are written to the API; who was admitted.
+    /// Runs one cycle, confirms its reservations, and returns the admitted workloads.
     pub(crate) fn admit(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         for decision in self.engine.cycle(self.now).decisions {
@@ -323,7 +321,7 @@ impl Stage {
         names
     }
 
-    /// The victim gives its quota up and is queued again.
+    /// Removes the victim's quota and queues it again.
     pub(crate) fn evict(&mut self, name: &str) {
         self.change(name, |workload| {
             workload.reservation = None;
@@ -333,7 +331,7 @@ impl Stage {
         });
     }
 
-    /// Cycles until nobody is left to try; who was admitted, in order.
+    /// Runs cycles while any admits, and returns the admitted workloads in order.
     pub(crate) fn admit_all(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         for _ in 0..1000 {
@@ -353,7 +351,7 @@ impl Stage {
         })
     }
 
-    /// The queue's workloads in order; parked ones in brackets.
+    /// The workloads of a queue in order; parked ones in brackets.
     pub(crate) fn order(&self, queue: &str) -> String {
         let names: Vec<_> = (self.engine.pending(queue))
             .map(|entry| {
@@ -367,7 +365,7 @@ impl Stage {
         names.join(" ")
     }
 
-    /// What is reserved of cpu on `default`, in cores.
+    /// Reserved `cpu` of the flavor `default`, in cores.
     pub(crate) fn reserved(&self, queue: &str) -> i64 {
         let view = self.engine.cluster_queue(queue).expect("the queue exists");
         view.quota

@@ -1,8 +1,8 @@
-//! The quota engine: which workload gets which quota, and why another does not.
+//! The quota engine: reserves quota for workloads and says why the others wait.
 //!
-//! Pure, synchronous and deterministic: events and the time come in through [`Engine::apply`] and
-//! [`Engine::cycle`], decisions come out, and the same events give the same decisions in every run. Nothing here
-//! reads a clock, holds a client or awaits.
+//! The crate is pure, synchronous and deterministic. Events and the time come in through
+//! [`Engine::apply`] and [`Engine::cycle`]; decisions come out. The same events give the same
+//! decisions in every run. The crate has no clock and no client.
 
 mod afs;
 mod amount;
@@ -14,7 +14,9 @@ mod explain;
 #[cfg(test)]
 mod fixtures;
 mod flavor_resource;
+mod flavor_scan;
 mod flavors;
+mod ids;
 mod names;
 mod objects;
 mod preemption;
@@ -33,32 +35,37 @@ mod tree;
 mod views;
 mod workloads;
 
-pub use afs::{AdmissionFairSharing, PastUse};
+pub use afs::{AdmissionFairSharing, PastUsage};
 pub use amount::Amount;
 pub use decision::{Cycle, Decision, PodSetRequests};
 pub use engine::Engine;
 pub use event::{Event, RefusedReason};
 pub use explain::{
-    Bound, Explanation, FlavorOutlook, Head, Held, Kept, Obstacle, Outlook, Place, PodSetOutlook,
-    PreemptionOutlook, Refusal, ResourceOutlook, Verdict, Victim,
+    Explanation, FlavorOutlook, NonCandidates, Obstacle, Outlook, PodSetOutlook, PreemptionOutlook,
+    QueueHead, QueuePosition, QuotaBound, ReservedQuota, ResourceOutlook, Verdict, Victim,
+    WithheldQuota,
 };
 pub use names::{LocalQueueKey, Name, WorkloadKey};
 pub use objects::{
     Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, AssignedDomain,
     BorrowWithinCohort, CapacityLeaf, CheckPhase, CheckState, ClusterQueue, Cohort,
     DelayedTopology, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference,
-    HOSTNAME_LABEL, LabelSelector, LocalQueue, NodeSelectorTerm, Operator, OutsidePod, PodSet,
+    HOSTNAME_LABEL, LabelSelector, LocalQueue, NodeSelectorTerm, NonTasPod, Operator, PodSet,
     PodSetAssignment, PodSetUpdate, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota,
     Requirement, ResourceFlavor, ResourceGroup, SliceLayer, StopPolicy, Taint, TaintEffect,
     Toleration, TolerationOperator, Topology, TopologyAssignment, TopologyRequest, Workload,
 };
 pub use reason::{Cause, NO_QUEUE, NoFitKind, PodSetReason, Reason};
-pub use settings::{FairStrategy, Gates, Preemption, QuotaCheckStrategy, Settings, TopologyGates};
+pub use settings::{
+    EngineGates, EngineSettings, FairStrategy, PreemptionSettings, QuotaCheckStrategy,
+    TopologyGates,
+};
 pub use time::Time;
 pub use topology::{
-    Encoded, EncodedSlice, Excluded, Failure, LayerRoom, PodCounts, Values, encode,
+    EncodedSlice, EncodedSlices, ExcludedLeaves, LayerCapacity, LevelValues, PlacementFailure,
+    PodCounts, encode,
 };
 pub use views::{
-    Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota,
-    ResourceUsage, SubtreeQuota, Why,
+    ChangedQueues, ClusterQueueView, CohortView, InactiveCause, LocalQueueView, PendingEntry,
+    PendingReason, ResourceQuota, ResourceUsage, SubtreeQuota,
 };

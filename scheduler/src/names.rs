@@ -1,40 +1,35 @@
-//! How things are called: interned names and the keys built of them.
+//! Interned names, and keys of namespaced objects.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A shared, immutable name. Cloning costs a counter, so a million workloads share the text of their queue's name.
+/// A shared, immutable name. A clone costs one counter, so that a million workloads share the text
+/// of their queue's name.
 pub type Name = Arc<str>;
 
-/// A Workload's place: `namespace/name`.
+/// `namespace/name` of a Workload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct WorkloadKey {
-    /// The namespace.
     pub namespace: Name,
-    /// The name within the namespace.
     pub name: Name,
 }
 
-/// A LocalQueue's place: `namespace/name`.
+/// `namespace/name` of a LocalQueue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct LocalQueueKey {
-    /// The namespace.
     pub namespace: Name,
-    /// The name within the namespace.
     pub name: Name,
 }
 
 impl WorkloadKey {
-    /// The key of a Workload.
     pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
 impl LocalQueueKey {
-    /// The key of a LocalQueue.
     pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }

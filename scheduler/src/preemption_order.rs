@@ -1,38 +1,40 @@
-//! The workloads that hold a ClusterQueue's quota, in the order in which they would have to give way.
+//! The workloads with quota of one ClusterQueue, in preemption order. Kueue:
+//! `pkg/scheduler/preemption/common/ordering.go`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::workloads::{Wl, WlId};
+use crate::ids::WorkloadId;
+use crate::workloads::WorkloadEntry;
 use crate::{Name, Time};
 
-/// A workload among those of its priority: the newest gives way first.
+/// Among workloads of one priority, the newest is preempted first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Holder {
+pub(crate) struct RankedWorkload {
     since: Reverse<Time>,
     uid: Name,
-    pub(crate) id: WlId,
+    pub(crate) id: WorkloadId,
 }
 
-/// The holders of one ClusterQueue. Kept in order from one search for victims to the next, so that a search looks at
-/// no more of them than it takes.
+/// The workloads of one ClusterQueue. The order survives from one victim search to the next, so
+/// that a search reads only the victims that it takes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holders {
-    /// Those that are on their way out (`false`) before those that run, then by priority.
-    ranked: BTreeMap<(bool, i32), BTreeSet<Holder>>,
+pub(crate) struct PreemptionOrder {
+    /// By state (`false`: being evicted, `true`: running) and priority.
+    ranked: BTreeMap<(bool, i32), BTreeSet<RankedWorkload>>,
 }
 
-impl Holders {
-    /// Files a workload. It must be taken out before anything changes that orders it.
-    pub(crate) fn insert(&mut self, id: WlId, wl: &Wl) {
-        if let Some((rank, holder)) = filed(id, wl) {
+impl PreemptionOrder {
+    /// The caller must remove the workload before a change of its priority, reservation or eviction
+    /// state.
+    pub(crate) fn insert(&mut self, id: WorkloadId, wl: &WorkloadEntry) {
+        if let Some((rank, holder)) = ranked_entry(id, wl) {
             self.ranked.entry(rank).or_default().insert(holder);
         }
     }
 
-    /// Takes a workload out.
-    pub(crate) fn remove(&mut self, id: WlId, wl: &Wl) {
-        let Some((rank, holder)) = filed(id, wl) else { return };
+    pub(crate) fn remove(&mut self, id: WorkloadId, wl: &WorkloadEntry) {
+        let Some((rank, holder)) = ranked_entry(id, wl) else { return };
         let Some(alike) = self.ranked.get_mut(&rank) else { return };
         alike.remove(&holder);
         if alike.is_empty() {
@@ -40,20 +42,26 @@ impl Holders {
         }
     }
 
-    /// Whether any is on its way out.
-    pub(crate) fn any_leaving(&self) -> bool {
+    pub(crate) fn has_evicting(&self) -> bool {
         self.ranked.first_key_value().is_some_and(|((running, _), _)| !running)
     }
 
-    /// Those that run, or those that are on their way out, with priorities up to `most`, in order: priority and holder.
-    pub(crate) fn up_to(&self, most: i32, running: bool) -> impl Iterator<Item = (i32, &Holder)> {
+    /// Running workloads, or those being evicted, up to priority `most`, in preemption order.
+    pub(crate) fn up_to(
+        &self,
+        most: i32,
+        running: bool,
+    ) -> impl Iterator<Item = (i32, &RankedWorkload)> {
         let groups = self.ranked.range((running, i32::MIN)..=(running, most));
         groups
             .flat_map(|((_, priority), alike)| alike.iter().map(move |holder| (*priority, holder)))
     }
 }
 
-fn filed(id: WlId, wl: &Wl) -> Option<((bool, i32), Holder)> {
-    let since = Reverse(wl.hold.as_ref()?.since);
-    Some(((!wl.is_leaving(), wl.class.priority), Holder { since, uid: wl.uid.clone(), id }))
+fn ranked_entry(id: WorkloadId, wl: &WorkloadEntry) -> Option<((bool, i32), RankedWorkload)> {
+    let since = Reverse(wl.reservation.as_ref()?.since);
+    Some((
+        (!wl.is_being_evicted(), wl.class.priority),
+        RankedWorkload { since, uid: wl.uid.clone(), id },
+    ))
 }

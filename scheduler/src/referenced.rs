@@ -1,23 +1,23 @@
-//! Whether a ClusterQueue may admit, and all reasons why it may not. Kueue's wording.
+//! The objects that ClusterQueues refer to, and whether a ClusterQueue is active. The messages are
+//! Kueue's: `pkg/cache/scheduler/clusterqueue.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{AdmissionCheck, ClusterQueue, Inactive, Name, ResourceFlavor, StopPolicy};
+use crate::{AdmissionCheck, ClusterQueue, InactiveCause, Name, ResourceFlavor, StopPolicy};
 
 const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
 const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
-/// The objects that ClusterQueues refer to.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct World {
+pub(crate) struct ReferencedObjects {
     pub(crate) namespaces: BTreeMap<Name, BTreeMap<String, String>>,
     pub(crate) flavors: BTreeMap<Name, ResourceFlavor>,
     pub(crate) checks: BTreeMap<Name, AdmissionCheck>,
     pub(crate) topologies: BTreeSet<Name>,
 }
 
-/// What is known of a queue's admission checks.
+/// A ClusterQueue's admission checks by problem.
 #[derive(Default)]
 struct Checks {
     missing: BTreeSet<Name>,
@@ -27,16 +27,17 @@ struct Checks {
     provisioning: BTreeSet<Name>,
 }
 
-impl World {
-    /// Whether a namespace may use a ClusterQueue; `None` if the namespace is not known.
+impl ReferencedObjects {
+    /// Whether a namespace may use a ClusterQueue; `None` if the namespace is unknown.
     pub(crate) fn namespace_matches(&self, queue: &ClusterQueue, namespace: &str) -> Option<bool> {
         let labels = self.namespaces.get(namespace)?;
         Some(queue.namespace_selector.as_ref().is_some_and(|selector| selector.matches(labels)))
     }
 
-    /// Everything that keeps `queue` from admitting, the gravest first; empty if nothing does.
-    pub(crate) fn inactive(&self, queue: &ClusterQueue, cyclic: bool) -> Vec<Inactive> {
-        let because = |reason, message| Inactive { reason, message };
+    /// All causes that keep `queue` from admitting, most severe first. Empty if the queue is
+    /// active.
+    pub(crate) fn inactive(&self, queue: &ClusterQueue, cyclic: bool) -> Vec<InactiveCause> {
+        let because = |reason, message| InactiveCause { reason, message };
         if queue.deleting {
             return vec![because(
                 "Terminating",
@@ -79,12 +80,12 @@ impl World {
         causes
     }
 
-    /// Whether the workloads of a queue run on other clusters, which place their pods.
+    /// Whether worker clusters run the queue's workloads and place their pods.
     pub(crate) fn dispatches(&self, queue: &ClusterQueue) -> bool {
         queue.admission_checks.iter().any(|rule| self.is_check_of(&rule.name, MULTI_KUEUE))
     }
 
-    /// Whether capacity of a flavor is provisioned for a workload after its reservation.
+    /// Whether a ProvisioningRequest adds capacity of a flavor after the reservation.
     pub(crate) fn provisions(&self, queue: &ClusterQueue, flavor: &Name) -> bool {
         let mut rules =
             queue.admission_checks.iter().filter(|rule| self.is_check_of(&rule.name, PROVISIONING));
@@ -123,9 +124,9 @@ impl World {
 }
 
 impl Checks {
-    fn causes(&self) -> Vec<Inactive> {
+    fn causes(&self) -> Vec<InactiveCause> {
         let mut causes = Vec::new();
-        let mut because = |reason, message| causes.push(Inactive { reason, message });
+        let mut because = |reason, message| causes.push(InactiveCause { reason, message });
         if !self.missing.is_empty() {
             because(
                 "AdmissionCheckNotFound",

@@ -1,8 +1,8 @@
-//! Forms that JSON has no word for.
+//! Serde forms of values that JSON cannot express.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A map with keys that are no text, as a list of pairs.
+/// A map whose keys are no strings, as a list of pairs.
 pub(crate) mod pairs {
     use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(crate) mod bits {
     }
 }
 
-/// Floats by name, likewise.
+/// Floats by name, by their bits.
 pub(crate) mod bits_by_name {
     use std::collections::BTreeMap;
 
@@ -58,21 +58,5 @@ pub(crate) mod bits_by_name {
     ) -> Result<BTreeMap<Name, f64>, D::Error> {
         let bits = BTreeMap::<Name, u64>::deserialize(from)?;
         Ok(bits.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect())
-    }
-}
-
-/// A workload's class by its id: the classes are recorded once each.
-pub(crate) mod class {
-    use std::sync::Arc;
-
-    use super::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-    use crate::queue::equivalence::{Class, ClassId};
-
-    pub(crate) fn serialize<S: Serializer>(class: &Arc<Class>, to: S) -> Result<S::Ok, S::Error> {
-        class.id.serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Class>, D::Error> {
-        ClassId::deserialize(from).map(|id| Arc::new(Class::named(id)))
     }
 }

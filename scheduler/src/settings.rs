@@ -1,60 +1,64 @@
-//! What the configuration file decides about the engine.
+//! The parts of the configuration that change decisions.
 
 use std::time::Duration;
 
-/// What to do about a requested resource that no resource group covers.
+/// `resources.quotaCheckStrategy`: requested resources that no resource group covers. Kueue
+/// KEP-7513.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum QuotaCheckStrategy {
     /// The workload cannot be admitted.
     #[default]
     BlockUndeclared,
-    /// The resource is not counted.
+    /// The engine ignores the resource.
     IgnoreUndeclared,
 }
 
-/// The engine's settings. They do not change while it lives.
+/// Fixed for the lifetime of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub struct Settings {
-    /// About undeclared resources.
+pub struct EngineSettings {
     pub quota_check: QuotaCheckStrategy,
-    /// How long triggers are gathered before parked workloads are tried again, per tree of cohorts. Zero: at once.
+    /// How long the engine collects triggers of one cohort tree before it retries parked workloads.
+    /// Zero retries at once.
     pub requeue_window: Duration,
-    /// Park all workloads of the same shape when one of them cannot be admitted.
+    /// Park all workloads of a class when one of them cannot be admitted.
     pub equivalence_hashing: bool,
-    /// Admit fewer pods than asked where a pod set allows it.
+    /// Admit fewer pods than requested where a pod set has `minCount`.
     pub partial_admission: bool,
-    /// Share by dominant resource.
+    /// Share quota by dominant resource share.
     pub fair_sharing: bool,
-    /// Admit one workload at a time, once the pods of all admitted ones are ready.
+    /// `waitForPodsReady.blockAdmission`: admit one workload at a time, after the pods of all
+    /// admitted ones are ready.
     pub block_admission: bool,
-    /// What Kueue's feature gates switch.
     #[cfg_attr(feature = "record", serde(default))]
-    pub gates: Gates,
-    /// Topology-aware scheduling. The caller tells of the leaves of capacity then. Without it flavors with a topology are
-    /// like any other.
+    pub gates: EngineGates,
+    /// Topology-aware scheduling. If set, the caller reports capacity leaves. If unset, the engine
+    /// treats a flavor with a topology like any other.
     #[cfg_attr(feature = "record", serde(default))]
     pub topology: Option<TopologyGates>,
 }
 
-/// Kueue's feature gates of topology-aware scheduling, by their names. The defaults are Kueue's.
+/// Kueue's feature gates of topology-aware scheduling. The defaults are Kueue's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct TopologyGates {
-    /// `TASProfileMixed`: pods that may be anywhere go where the least is free.
+    /// `TASProfileMixed`: unconstrained pods go to the domains with the least free capacity.
     pub mixed_profile: bool,
-    /// `TASFailedNodeReplacementFailFast`: a workload is evicted if there is no replacement at the first try.
+    /// `TASFailedNodeReplacementFailFast`: evict the workload if the first attempt finds no
+    /// replacement node.
     pub fail_fast: bool,
-    /// `SkipReassignmentForPodOwnedWorkloads`: a workload that is a single pod keeps its node.
+    /// `SkipReassignmentForPodOwnedWorkloads`: a workload owned by a single pod keeps its node.
     pub keep_single_pods: bool,
-    /// `TASHandleOverlappingFlavors`: flavors of the same hosts see each other's use.
+    /// `TASHandleOverlappingFlavors`: flavors of the same hosts see each other's usage.
     pub overlapping_flavors: bool,
-    /// `TASRecomputeAssignmentWithinSchedulingCycle`: a workload whose places an earlier one of the cycle took is placed anew.
+    /// `TASRecomputeAssignmentWithinSchedulingCycle`: place a workload again if an earlier entry of
+    /// the cycle took its domains.
     pub recompute: bool,
-    /// `TASBalancedPlacement`: pods with a preferred level are spread evenly over as few domains as can be.
+    /// `TASBalancedPlacement`: for a preferred level, spread pods evenly over the fewest domains.
     pub balanced: bool,
-    /// `ElasticJobsViaWorkloadSlicesWithTAS`: the pods of an elastic job stay where they are when it changes its size.
+    /// `ElasticJobsViaWorkloadSlicesWithTAS`: running pods of an elastic job stay in place when the
+    /// job changes size.
     pub elastic: bool,
 }
 
@@ -72,58 +76,67 @@ impl Default for TopologyGates {
     }
 }
 
-/// Kueue's feature gates that change what is decided, by their names. The defaults are Kueue's.
+/// Kueue's feature gates that change decisions. The defaults are Kueue's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub struct Gates {
-    /// `FlavorFungibility`: a ClusterQueue's `flavorFungibility` counts, and a search goes on where the last one ended. Else the
-    /// first flavor that fits is taken, or the first of those that take the least.
+pub struct EngineGates {
+    /// `FlavorFungibility`: use a ClusterQueue's `flavorFungibility` and resume a search where the
+    /// last one ended. If off, take the first flavor that fits, else the first of the best ones.
     pub flavor_fungibility: bool,
-    /// `FlavorFungibilityPreserveScanProgress`: where a search ended is remembered although the workload was overtaken or
-    /// changed, and for a cycle although quota changed.
+    /// `FlavorFungibilityPreserveScanProgress`: keep the position of a search although the workload
+    /// was overtaken or changed, and for one cycle although quota changed.
     pub preserve_scan_progress: bool,
-    /// `PrioritySortingWithinCohort`: of the heads of a cycle, those of higher priority go first.
+    /// `PrioritySortingWithinCohort`: heads of higher priority go first within a cycle.
     pub priority_sorting: bool,
-    /// `FairSharingPreemptWithinNominal`: who stays within its own quota preempts whatever the shares.
+    /// `FairSharingPreemptWithinNominal`: a queue within its nominal quota preempts without a
+    /// comparison of shares.
     pub preempt_within_nominal: bool,
-    /// `FairSharingPrioritizeNonBorrowing`: who does not borrow goes before who has the lower share.
+    /// `FairSharingPrioritizeNonBorrowing`: an entry that does not borrow goes before entries of
+    /// lower share.
     pub prioritize_non_borrowing: bool,
-    /// `PrioritizePreemptorWorkloads`: those for which others were told to go come first.
+    /// `PrioritizePreemptorWorkloads`: workloads with issued preemptions go first.
     pub prioritize_preemptors: bool,
-    /// `SchedulerTimestampPreemptionBuffer`: of equal priority, only what is newer by five minutes is preempted.
+    /// `SchedulerTimestampPreemptionBuffer`: at equal priority, preempt only workloads that are
+    /// newer by five minutes.
     pub timestamp_buffer: bool,
-    /// `BestEffortFIFOReleaseFailedPreemptors`, a gate of Switchyard's: a preemptor that fails later is no longer the head
-    /// of its queue, as in Kueue 0.19.3 (PR 14863). Off, since v0.19.2 decides otherwise.
+    /// `BestEffortFIFOReleaseFailedPreemptors`, Switchyard's own gate: a preemptor that fails later
+    /// stops being the head of its queue, as in Kueue 0.19.3 (PR 14863). Off by default, because
+    /// v0.19.2 decides otherwise.
     #[cfg_attr(feature = "record", serde(default))]
     pub release_failed_preemptors: bool,
-    /// `AdmissionFairSharingAnchorAtQuotaReservation`, of Kueue 0.20: quota that is reserved counts as use of its
-    /// LocalQueue, not only that of admitted workloads. Off, since v0.19.2 decides otherwise.
+    /// `AdmissionFairSharingAnchorAtQuotaReservation` of Kueue 0.20: reserved quota counts as usage
+    /// of its LocalQueue, not only the quota of admitted workloads. Off by default, because v0.19.2
+    /// decides otherwise.
     #[cfg_attr(feature = "record", serde(default))]
-    pub use_counts_from_reservation: bool,
+    #[cfg_attr(feature = "record", serde(rename = "use_counts_from_reservation"))]
+    pub usage_from_reservation: bool,
 }
 
-/// How an engine preempts, for callers that perform its [`Decision::Preempt`](crate::Decision::Preempt).
+/// For callers that perform [`Decision::Preempt`](crate::Decision::Preempt).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub struct Preemption {
-    /// When an earlier entry of the cycle takes some of an entry's victims, look for others at once instead of in the
-    /// next cycle (Kueue's `RecomputeAssignmentUponPreemptionTargetsOverlap`: off in 0.19, on from 0.20).
+pub struct PreemptionSettings {
+    /// If an earlier entry of the cycle took some of an entry's victims, search for others at once
+    /// instead of in the next cycle. Kueue's gate
+    /// `RecomputeAssignmentUponPreemptionTargetsOverlap`: off in 0.19, on from 0.20.
     pub recompute_overlaps: bool,
-    /// The rules of preemption by fair shares, in the order they are tried. Only with [`Settings::fair_sharing`].
+    /// In the order of attempts. Needs [`EngineSettings::fair_sharing`].
     pub fair_strategies: Vec<FairStrategy>,
 }
 
-/// When a workload of another queue may be preempted by fair shares.
+/// `fairSharing.preemptionStrategies`: when a workload of another queue may be preempted. Kueue:
+/// `pkg/scheduler/preemption/fairsharing/strategy.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FairStrategy {
-    /// The preemptor's share with the workload is no more than the other's without its victim.
+    /// The preemptor's share, with the workload, is at most the other queue's share without the
+    /// victim.
     LessThanOrEqualToFinalShare,
-    /// The preemptor's share with the workload is less than the other's is now.
+    /// The preemptor's share, with the workload, is below the other queue's present share.
     LessThanInitialShare,
 }
 
-impl Default for Gates {
+impl Default for EngineGates {
     fn default() -> Self {
         Self {
             flavor_fungibility: true,
@@ -134,12 +147,12 @@ impl Default for Gates {
             prioritize_preemptors: false,
             timestamp_buffer: false,
             release_failed_preemptors: false,
-            use_counts_from_reservation: false,
+            usage_from_reservation: false,
         }
     }
 }
 
-impl Default for Preemption {
+impl Default for PreemptionSettings {
     fn default() -> Self {
         let fair_strategies =
             vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
@@ -147,7 +160,7 @@ impl Default for Preemption {
     }
 }
 
-impl Default for Settings {
+impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             quota_check: QuotaCheckStrategy::default(),
@@ -156,7 +169,7 @@ impl Default for Settings {
             partial_admission: true,
             fair_sharing: false,
             block_admission: false,
-            gates: Gates::default(),
+            gates: EngineGates::default(),
             topology: None,
         }
     }

@@ -1,76 +1,62 @@
-//! The workloads and LocalQueues that the engine keeps.
+//! The engine's workloads and LocalQueues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use crate::flavor_resource::Fr;
-use crate::flavors::Scan;
-use crate::queue::equivalence::Class;
+use crate::flavor_resource::FlavorResource;
+use crate::flavor_scan::FlavorScan;
+use crate::ids::{LocalQueueId, NodeId, WorkloadId};
+use crate::queue::equivalence::EquivalenceClass;
 use crate::queue::{Bucket, Item};
-use crate::topology::PlaceUse;
-use crate::tree::NodeId;
+use crate::topology::DomainUsage;
 use crate::{Admission, LocalQueue, LocalQueueKey, Name, Reason, Time, WorkloadKey};
 
-/// A workload's place in memory. Reused after the workload is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct WlId(u32);
-
-/// A LocalQueue's place in memory, also of one that is only named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct LqId(u32);
-
-impl LqId {
-    /// Not after any other.
-    pub(crate) const FIRST: Self = Self(0);
-}
-
-/// One workload, reduced to what the engine needs. Kept small: there may be a million.
+/// One workload, reduced to the engine's needs. Kept small, because there may be a million.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Wl {
+pub(crate) struct WorkloadEntry {
     pub(crate) key: WorkloadKey,
     pub(crate) uid: Name,
-    pub(crate) queue: LqId,
-    /// Priority, counts and pod sets.
-    #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::class"))]
-    pub(crate) class: Arc<Class>,
+    pub(crate) queue: LocalQueueId,
+    #[cfg_attr(feature = "record", serde(with = "crate::queue::equivalence::by_id"))]
+    pub(crate) class: Arc<EquivalenceClass>,
     pub(crate) created: Time,
     pub(crate) queue_time: Time,
     pub(crate) requeue_at: Option<Time>,
     pub(crate) requeued: Option<bool>,
-    /// It was given back and is not tried before this, unless somebody asks for it.
+    /// No worker cluster took it: not retried before this time, except on request.
     pub(crate) not_before: Option<Time>,
     pub(crate) flags: Flags,
-    /// A preemption of it was decided, and the API has said nothing about it since.
-    pub(crate) told_to_go: bool,
-    pub(crate) hold: Option<Box<Hold>>,
-    /// Where the search for flavors goes on.
-    pub(crate) scan: Option<Box<Scan>>,
-    /// Why it was not admitted when last tried.
+    /// A preemption was decided, and no event of the workload arrived since.
+    #[cfg_attr(feature = "record", serde(rename = "told_to_go"))]
+    pub(crate) preemption_issued: bool,
+    #[cfg_attr(feature = "record", serde(rename = "hold"))]
+    pub(crate) reservation: Option<Box<QuotaReservation>>,
+    /// The position of its flavor search.
+    pub(crate) scan: Option<Box<FlavorScan>>,
+    /// The outcome of the last attempt.
     pub(crate) reason: Option<Arc<Reason>>,
-    /// The ClusterQueue in whose queue it is.
+    /// The ClusterQueue whose pending queue holds it.
     pub(crate) queued_in: Option<NodeId>,
-    /// The uid of the workload that it is a variant of.
+    /// The uid of the workload of which it is a variant.
     #[cfg_attr(feature = "record", serde(default))]
     pub(crate) parent: Option<Box<Name>>,
-    /// What placement has to know of it, where that is anything.
+    /// `None` for most workloads.
     #[cfg_attr(feature = "record", serde(default))]
-    pub(crate) facts: Option<Box<Facts>>,
+    #[cfg_attr(feature = "record", serde(rename = "facts"))]
+    pub(crate) placement_inputs: Option<Box<PlacementInputs>>,
 }
 
-/// What few workloads have, and only placement has to know.
+/// Inputs of placement that few workloads have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Facts {
+pub(crate) struct PlacementInputs {
     pub(crate) unhealthy_nodes: Vec<Name>,
     pub(crate) owned_by_pod: bool,
     pub(crate) pod_set_updates: Vec<crate::PodSetUpdate>,
 }
 
-/// The yes-or-no facts of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Flags {
@@ -79,64 +65,65 @@ pub(crate) struct Flags {
     pub(crate) admitted: bool,
     pub(crate) evicted: bool,
     pub(crate) pods_ready: bool,
-    pub(crate) held: bool,
+    #[cfg_attr(feature = "record", serde(rename = "held"))]
+    pub(crate) on_hold: bool,
     pub(crate) deleting: bool,
     pub(crate) gates_closed: bool,
     pub(crate) checks_failed: bool,
-    /// It has admission checks, and all are Ready.
+    /// There is at least one check, and all are Ready.
     #[cfg_attr(feature = "record", serde(default))]
     pub(crate) checks_ready: bool,
 }
 
-/// A reservation of quota.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Hold {
+pub(crate) struct QuotaReservation {
     pub(crate) admission: Admission,
-    /// The ClusterQueue that is charged, if it exists.
+    /// `None` if the ClusterQueue does not exist.
     pub(crate) charged: Option<NodeId>,
-    /// What it is charged, exactly.
-    pub(crate) charge: Vec<(Fr, i64)>,
-    /// What it uses of places.
+    /// Exact.
+    pub(crate) charge: Vec<(FlavorResource, i64)>,
+    /// Capacity that it uses by topology domain.
     #[cfg_attr(feature = "record", serde(default))]
-    pub(crate) places: Vec<PlaceUse>,
-    /// The API shows it.
+    pub(crate) places: Vec<DomainUsage>,
+    /// An event of the workload shows the reservation.
     pub(crate) confirmed: bool,
-    /// Since when.
     pub(crate) since: Time,
 }
 
-impl Wl {
-    /// It asks for quota that it does not have.
+impl WorkloadEntry {
+    /// Requests quota and has none.
     pub(crate) fn is_pending(&self) -> bool {
-        self.hold.is_none() && self.may_ask() && !self.flags.held && !self.flags.deleting
+        self.reservation.is_none()
+            && self.may_request_quota()
+            && !self.flags.on_hold
+            && !self.flags.deleting
     }
 
-    /// It may ask for quota, now or later.
-    pub(crate) fn may_ask(&self) -> bool {
+    /// May request quota, now or later.
+    pub(crate) fn may_request_quota(&self) -> bool {
         self.flags.active && !self.flags.finished
     }
 
-    /// It gives its quota back: that was decided here or elsewhere. What was deactivated holds its quota until the API shows that
-    /// it is given back, since its pods run until then.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.flags.evicted || self.told_to_go || !self.flags.active
+    /// An eviction was decided, here or elsewhere. A deactivated workload keeps its quota until an
+    /// event shows that the quota is returned, because its pods run until then.
+    pub(crate) fn is_being_evicted(&self) -> bool {
+        self.flags.evicted || self.preemption_issued || !self.flags.active
     }
 
-    /// Its back-off has not ended.
     pub(crate) fn is_backing_off(&self, now: Time) -> bool {
         self.requeued == Some(false) || self.wakes_at().is_some_and(|at| at > now)
     }
 
-    /// When its back-off ends by itself.
+    /// The end of its back-off by time.
     pub(crate) fn wakes_at(&self) -> Option<Time> {
         self.requeue_at.max(self.not_before)
     }
 
-    /// How old it is as a victim. A decided reservation ends the eviction that sent it to the back of the queue, even
-    /// before the API shows so.
+    /// The age that counts when it is a candidate. A decided reservation ends the eviction that
+    /// moved the workload to the back of the queue, even before an event shows it.
     pub(crate) fn age(&self) -> Time {
-        let decided = self.hold.as_ref().is_some_and(|hold| !hold.confirmed);
+        let decided = self.reservation.as_ref().is_some_and(|reservation| !reservation.confirmed);
         if decided { self.created } else { self.queue_time }
     }
 
@@ -144,24 +131,23 @@ impl Wl {
         Bucket { class: self.class.id, queue: self.queue, priority: self.class.priority }
     }
 
-    pub(crate) fn item(&self, id: WlId) -> Item {
+    pub(crate) fn item(&self, id: WorkloadId) -> Item {
         Item { time: self.queue_time, uid: self.uid.clone(), id }
     }
 }
 
-/// All workloads.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Workloads {
-    places: Vec<Option<Wl>>,
-    free: Vec<WlId>,
-    /// By a hash of the key: numbers are compared where they lie, while texts are all over a million workloads'
-    /// memory. The order of hashes is never shown.
+    places: Vec<Option<WorkloadEntry>>,
+    free: Vec<WorkloadId>,
+    /// By hash of the key: integers compare in place, while key texts are spread over the memory of
+    /// a million workloads. The order of hashes never reaches a decision.
     #[cfg_attr(feature = "record", serde(skip))]
-    ids: BTreeSet<(u64, WlId)>,
+    ids: BTreeSet<(u64, WorkloadId)>,
 }
 
-/// The same in every run.
+/// Equal in every run.
 fn hash(key: &WorkloadKey) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -169,24 +155,25 @@ fn hash(key: &WorkloadKey) -> u64 {
 }
 
 impl Workloads {
-    pub(crate) fn id(&self, key: &WorkloadKey) -> Option<WlId> {
+    pub(crate) fn id(&self, key: &WorkloadKey) -> Option<WorkloadId> {
         let hash = hash(key);
-        let alike = self.ids.range((hash, WlId(0))..=(hash, WlId(u32::MAX))).map(|(_, id)| *id);
+        let alike =
+            self.ids.range((hash, WorkloadId(0))..=(hash, WorkloadId(u32::MAX))).map(|(_, id)| *id);
         alike.into_iter().find(|id| self.get(*id).is_some_and(|wl| wl.key == *key))
     }
 
-    pub(crate) fn get(&self, id: WlId) -> Option<&Wl> {
+    pub(crate) fn get(&self, id: WorkloadId) -> Option<&WorkloadEntry> {
         self.places.get(id.0 as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: WlId) -> Option<&mut Wl> {
+    pub(crate) fn get_mut(&mut self, id: WorkloadId) -> Option<&mut WorkloadEntry> {
         self.places.get_mut(id.0 as usize)?.as_mut()
     }
 
-    pub(crate) fn insert(&mut self, wl: Wl) -> WlId {
+    pub(crate) fn insert(&mut self, wl: WorkloadEntry) -> WorkloadId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
-            WlId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
+            WorkloadId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
         });
         self.ids.insert((hash(&wl.key), id));
         if let Some(place) = self.places.get_mut(id.0 as usize) {
@@ -195,7 +182,7 @@ impl Workloads {
         id
     }
 
-    pub(crate) fn remove(&mut self, id: WlId) -> Option<Wl> {
+    pub(crate) fn remove(&mut self, id: WorkloadId) -> Option<WorkloadEntry> {
         let wl = self.places.get_mut(id.0 as usize)?.take()?;
         self.ids.remove(&(hash(&wl.key), id));
         self.free.push(id);
@@ -203,24 +190,24 @@ impl Workloads {
     }
 }
 
-/// A LocalQueue: the object, if it exists, and what goes through it.
+/// A LocalQueue and the counts of its workloads. `object` is `None` if only workloads name it.
 #[derive(Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Lq {
+pub(crate) struct LocalQueueEntry {
     pub(crate) key: LocalQueueKey,
     pub(crate) object: Option<LocalQueue>,
-    pub(crate) workloads: BTreeSet<WlId>,
+    pub(crate) workloads: BTreeSet<WorkloadId>,
     pub(crate) pending: usize,
     pub(crate) reserving: usize,
     pub(crate) admitted: usize,
     #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
-    pub(crate) reserved_usage: BTreeMap<Fr, i128>,
+    pub(crate) reserved_usage: BTreeMap<FlavorResource, i128>,
     #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::pairs"))]
-    pub(crate) admitted_usage: BTreeMap<Fr, i128>,
+    pub(crate) admitted_usage: BTreeMap<FlavorResource, i128>,
 }
 
-impl Lq {
-    /// It exists and is neither stopped nor being deleted.
+impl LocalQueueEntry {
+    /// Exists, is not stopped and is not being deleted.
     pub(crate) fn takes_workloads(&self) -> bool {
         self.object
             .as_ref()
@@ -228,44 +215,44 @@ impl Lq {
     }
 }
 
-/// All LocalQueues that exist or are named by a workload.
+/// All LocalQueues that exist or that a workload names.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct LocalQueues {
-    places: Vec<Option<Lq>>,
-    free: Vec<LqId>,
+    places: Vec<Option<LocalQueueEntry>>,
+    free: Vec<LocalQueueId>,
     #[cfg_attr(feature = "record", serde(skip))]
-    ids: BTreeMap<LocalQueueKey, LqId>,
+    ids: BTreeMap<LocalQueueKey, LocalQueueId>,
 }
 
 impl LocalQueues {
-    pub(crate) fn id(&self, key: &LocalQueueKey) -> Option<LqId> {
+    pub(crate) fn id(&self, key: &LocalQueueKey) -> Option<LocalQueueId> {
         self.ids.get(key).copied()
     }
 
-    pub(crate) fn get(&self, id: LqId) -> Option<&Lq> {
+    pub(crate) fn get(&self, id: LocalQueueId) -> Option<&LocalQueueEntry> {
         self.places.get(id.0 as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: LqId) -> Option<&mut Lq> {
+    pub(crate) fn get_mut(&mut self, id: LocalQueueId) -> Option<&mut LocalQueueEntry> {
         self.places.get_mut(id.0 as usize)?.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (LqId, &Lq)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LocalQueueId, &LocalQueueEntry)> {
         self.ids.values().filter_map(|id| Some((*id, self.get(*id)?)))
     }
 
-    /// The place of `key`, new if nobody named it before.
-    pub(crate) fn intern(&mut self, key: &LocalQueueKey) -> LqId {
+    /// The id of `key`; a new one on first mention.
+    pub(crate) fn intern(&mut self, key: &LocalQueueKey) -> LocalQueueId {
         if let Some(id) = self.id(key) {
             return id;
         }
         let id = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
-            LqId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
+            LocalQueueId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
         });
         if let Some(place) = self.places.get_mut(id.0 as usize) {
-            *place = Some(Lq {
+            *place = Some(LocalQueueEntry {
                 key: key.clone(),
                 object: None,
                 workloads: BTreeSet::new(),
@@ -280,8 +267,8 @@ impl LocalQueues {
         id
     }
 
-    /// Forgets a place that neither an object nor a workload names.
-    pub(crate) fn drop_if_unused(&mut self, id: LqId) {
+    /// Removes an entry without object and workloads.
+    pub(crate) fn drop_if_unused(&mut self, id: LocalQueueId) {
         let Some(place) = self.places.get_mut(id.0 as usize) else { return };
         if let Some(queue) =
             place.take_if(|queue| queue.object.is_none() && queue.workloads.is_empty())
@@ -294,28 +281,31 @@ impl LocalQueues {
 
 #[cfg(feature = "record")]
 impl Workloads {
-    /// Completes what was read from a recording: classes are shared again and keys found.
-    pub(crate) fn complete(
+    /// Restores parts that a recording leaves out: shared classes and the key index.
+    pub(crate) fn restore_derived_state(
         &mut self,
-        classes: &BTreeMap<crate::queue::equivalence::ClassId, Arc<Class>>,
+        classes: &BTreeMap<crate::ids::ClassId, Arc<EquivalenceClass>>,
     ) {
         for (number, wl) in self.places.iter_mut().enumerate() {
             let Some(wl) = wl else { continue };
             if let Some(class) = classes.get(&wl.class.id) {
                 wl.class = class.clone();
             }
-            self.ids.insert((hash(&wl.key), WlId(u32::try_from(number).unwrap_or(u32::MAX))));
+            self.ids.insert((hash(&wl.key), WorkloadId(u32::try_from(number).unwrap_or(u32::MAX))));
         }
     }
 }
 
 #[cfg(feature = "record")]
 impl LocalQueues {
-    /// Completes what was read from a recording.
-    pub(crate) fn complete(&mut self) {
+    /// Restores parts that a recording leaves out.
+    pub(crate) fn restore_derived_state(&mut self) {
         for (number, lq) in self.places.iter().enumerate() {
             if let Some(lq) = lq {
-                self.ids.insert(lq.key.clone(), LqId(u32::try_from(number).unwrap_or(u32::MAX)));
+                self.ids.insert(
+                    lq.key.clone(),
+                    LocalQueueId(u32::try_from(number).unwrap_or(u32::MAX)),
+                );
             }
         }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use switchyard_scheduler::{
-    Amount, Bound, FlavorOutlook, Kept, Name, PodSetOutlook, PreemptionOutlook, ResourceOutlook,
-    Victim,
+    Amount, FlavorOutlook, Name, PodSetOutlook, PreemptionOutlook, QuotaBound, ResourceOutlook,
+    Victim, WithheldQuota,
 };
 
 /// Quota of one pod set.
@@ -186,7 +186,7 @@ impl ResourceView {
             lending_limit: outlook.lending_limit.map(format),
             bound: LimitView::new(&outlook.bound, &outlook.resource),
             kept_by_lending_limits: outlook
-                .kept
+                .withheld
                 .iter()
                 .map(|kept| WithheldView::new(kept, &outlook.resource))
                 .collect(),
@@ -199,13 +199,13 @@ impl ResourceView {
 }
 
 impl LimitView {
-    fn new(bound: &Bound, resource: &str) -> Self {
+    fn new(bound: &QuotaBound, resource: &str) -> Self {
         match bound {
-            Bound::NoCohort => Self { kind: "NoCohort", name: None, limit: None },
-            Bound::Cohort { name } => {
+            QuotaBound::NoCohort => Self { kind: "NoCohort", name: None, limit: None },
+            QuotaBound::Cohort { name } => {
                 Self { kind: "Cohort", name: Some(name.to_string()), limit: None }
             }
-            Bound::BorrowingLimit { name, limit } => Self {
+            QuotaBound::BorrowingLimit { name, limit } => Self {
                 kind: "BorrowingLimit",
                 name: Some(name.to_string()),
                 limit: Some(limit.format(resource)),
@@ -215,14 +215,14 @@ impl LimitView {
 }
 
 impl WithheldView {
-    fn new(kept: &Kept, resource: &str) -> Self {
+    fn new(kept: &WithheldQuota, resource: &str) -> Self {
         Self { name: kept.name.to_string(), amount: kept.amount.format(resource) }
     }
 }
 
 impl PreemptionView {
     fn new(found: &PreemptionOutlook, resource: &str) -> Self {
-        let refused = found.refused.iter().map(|refusal| RefusalView {
+        let refused = found.non_candidates.iter().map(|refusal| RefusalView {
             cluster_queue: refusal.cluster_queue.to_string(),
             workloads: refusal.workloads,
             holds: refusal.holds.format(resource),

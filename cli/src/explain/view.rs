@@ -7,7 +7,7 @@ use switchyard_api::conditions::{self, find, reasons::quota_reserved};
 use switchyard_api::v1beta2::{LocalQueue, StopPolicy, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::workload::admission_gates;
-use switchyard_scheduler::{Explanation, Place, Reason};
+use switchyard_scheduler::{Explanation, QueuePosition, Reason};
 
 use super::clusters::{self, ClusterView};
 use super::placed::{AdmissionView, CheckView, DispatchView};
@@ -174,10 +174,10 @@ impl ReasonView {
     ) -> Self {
         let recorded = recorded.filter(|it| HOLDS.contains(&it.reason.as_str()));
         match (reason, admission_gates(workload).filter(|_| gated), recorded) {
-            (Reason::Held, _, Some(recorded)) => {
+            (Reason::OnHold, _, Some(recorded)) => {
                 Self { reason: recorded.reason.clone(), message: recorded.message.clone() }
             }
-            (Reason::Held, Some(gates), None) => Self {
+            (Reason::OnHold, Some(gates), None) => Self {
                 reason: quota_reserved::ADMISSION_GATED.to_owned(),
                 message: format!("Admission is gated by: {gates}"),
             },
@@ -205,7 +205,8 @@ impl ExplanationView {
             explanation.reason,
             Some(Reason::Waiting { .. } | Reason::EquivalentFailed { .. })
         );
-        let reason = if waits { explanation.alone.as_ref() } else { explanation.reason.as_ref() };
+        let reason =
+            if waits { explanation.solo_reason.as_ref() } else { explanation.reason.as_ref() };
         let recorded = recorded(workload);
         let gated = settings.config.enabled("AdmissionGatedBy");
         let reason =
@@ -299,11 +300,11 @@ fn trouble(workload: &Workload) -> Option<TroubleView> {
 }
 
 impl PositionView {
-    fn of(place: &Place) -> Self {
+    fn of(place: &QueuePosition) -> Self {
         let head = place.head.as_ref().map(|head| HeadView {
             workload: head.key.to_string(),
             priority: head.priority,
-            reason: head.alone.as_ref().map(ReasonView::new),
+            reason: head.solo_reason.as_ref().map(ReasonView::new),
         });
         Self {
             position_in_cluster_queue: place.in_cluster_queue,

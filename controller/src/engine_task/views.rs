@@ -6,8 +6,8 @@ use std::{
 };
 
 use switchyard_scheduler::{
-    Amount, Changed, CohortView, Engine, Inactive, LocalQueueKey, Name, PastUse, ResourceQuota,
-    ResourceUsage,
+    Amount, ChangedQueues, CohortView, Engine, InactiveCause, LocalQueueKey, Name, PastUsage,
+    ResourceQuota, ResourceUsage,
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterQueueFigures {
     /// Empty when active; else all causes why not, the first giving the condition's reason.
-    pub inactive: Vec<Inactive>,
+    pub inactive: Vec<InactiveCause>,
     /// `status.flavorsReservation`, in the order of the spec.
     pub reservation: Vec<ResourceUsage>,
     /// `status.flavorsUsage`.
@@ -54,7 +54,7 @@ pub struct LocalQueueFigures {
     /// Its ClusterQueue.
     pub cluster_queue: String,
     /// None when active.
-    pub inactive: Option<Inactive>,
+    pub inactive: Option<InactiveCause>,
     /// `status.flavorsReservation`.
     pub reservation: Vec<ResourceUsage>,
     /// `status.flavorsUsage`.
@@ -66,9 +66,9 @@ pub struct LocalQueueFigures {
     /// Admitted workloads.
     pub admitted: usize,
     /// What it used in the past, if that counts.
-    pub past_use: Option<PastUse>,
+    pub past_usage: Option<PastUsage>,
     /// The same by weight, pending penalties included; infinite if the queue weighs nothing.
-    pub weighted_use: Option<f64>,
+    pub weighted_usage: Option<f64>,
 }
 
 /// The newest figures of every queue. Cheap to read; written by the engine's task alone.
@@ -140,7 +140,7 @@ impl Views {
         self.activity.clone()
     }
 
-    pub(crate) fn update(&self, engine: &Engine, changed: &Changed) {
+    pub(crate) fn update(&self, engine: &Engine, changed: &ChangedQueues) {
         for name in &changed.cohorts {
             let view = engine.cohort(name);
             let mut cohorts = self.cohorts.write().unwrap_or_else(PoisonError::into_inner);
@@ -259,7 +259,7 @@ fn local_queue(engine: &Engine, key: &LocalQueueKey) -> Option<LocalQueueFigures
         pending: view.pending,
         reserving: view.reserving,
         admitted: view.admitted,
-        weighted_use: view.past_use.as_ref().map(|_| engine.weighted_use(key)),
-        past_use: view.past_use,
+        weighted_usage: view.past_usage.as_ref().map(|_| engine.weighted_usage(key)),
+        past_usage: view.past_usage,
     })
 }

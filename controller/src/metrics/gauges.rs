@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
 use switchyard_api::conditions::reasons;
-use switchyard_scheduler::{Amount, Inactive, LocalQueueKey, ResourceUsage};
+use switchyard_scheduler::{Amount, InactiveCause, LocalQueueKey, ResourceUsage};
 
 pub(crate) use self::shares::LastShares;
 use super::{
@@ -288,7 +288,7 @@ impl Gauges {
                     value,
                 );
             }
-            if let Some(used) = figures.weighted_use {
+            if let Some(used) = figures.weighted_usage {
                 families.add(
                     "kueue_local_queue_admission_fair_sharing_usage",
                     "Past use by weight, pending penalties included: who has less goes first",
@@ -304,7 +304,7 @@ impl Gauges {
     }
 }
 
-fn state(inactive: &[Inactive]) -> &'static str {
+fn state(inactive: &[InactiveCause]) -> &'static str {
     match inactive.iter().any(|cause| cause.reason == reasons::cluster_queue::TERMINATING) {
         true => "terminating",
         false if inactive.is_empty() => "active",
@@ -381,7 +381,7 @@ mod tests {
         #[case] causes: &[&'static str],
         #[case] expected: &str,
     ) {
-        let inactive = |reason: &&'static str| Inactive { reason, message: String::new() };
+        let inactive = |reason: &&'static str| InactiveCause { reason, message: String::new() };
         assert_eq!(state(&causes.iter().map(inactive).collect::<Vec<_>>()), expected);
     }
 }

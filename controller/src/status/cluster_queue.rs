@@ -9,7 +9,7 @@ use switchyard_api::{
     names,
     v1beta2::{ClusterQueue, ClusterQueueStatus, FairSharingStatus, Workload},
 };
-use switchyard_scheduler::Inactive;
+use switchyard_scheduler::InactiveCause;
 
 use super::{
     Memory, outcome,
@@ -90,7 +90,7 @@ async fn finalizer(
     }
     let empty = figures.is_some_and(|figures| {
         let terminating =
-            |inactive: &Inactive| inactive.reason == reasons::cluster_queue::TERMINATING;
+            |inactive: &InactiveCause| inactive.reason == reasons::cluster_queue::TERMINATING;
         figures.reserving == 0 && figures.inactive.iter().any(terminating)
     });
     if empty { target.finalizer(ctx, names::RESOURCE_IN_USE, false).await } else { Ok(false) }
@@ -125,7 +125,7 @@ pub(super) fn status(
 const NOT_FOLLOWED: &str = " (status.effectiveQuotas has no effect, quota is that of the spec)";
 
 /// The first cause gives the reason, all of them the message.
-fn active(inactive: &[Inactive]) -> (bool, &'static str, String) {
+fn active(inactive: &[InactiveCause]) -> (bool, &'static str, String) {
     let Some(first) = inactive.first() else {
         return (true, reasons::cluster_queue::READY, "Can admit new workloads".to_owned());
     };
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
-    fn figures(inactive: Vec<Inactive>) -> ClusterQueueFigures {
+    fn figures(inactive: Vec<InactiveCause>) -> ClusterQueueFigures {
         let used = |flavor: &str, resource: &str, total: i64, borrowed: i64| ResourceUsage {
             flavor: Name::from(flavor),
             resource: Name::from(resource),
@@ -281,9 +281,9 @@ mod tests {
         #[case] reason: &str,
         #[case] message: &str,
     ) {
-        let causes: Vec<Inactive> = causes
+        let causes: Vec<InactiveCause> = causes
             .iter()
-            .map(|(reason, message)| Inactive { reason, message: (*message).to_owned() })
+            .map(|(reason, message)| InactiveCause { reason, message: (*message).to_owned() })
             .collect();
         let (holds, said, told) = active(&causes);
         assert_eq!((holds, said, told.as_str()), (false, reason, message));

@@ -12,7 +12,7 @@ use switchyard_api::{
         LocalQueueStatus, StopPolicy,
     },
 };
-use switchyard_scheduler::PastUse;
+use switchyard_scheduler::PastUsage;
 
 use super::{
     pace::Pace,
@@ -72,8 +72,8 @@ pub(super) fn status(
     status.admitted_workloads = if missing { 0 } else { usage::count(figures.admitted) };
     status.flavors_reservation = usage::of_local_queue(&figures.reservation);
     status.flavors_usage = usage::of_local_queue(&figures.usage);
-    if let Some(used) = &figures.past_use {
-        status.fair_sharing = Some(past_use(used));
+    if let Some(used) = &figures.past_usage {
+        status.fair_sharing = Some(past_usage(used));
     }
     let (holds, reason, message) = active(figures);
     let condition =
@@ -83,7 +83,7 @@ pub(super) fn status(
 }
 
 /// Past use, as the next leader takes it over.
-fn past_use(used: &PastUse) -> LocalQueueFairSharingStatus {
+fn past_usage(used: &PastUsage) -> LocalQueueFairSharingStatus {
     let consumed =
         used.consumed.iter().map(|(name, nanos)| (name.to_string(), quantity_of_nanos(*nanos)));
     LocalQueueFairSharingStatus {
@@ -104,12 +104,12 @@ fn active(figures: &LocalQueueFigures) -> (bool, &'static str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_scheduler::Inactive;
+    use switchyard_scheduler::InactiveCause;
 
     use super::*;
     use crate::fixtures;
 
-    fn figures(inactive: Option<Inactive>) -> LocalQueueFigures {
+    fn figures(inactive: Option<InactiveCause>) -> LocalQueueFigures {
         LocalQueueFigures {
             cluster_queue: "cq".into(),
             inactive,
@@ -118,8 +118,8 @@ mod tests {
             pending: 3,
             reserving: 2,
             admitted: 1,
-            past_use: None,
-            weighted_use: None,
+            past_usage: None,
+            weighted_usage: None,
         }
     }
 
@@ -127,7 +127,7 @@ mod tests {
     fn a_stopped_queue_shows_nothing_as_pending() {
         let mut queue = LocalQueue::default();
         queue.spec.stop_policy = StopPolicy::Hold;
-        let inactive = Inactive { reason: "Stopped", message: "LocalQueue is stopped".into() };
+        let inactive = InactiveCause { reason: "Stopped", message: "LocalQueue is stopped".into() };
         let status = status(&queue, &figures(Some(inactive)), fixtures::at(30));
         insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"conditions":[{"lastTransitionTime":"1970-01-01T00:00:30Z","message":"LocalQueue is stopped","reason":"Stopped","status":"False","type":"Active"}],"pendingWorkloads":0,"reservingWorkloads":2,"admittedWorkloads":1}"#);
     }
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn past_use_is_shown_exactly() {
         let consumed = [("cpu".into(), 1_500_000_000_i128), ("memory".into(), 636_414_338)].into();
-        let past_use =
-            Some(PastUse { consumed, last_update: switchyard_scheduler::Time::from_secs(20) });
-        let figures = LocalQueueFigures { past_use, ..figures(None) };
+        let past_usage =
+            Some(PastUsage { consumed, last_update: switchyard_scheduler::Time::from_secs(20) });
+        let figures = LocalQueueFigures { past_usage, ..figures(None) };
         let status = status(&LocalQueue::default(), &figures, fixtures::at(30)).fair_sharing;
         insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"weightedShare":0,"admissionFairSharingStatus":{"consumedResources":{"cpu":"1500m","memory":"636414338n"},"lastUpdate":"1970-01-01T00:00:20Z"}}"#);
     }

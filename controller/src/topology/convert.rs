@@ -7,7 +7,7 @@ use switchyard_api::v1beta2::{
 };
 use switchyard_scheduler::{
     self as engine, AssignedDomain, DelayedTopology, Name, PodCounts, SliceLayer,
-    TopologyAssignment, TopologyRequest, Values, encode,
+    TopologyAssignment, TopologyRequest, encode,
 };
 
 pub(crate) fn request(request: &PodSetTopologyRequest) -> TopologyRequest {
@@ -70,10 +70,12 @@ fn slice(slice: engine::EncodedSlice) -> TopologyAssignmentSlice {
     }
 }
 
-fn level_values(values: Values) -> LevelValues {
+fn level_values(values: engine::LevelValues) -> LevelValues {
     match values {
-        Values::Universal(value) => LevelValues { universal: Some(value), individual: None },
-        Values::Individual { prefix, suffix, roots } => {
+        engine::LevelValues::Universal(value) => {
+            LevelValues { universal: Some(value), individual: None }
+        }
+        engine::LevelValues::Individual { prefix, suffix, roots } => {
             let given = |text: String| (!text.is_empty()).then_some(text);
             let individual = Individual { prefix: given(prefix), suffix: given(suffix), roots };
             LevelValues { universal: None, individual: Some(individual) }

@@ -15,7 +15,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use switchyard_api::names;
 use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
-use switchyard_scheduler::{Amount, Event, Name, OutsidePod};
+use switchyard_scheduler::{Amount, Event, Name, NonTasPod};
 
 use crate::{
     store::{Change, Key},
@@ -269,10 +269,10 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
     let is_level = |key: &str| levels().any(|level| level.node_label == key);
     let record = stores.pods.by_key(key);
     match record.as_ref().and_then(|record| record.outside(is_level)) {
-        None => Event::OutsidePodDeleted { key: name },
+        None => Event::NonTasPodDeleted { key: name },
         Some(Outside { node, requests }) => {
-            let pod = OutsidePod { key: name, leaf: node, requests: (*requests).clone() };
-            Event::OutsidePod(Box::new(pod))
+            let pod = NonTasPod { key: name, leaf: node, requests: (*requests).clone() };
+            Event::NonTasPod(Box::new(pod))
         }
     }
 }
@@ -309,7 +309,7 @@ mod tests {
         stores.topologies.insert(serde_json::from_value(topology).unwrap());
         stores.pods.insert(record);
         match event(&stores, &Key::new("ns", "a")) {
-            Event::OutsidePod(pod) => {
+            Event::NonTasPod(pod) => {
                 let requests = pod.requests.iter().map(|(name, amount)| format!("{name}={amount}"));
                 format!("{} on {}: {}", pod.key, pod.leaf, requests.collect::<Vec<_>>().join(" "))
             }
@@ -325,7 +325,7 @@ mod tests {
     #[case::no_node(json!({"spec": {"nodeName": null}}), "nothing")]
     #[case::placed_with_selector(
         json!({"metadata": {"annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "false"}}, "spec": {"nodeSelector": {"rack": "r"}}}),
-        "OutsidePodDeleted { key: \"ns/a\" }")]
+        "NonTasPodDeleted { key: \"ns/a\" }")]
     #[case::topology_without_level_selector(
         json!({"metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack"}}, "spec": {"nodeSelector": {"pool": "a"}}}),
         "ns/a on n1: cpu=500")]

@@ -82,7 +82,7 @@ pub(crate) fn set_engine_fields(
         let later = std::time::Duration::from_millis(u64::try_from(rank.unwrap_or(0)).unwrap_or(0));
         known.queue_time = known.queue_time.plus(later);
     } else if variants::is_parent(workload) || policy(stores, workload).is_some() {
-        known.held = true;
+        known.on_hold = true;
         known.reservation = None;
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn workload(
             ordering.by_priority,
         )),
         active: workload.spec.is_active(),
-        held: held(workload, ordering),
+        on_hold: held(workload, ordering),
         finished: state::is_finished(workload),
         pod_sets: pod_sets(workload, rules, ordering.places),
         reservation: reserved
@@ -312,7 +312,7 @@ mod tests {
         let workload = told(&fixtures::workload("a"));
         assert_eq!(workload.key.to_string(), "ns/a");
         assert_eq!((&*workload.uid, workload.queue_name.as_str()), ("uid-a", "lq"));
-        assert!(workload.active && !workload.held && workload.reservation.is_none());
+        assert!(workload.active && !workload.on_hold && workload.reservation.is_none());
         assert_eq!(
             workload.pod_sets[0]
                 .requests
@@ -409,12 +409,12 @@ mod tests {
     #[test]
     fn held_workloads_are_known_but_not_queued() {
         assert!(
-            told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).held
+            told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).on_hold
         );
         let gated =
             fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y");
-        assert!(told(&gated).held);
-        assert!(!told_by(&gated, Ordering { admission_gates: false, ..ORDERING }).held);
+        assert!(told(&gated).on_hold);
+        assert!(!told_by(&gated, Ordering { admission_gates: false, ..ORDERING }).on_hold);
     }
 
     #[test]

@@ -56,7 +56,7 @@ async fn positions(bed: &Bed, job: &str, expected: PreemptionGatePosition) {
 }
 
 /// A queue of two cpus in which a workload of the class, whose name comes with it, may preempt others.
-async fn with_preemption(name: &str) -> (Bed, String) {
+async fn preempting(name: &str) -> (Bed, String) {
     let bed = Bed::configured(name, SECTIONS).await;
     let class = bed.part("high");
     bed.cluster().apply([queues::priority_class(&class, 1000)]).await.unwrap();

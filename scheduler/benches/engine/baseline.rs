@@ -1,5 +1,6 @@
-//! The baseline of Kueue's scheduler benchmark through the engine alone: 15,000 workloads of three classes, 30
-//! ClusterQueues in 5 Cohorts. Jobs run in simulated time; what is measured is the engine.
+//! The baseline of Kueue's scheduler performance test, with the engine alone: 15,000 workloads of
+//! three classes, 30 ClusterQueues in 5 Cohorts. Jobs run in simulated time; the bench measures the
+//! engine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::site::{self, START, cores};
 const QUEUES: usize = 30;
 const QUEUES_OF_COHORT: usize = 6;
 
-/// A class of workloads: how many of it a queue gets, and how often one.
-struct Class {
+/// A class of workloads: its number per queue, and its interval.
+struct WorkloadClass {
     name: &'static str,
     count: usize,
     every_millis: u64,
@@ -26,8 +27,8 @@ struct Class {
     priority: i32,
 }
 
-const CLASSES: [Class; 3] = [
-    Class {
+const CLASSES: [WorkloadClass; 3] = [
+    WorkloadClass {
         name: "small",
         count: 350,
         every_millis: 100,
@@ -35,7 +36,7 @@ const CLASSES: [Class; 3] = [
         runs_millis: 200,
         priority: 50,
     },
-    Class {
+    WorkloadClass {
         name: "medium",
         count: 100,
         every_millis: 500,
@@ -43,7 +44,7 @@ const CLASSES: [Class; 3] = [
         runs_millis: 500,
         priority: 100,
     },
-    Class {
+    WorkloadClass {
         name: "large",
         count: 50,
         every_millis: 1200,
@@ -54,8 +55,8 @@ const CLASSES: [Class; 3] = [
 ];
 const PER_QUEUE: usize = 500;
 
-/// The class of a workload and when it is created, after the start.
-fn class(number: usize) -> (&'static Class, Duration) {
+/// The class of a workload, and its creation time after the start.
+fn class(number: usize) -> (&'static WorkloadClass, Duration) {
     let mut at = number % PER_QUEUE;
     for class in &CLASSES {
         if at < class.count {
@@ -117,14 +118,14 @@ fn begin() -> Time {
     START.plus(Duration::from_secs(3600))
 }
 
-/// What happens to a workload.
+/// An event of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum JobEvent {
     Comes,
     Ends,
 }
 
-/// Runs one `part`-th of the workloads through the engine.
+/// Runs one `part`-th of the workloads.
 pub(crate) fn run(part: usize, wants: &dyn Fn(&str) -> bool) {
     let mut rows = Vec::new();
     for fair in [false, true] {
@@ -158,8 +159,8 @@ pub(crate) fn run(part: usize, wants: &dyn Fn(&str) -> bool) {
 fn measure(fair: bool, part: usize) -> Vec<String> {
     let mut cluster = Cluster::new(fair, objects(), &workload);
     let numbers = (0..QUEUES * PER_QUEUE).filter(|number| number % part == 0);
-    let mut agenda: BTreeSet<(Time, What, usize)> =
-        numbers.map(|number| (begin().plus(class(number).1), What::Comes, number)).collect();
+    let mut agenda: BTreeSet<(Time, JobEvent, usize)> =
+        numbers.map(|number| (begin().plus(class(number).1), JobEvent::Comes, number)).collect();
     let total = agenda.len();
     let mut ends: Vec<Option<Time>> = vec![None; QUEUES * PER_QUEUE];
     let (mut evicted, mut used, mut waited) = (0, Duration::ZERO, [(Duration::ZERO, 0_u32); 3]);
@@ -170,14 +171,14 @@ fn measure(fair: bool, part: usize) -> Vec<String> {
         {
             agenda.pop_first();
             match what {
-                What::Comes => cluster.submit(number),
-                What::Ends if ends[number] == Some(at) => {
+                JobEvent::Comes => cluster.submit(number),
+                JobEvent::Ends if ends[number] == Some(at) => {
                     let class = class(number).0;
                     used += Duration::from_millis(class.runs_millis)
                         * u32::try_from(class.cores).unwrap_or(0);
                     cluster.finish(number);
                 }
-                What::Ends => {}
+                JobEvent::Ends => {}
             }
         }
         if cluster.engine.has_heads(cluster.now) {
@@ -190,12 +191,12 @@ fn measure(fair: bool, part: usize) -> Vec<String> {
                 let (class, after) = class(number);
                 let at = cluster.now.plus(Duration::from_millis(class.runs_millis));
                 ends[number] = Some(at);
-                agenda.insert((at, What::Ends, number));
+                agenda.insert((at, JobEvent::Ends, number));
                 let sum =
                     &mut waited[CLASSES.iter().position(|c| c.name == class.name).unwrap_or(0)];
                 *sum = (sum.0 + cluster.now.since(begin().plus(after)), sum.1 + 1);
             }
-            // As long as a cycle and its writes may take.
+            // The assumed time of a cycle and its writes.
             cluster.wait(1);
             continue;
         }
@@ -205,7 +206,7 @@ fn measure(fair: bool, part: usize) -> Vec<String> {
             break;
         };
         cluster.now = next.max(cluster.now);
-        // After the last event only gathered triggers are left, which nobody waits for.
+        // After the last event only collected triggers remain, which affect no workload.
         if agenda.is_empty() && cluster.running() == 0 && !cluster.engine.has_heads(cluster.now) {
             break;
         }

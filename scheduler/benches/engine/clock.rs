@@ -1,10 +1,10 @@
-//! What times are measured with.
+//! The clock of the measurements.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of this thread: what else the machine does does not count.
+/// Processor time of this thread, so that other load on the machine does not count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Duration);
 

@@ -1,10 +1,10 @@
-//! An engine with the rest of a cluster around it: what it decides is written at once and comes back as events.
+//! A cluster around an engine: decisions are written at once and return as events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use switchyard_scheduler::{
-    Admission, Cycle, Decision, Engine, Event, Preemption, Settings, Time, Workload,
+    Admission, Cycle, Decision, Engine, EngineSettings, Event, PreemptionSettings, Time, Workload,
 };
 
 use crate::clock::Clock;
@@ -15,28 +15,28 @@ use crate::site::{START, number};
 /// Makes the workload of a number.
 type Maker<'a> = &'a dyn Fn(usize) -> Workload;
 
-/// A cluster in which jobs start when they are admitted and end when the bench says so.
+/// A cluster in which jobs start at their admission, and end at the bench's request.
 pub(crate) struct Cluster<'a> {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
-    /// Cycles that had heads.
+    /// Cycles with heads.
     pub(crate) cycles: Samples,
     pub(crate) events: Samples,
-    /// Cycles are done where a program that counts instructions looks for them.
+    /// Runs cycles in [`counted_cycle`].
     pub(crate) counted: bool,
     make: Maker<'a>,
-    /// With quota, and in which order they got it.
+    /// Workloads with quota, and the order in which they got it.
     running: BTreeMap<usize, (usize, Admission)>,
     order: Vec<usize>,
 }
 
-/// A cycle, in a function that is found by its name.
+/// A cycle in a function that callgrind finds by its name.
 #[inline(never)]
 fn counted_cycle(engine: &mut Engine, now: Time) -> Cycle {
     engine.cycle(now)
 }
 
-/// What a cycle did, by the numbers of workloads.
+/// The outcome of a cycle, by numbers of workloads.
 #[derive(Default)]
 pub(crate) struct Done {
     pub(crate) admitted: Vec<usize>,
@@ -46,9 +46,9 @@ pub(crate) struct Done {
 
 impl<'a> Cluster<'a> {
     pub(crate) fn new(fair: bool, objects: Vec<Event>, make: Maker<'a>) -> Self {
-        let settings = Settings { fair_sharing: fair, ..Settings::default() };
+        let settings = EngineSettings { fair_sharing: fair, ..EngineSettings::default() };
         let mut cluster = Self {
-            engine: Engine::preempting(settings, Preemption::default()),
+            engine: Engine::with_preemption(settings, PreemptionSettings::default()),
             now: START.plus(Duration::from_secs(3600)),
             cycles: Samples::default(),
             events: Samples::default(),
@@ -74,7 +74,7 @@ impl<'a> Cluster<'a> {
         self.apply(Event::Workload(Box::new(workload)));
     }
 
-    /// Some workload that has quota.
+    /// A random workload with quota.
     pub(crate) fn any_running(&self, random: &mut Random) -> Option<usize> {
         self.order.get(random.below(self.order.len())).copied()
     }
@@ -83,7 +83,6 @@ impl<'a> Cluster<'a> {
         self.running.len()
     }
 
-    /// The job ends.
     pub(crate) fn finish(&mut self, number: usize) {
         let Some(admission) = self.forget(number) else { return };
         let workload = Workload { finished: true, ..self.admitted(number, admission) };
@@ -92,14 +91,14 @@ impl<'a> Cluster<'a> {
         self.apply(Event::WorkloadDeleted { key });
     }
 
-    /// Its status changes in a way that does not concern quota.
+    /// A status change that does not concern quota.
     pub(crate) fn update(&mut self, number: usize) {
         let Some((_, admission)) = self.running.get(&number).cloned() else { return };
         let workload = self.admitted(number, admission);
         self.apply(Event::Workload(Box::new(workload)));
     }
 
-    /// A cycle whose decisions are performed at once. Only the engine's part is timed.
+    /// Runs a cycle and performs its decisions. Only the engine's part is timed.
     pub(crate) fn cycle(&mut self) -> Done {
         let start = Clock::start();
         let cycle = match self.counted {

@@ -1,8 +1,10 @@
-//! How fast the engine is: `cargo bench -p switchyard-scheduler --bench engine [-- ROW...]`. A row is named by its part
-//! and first columns, as in `storm/fair` or `million/classical/1000/1000000`; part of the name is enough.
+//! The engine's speed: `cargo bench -p switchyard-scheduler --bench engine [-- ROW...]`. A row is
+//! named by its part and first columns, such as `storm/fair` or `million/classical/1000/1000000`; a
+//! part of the name is enough.
 //!
-//! Times are processor time of the engine alone. Inputs are the same in every run. Without `--bench`, as `cargo test` starts it, sizes are small: it then only shows
-//! that the bench works. `--quick` asks for that too.
+//! Times are processor time of the engine alone. Inputs are the same in every run. `cargo test`
+//! runs the bench without `--bench`, with small sizes, to prove that it works. `--quick` does the
+//! same.
 
 #![expect(
     clippy::disallowed_types,
@@ -38,7 +40,7 @@ fn main() {
     storm::run(&storms(full), limit, &wants);
 }
 
-/// Grows with the queues, and with the workloads alone.
+/// Growth with the queues, and with the workloads alone.
 fn many(full: bool) -> Vec<million::Size> {
     if !full {
         return vec![million::Size { queues: 20, pending: 400, cycles: 20 }];

@@ -1,4 +1,4 @@
-//! Very many pending workloads: starting up, and cycles between which jobs end, come and change.
+//! A million pending workloads: the start, and cycles while jobs end, arrive and change.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,11 @@ use crate::random::Random;
 use crate::samples::{millis, table};
 use crate::site::Site;
 
-/// One size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) queues: usize,
     pub(crate) pending: usize,
-    /// Cycles to measure.
+    /// Measured cycles.
     pub(crate) cycles: usize,
 }
 
@@ -74,10 +73,10 @@ impl Size {
     }
 }
 
-/// Tells the engine of all workloads. How long it took.
+/// Sends the events of all workloads. Returns the engine's time.
 pub(crate) fn list(cluster: &mut Cluster<'_>, size: Size) -> Duration {
     let mut took = Duration::ZERO;
-    // Made apart, so that making them is not counted, and in parts, so that they need not all be in memory twice.
+    // Workloads are made outside the measurement, in batches that limit the memory.
     for first in (0..size.pending).step_by(10_000) {
         let list: Vec<_> = (first..(first + 10_000).min(size.pending))
             .map(|number| size.site().workload(number))
@@ -93,7 +92,7 @@ pub(crate) fn list(cluster: &mut Cluster<'_>, size: Size) -> Duration {
     took
 }
 
-/// Cycles until one has nobody left to look at.
+/// Runs cycles until one has no heads.
 pub(crate) fn fill(cluster: &mut Cluster<'_>, size: Size, end: Instant) {
     while cluster.engine.has_heads(cluster.now)
         && Instant::now() < end
@@ -103,15 +102,15 @@ pub(crate) fn fill(cluster: &mut Cluster<'_>, size: Size, end: Instant) {
     }
 }
 
-/// Every tick some jobs end, about as many come, and more change; then the engine cycles as long as it has heads, as
-/// the controller has it do.
+/// At each tick some jobs end, about as many arrive, and more change. Then the engine cycles while
+/// it has heads, as under the controller.
 pub(crate) fn live(cluster: &mut Cluster<'_>, size: Size, end: Instant) -> Vec<String> {
     let (mut random, mut next) = (Random::new(7), size.pending);
     let (mut admitted, mut preempted) = (0, 0);
     cluster.cycles.clear();
     cluster.events.clear();
     while cluster.cycles.len() < size.cycles && Instant::now() < end {
-        // About one job a second for each queue.
+        // About one job per second and queue.
         for _ in 0..(size.queues + random.below(100)) / 100 {
             if let Some(number) = cluster.any_running(&mut random) {
                 cluster.finish(number);

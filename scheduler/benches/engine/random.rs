@@ -1,6 +1,6 @@
-//! Random numbers that are the same in every run: SplitMix64.
+//! Random numbers, equal in every run: SplitMix64.
 
-/// A stream of numbers that its seed determines.
+/// The seed determines the sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to `limit`, without it; 0 if the limit is 0.
+    /// In `0..limit`; 0 if the limit is 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = limit.max(1) as u64;
         usize::try_from(self.next() % limit).unwrap_or(0)

@@ -1,8 +1,7 @@
-//! Times that were measured, and tables of them.
+//! Measured times, and tables of them.
 
 use std::time::Duration;
 
-/// Durations of one kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     all: Vec<Duration>,
@@ -25,7 +24,7 @@ impl Samples {
         self.all.iter().sum()
     }
 
-    /// The time that this many of a thousand did not exceed.
+    /// The time that this many of a thousand samples did not exceed.
     pub(crate) fn permille(&self, permille: usize) -> Duration {
         let mut sorted = self.all.clone();
         sorted.sort_unstable();
@@ -33,7 +32,7 @@ impl Samples {
         sorted.get(at).copied().unwrap_or_default()
     }
 
-    /// Columns of a table: how many, p50, p99, the longest.
+    /// Columns of a table: count, p50, p99, maximum.
     pub(crate) fn columns(&self) -> Vec<String> {
         let times = [500, 990, 1000].map(|permille| millis(self.permille(permille)));
         std::iter::once(self.len().to_string()).chain(times).collect()
@@ -44,7 +43,7 @@ pub(crate) fn millis(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1000.0)
 }
 
-/// Prints rows under a title, in columns as wide as they have to be.
+/// Prints rows under a title, in aligned columns.
 pub(crate) fn table(title: &str, head: &[&str], rows: &[Vec<String>]) {
     if rows.is_empty() {
         return;

@@ -1,4 +1,5 @@
-//! A large site: flavors, Cohorts three deep, ClusterQueues, and workloads that their numbers determine.
+//! A large site: flavors, Cohorts of three levels, ClusterQueues, and workloads determined by their
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,13 @@ use switchyard_scheduler::{
 
 use crate::random::Random;
 
-/// When everything begins.
+/// The start of the simulation.
 pub(crate) const START: Time = Time::from_secs(1_800_000_000);
-/// Below one root Cohort: 3 Cohorts with 2 each below them.
+/// Below one root Cohort: 3 Cohorts with 2 Cohorts each.
 const LEAVES: usize = 6;
 /// ClusterQueues of one tree.
 const QUEUES_OF_ROOT: usize = 100;
 
-/// How large.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub(crate) queues: usize,
@@ -46,17 +46,17 @@ pub(crate) fn namespace(name: &Name) -> Event {
     Event::Namespace { name: name.clone(), labels: BTreeMap::new() }
 }
 
-/// The name of a workload says its number.
+/// The name contains the number.
 pub(crate) fn key(namespace: &Name, number: usize) -> WorkloadKey {
     WorkloadKey::new(namespace.clone(), format!("job-trainer-{number:07}"))
 }
 
-/// The number that [`key`] put into the name.
+/// The number in the name of [`key`].
 pub(crate) fn number(key: &WorkloadKey) -> usize {
     key.name.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// As long as a real one.
+/// As long as a real uid.
 pub(crate) fn uid(number: usize) -> Name {
     format!("5d3c9ae2-6c0f-4a57-9d1e-{number:012}").into()
 }
@@ -74,7 +74,7 @@ impl Site {
         format!("team-{queue:04}").into()
     }
 
-    /// Everything but the workloads.
+    /// All objects except the workloads.
     pub(crate) fn objects(self) -> Vec<Event> {
         let mut events: Vec<_> = ["reserved", "spot", "a100"].map(flavor).into();
         let cohort = |name: String, parent: Option<String>| {
@@ -133,7 +133,7 @@ impl Site {
         }
     }
 
-    /// The workload of this number: a fifth is for GPUs or shrinks, the rest are Kueue's three classes.
+    /// A fifth of the workloads are for GPUs or can shrink; the others are Kueue's three classes.
     pub(crate) fn workload(self, number: usize) -> Workload {
         let mut random = Random::new(self.seed ^ (number as u64).wrapping_mul(0x0100_0000_01b3));
         let queue = number % self.queues;

@@ -1,4 +1,5 @@
-//! Preemption storms: half of a Cohort's queues lent everything to the other half, and then all want it back at once.
+//! Preemption storms: half of a Cohort's queues lent their quota to the other half, and then all
+//! reclaim it at once.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::samples::{Samples, table};
 use crate::site::{self, START, cores};
 
-/// One size: `victims` workloads run on quota that is borrowed from half of the `queues`.
+/// `victims` workloads run on quota borrowed from half of the `queues`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) queues: usize,
@@ -19,7 +20,7 @@ pub(crate) struct Size {
     pub(crate) rounds: usize,
 }
 
-/// How many want their quota back at once.
+/// The number of queues that reclaim at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Heads {
     One,
@@ -98,7 +99,7 @@ impl Size {
         events
     }
 
-    /// A cluster whose victims are all there.
+    /// A cluster with all victims running.
     pub(crate) fn lent<'a>(self, fair: bool, make: &'a dyn Fn(usize) -> Workload) -> Cluster<'a> {
         let mut cluster = Cluster::new(fair, self.objects(), make);
         for number in 0..self.victims {
@@ -107,7 +108,7 @@ impl Size {
         cluster
     }
 
-    /// The first `victims` numbers borrow one core each; the others want what one owner has.
+    /// The first `victims` numbers borrow one core each; the others request all quota of one owner.
     pub(crate) fn workload(self, number: usize) -> Workload {
         let owners = self.queues / 2;
         let (queue, size, priority) = match number.checked_sub(self.victims) {
@@ -138,7 +139,8 @@ fn measure(size: Size, heads: Heads, fair: bool, limit: Duration) -> (Vec<String
     (row, samples.permille(1000))
 }
 
-/// Again and again owners want their quota back. How long the cycles took, and how many had to go.
+/// Owners reclaim their quota again and again. Returns the times of the cycles and the number of
+/// victims.
 pub(crate) fn rounds(
     cluster: &mut Cluster<'_>,
     size: Size,
@@ -150,7 +152,7 @@ pub(crate) fn rounds(
     for _ in 0..size.rounds {
         settle(cluster);
         let owners = next..next + heads.count(size);
-        // Numbers of one owner are a multiple of the owners apart.
+        // The numbers of one owner differ by the number of owners.
         next += size.queues / 2;
         for number in owners.clone() {
             cluster.submit(number);
@@ -184,7 +186,7 @@ impl Heads {
     }
 }
 
-/// Until everybody who can run does.
+/// Runs cycles until no more workloads are admitted.
 pub(crate) fn settle(cluster: &mut Cluster<'_>) {
     cluster.wait(2000);
     while cluster.engine.has_heads(cluster.now) {

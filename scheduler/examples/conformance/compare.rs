@@ -8,10 +8,10 @@ use switchyard_scheduler::{Admission, AssignedDomain, Name, PodSetAssignment, Ti
 
 use crate::{objects, quantity};
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
-    /// The cycles that decided something.
+    /// The cycles with decisions.
     pub(crate) cycles: Vec<CycleOutcome>,
     pub(crate) pending: BTreeMap<String, BTreeSet<String>>,
     pub(crate) inadmissible: BTreeMap<String, BTreeSet<String>>,
@@ -20,8 +20,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Only the messages that are expected are compared.
-    fn without_unasked_messages(&self, expected: &Self) -> Self {
+    /// Compares only expected messages.
+    fn with_expected_messages_only(&self, expected: &Self) -> Self {
         let asked = |(name, _): &(&String, &String)| expected.messages.contains_key(*name);
         let messages =
             self.messages.iter().filter(asked).map(|(name, text)| (name.clone(), text.clone()));
@@ -29,7 +29,7 @@ impl Outcome {
     }
 }
 
-/// What a cycle decided.
+/// The decisions of a cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CycleOutcome {
     pub(crate) time: Time,
@@ -48,7 +48,7 @@ impl CycleOutcome {
     }
 }
 
-/// An admission, as a person reads it.
+/// An admission as text.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Admitted(String);
 
@@ -68,8 +68,8 @@ impl Admitted {
         )
     }
 
-    /// Of a workload that had quota before.
-    pub(crate) fn again(admission: &Admission) -> Self {
+    /// The admission of a workload that already had quota.
+    pub(crate) fn second_pass(admission: &Admission) -> Self {
         let pod_sets: Vec<_> = admission.pod_sets.iter().map(Given::of).collect();
         Self::text("", &pod_sets, &BTreeSet::new())
     }
@@ -91,7 +91,7 @@ impl Admitted {
     }
 }
 
-/// What a pod set is given.
+/// The assignment of a pod set.
 struct Given {
     name: String,
     count: i64,
@@ -209,12 +209,12 @@ fn read_cycle(cycle: &Value) -> Result<CycleOutcome, String> {
     })
 }
 
-/// The first thing that differs, in words.
+/// The first difference as text.
 pub(crate) fn first_difference(expected: &[Outcome], got: &[Outcome]) -> Option<String> {
     let got: Vec<_> = expected
         .iter()
         .zip(got)
-        .map(|(expected, got)| got.without_unasked_messages(expected))
+        .map(|(expected, got)| got.with_expected_messages_only(expected))
         .collect();
     let got = &got[..];
     let pairs = expected.iter().zip(got).enumerate();

@@ -1,4 +1,4 @@
-//! The edits of a step, and what controllers do about them.
+//! The edits of a step, and the reactions of controllers.
 
 use serde_json::Value;
 use switchyard_scheduler::{
@@ -8,14 +8,14 @@ use switchyard_scheduler::{
 use crate::play::Player;
 use crate::{objects, topology};
 
-/// Why an evicted workload must not be queued yet.
+/// Why an evicted workload must not return to its queue yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Away {
-    /// Its ClusterQueue was stopped; the queue's restart ends it.
+pub(crate) enum EvictionHold {
+    /// Its ClusterQueue is stopped, until the queue resumes.
     Stopped,
-    /// Its LocalQueue was stopped, likewise.
-    DoorStopped,
-    /// An admission check sent it away.
+    /// Its LocalQueue is stopped, until the queue resumes.
+    LocalQueueStopped,
+    /// An admission check evicted it.
     Check,
 }
 
@@ -34,7 +34,7 @@ impl Player {
             let reclaimable = objects::reclaimable(pods)?;
             if self.reserved.contains_key(name) {
                 self.change(name, |workload| workload.reclaimable = reclaimable);
-                self.retry_beside(name);
+                self.retry_tree_of(name);
             }
         }
         for (name, priority) in step["priority"].as_object().into_iter().flatten() {
@@ -44,7 +44,7 @@ impl Player {
                 .ok_or("a priority is a number")?;
             self.change(name, |workload| workload.priority = priority);
             if self.reserved.contains_key(name) {
-                self.retry_beside(name);
+                self.retry_tree_of(name);
             }
         }
         for object in objects::list(&step["apply"]) {
@@ -60,7 +60,7 @@ impl Player {
             }
         }
         for name in names(&step["requeue"]) {
-            if self.away.remove(name).is_some() {
+            if self.eviction_holds.remove(name).is_some() {
                 self.change(name, |workload| workload.requeued = Some(true));
             }
         }
@@ -73,7 +73,7 @@ impl Player {
         Ok(())
     }
 
-    /// Creates or replaces an object that is no workload.
+    /// Creates or replaces an object other than a workload.
     fn put(&mut self, object: &Value) -> Result<(), String> {
         match object["kind"].as_str() {
             Some("Cohort") => self.apply(Event::Cohort(objects::cohort(object)?)),
@@ -94,7 +94,8 @@ impl Player {
                 let queue = objects::cluster_queue(object)?;
                 let (cluster_queue, policy) = (queue.name.clone(), queue.stop_policy);
                 self.apply(Event::ClusterQueue(queue));
-                // Applying what is there already is an event for Kueue's queues, though not for ours.
+                // For Kueue's queues, applying an unchanged object is an event; for the engine it
+                // is not.
                 self.apply(Event::RetryAll { cluster_queue: cluster_queue.clone() });
                 let before = self.cluster_queues.insert(cluster_queue.to_string(), policy);
                 self.stop_or_restart(&cluster_queue, before.unwrap_or_default(), policy);
@@ -107,7 +108,7 @@ impl Player {
     pub(crate) fn delete(&mut self, name: &str) {
         self.reserved.remove(name);
         self.updates.remove(name);
-        self.away.remove(name);
+        self.eviction_holds.remove(name);
         if let Some(workload) = self.workloads.remove(name) {
             self.apply(Event::WorkloadDeleted { key: workload.key });
         }
@@ -120,43 +121,45 @@ impl Player {
         self.apply(event);
     }
 
-    /// The scenarios' rules take any edit of a workload with quota for one that may let others in, even one that says
-    /// what is there already. The engine does not: no controller would see such an edit.
-    fn retry_beside(&mut self, name: &str) {
+    /// In the scenarios' rules, any edit of a workload with quota may admit others, even an edit
+    /// without a change. The engine sees no such edit, because no controller would.
+    fn retry_tree_of(&mut self, name: &str) {
         if let Some(cluster_queue) = self.queue_of(name) {
             self.apply(Event::RetryAll { cluster_queue });
         }
     }
 
     fn queue_of(&self, name: &str) -> Option<switchyard_scheduler::Name> {
-        self.door_of(name).map(|door| door.cluster_queue.clone())
+        self.local_queue_of(name).map(|door| door.cluster_queue.clone())
     }
 
-    fn door_of(&self, name: &str) -> Option<&LocalQueue> {
+    fn local_queue_of(&self, name: &str) -> Option<&LocalQueue> {
         let workload = self.workloads.get(name)?;
         let queue =
             LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
         self.local_queues.get(&queue)
     }
 
-    /// What a stopped queue does to its workloads: quota that is only reserved goes, admitted ones are drained. A
-    /// queue that goes on takes those back that its stop sent away.
+    /// The reaction of workloads to a stop: reserved quota is returned, and admitted workloads are
+    /// drained. A queue that resumes queues these workloads again.
     fn stop_or_restart(&mut self, queue: &str, before: StopPolicy, now: StopPolicy) {
         if now == StopPolicy::None {
             if before != StopPolicy::None {
-                // Those behind a closed door are not found, and come back only with the next restart.
+                // Workloads behind a stopped LocalQueue are not found, and return only with the
+                // next restart.
                 let open = |player: &Self, name: &str| {
-                    let door =
-                        player.door_of(name).filter(|door| door.stop_policy == StopPolicy::None);
+                    let door = player
+                        .local_queue_of(name)
+                        .filter(|door| door.stop_policy == StopPolicy::None);
                     door.is_some_and(|door| &*door.cluster_queue == queue)
                 };
-                self.call_back(Away::Stopped, open);
+                self.requeue_held(EvictionHold::Stopped, open);
             }
         } else if now != before {
             let held =
                 self.reserved.iter().filter(|(_, admission)| &*admission.cluster_queue == queue);
             let held = held.map(|(name, _)| name.clone()).collect();
-            self.stop(held, now, Away::Stopped);
+            self.stop(held, now, EvictionHold::Stopped);
         }
     }
 
@@ -169,37 +172,37 @@ impl Player {
             workload.key.namespace == key.namespace && workload.queue_name.as_str() == &*key.name
         };
         if now == StopPolicy::None {
-            self.call_back(Away::DoorStopped, |player, name| {
+            self.requeue_held(EvictionHold::LocalQueueStopped, |player, name| {
                 player.workloads.get(name).is_some_and(inside)
             });
         } else if now != before {
             let held =
                 self.reserved.keys().filter(|name| self.workloads.get(*name).is_some_and(inside));
             let held = held.cloned().collect();
-            self.stop(held, now, Away::DoorStopped);
+            self.stop(held, now, EvictionHold::LocalQueueStopped);
         }
     }
 
-    fn stop(&mut self, held: Vec<String>, policy: StopPolicy, why: Away) {
+    fn stop(&mut self, held: Vec<String>, policy: StopPolicy, why: EvictionHold) {
         for name in held {
             let admitted = self.workloads.get(&name).is_some_and(|workload| workload.admitted);
             if !admitted {
-                self.take_back(&name, |_| {});
+                self.remove_quota(&name, |_| {});
             } else if policy == StopPolicy::HoldAndDrain {
-                self.send_away(&name, why, |_| {});
+                self.evict_and_hold(&name, why, |_| {});
             }
         }
     }
 
-    fn call_back(&mut self, from: Away, of: impl Fn(&Self, &str) -> bool) {
-        let gone = self.away.iter().filter(|(name, why)| **why == from && of(self, name));
+    fn requeue_held(&mut self, from: EvictionHold, of: impl Fn(&Self, &str) -> bool) {
+        let gone = self.eviction_holds.iter().filter(|(name, why)| **why == from && of(self, name));
         for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.away.remove(&name);
+            self.eviction_holds.remove(&name);
             self.change(&name, |workload| workload.requeued = Some(true));
         }
     }
 
-    /// An admission check answered: all Ready admits, Retry evicts, Rejected deactivates.
+    /// Applies answers of admission checks: all Ready admits, Retry evicts, Rejected deactivates.
     fn answer(&mut self, name: &str, answers: &Value) -> Result<(), String> {
         self.note_check(name, answers)?;
         let Some(workload) = self.workloads.get_mut(name) else { return Ok(()) };
@@ -218,12 +221,12 @@ impl Player {
         let Some(workload) = self.workloads.get(name) else { return Ok(()) };
         let has = |state| workload.checks.iter().any(|check| check.state == state);
         if has(CheckPhase::Rejected) {
-            self.send_away(name, Away::Check, |workload| workload.active = false);
-            self.away.remove(name);
+            self.evict_and_hold(name, EvictionHold::Check, |workload| workload.active = false);
+            self.eviction_holds.remove(name);
         } else if has(CheckPhase::Retry) {
             let now: Time = self.now;
-            // Such an eviction sends to the end of the queue.
-            self.send_away(name, Away::Check, |workload| workload.queue_time = now);
+            // This eviction moves the workload to the end of the queue.
+            self.evict_and_hold(name, EvictionHold::Check, |workload| workload.queue_time = now);
         } else {
             let pending = self.reserved.get(name).is_some_and(topology::is_pending);
             self.change(name, |workload| {
@@ -233,18 +236,23 @@ impl Player {
         Ok(())
     }
 
-    /// Evicts a workload that must not be queued until something ends it.
-    fn send_away(&mut self, name: &str, why: Away, change: impl FnOnce(&mut Workload)) {
-        self.away.insert(name.to_owned(), why);
-        self.take_back(name, |workload| {
+    /// Evicts a workload that must not return to its queue yet.
+    fn evict_and_hold(
+        &mut self,
+        name: &str,
+        why: EvictionHold,
+        change: impl FnOnce(&mut Workload),
+    ) {
+        self.eviction_holds.insert(name.to_owned(), why);
+        self.remove_quota(name, |workload| {
             workload.evicted = true;
             workload.requeued = Some(false);
             change(workload);
         });
     }
 
-    /// Takes back the quota of a workload, which the API showed.
-    fn take_back(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
+    /// Removes the quota of a workload.
+    fn remove_quota(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
         let Some(admission) = self.reserved.remove(name) else { return };
         self.updates.remove(name);
         self.change(name, |workload| workload.reservation = Some(admission));
@@ -260,12 +268,12 @@ fn names(value: &Value) -> impl Iterator<Item = &str> {
     objects::list(value).iter().filter_map(Value::as_str)
 }
 
-/// Whether checks admit.
+/// Whether the checks admit the workload.
 pub(crate) fn all_ready(checks: &[CheckState]) -> bool {
     checks.iter().all(|check| check.state == CheckPhase::Ready)
 }
 
-/// What losing quota does to the admission and its checks.
+/// Resets the admission and its checks after the loss of quota.
 pub(crate) fn reset(workload: &mut Workload) {
     workload.admitted = false;
     workload.unhealthy_nodes.clear();

@@ -1,9 +1,11 @@
-//! Plays quota scheduling scenarios through the engine and compares its decisions with those written beside them.
+//! Plays scheduling scenarios through the engine, and compares its decisions with the recorded
+//! ones.
 //!
 //! `cargo run --release -p switchyard-scheduler --example conformance -- [--json] FILE...`
 //!
-//! Each line of a file is a scenario: Kueue objects, steps, and what Kueue decided. The first difference of each
-//! failing scenario is shown; with `--json` as one object a line, for programs. Exits with 1 if any failed.
+//! Each line of a file is a scenario: Kueue objects, steps, and Kueue's decisions. Prints the first
+//! difference of each failing scenario; with `--json` as one object per line. Exits with 1 if any
+//! scenario failed.
 
 mod check;
 mod compare;

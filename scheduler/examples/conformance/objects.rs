@@ -1,4 +1,4 @@
-//! Kueue objects as JSON, read into the engine's.
+//! Kueue objects as JSON, converted to the engine's.
 
 use std::collections::BTreeMap;
 
@@ -245,8 +245,8 @@ pub(crate) fn local_queue(object: &Value) -> Read<LocalQueue> {
     Ok(LocalQueue { stop_policy: stop_policy(spec), fair_weight_milli: weight(spec)?, ..queue })
 }
 
-/// What the status of a LocalQueue says of its past use.
-pub(crate) fn past_use(object: &Value) -> Read<Option<BTreeMap<Name, i128>>> {
+/// The past usage in a LocalQueue's status.
+pub(crate) fn past_usage(object: &Value) -> Read<Option<BTreeMap<Name, i128>>> {
     let status =
         &object["status"]["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
     let Some(consumed) = status.as_object() else { return Ok(None) };
@@ -256,7 +256,7 @@ pub(crate) fn past_use(object: &Value) -> Read<Option<BTreeMap<Name, i128>>> {
     each.collect::<Read<_>>().map(Some)
 }
 
-/// That section of the configuration.
+/// `admissionFairSharing` of the configuration.
 pub(crate) fn admission_fair_sharing(section: &Value) -> Read<Option<AdmissionFairSharing>> {
     if section.is_null() {
         return Ok(None);
@@ -281,7 +281,7 @@ fn stop_policy(spec: &Value) -> StopPolicy {
     }
 }
 
-/// A workload; its uid is its name.
+/// The workload's uid is its name.
 pub(crate) fn workload(object: &Value) -> Read<Workload> {
     let (metadata, spec) = (&object["metadata"], &object["spec"]);
     let key = WorkloadKey::new(text(&metadata["namespace"])?, name(object)?);
@@ -317,7 +317,7 @@ fn pod_set(value: &Value) -> Read<PodSet> {
     })
 }
 
-/// `reclaimablePods` of a workload.
+/// `status.reclaimablePods` of a workload.
 pub(crate) fn reclaimable(value: &Value) -> Read<BTreeMap<Name, i32>> {
     list(value)
         .iter()

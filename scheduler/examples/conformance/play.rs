@@ -1,74 +1,78 @@
-//! Plays a scenario: the engine decides, and this does what controllers would do about it.
+//! Plays a scenario: the engine decides, and the player reacts like controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    Admission, CheckPhase, CheckState, Decision, Engine, Event, Gates, LocalQueue, LocalQueueKey,
-    Name, PodSetUpdate, Preemption, RefusedReason, Settings, StopPolicy, Time, Workload,
+    Admission, CheckPhase, CheckState, Decision, Engine, EngineGates, EngineSettings, Event,
+    LocalQueue, LocalQueueKey, Name, PodSetUpdate, PreemptionSettings, RefusedReason, StopPolicy,
+    Time, Workload,
 };
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
-use crate::edits::{self, Away};
+use crate::edits::{self, EvictionHold};
 use crate::topology::Nodes;
 use crate::{objects, quantity, topology};
 
-/// A cluster with only the engine in it.
+/// A cluster that consists of the engine.
 pub(crate) struct Player {
     pub(crate) engine: Engine,
     pub(crate) workloads: BTreeMap<String, Workload>,
-    /// Those with quota. As in Kueue's unit tests, no watch event tells the engine that its decisions were written.
+    /// Workloads with quota. As in Kueue's unit tests, no watch event confirms the engine's
+    /// decisions.
     pub(crate) reserved: BTreeMap<String, Admission>,
-    /// Those that must not be queued.
-    pub(crate) away: BTreeMap<String, Away>,
+    /// Workloads that must not be queued.
+    pub(crate) eviction_holds: BTreeMap<String, EvictionHold>,
     pub(crate) cluster_queues: BTreeMap<String, StopPolicy>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) now: Time,
-    /// Watch events tell the engine of its reservations.
+    /// Watch events confirm reservations.
     confirms: bool,
     pub(crate) nodes: Nodes,
-    /// What admission checks change of pods, by workload and check.
+    /// `podSetUpdates` by workload and admission check.
     pub(crate) updates: BTreeMap<String, BTreeMap<String, Vec<PodSetUpdate>>>,
     keeps_single_pods: bool,
-    /// What was said last of a workload that waits.
+    /// The last message of each pending workload.
     messages: BTreeMap<String, String>,
 }
 
-/// What the engine decides in each step.
+/// The engine's decisions in each step.
 pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
     let start = quantity::time(scenario["start"].as_str().unwrap_or_default())?;
-    let settings = Settings {
+    let settings = EngineSettings {
         requeue_window: Duration::ZERO,
         fair_sharing: scenario["fairSharing"].as_bool().unwrap_or(false),
-        gates: Gates {
+        gates: EngineGates {
             preserve_scan_progress: scenario["gates"]["FlavorFungibilityPreserveScanProgress"]
                 .as_bool()
                 .unwrap_or(true),
-            ..Gates::default()
+            ..EngineGates::default()
         },
         topology: topology::gates(scenario),
-        ..Settings::default()
+        ..EngineSettings::default()
     };
-    let preemption =
-        Preemption { recompute_overlaps: recomputes_overlaps(scenario), ..Preemption::default() };
+    let preemption = PreemptionSettings {
+        recompute_overlaps: recomputes_overlaps(scenario),
+        ..PreemptionSettings::default()
+    };
     let topology = settings.topology;
-    let engine = Engine::preempting(settings, preemption);
+    let engine = Engine::with_preemption(settings, preemption);
     let sharing = objects::admission_fair_sharing(&scenario["admissionFairSharing"])?;
     let mut player = Player {
-        // Past use counts for admitted workloads only.
+        // Past usage counts for admitted workloads only.
         confirms: sharing.is_some() || topology.is_some(),
         nodes: Nodes::default(),
         updates: BTreeMap::new(),
         keeps_single_pods: topology.is_some_and(|gates| gates.keep_single_pods),
         messages: BTreeMap::new(),
         engine: match sharing {
-            Some(sharing) => engine.sharing_admission(sharing),
+            Some(sharing) => engine.with_admission_fair_sharing(sharing),
             None => engine,
         },
         workloads: BTreeMap::new(),
         reserved: BTreeMap::new(),
-        away: BTreeMap::new(),
+        eviction_holds: BTreeMap::new(),
         cluster_queues: BTreeMap::new(),
         local_queues: BTreeMap::new(),
         now: start,
@@ -83,8 +87,9 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
     Ok(outcomes)
 }
 
-/// Whether Kueue's `RecomputeAssignmentUponPreemptionTargetsOverlap` was on when the scenario was recorded: its `gates`
-/// say so, else its name. Those with edits were recorded with the defaults of Kueue 0.19, the others with those of 0.20.
+/// Whether the scenario was recorded with Kueue's gate
+/// `RecomputeAssignmentUponPreemptionTargetsOverlap`. Its `gates` decide, else its name: scenarios
+/// with edits have the defaults of Kueue 0.19, the others those of 0.20.
 fn recomputes_overlaps(scenario: &Value) -> bool {
     let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
     scenario["gates"]["RecomputeAssignmentUponPreemptionTargetsOverlap"]
@@ -122,15 +127,15 @@ impl Player {
             let key = queue.key.clone();
             self.local_queues.insert(key.clone(), queue.clone());
             self.apply(Event::LocalQueue(queue));
-            if let Some(consumed) = objects::past_use(object)? {
-                self.apply(Event::PastUse { queue: key, consumed });
+            if let Some(consumed) = objects::past_usage(object)? {
+                self.apply(Event::PastUsage { queue: key, consumed });
             }
         }
         self.engine.flush_inadmissible(self.now);
         Ok(())
     }
 
-    /// Step 6: cycles until nothing moves.
+    /// Step 6: cycles until nothing changes.
     fn settle(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         let mut unmoved = 0;
@@ -177,7 +182,7 @@ impl Player {
                 }
                 Decision::Reassign { key, admission, .. } => {
                     let name = key.to_string();
-                    outcome.reassigned.insert(name.clone(), Admitted::again(&admission));
+                    outcome.reassigned.insert(name.clone(), Admitted::second_pass(&admission));
                     self.reserved.insert(name.clone(), admission.clone());
                     if let Some(workload) = self.workloads.get_mut(&name) {
                         workload.unhealthy_nodes.clear();
@@ -203,7 +208,7 @@ impl Player {
             let now = self.now;
             self.change(&name, |workload| {
                 workload.reservation = Some(admission);
-                // New places are no new reservation.
+                // A new topology assignment is no new reservation.
                 workload.reserved_at.get_or_insert(now);
             });
         }
@@ -215,19 +220,19 @@ impl Player {
             let requeued = !(self.keeps_single_pods
                 && self.workloads.get(&name).is_some_and(|wl| wl.owned_by_pod));
             if !requeued {
-                self.away.insert(name.clone(), Away::Check);
+                self.eviction_holds.insert(name.clone(), EvictionHold::Check);
             }
             self.evict(&name, requeued);
             outcome.evicted.insert(name, "NodeFailures".to_owned());
         }
-        // Who loses quota in the cycle has no places.
+        // A workload that loses its quota in the cycle has no topology assignment.
         outcome.reassigned.retain(|name, _| !victims.contains_key(name));
         outcome.preempted = victims;
         self.engine.flush_inadmissible(self.now);
         outcome
     }
 
-    /// Takes the quota back and queues the workload again.
+    /// Removes the quota and queues the workload again.
     fn evict(&mut self, name: &str, requeued: bool) {
         self.reserved.remove(name);
         self.updates.remove(name);
@@ -243,7 +248,7 @@ impl Player {
         });
     }
 
-    /// The queued workloads by ClusterQueue: those to be tried, or the parked ones.
+    /// The pending workloads by ClusterQueue: those that cycles try, or the parked ones.
     fn queued(&self, inadmissible: bool) -> BTreeMap<String, BTreeSet<String>> {
         let of = |queue: &String| -> BTreeSet<String> {
             let pending = self.engine.pending(queue);
@@ -257,7 +262,7 @@ impl Player {
     }
 }
 
-/// What the write of a reservation changes: it ends an earlier eviction, and the checks that apply are listed.
+/// Applies the write of a reservation: ends an earlier eviction and lists the admission checks.
 fn written(workload: &mut Workload, checks: &[Name]) {
     let state = |name: &Name| {
         let listed = workload.checks.iter().find(|check| check.name == *name);

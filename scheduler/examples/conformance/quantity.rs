@@ -1,10 +1,10 @@
-//! Kubernetes quantities and times, as far as scenarios use them.
+//! Kubernetes quantities and times, in the forms that scenarios use.
 
 use std::time::Duration;
 
 use switchyard_scheduler::{Amount, Time};
 
-/// The amount of a quantity: milli-units of cpu, units of everything else, rounded up; unlimited if it does not fit.
+/// Milli-units of cpu, units of all other resources; rounded up, unlimited above the range.
 pub(crate) fn amount(resource: &str, text: &str) -> Result<Amount, String> {
     let nano = nano(text).ok_or_else(|| format!("{text:?} is no quantity"))?;
     let unit: i128 = if resource == "cpu" { 1_000_000 } else { 1_000_000_000 };
@@ -17,7 +17,7 @@ pub(crate) fn milli(text: &str) -> Result<i64, String> {
     amount("cpu", text).map(Amount::get)
 }
 
-/// Billionths, for past use.
+/// Billionths, for past usage.
 pub(crate) fn nanos(text: &str) -> Result<i128, String> {
     nano(text).ok_or_else(|| format!("{text:?} is no quantity"))
 }
@@ -54,7 +54,7 @@ fn nano(text: &str) -> Option<i128> {
     digits.checked_mul(factor)?.checked_div(scale)
 }
 
-/// The moment of `2026-01-01T00:00:00Z`.
+/// From `2026-01-01T00:00:00Z`.
 pub(crate) fn time(text: &str) -> Result<Time, String> {
     let parts: Vec<i64> = text
         .trim_end_matches('Z')
@@ -64,7 +64,7 @@ pub(crate) fn time(text: &str) -> Result<Time, String> {
     let [year, month, day, hour, minute, second] = parts[..] else {
         return Err(format!("{text:?} is no time"));
     };
-    // Days since the epoch, counting years from March so that the leap day is the last of its year.
+    // Days since the epoch, with years from March, so that the leap day is the last one.
     let shifted = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let days = shifted * 365 + shifted.div_euclid(4) - shifted.div_euclid(100)

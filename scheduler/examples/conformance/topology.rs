@@ -1,10 +1,10 @@
-//! Topologies, nodes and pods of scenarios, and the edits of a step that concern them.
+//! Topologies, nodes and pods of scenarios, and their edits.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use switchyard_scheduler::{
-    Amount, CapacityLeaf, DelayedTopology, Event, Name, NodeSelectorTerm, Operator, OutsidePod,
+    Amount, CapacityLeaf, DelayedTopology, Event, Name, NodeSelectorTerm, NonTasPod, Operator,
     PodSetUpdate, Requirement, SliceLayer, TopologyGates, TopologyRequest,
 };
 
@@ -12,7 +12,7 @@ use crate::objects::{Read, int32, labels, list, name, taints, text, tolerations}
 use crate::play::Player;
 use crate::quantity;
 
-/// What is remembered of a scenario's nodes and of what they belong to.
+/// The nodes of a scenario, and the objects that they belong to.
 #[derive(Default)]
 pub(crate) struct Nodes {
     nodes: BTreeMap<String, Value>,
@@ -22,7 +22,7 @@ pub(crate) struct Nodes {
     flavors: BTreeMap<String, Value>,
 }
 
-/// The gates of topology-aware scheduling, if the scenario has topologies.
+/// The gates of topology-aware scheduling; `None` for scenarios without topologies.
 pub(crate) fn gates(scenario: &Value) -> Option<TopologyGates> {
     let gates = &scenario["gates"];
     let default = TopologyGates::default();
@@ -96,7 +96,8 @@ pub(crate) fn affinity(pod: &Value) -> Read<Vec<NodeSelectorTerm>> {
     list(&required["nodeSelectorTerms"]).iter().map(term).collect()
 }
 
-/// What a pod asks for: its containers together, or the greatest of its init containers, and its overhead.
+/// The requests of a pod: the sum of its containers or the maximum of its init containers, plus
+/// overhead.
 pub(crate) fn pod_requests(pod: &Value) -> Read<BTreeMap<Name, Amount>> {
     let amounts = |value: &Value| -> Read<BTreeMap<Name, Amount>> {
         let all = value.as_object().into_iter().flatten();
@@ -123,8 +124,8 @@ pub(crate) fn pod_requests(pod: &Value) -> Read<BTreeMap<Name, Amount>> {
     Ok(sum)
 }
 
-/// Where a pod outside of topology-aware scheduling uses capacity, if it does.
-fn outside_pod(pod: &Value) -> Read<Option<OutsidePod>> {
+/// The usage of a pod outside topology-aware scheduling; `None` if it uses no capacity.
+fn non_tas_pod(pod: &Value) -> Read<Option<NonTasPod>> {
     let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
     let placed = [
         "kueue.x-k8s.io/podset-required-topology",
@@ -140,11 +141,7 @@ fn outside_pod(pod: &Value) -> Read<Option<OutsidePod>> {
     else {
         return Ok(None);
     };
-    Ok(Some(OutsidePod {
-        key: key(pod)?,
-        leaf: node.into(),
-        requests: pod_requests(&pod["spec"])?,
-    }))
+    Ok(Some(NonTasPod { key: key(pod)?, leaf: node.into(), requests: pod_requests(&pod["spec"])? }))
 }
 
 fn key(pod: &Value) -> Read<Name> {
@@ -152,7 +149,7 @@ fn key(pod: &Value) -> Read<Name> {
         .into())
 }
 
-/// A node that takes pods.
+/// The leaf of a node; `None` if the node takes no pods.
 fn leaf(node: &Value) -> Read<Option<CapacityLeaf>> {
     let is_ready =
         |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
@@ -173,8 +170,8 @@ fn leaf(node: &Value) -> Read<Option<CapacityLeaf>> {
     }))
 }
 
-/// What of a node, when it changes, may let workloads in.
-fn seen(node: &Value) -> Value {
+/// The parts of a node whose change may admit workloads.
+fn relevant_parts(node: &Value) -> Value {
     let conditions: BTreeMap<_, _> = (list(&node["status"]["conditions"]).iter())
         .map(|condition| (condition["type"].to_string(), condition["status"].clone()))
         .collect();
@@ -188,7 +185,7 @@ fn seen(node: &Value) -> Value {
     ])
 }
 
-/// What checks that are Ready change of pods.
+/// `podSetUpdates` of checks that are Ready.
 pub(crate) fn updates(value: &Value) -> Read<Vec<PodSetUpdate>> {
     let update = |update: &Value| {
         Ok(PodSetUpdate {
@@ -251,12 +248,13 @@ impl Player {
         Ok(())
     }
 
-    /// Steps that concern nodes, pods and failed nodes.
+    /// Edits of nodes, pods and failed nodes.
     pub(crate) fn edit_nodes(&mut self, step: &Value) -> Read<()> {
         for node in list(&step["nodes"]) {
             let old = self.nodes.nodes.get(&*name(node)?).cloned();
             self.put_node(node)?;
-            let changed = old.as_ref().is_none_or(|old| seen(old) != seen(node));
+            let changed =
+                old.as_ref().is_none_or(|old| relevant_parts(old) != relevant_parts(node));
             if changed
                 && (self.nodes.belongs(node) || old.is_some_and(|old| self.nodes.belongs(&old)))
             {
@@ -273,7 +271,7 @@ impl Player {
             self.put_pod(pod)?;
         }
         for pod in list(&step["deletePods"]).iter().filter_map(Value::as_str) {
-            self.apply(Event::OutsidePodDeleted { key: pod.into() });
+            self.apply(Event::NonTasPodDeleted { key: pod.into() });
         }
         for (workload, nodes) in step["unhealthy"].as_object().into_iter().flatten() {
             if self.reserved.contains_key(workload) {
@@ -295,15 +293,15 @@ impl Player {
     }
 
     fn put_pod(&mut self, pod: &Value) -> Read<()> {
-        let event = match outside_pod(pod)? {
-            Some(pod) => Event::OutsidePod(Box::new(pod)),
-            None => Event::OutsidePodDeleted { key: key(pod)? },
+        let event = match non_tas_pod(pod)? {
+            Some(pod) => Event::NonTasPod(Box::new(pod)),
+            None => Event::NonTasPodDeleted { key: key(pod)? },
         };
         self.apply(event);
         Ok(())
     }
 
-    /// Every change of a node is one for Kueue's queues, also of one that takes no pods.
+    /// For Kueue's queues, each change of a node is an event, even of one that takes no pods.
     fn retry_all(&mut self) {
         let names: Vec<Name> =
             self.cluster_queues.keys().map(|name| name.as_str().into()).collect();
@@ -312,7 +310,7 @@ impl Player {
         }
     }
 
-    /// What a check says beside its state: changes of pods, and that another cluster placed them.
+    /// The part of a check besides its state: `podSetUpdates`, and placement by another cluster.
     pub(crate) fn note_check(&mut self, workload: &str, answers: &Value) -> Read<()> {
         for (check, answer) in answers.as_object().into_iter().flatten() {
             if answer["placed"] == true
@@ -332,7 +330,7 @@ impl Player {
         Ok(())
     }
 
-    /// Only those of checks that are Ready count.
+    /// Only checks that are Ready count.
     pub(crate) fn collect_updates(&mut self, name: &str) {
         let Some(workload) = self.workloads.get_mut(name) else { return };
         let ready = workload
@@ -346,7 +344,7 @@ impl Player {
     }
 }
 
-/// Whether pods are placed after the reservation, and have not been.
+/// Whether placement follows the reservation and has not happened yet.
 pub(crate) fn is_pending(admission: &switchyard_scheduler::Admission) -> bool {
     let pending = |given: &switchyard_scheduler::PodSetAssignment| {
         given.topology.is_none() && given.delayed == Some(DelayedTopology::Pending)

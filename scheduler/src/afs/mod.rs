@@ -1,9 +1,9 @@
-//! Admission fair sharing: past use of LocalQueues decides whose workload is tried next. Kueue's `cache/queue/afs` and
-//! `util/admissionfairsharing` are the rule.
+//! Admission fair sharing: past usage of LocalQueues decides which workload is tried next. Kueue
+//! KEP-4136, `pkg/cache/queue/afs` and `pkg/util/admissionfairsharing`.
 //!
-//! Past use follows what is in use, with a half-life. Whoever is given quota is charged at once for what the next
-//! sampling interval will bring (the entry penalty), so that a queue cannot empty itself between two samples; when the
-//! workload is admitted, the penalty becomes past use.
+//! Past usage follows present usage with a half-life. A workload that gets quota adds an entry
+//! penalty at once: the usage of the next sampling interval. So a queue cannot admit all its
+//! workloads between two samples. At the workload's admission, the penalty becomes past usage.
 
 #[cfg(test)]
 mod tests;
@@ -12,12 +12,12 @@ mod usage;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(crate) use usage::{Usage, weighted};
+pub(crate) use usage::{WeightedUsage, weighted};
 
-use crate::workloads::{LqId, WlId};
+use crate::ids::{LocalQueueId, WorkloadId};
 use crate::{Amount, Name, Time};
 
-/// Billionths of a unit: cores, bytes, devices. What use decays to is rounded down to these, as Kueue's is.
+/// Billionths of a core, byte or device. Decayed usage is rounded down to these, as in Kueue.
 pub(crate) type Nanos = i128;
 
 const UNIT: Nanos = 1_000_000_000;
@@ -26,59 +26,57 @@ const UNIT: Nanos = 1_000_000_000;
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdmissionFairSharing {
-    /// After how long past use counts half; zero forgets at once.
+    /// Zero forgets past usage at once.
     pub half_life: Duration,
-    /// How often use is reckoned.
     pub sampling_interval: Duration,
-    /// How much a resource weighs; one where it is not named.
+    /// 1 for resources without an entry.
     #[cfg_attr(feature = "record", serde(with = "crate::serde_forms::bits_by_name"))]
     pub resource_weights: BTreeMap<Name, f64>,
 }
 
-/// Past use of a LocalQueue, for its status.
+/// For the LocalQueue's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PastUse {
-    /// By resource, in billionths of a core, of a byte, of a device.
+pub struct PastUsage {
+    /// By resource, in billionths of a core, byte or device.
     pub consumed: BTreeMap<Name, i128>,
-    /// When it was reckoned.
     pub last_update: Time,
 }
 
-/// Past use and pending penalties of one LocalQueue.
+/// Past usage and entry penalties of one LocalQueue.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Entry {
+pub(crate) struct TrackedUsage {
     pub(crate) consumed: BTreeMap<Name, Nanos>,
-    penalties: BTreeMap<WlId, BTreeMap<Name, Nanos>>,
+    penalties: BTreeMap<WorkloadId, BTreeMap<Name, Nanos>>,
     pub(crate) last_update: Time,
-    /// What the status said was taken over: once in the life of an engine.
+    /// The status was taken over. This happens once per engine.
     restored: bool,
 }
 
-/// All LocalQueues' past use.
+/// Past usage of all LocalQueues.
 #[derive(Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Ledger {
+pub(crate) struct UsageTracker {
     pub(crate) config: AdmissionFairSharing,
-    entries: BTreeMap<LqId, Entry>,
-    /// When somebody is to be sampled next; past if queues have changed since.
+    entries: BTreeMap<LocalQueueId, TrackedUsage>,
+    /// The next sampling time. Past if queues changed since.
     pub(crate) next: Option<Time>,
 }
 
-impl Ledger {
+impl UsageTracker {
     pub(crate) fn new(config: AdmissionFairSharing) -> Self {
         Self { config, entries: BTreeMap::new(), next: None }
     }
 
-    pub(crate) fn get(&self, queue: LqId) -> Option<&Entry> {
+    pub(crate) fn get(&self, queue: LocalQueueId) -> Option<&TrackedUsage> {
         self.entries.get(&queue)
     }
 
-    pub(crate) fn forget(&mut self, queue: LqId) {
+    pub(crate) fn forget(&mut self, queue: LocalQueueId) {
         self.entries.remove(&queue);
     }
 
-    /// The share of the new in `elapsed`: none if nothing is remembered at all.
+    /// The weight of new usage after `elapsed`; 0 with a half-life of zero.
     fn alpha(&self, elapsed: Duration) -> f64 {
         if self.config.half_life.is_zero() {
             return 0.0;
@@ -86,23 +84,36 @@ impl Ledger {
         1.0 - 0.5_f64.powf(elapsed.as_secs_f64() / self.config.half_life.as_secs_f64())
     }
 
-    /// Takes over what the status says, once.
-    pub(crate) fn restore(&mut self, queue: LqId, consumed: &BTreeMap<Name, Nanos>, now: Time) {
+    /// Takes over the past usage of the status, once.
+    pub(crate) fn restore(
+        &mut self,
+        queue: LocalQueueId,
+        consumed: &BTreeMap<Name, Nanos>,
+        now: Time,
+    ) {
         let entry = self
             .entries
             .entry(queue)
-            .or_insert_with(|| Entry { last_update: now, ..Entry::default() });
+            .or_insert_with(|| TrackedUsage { last_update: now, ..TrackedUsage::default() });
         if !std::mem::replace(&mut entry.restored, true) {
             add(&mut entry.consumed, consumed);
         }
     }
 
-    /// Brings past use up to `now`, with `current` in use since the last time. A queue's first sample starts its clock.
-    pub(crate) fn sample(&mut self, queue: LqId, current: &BTreeMap<Name, Amount>, now: Time) {
+    /// Decays past usage to `now`, with `current` as usage since the last sample. The first sample
+    /// of a queue only sets its time.
+    pub(crate) fn sample(
+        &mut self,
+        queue: LocalQueueId,
+        current: &BTreeMap<Name, Amount>,
+        now: Time,
+    ) {
         let Some(entry) = self.entries.get(&queue) else {
-            // What the status said was told before; there is nothing to take over later.
-            self.entries
-                .insert(queue, Entry { last_update: now, restored: true, ..Entry::default() });
+            // A status event would have come before the first sample, so none is taken over later.
+            self.entries.insert(
+                queue,
+                TrackedUsage { last_update: now, restored: true, ..TrackedUsage::default() },
+            );
             return;
         };
         let alpha = self.alpha(now.since(entry.last_update));
@@ -119,16 +130,17 @@ impl Ledger {
         entry.consumed = consumed;
     }
 
-    /// When a queue is due to be sampled; `None` if it never was.
-    pub(crate) fn due(&self, queue: LqId) -> Option<Time> {
+    /// The next sampling time of a queue; `None` before its first sample.
+    pub(crate) fn due(&self, queue: LocalQueueId) -> Option<Time> {
         self.entries.get(&queue).map(|entry| entry.last_update.plus(self.config.sampling_interval))
     }
 
-    /// Charges a workload that was given quota for what the next interval will bring. Again: instead.
-    pub(crate) fn penalise(
+    /// Sets the entry penalty of a workload that got quota: its usage over the next sampling
+    /// interval.
+    pub(crate) fn add_penalty(
         &mut self,
-        queue: LqId,
-        workload: WlId,
+        queue: LocalQueueId,
+        workload: WorkloadId,
         requests: &BTreeMap<Name, Amount>,
         now: Time,
     ) {
@@ -136,29 +148,29 @@ impl Ledger {
         let entry = self
             .entries
             .entry(queue)
-            .or_insert_with(|| Entry { last_update: now, ..Entry::default() });
+            .or_insert_with(|| TrackedUsage { last_update: now, ..TrackedUsage::default() });
         entry.penalties.insert(workload, penalty);
     }
 
-    /// Takes a penalty back; answers whether there was one.
-    pub(crate) fn absolve(&mut self, queue: LqId, workload: WlId) -> bool {
+    /// Returns whether the workload had a penalty.
+    pub(crate) fn remove_penalty(&mut self, queue: LocalQueueId, workload: WorkloadId) -> bool {
         self.entries
             .get_mut(&queue)
             .is_some_and(|entry| entry.penalties.remove(&workload).is_some())
     }
 
-    /// A workload is admitted: past use comes up to date, and its penalty becomes part of it.
+    /// A workload was admitted: samples its queue and turns the penalty into past usage.
     pub(crate) fn settle(
         &mut self,
-        queue: LqId,
-        workload: WlId,
+        queue: LocalQueueId,
+        workload: WorkloadId,
         current: &BTreeMap<Name, Amount>,
         now: Time,
     ) {
         let entry = self
             .entries
             .entry(queue)
-            .or_insert_with(|| Entry { last_update: now, ..Entry::default() });
+            .or_insert_with(|| TrackedUsage { last_update: now, ..TrackedUsage::default() });
         let restored = entry.restored;
         let penalty = entry.penalties.remove(&workload).unwrap_or_default();
         self.sample(queue, current, now);
@@ -169,8 +181,8 @@ impl Ledger {
     }
 }
 
-impl Entry {
-    /// Past use and pending penalties.
+impl TrackedUsage {
+    /// Past usage plus entry penalties.
     pub(crate) fn total(&self) -> BTreeMap<Name, Nanos> {
         let mut total = self.consumed.clone();
         for penalty in self.penalties.values() {
@@ -187,7 +199,7 @@ fn add(sums: &mut BTreeMap<Name, Nanos>, more: &BTreeMap<Name, Nanos>) {
     }
 }
 
-/// Cores are counted in thousandths, all else in units.
+/// `cpu` amounts are in thousandths, all others in units.
 fn nanos(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<Name, Nanos> {
     let unit = |name: &str| if name == "cpu" { UNIT / 1000 } else { UNIT };
     amounts
@@ -196,7 +208,7 @@ fn nanos(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<Name, Nanos> {
         .collect()
 }
 
-/// Each amount times a factor of at most one, rounded down.
+/// Multiplies by a factor of at most 1 and rounds down.
 fn scaled(amounts: &BTreeMap<Name, Nanos>, factor: f64) -> BTreeMap<Name, Nanos> {
     #[expect(
         clippy::cast_precision_loss,

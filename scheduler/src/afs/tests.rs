@@ -1,16 +1,16 @@
-//! Figures computed by hand, and the laws of decay.
+//! Hand-computed values, and properties of the decay.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{LocalQueueKey, workloads::LocalQueues};
 
-fn queue() -> LqId {
+fn queue() -> LocalQueueId {
     LocalQueues::default().intern(&LocalQueueKey::new("ns", "a"))
 }
 
-fn ledger(half_life: u64, interval: u64) -> Ledger {
-    Ledger::new(AdmissionFairSharing {
+fn tracker(half_life: u64, interval: u64) -> UsageTracker {
+    UsageTracker::new(AdmissionFairSharing {
         half_life: Duration::from_secs(half_life),
         sampling_interval: Duration::from_secs(interval),
         resource_weights: BTreeMap::new(),
@@ -21,8 +21,8 @@ fn cores(millis: i64) -> BTreeMap<Name, Amount> {
     BTreeMap::from([("cpu".into(), Amount::new(millis))])
 }
 
-fn consumed(ledger: &Ledger) -> Vec<(String, i128)> {
-    let entry = ledger.get(queue()).expect("it was sampled");
+fn consumed(tracker: &UsageTracker) -> Vec<(String, i128)> {
+    let entry = tracker.get(queue()).expect("it was sampled");
     entry.consumed.iter().map(|(name, nanos)| (name.to_string(), *nanos)).collect()
 }
 
@@ -31,38 +31,39 @@ fn cpu(nanos: i128) -> Vec<(String, i128)> {
 }
 
 #[test]
-fn the_first_sample_starts_the_clock_and_counts_nothing() {
-    let mut ledger = ledger(60, 60);
-    ledger.sample(queue(), &cores(4000), Time::from_secs(100));
-    assert_eq!(consumed(&ledger), []);
-    assert_eq!(ledger.due(queue()), Some(Time::from_secs(160)));
+fn first_sample_only_sets_the_time() {
+    let mut tracker = tracker(60, 60);
+    tracker.sample(queue(), &cores(4000), Time::from_secs(100));
+    assert_eq!(consumed(&tracker), []);
+    assert_eq!(tracker.due(queue()), Some(Time::from_secs(160)));
 }
 
 #[test]
-fn after_a_half_life_half_is_old_and_half_is_new() {
-    let mut ledger = ledger(60, 60);
-    ledger.sample(queue(), &cores(0), Time::from_secs(0));
-    // 0 / 2 + 4 / 2, then 2 / 2 + 4 / 2, then 3 / 4 of nothing new after two half-lives.
-    ledger.sample(queue(), &cores(4000), Time::from_secs(60));
-    assert_eq!(consumed(&ledger), cpu(2_000_000_000));
-    ledger.sample(queue(), &cores(4000), Time::from_secs(120));
-    assert_eq!(consumed(&ledger), cpu(3_000_000_000));
-    ledger.sample(queue(), &cores(0), Time::from_secs(240));
-    assert_eq!(consumed(&ledger), cpu(750_000_000));
+fn past_usage_is_half_old_half_new_after_a_half_life() {
+    let mut tracker = tracker(60, 60);
+    tracker.sample(queue(), &cores(0), Time::from_secs(0));
+    // 0 / 2 + 4 / 2, then 2 / 2 + 4 / 2, then 3 / 4 after two half-lives without usage.
+    tracker.sample(queue(), &cores(4000), Time::from_secs(60));
+    assert_eq!(consumed(&tracker), cpu(2_000_000_000));
+    tracker.sample(queue(), &cores(4000), Time::from_secs(120));
+    assert_eq!(consumed(&tracker), cpu(3_000_000_000));
+    tracker.sample(queue(), &cores(0), Time::from_secs(240));
+    assert_eq!(consumed(&tracker), cpu(750_000_000));
 }
 
 #[test]
-fn the_penalty_is_what_the_next_interval_will_bring() {
-    // Half of what is asked, as interval and half-life are equal; a quarter of a half-life: 1 - 0.5^0.25 of 4 cores.
-    let mut half = ledger(60, 60);
-    half.penalise(queue(), queue_workload(), &cores(4000), Time::from_secs(0));
+fn penalty_is_the_usage_of_the_next_interval() {
+    // Interval and half-life are equal: half of the request. A quarter of a half-life: 1 - 0.5^0.25
+    // of 4 cores.
+    let mut half = tracker(60, 60);
+    half.add_penalty(queue(), queue_workload(), &cores(4000), Time::from_secs(0));
     assert_eq!(half.get(queue()).unwrap().total()["cpu"], 2_000_000_000);
-    let mut quarter = ledger(240, 60);
-    quarter.penalise(queue(), queue_workload(), &cores(4000), Time::from_secs(0));
+    let mut quarter = tracker(240, 60);
+    quarter.add_penalty(queue(), queue_workload(), &cores(4000), Time::from_secs(0));
     assert_eq!(quarter.get(queue()).unwrap().total()["cpu"], 636_414_338);
 }
 
-fn queue_workload() -> WlId {
+fn queue_workload() -> WorkloadId {
     use crate::fixtures::wl;
     let mut stage = crate::fixtures::Stage::new();
     stage.submit(wl("a"));
@@ -70,59 +71,59 @@ fn queue_workload() -> WlId {
 }
 
 #[test]
-fn an_admission_turns_the_penalty_into_past_use_and_a_refusal_takes_it_back() {
-    let mut ledger = ledger(60, 60);
+fn admission_settles_and_refusal_removes_the_penalty() {
+    let mut tracker = tracker(60, 60);
     let id = queue_workload();
-    ledger.sample(queue(), &cores(0), Time::from_secs(0));
-    ledger.penalise(queue(), id, &cores(4000), Time::from_secs(0));
-    // Pushed again: instead of the first.
-    ledger.penalise(queue(), id, &cores(4000), Time::from_secs(0));
-    ledger.settle(queue(), id, &cores(4000), Time::from_secs(0));
-    assert_eq!(consumed(&ledger), cpu(2_000_000_000));
-    assert_eq!(ledger.get(queue()).unwrap().total()["cpu"], 2_000_000_000, "nothing is pending");
+    tracker.sample(queue(), &cores(0), Time::from_secs(0));
+    tracker.add_penalty(queue(), id, &cores(4000), Time::from_secs(0));
+    // A second penalty replaces the first.
+    tracker.add_penalty(queue(), id, &cores(4000), Time::from_secs(0));
+    tracker.settle(queue(), id, &cores(4000), Time::from_secs(0));
+    assert_eq!(consumed(&tracker), cpu(2_000_000_000));
+    assert_eq!(tracker.get(queue()).unwrap().total()["cpu"], 2_000_000_000, "nothing is pending");
     // A second settlement finds no penalty.
-    ledger.settle(queue(), id, &cores(4000), Time::from_secs(0));
-    assert_eq!(consumed(&ledger), cpu(2_000_000_000));
-    ledger.penalise(queue(), id, &cores(4000), Time::from_secs(0));
-    assert!(ledger.absolve(queue(), id) && !ledger.absolve(queue(), id));
-    assert_eq!(ledger.get(queue()).unwrap().total()["cpu"], 2_000_000_000);
+    tracker.settle(queue(), id, &cores(4000), Time::from_secs(0));
+    assert_eq!(consumed(&tracker), cpu(2_000_000_000));
+    tracker.add_penalty(queue(), id, &cores(4000), Time::from_secs(0));
+    assert!(tracker.remove_penalty(queue(), id) && !tracker.remove_penalty(queue(), id));
+    assert_eq!(tracker.get(queue()).unwrap().total()["cpu"], 2_000_000_000);
 }
 
 #[test]
-fn a_status_is_taken_over_once() {
-    let mut ledger = ledger(60, 60);
+fn status_is_restored_once() {
+    let mut tracker = tracker(60, 60);
     let status = BTreeMap::from([("cpu".into(), 5_000_000_000)]);
-    ledger.restore(queue(), &status, Time::from_secs(10));
-    ledger.restore(queue(), &status, Time::from_secs(10));
-    ledger.sample(queue(), &cores(0), Time::from_secs(10));
-    assert_eq!(consumed(&ledger), cpu(5_000_000_000), "no time has passed since");
-    ledger.sample(queue(), &cores(0), Time::from_secs(70));
-    ledger.restore(queue(), &status, Time::from_secs(70));
-    assert_eq!(consumed(&ledger), cpu(2_500_000_000));
+    tracker.restore(queue(), &status, Time::from_secs(10));
+    tracker.restore(queue(), &status, Time::from_secs(10));
+    tracker.sample(queue(), &cores(0), Time::from_secs(10));
+    assert_eq!(consumed(&tracker), cpu(5_000_000_000), "no time has passed since");
+    tracker.sample(queue(), &cores(0), Time::from_secs(70));
+    tracker.restore(queue(), &status, Time::from_secs(70));
+    assert_eq!(consumed(&tracker), cpu(2_500_000_000));
 }
 
 #[test]
-fn without_a_half_life_nothing_is_remembered() {
-    let mut ledger = ledger(0, 60);
-    ledger.sample(queue(), &cores(4000), Time::from_secs(0));
-    ledger.penalise(queue(), queue_workload(), &cores(4000), Time::from_secs(0));
-    assert_eq!(ledger.get(queue()).unwrap().total()["cpu"], 0);
-    ledger.sample(queue(), &cores(4000), Time::from_secs(600));
-    assert_eq!(consumed(&ledger), []);
+fn zero_half_life_forgets_past_usage() {
+    let mut tracker = tracker(0, 60);
+    tracker.sample(queue(), &cores(4000), Time::from_secs(0));
+    tracker.add_penalty(queue(), queue_workload(), &cores(4000), Time::from_secs(0));
+    assert_eq!(tracker.get(queue()).unwrap().total()["cpu"], 0);
+    tracker.sample(queue(), &cores(4000), Time::from_secs(600));
+    assert_eq!(consumed(&tracker), []);
 }
 
 #[test]
-fn a_clock_that_goes_back_changes_nothing() {
-    let mut ledger = ledger(60, 60);
-    ledger.sample(queue(), &cores(0), Time::from_secs(100));
-    ledger.sample(queue(), &cores(4000), Time::from_secs(160));
-    ledger.sample(queue(), &cores(9000), Time::from_secs(40));
-    assert_eq!(consumed(&ledger), cpu(2_000_000_000));
-    assert_eq!(ledger.get(queue()).unwrap().last_update, Time::from_secs(160));
+fn clock_going_back_changes_no_usage() {
+    let mut tracker = tracker(60, 60);
+    tracker.sample(queue(), &cores(0), Time::from_secs(100));
+    tracker.sample(queue(), &cores(4000), Time::from_secs(160));
+    tracker.sample(queue(), &cores(9000), Time::from_secs(40));
+    assert_eq!(consumed(&tracker), cpu(2_000_000_000));
+    assert_eq!(tracker.get(queue()).unwrap().last_update, Time::from_secs(160));
 }
 
 #[test]
-fn use_is_weighted_by_resource_and_by_queue() {
+fn usage_is_weighted_by_resource_and_queue() {
     let used = BTreeMap::from([("cpu".into(), 2_000_000_000), ("gpu".into(), 1_000_000_000)]);
     let weights = BTreeMap::from([("gpu".into(), 10.0)]);
     assert!((weighted(&used, &weights, 1000).get() - 12.0).abs() < 1e-12);
@@ -140,28 +141,28 @@ fn use_is_weighted_by_resource_and_by_queue() {
 }
 
 proptest! {
-    /// Past use without present use halves in a half-life, in however many steps.
+    /// Past usage without present usage halves in a half-life, in any number of steps.
     #[test]
-    fn decay_halves_in_a_half_life(start in 1_000_000_i128..1_000_000_000_000_000, steps in 1_u64..50) {
+    fn past_usage_halves_in_a_half_life(start in 1_000_000_i128..1_000_000_000_000_000, steps in 1_u64..50) {
         let half_life = 3600;
-        let mut ledger = ledger(half_life, 60);
-        ledger.restore(queue(), &BTreeMap::from([("memory".into(), start * UNIT)]), Time(0));
+        let mut tracker = tracker(half_life, 60);
+        tracker.restore(queue(), &BTreeMap::from([("memory".into(), start * UNIT)]), Time(0));
         for step in 1..=steps {
             let at = Time(i64::try_from(half_life * 1_000_000_000 / steps * step).unwrap());
-            ledger.sample(queue(), &BTreeMap::new(), at);
+            tracker.sample(queue(), &BTreeMap::new(), at);
         }
-        let left = ledger.get(queue()).unwrap().consumed["memory"];
+        let left = tracker.get(queue()).unwrap().consumed["memory"];
         let half = start * UNIT / 2;
         prop_assert!((left - half).abs() <= half / 1_000_000, "{left} of {start}");
     }
 
-    /// Past use moves towards what is in use and never beyond it.
+    /// Past usage moves towards present usage and never beyond it.
     #[test]
-    fn past_use_stays_between_what_it_was_and_what_is(old in 0_i64..1_000_000, new in 0_i64..1_000_000, secs in 0_i64..100_000) {
-        let mut ledger = ledger(600, 60);
-        ledger.restore(queue(), &nanos(&cores(old)), Time(0));
-        ledger.sample(queue(), &cores(new), Time::from_secs(secs));
-        let got = ledger.get(queue()).unwrap().consumed["cpu"];
+    fn past_usage_stays_between_old_and_present_usage(old in 0_i64..1_000_000, new in 0_i64..1_000_000, secs in 0_i64..100_000) {
+        let mut tracker = tracker(600, 60);
+        tracker.restore(queue(), &nanos(&cores(old)), Time(0));
+        tracker.sample(queue(), &cores(new), Time::from_secs(secs));
+        let got = tracker.get(queue()).unwrap().consumed["cpu"];
         let (low, high) = (i128::from(old.min(new)) * 1_000_000, i128::from(old.max(new)) * 1_000_000);
         prop_assert!(got >= low - 2 && got <= high + 2, "{got} of {old} and {new}");
     }

@@ -1,11 +1,12 @@
-//! Leaves of capacity, pods outside of topology-aware scheduling, and what workloads use of places.
+//! Events of capacity leaves and of pods outside topology-aware scheduling; topology usage of
+//! workloads.
 
 use std::collections::BTreeSet;
 
 use super::Engine;
-use crate::cluster_queue::Cq;
-use crate::workloads::{Hold, Wl};
-use crate::{CapacityLeaf, Name, OutsidePod, PodSet, ResourceFlavor, Time};
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::workloads::{QuotaReservation, WorkloadEntry};
+use crate::{CapacityLeaf, Name, NonTasPod, PodSet, ResourceFlavor, Time};
 
 impl Engine {
     pub(super) fn put_leaf(&mut self, leaf: CapacityLeaf, now: Time) {
@@ -20,30 +21,30 @@ impl Engine {
         }
     }
 
-    pub(super) fn put_outside(&mut self, pod: &OutsidePod, now: Time) {
-        let flavors = self.forest.put_outside(pod);
-        self.trigger_users(&flavors, now);
+    pub(super) fn put_non_tas_pod(&mut self, pod: &NonTasPod, now: Time) {
+        let flavors = self.forest.put_non_tas_pod(pod);
+        self.trigger_queues_with(&flavors, now);
     }
 
-    pub(super) fn delete_outside(&mut self, key: &Name, now: Time) {
-        let flavors = self.forest.delete_outside(key);
-        self.trigger_users(&flavors, now);
+    pub(super) fn delete_non_tas_pod(&mut self, key: &Name, now: Time) {
+        let flavors = self.forest.delete_non_tas_pod(key);
+        self.trigger_queues_with(&flavors, now);
     }
 
-    /// Parked workloads of all queues may fit now.
+    /// Retries the parked workloads of all active queues.
     pub(super) fn trigger_active(&mut self, now: Time) {
         let active: Vec<_> =
-            self.cqs.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect();
+            self.cluster_queues.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect();
         for id in active {
             self.trigger(id, now);
         }
     }
 
-    fn trigger_users(&mut self, flavors: &BTreeSet<Name>, now: Time) {
+    fn trigger_queues_with(&mut self, flavors: &BTreeSet<Name>, now: Time) {
         if flavors.is_empty() {
             return;
         }
-        let users = self.cqs.values().filter(|cq| {
+        let users = self.cluster_queues.values().filter(|cq| {
             let mut own = cq.groups.iter().flat_map(|group| &group.flavors);
             own.any(|flavor| flavors.contains(&flavor.name))
         });
@@ -53,8 +54,9 @@ impl Engine {
         }
     }
 
-    /// Whether a change of a flavor may let workloads of any queue in: it gets a topology, or its taints change.
-    pub(super) fn opens_topology(
+    /// Whether a flavor change may admit workloads of any queue: it gets a topology, or its taints
+    /// change.
+    pub(super) fn may_admit_by_topology(
         &self,
         known: Option<&ResourceFlavor>,
         flavor: Option<&ResourceFlavor>,
@@ -70,11 +72,11 @@ impl Engine {
         })
     }
 
-    /// Whether the places of a queue's flavor are not known. Kueue admits nothing then, also where its workloads run on
-    /// other clusters.
-    pub(super) fn lacks_topology(&self, cq: &Cq) -> bool {
+    /// Whether the topology of one of the queue's flavors is unknown. Kueue then admits nothing,
+    /// even for a queue that dispatches to worker clusters.
+    pub(super) fn lacks_topology(&self, cq: &ClusterQueueEntry) -> bool {
         let lacks = |flavor: &Name| {
-            let known = self.world.flavors.get(flavor);
+            let known = self.referenced.flavors.get(flavor);
             known.is_some_and(|known| known.topology_name.is_some())
                 && self.forest.tree(flavor).is_none()
         };
@@ -83,18 +85,26 @@ impl Engine {
             && cq.groups.iter().flat_map(|group| &group.flavors).any(|flavor| lacks(&flavor.name))
     }
 
-    /// Works out what a reservation uses of places. Pods that will not run any more keep theirs, as in Kueue.
-    pub(super) fn charge_places(&mut self, wl: &Wl, hold: &mut Hold) {
-        hold.places.clear();
+    /// Computes the topology usage of a reservation. Reclaimable pods still count, as in Kueue.
+    pub(super) fn charge_domains(
+        &mut self,
+        wl: &WorkloadEntry,
+        reservation: &mut QuotaReservation,
+    ) {
+        reservation.places.clear();
         if self.settings.topology.is_none() {
             return;
         }
-        for assigned in &hold.admission.pod_sets {
+        for assigned in &reservation.admission.pod_sets {
             let Some(topology) = &assigned.topology else { continue };
             let of_name = |pod_set: &&PodSet| pod_set.name == assigned.name;
             let Some(pod_set) = wl.class.pod_sets.iter().find(of_name) else { continue };
             let flavors = assigned.flavors.values().collect();
-            hold.places.extend(self.forest.uses(&flavors, topology, pod_set.requests_of_pod()));
+            reservation.places.extend(self.forest.uses(
+                &flavors,
+                topology,
+                pod_set.requests_of_pod(),
+            ));
         }
     }
 }

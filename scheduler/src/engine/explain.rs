@@ -1,63 +1,72 @@
-//! Why one workload waits, worked out on demand on a copy of the tree: nothing is kept, and nothing changes.
+//! Explains why one workload waits. Computed on demand on a copy of the quota tree; the engine does
+//! not change.
 
 use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::cluster_queue::{Cq, Group, GroupFlavor};
-use crate::flavor_resource::Fr;
-use crate::flavors::{self, Assignment, Fitness, Site, total_requests};
+use crate::cluster_queue::{ClusterQueueEntry, FlavorGroup, GroupFlavor};
+use crate::flavor_resource::FlavorResource;
+use crate::flavors::{self, Assignment, AssignmentMode, PlacementContext, total_requests};
+use crate::ids::{NodeId, WorkloadId};
 use crate::preemption::candidates::Preemptor;
-use crate::preemption::classical::Classical;
-use crate::preemption::fair::Fair;
-use crate::preemption::non_candidates::{self, Chooser, Wanted};
-use crate::queue::Spot;
-use crate::tree::{NodeId, Tree};
-use crate::workloads::{Wl, WlId};
+use crate::preemption::classical::ClassicalPreemption;
+use crate::preemption::fair::FairPreemption;
+use crate::preemption::non_candidates::{self, PreemptionStrategy, RequestedAmount};
+use crate::queue::PendingState;
+use crate::tree::QuotaTree;
+use crate::workloads::WorkloadEntry;
 use crate::{
-    Amount, Cause, Explanation, FlavorOutlook, Head, Held, Name, Outlook, Place, PodSet,
-    PodSetOutlook, PreemptionPolicy, Reason, ResourceOutlook, Time, Verdict, Victim, WorkloadKey,
+    Amount, Cause, Explanation, FlavorOutlook, Name, Outlook, PodSet, PodSetOutlook,
+    PreemptionPolicy, QueueHead, QueuePosition, Reason, ReservedQuota, ResourceOutlook, Time,
+    Verdict, Victim, WorkloadKey,
 };
 
-/// What trying a workload as the only head comes to.
-struct Alone {
+/// The outcome for a workload as the only head.
+struct SoloEvaluation {
     reason: Option<Reason>,
     victims: Vec<Victim>,
     assignment: Option<Assignment>,
 }
 
-/// What the outlooks of one workload are worked out from.
-struct Desk<'a> {
+/// Inputs for the outlooks of one workload.
+struct OutlookBuilder<'a> {
     engine: &'a Engine,
-    cq: &'a Cq,
-    chooser: Option<Chooser<'a>>,
-    tree: Tree,
+    cq: &'a ClusterQueueEntry,
+    chooser: Option<PreemptionStrategy<'a>>,
+    tree: QuotaTree,
 }
 
 impl Engine {
-    /// Why a workload waits, or what it holds, as things are at `now`; `None` if it is not known. Decides and changes
-    /// nothing. Costs a copy of the quota tree and one nomination, and grows with the workloads that hold quota in the
-    /// tree and with those that wait in the queue.
+    /// Why a workload waits, or what quota it has, at `now`. `None` if the workload is unknown.
+    ///
+    /// Costs a copy of the quota tree and one nomination. Also grows with the workloads that have
+    /// quota in the tree and with those that wait in the queue.
     pub fn explain(&self, key: &WorkloadKey, now: Time) -> Option<Explanation> {
         let id = self.workloads.id(key)?;
         let wl = self.workloads.get(id)?;
-        let lq = self.lqs.get(wl.queue)?;
-        let cluster_queue = match (&wl.hold, &lq.object) {
-            (Some(hold), _) => Some(hold.admission.cluster_queue.clone()),
+        let lq = self.local_queues.get(wl.queue)?;
+        let cluster_queue = match (&wl.reservation, &lq.object) {
+            (Some(reservation), _) => Some(reservation.admission.cluster_queue.clone()),
             (None, object) => object.as_ref().map(|object| object.cluster_queue.clone()),
         };
-        let cq = cluster_queue.as_ref().and_then(|name| self.cqs.get(self.cq_ids.get(name)?));
-        let waits = wl.hold.is_none() && !wl.flags.finished;
+        let cq = cluster_queue
+            .as_ref()
+            .and_then(|name| self.cluster_queues.get(self.cluster_queue_ids.get(name)?));
+        let waits = wl.reservation.is_none() && !wl.flags.finished;
         let tried = cq.filter(|_| waits);
-        let alone = tried.map(|cq| self.alone(id, cq.node));
+        let solo = tried.map(|cq| self.evaluate_solo(id, cq.node));
         let place = tried.and_then(|cq| self.place_of(id, wl, cq, now));
-        let assignment = alone.as_ref().and_then(|alone| alone.assignment.as_ref());
+        let assignment = solo.as_ref().and_then(|solo| solo.assignment.as_ref());
         let pod_sets = tried
-            .map(|cq| self.desk(cq, wl, self.site(cq, wl).as_ref()).pod_sets(wl, assignment))
+            .map(|cq| {
+                self.outlook_builder(cq, wl, self.placement(cq, wl).as_ref())
+                    .pod_sets(wl, assignment)
+            })
             .unwrap_or_default();
-        let not_tried = self.not_queued(wl).is_some()
+        let not_tried = self.not_queued_reason(wl).is_some()
             || place.as_ref().is_none_or(|place| !place.may_be_tried(now));
-        let (alone, victims) = match alone {
-            Some(alone) if !not_tried => (alone.reason, alone.victims),
+        let (solo_reason, victims) = match solo {
+            Some(solo) if !not_tried => (solo.reason, solo.victims),
             _ => (None, Vec::new()),
         };
         Some(Explanation {
@@ -67,13 +76,13 @@ impl Engine {
             cluster_queue,
             inactive: cq.map(|cq| cq.inactive.clone()).unwrap_or_default(),
             priority: wl.class.priority,
-            outlook: outlook(wl, not_tried, alone.as_ref()),
-            reason: self.reason_of(key, place.as_ref(), alone.as_ref()),
-            alone,
-            held: wl.hold.as_ref().map(|hold| Held {
-                admission: hold.admission.clone(),
-                since: hold.since,
-                evicted: wl.is_leaving(),
+            outlook: outlook(wl, not_tried, solo_reason.as_ref()),
+            reason: self.reason_of(key, place.as_ref(), solo_reason.as_ref()),
+            solo_reason,
+            held: wl.reservation.as_ref().map(|reservation| ReservedQuota {
+                admission: reservation.admission.clone(),
+                since: reservation.since,
+                evicted: wl.is_being_evicted(),
             }),
             place,
             pod_sets,
@@ -81,96 +90,118 @@ impl Engine {
         })
     }
 
-    /// What is said of it; a head that was not tried yet will be told what trying it comes to.
+    /// The reason of its condition. For a head without an attempt so far, the outcome of an
+    /// attempt.
     fn reason_of(
         &self,
         key: &WorkloadKey,
-        place: Option<&Place>,
-        alone: Option<&Reason>,
+        place: Option<&QueuePosition>,
+        solo_reason: Option<&Reason>,
     ) -> Option<Reason> {
         let reason = self.why(key)?.into_owned();
         let first = place.is_some_and(|place| place.head.is_none());
-        match (&reason, alone) {
-            (Reason::Waiting { .. }, Some(alone)) if first => Some(alone.clone()),
+        match (&reason, solo_reason) {
+            (Reason::Waiting { .. }, Some(solo_reason)) if first => Some(solo_reason.clone()),
             _ => Some(reason),
         }
     }
 
-    fn alone(&self, id: WlId, cq: NodeId) -> Alone {
+    fn evaluate_solo(&self, id: WorkloadId, cq: NodeId) -> SoloEvaluation {
         let mut tree = self.tree.clone();
         let (assignment, targets) = match self.dry_run(&mut tree, id, cq) {
             Ok(found) => found,
             Err(reason) => {
-                return Alone { reason: Some(reason), victims: Vec::new(), assignment: None };
+                return SoloEvaluation {
+                    reason: Some(reason),
+                    victims: Vec::new(),
+                    assignment: None,
+                };
             }
         };
-        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else {
-            return Alone { reason: None, victims: Vec::new(), assignment: None };
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cluster_queues.get(&cq)) else {
+            return SoloEvaluation { reason: None, victims: Vec::new(), assignment: None };
         };
         let pod_sets = || assignment.reasons();
         let reason = match assignment.fitness {
-            Fitness::NoFit => {
+            AssignmentMode::NoFit => {
                 Some(Reason::NoFit { kind: assignment.no_fit_kind(), pod_sets: pod_sets() })
             }
-            Fitness::Preempt if targets.is_empty() => {
+            AssignmentMode::Preempt if targets.is_empty() => {
                 Some(Reason::NoCandidates { pod_sets: pod_sets() })
             }
-            Fitness::Preempt if wl.flags.gates_closed => Some(Reason::PreemptionGated),
-            Fitness::Preempt => {
+            AssignmentMode::Preempt if wl.flags.gates_closed => Some(Reason::PreemptionGated),
+            AssignmentMode::Preempt => {
                 Some(Reason::Preempting { pod_sets: pod_sets(), victims: targets.len() })
             }
-            Fitness::DeferredFit | Fitness::Fit => None,
+            AssignmentMode::DeferredFit | AssignmentMode::Fit => None,
         };
-        let site = self.site(queue, wl);
-        let victims =
-            non_candidates::victims(&self.preemptor(queue, wl, site.as_ref()), &tree, &targets);
-        Alone { reason, victims, assignment: Some(assignment) }
+        let placement = self.placement(queue, wl);
+        let victims = non_candidates::victims(
+            &self.preemptor(queue, wl, placement.as_ref()),
+            &tree,
+            &targets,
+        );
+        SoloEvaluation { reason, victims, assignment: Some(assignment) }
     }
 
     pub(super) fn preemptor<'a>(
         &'a self,
-        cq: &'a Cq,
-        wl: &'a Wl,
-        site: Option<&'a Site<'a>>,
+        cq: &'a ClusterQueueEntry,
+        wl: &'a WorkloadEntry,
+        placement: Option<&'a PlacementContext<'a>>,
     ) -> Preemptor<'a> {
-        let (cqs, workloads) = (&self.cqs, &self.workloads);
+        let (cluster_queues, workloads) = (&self.cluster_queues, &self.workloads);
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let (class, queue_time, gates) = (&wl.class, wl.queue_time, self.settings.gates);
-        Preemptor { cqs, workloads, cq, class, queue_time, replaced, site, gates }
+        Preemptor { cluster_queues, workloads, cq, class, queue_time, replaced, placement, gates }
     }
 
-    fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, site: Option<&'a Site<'a>>) -> Desk<'a> {
-        let preemptor = self.preemptor(cq, wl, site);
+    fn outlook_builder<'a>(
+        &'a self,
+        cq: &'a ClusterQueueEntry,
+        wl: &'a WorkloadEntry,
+        placement: Option<&'a PlacementContext<'a>>,
+    ) -> OutlookBuilder<'a> {
+        let preemptor = self.preemptor(cq, wl, placement);
         let mut tree = self.tree.clone();
         preemptor.shift_replaced(&mut tree, -1);
         let chooser = self.preemption.as_ref().map(|preemption| match self.settings.fair_sharing {
-            true => Chooser::Fair(Fair::new(preemptor, &preemption.fair_strategies)),
-            false => Chooser::Classical(Classical::new(preemptor)),
+            true => PreemptionStrategy::FairPreemption(FairPreemption::new(
+                preemptor,
+                &preemption.fair_strategies,
+            )),
+            false => PreemptionStrategy::ClassicalPreemption(ClassicalPreemption::new(preemptor)),
         });
-        Desk { engine: self, cq, chooser, tree }
+        OutlookBuilder { engine: self, cq, chooser, tree }
     }
 
-    fn place_of(&self, id: WlId, wl: &Wl, cq: &Cq, now: Time) -> Option<Place> {
+    fn place_of(
+        &self,
+        id: WorkloadId,
+        wl: &WorkloadEntry,
+        cq: &ClusterQueueEntry,
+        now: Time,
+    ) -> Option<QueuePosition> {
         let order: Vec<_> = cq.queue.in_order().collect();
         let in_cluster_queue = order.iter().position(|(other, _)| *other == id)?;
-        let same = |(other, _): &&(WlId, Spot)| {
+        let same = |(other, _): &&(WorkloadId, PendingState)| {
             self.workloads.get(*other).is_some_and(|wl2| wl2.queue == wl.queue)
         };
         let spot = order.get(in_cluster_queue).map(|(_, spot)| *spot);
         let first = cq.queue.head().or_else(|| order.first().map(|(first, _)| *first));
         let head = first.filter(|first| *first != id).and_then(|first| {
             let wl = self.workloads.get(first)?;
-            let alone = self.alone(first, cq.node).reason;
-            Some(Head { key: wl.key.clone(), priority: wl.class.priority, alone })
+            let solo_reason = self.evaluate_solo(first, cq.node).reason;
+            Some(QueueHead { key: wl.key.clone(), priority: wl.class.priority, solo_reason })
         });
-        Some(Place {
+        Some(QueuePosition {
             in_cluster_queue,
             of_cluster_queue: order.len(),
             in_local_queue: order.iter().take(in_cluster_queue).filter(same).count(),
             of_local_queue: order.iter().filter(same).count(),
             head,
             strict: cq.object.strategy == crate::QueueingStrategy::StrictFIFO,
-            parked: spot == Some(Spot::Parked),
+            parked: spot == Some(PendingState::Parked),
             backing_off_until: wl
                 .wakes_at()
                 .filter(|at| wl.is_backing_off(now) && *at < Time::NEVER),
@@ -178,14 +209,14 @@ impl Engine {
     }
 }
 
-impl Place {
+impl QueuePosition {
     fn may_be_tried(&self, now: Time) -> bool {
         self.backing_off_until.is_none_or(|until| until <= now)
     }
 }
 
-fn outlook(wl: &Wl, not_tried: bool, alone: Option<&Reason>) -> Outlook {
-    match (&wl.hold, alone) {
+fn outlook(wl: &WorkloadEntry, not_tried: bool, solo_reason: Option<&Reason>) -> Outlook {
+    match (&wl.reservation, solo_reason) {
         _ if wl.flags.finished => Outlook::Finished,
         (Some(_), _) if wl.flags.admitted => Outlook::Admitted,
         (Some(_), _) => Outlook::QuotaReserved,
@@ -196,9 +227,13 @@ fn outlook(wl: &Wl, not_tried: bool, alone: Option<&Reason>) -> Outlook {
     }
 }
 
-impl Desk<'_> {
-    fn pod_sets(mut self, wl: &Wl, assignment: Option<&Assignment>) -> Vec<PodSetOutlook> {
-        let mut earlier: BTreeMap<Fr, Amount> = BTreeMap::new();
+impl OutlookBuilder<'_> {
+    fn pod_sets(
+        mut self,
+        wl: &WorkloadEntry,
+        assignment: Option<&Assignment>,
+    ) -> Vec<PodSetOutlook> {
+        let mut earlier: BTreeMap<FlavorResource, Amount> = BTreeMap::new();
         let mut outlooks = Vec::new();
         for (at, (pod_set, count)) in wl.class.pod_sets.iter().zip(&wl.class.counts).enumerate() {
             let assigned = assignment.and_then(|assignment| assignment.pod_sets.get(at));
@@ -222,7 +257,7 @@ impl Desk<'_> {
         &mut self,
         pod_set: &PodSet,
         count: i32,
-        earlier: &BTreeMap<Fr, Amount>,
+        earlier: &BTreeMap<FlavorResource, Amount>,
         chosen: impl Fn(&Name) -> Option<&'n Name>,
     ) -> PodSetOutlook {
         let cq = self.cq;
@@ -258,18 +293,18 @@ impl Desk<'_> {
 
     fn flavor(
         &mut self,
-        group: &Group,
+        group: &FlavorGroup,
         flavor: &GroupFlavor,
         pod_set: &PodSet,
         requests: &BTreeMap<Name, Amount>,
-        earlier: &BTreeMap<Fr, Amount>,
+        earlier: &BTreeMap<FlavorResource, Amount>,
     ) -> FlavorOutlook {
-        let mismatch = match self.engine.world.flavors.get(&flavor.name) {
+        let mismatch = match self.engine.referenced.flavors.get(&flavor.name) {
             Some(object) => flavors::mismatch(object, pod_set),
             None => Some(Cause::FlavorMissing { flavor: flavor.name.clone() }),
         };
         let mut resources = Vec::new();
-        for (resource, fr) in group.resources.iter().zip(&flavor.frs) {
+        for (resource, fr) in group.resources.iter().zip(&flavor.flavor_resources) {
             let Some(asked) = requests.get(resource).copied() else { continue };
             let earlier = earlier.get(fr).copied().unwrap_or_default();
             resources.push(self.resource(*fr, resource, asked, earlier, mismatch.is_none()));
@@ -282,7 +317,7 @@ impl Desk<'_> {
 
     fn resource(
         &mut self,
-        fr: Fr,
+        fr: FlavorResource,
         name: &Name,
         asked: Amount,
         earlier: Amount,
@@ -305,7 +340,7 @@ impl Desk<'_> {
             borrowing_limit: quota.borrowing_limit,
             lending_limit: quota.lending_limit,
             bound: tree.bound(node, fr),
-            kept: tree.kept_from(node, fr),
+            withheld: tree.withheld_from(node, fr),
             preemption: None,
         };
         let amount = asked + earlier;
@@ -319,8 +354,8 @@ impl Desk<'_> {
         outlook
     }
 
-    /// What preemption could do about a lack.
-    fn preemption(&mut self, fr: Fr, amount: Amount, outlook: &mut ResourceOutlook) {
+    /// Adds the outcome of preemption for a resource without enough quota.
+    fn preemption(&mut self, fr: FlavorResource, amount: Amount, outlook: &mut ResourceOutlook) {
         let (node, rules) = (self.cq.node, self.cq.object.preemption);
         let (_, may_reclaim) = self.tree.borrow_height(node, fr, amount);
         let while_borrowing = rules.borrow_within_cohort.policy != PreemptionPolicy::Never
@@ -332,7 +367,7 @@ impl Desk<'_> {
                 if may_preempt { Verdict::NoCandidates } else { Verdict::WaitingForQuota };
             return;
         };
-        let found = chooser.outlook(&mut self.tree, Wanted { fr, amount, may_preempt });
+        let found = chooser.outlook(&mut self.tree, RequestedAmount { fr, amount, may_preempt });
         let own = |victim: &Victim| victim.cluster_queue == self.cq.object.name;
         outlook.verdict = match &found.victims[..] {
             _ if !may_preempt => Verdict::WaitingForQuota,

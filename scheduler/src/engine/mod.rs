@@ -1,7 +1,6 @@
-//! The engine: events in, decisions out.
-
 mod accounts;
 mod capacity;
+mod claims;
 mod cohorts;
 mod cycle;
 mod enqueue;
@@ -9,6 +8,7 @@ mod explain;
 mod fair_admission;
 mod nominate;
 mod objects;
+mod preempt;
 mod queries;
 mod queues;
 mod ready;
@@ -23,126 +23,139 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::ready::Ready;
+use self::ready::ReadyQueues;
 use self::second_pass::SecondPass;
-use crate::afs::Ledger;
-use crate::cluster_queue::Cq;
-use crate::flavor_resource::Pairs;
-use crate::queue::equivalence::Classes;
-use crate::queue::triggers::Triggers;
-use crate::referenced::World;
+use crate::afs::UsageTracker;
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::flavor_resource::FlavorResources;
+use crate::ids::{NodeId, WorkloadId};
+use crate::queue::equivalence::EquivalenceClasses;
+use crate::queue::triggers::RequeueTriggers;
+use crate::referenced::ReferencedObjects;
 use crate::topology::Forest;
-use crate::tree::{NodeId, Tree};
-use crate::workloads::{LocalQueues, WlId, Workloads};
-use crate::{Changed, Event, Name, Preemption, Settings, Time, WorkloadKey};
+use crate::tree::QuotaTree;
+use crate::workloads::{LocalQueues, Workloads};
+use crate::{ChangedQueues, EngineSettings, Event, Name, PreemptionSettings, Time, WorkloadKey};
 
 /// The quota engine of one cluster.
 ///
 /// # Guarantees
 ///
 /// - The same events and times give the same decisions.
-/// - [`apply`](Self::apply) and [`cycle`](Self::cycle) take any input without panicking, and a bad object affects
-///   only what refers to it.
-/// - A reservation that was decided stays charged until it is confirmed, refused, or the workload is gone.
+/// - [`apply`](Self::apply) and [`cycle`](Self::cycle) accept any input without a panic. A bad
+///   object affects only the objects that refer to it.
+/// - A decided reservation stays charged until it is confirmed, refused, or its workload is
+///   deleted.
 ///
 /// # Cost
 ///
-/// There is no snapshot: a cycle simulates on the live tree and takes back what it tried. It costs
+/// There is no snapshot: a cycle simulates on the live tree and reverts each simulation. Its cost:
 ///
-/// - for each head a search over its flavors: by resource, as many steps as the tree is deep. How many workloads wait
-///   behind it does not matter but for the logarithm; ClusterQueues without a head cost nothing;
-/// - for each resource of a head that lacks quota and may preempt a look at the nodes of its tree that may be borrowing,
-///   and for each victim the logarithm of their number and as many steps as the tree is deep. Workloads that are not
-///   needed are not looked at, unless they do not use what is wanted or are of a size that the shares forbid to take;
-/// - for each victim one decision;
-/// - in a tree in which somebody is preempted one copy of the tree, if other entries of it follow; in one in which a
-///   preemptor is overtaken one look at its ClusterQueues;
-/// - with fair sharing, for each entry the shares of the nodes on its way up, compared to those beside them.
+/// - For each head, one search over its flavors. For each resource the search takes as many steps
+///   as the tree is deep. Waiting workloads add only the logarithm of their number; ClusterQueues
+///   without a head cost nothing.
+/// - For each resource that needs preemption, a visit of the tree's nodes that may borrow. Each
+///   victim adds the logarithm of the candidates and the depth of the tree. The search reads other
+///   candidates only if they do not use the resource, or if the shares protect workloads of their
+///   size.
+/// - For each victim, one decision.
+/// - For a tree with victims, one copy of the tree if other entries of it follow. For a tree with
+///   an overtaken preemptor, a visit of its ClusterQueues.
+/// - With fair sharing, for each entry the shares of the nodes on its path, compared with their
+///   siblings.
 ///
-/// When a trigger is due, parked workloads come back by class and LocalQueue, not one by one. An event about a workload
-/// costs the logarithm of their number; one about a ClusterQueue or a Cohort as much as there are nodes in its tree.
+/// A due trigger returns parked workloads by class and LocalQueue, not one by one. A workload event
+/// costs the logarithm of the workloads. A ClusterQueue or Cohort event costs as much as its tree
+/// has nodes.
 #[derive(Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Engine {
-    settings: Settings,
+    settings: EngineSettings,
     /// Set if the caller performs preemptions.
-    preemption: Option<Preemption>,
-    /// Past use of LocalQueues, if it counts.
-    afs: Option<Ledger>,
-    world: World,
-    pairs: Pairs,
-    tree: Tree,
-    cqs: BTreeMap<NodeId, Cq>,
-    cq_ids: BTreeMap<Name, NodeId>,
+    preemption: Option<PreemptionSettings>,
+    /// Set with admission fair sharing.
+    afs: Option<UsageTracker>,
+    #[cfg_attr(feature = "record", serde(rename = "world"))]
+    referenced: ReferencedObjects,
+    pairs: FlavorResources,
+    tree: QuotaTree,
+    #[cfg_attr(feature = "record", serde(rename = "cqs"))]
+    cluster_queues: BTreeMap<NodeId, ClusterQueueEntry>,
+    #[cfg_attr(feature = "record", serde(rename = "cq_ids"))]
+    cluster_queue_ids: BTreeMap<Name, NodeId>,
     #[cfg_attr(feature = "record", serde(skip))]
-    ready: Ready,
-    lqs: LocalQueues,
+    ready: ReadyQueues,
+    #[cfg_attr(feature = "record", serde(rename = "lqs"))]
+    local_queues: LocalQueues,
     workloads: Workloads,
-    classes: Classes,
-    /// Reservations of ClusterQueues that are not there.
-    orphans: BTreeMap<Name, BTreeSet<WlId>>,
-    /// Those that come in the place of a workload, by it.
+    classes: EquivalenceClasses,
+    /// Reservations whose ClusterQueue does not exist, by its name.
+    #[cfg_attr(feature = "record", serde(rename = "orphans"))]
+    unattached_reservations: BTreeMap<Name, BTreeSet<WorkloadId>>,
+    /// Workload slices by the workload that they replace.
     #[cfg_attr(feature = "record", serde(default, with = "crate::serde_forms::pairs"))]
-    replacements: BTreeMap<WorkloadKey, BTreeSet<WlId>>,
-    /// The variants of each workload that has some, by its uid.
+    replacements: BTreeMap<WorkloadKey, BTreeSet<WorkloadId>>,
+    /// Variants by the uid of their common workload.
     #[cfg_attr(feature = "record", serde(default))]
-    variants: BTreeMap<Name, BTreeSet<WlId>>,
-    triggers: Triggers,
+    variants: BTreeMap<Name, BTreeSet<WorkloadId>>,
+    triggers: RequeueTriggers,
     /// Ends of back-offs.
-    wakeups: BTreeSet<(Time, WlId)>,
-    changed: Changed,
+    wakeups: BTreeSet<(Time, WorkloadId)>,
+    changed: ChangedQueues,
     cycles: u64,
-    /// Workloads that hold quota and whose pods are not ready.
+    /// Workloads with quota whose pods are not ready.
     unready: usize,
-    /// Until when those of them are waited for that are not waited for without end.
+    /// When `blockAdmission` stops waiting for a workload's pods. Workloads without such a time are
+    /// missing here.
     #[cfg_attr(feature = "record", serde(default, with = "crate::serde_forms::pairs"))]
-    patience: BTreeMap<WlId, Time>,
-    /// Where pods may run.
+    #[cfg_attr(feature = "record", serde(rename = "patience"))]
+    pods_ready_deadlines: BTreeMap<WorkloadId, Time>,
+    /// Topology trees and their usage.
     #[cfg_attr(feature = "record", serde(default))]
     forest: Forest,
-    /// Those whose pods are placed after their reservation, or again.
+    /// Workloads that need a topology assignment after their reservation.
     #[cfg_attr(feature = "record", serde(default))]
     second_pass: SecondPass,
 }
 
 impl Engine {
-    /// An engine that knows nothing yet.
-    pub fn new(settings: Settings) -> Self {
+    /// An engine without objects.
+    pub fn new(settings: EngineSettings) -> Self {
         Self {
             forest: Forest::new(settings.topology.is_some_and(|gates| gates.overlapping_flavors)),
             second_pass: SecondPass::default(),
             settings,
             preemption: None,
             afs: None,
-            world: World::default(),
-            pairs: Pairs::default(),
-            tree: Tree::default(),
-            cqs: BTreeMap::new(),
-            cq_ids: BTreeMap::new(),
-            ready: Ready::default(),
-            lqs: LocalQueues::default(),
+            referenced: ReferencedObjects::default(),
+            pairs: FlavorResources::default(),
+            tree: QuotaTree::default(),
+            cluster_queues: BTreeMap::new(),
+            cluster_queue_ids: BTreeMap::new(),
+            ready: ReadyQueues::default(),
+            local_queues: LocalQueues::default(),
             workloads: Workloads::default(),
-            classes: Classes::default(),
-            orphans: BTreeMap::new(),
+            classes: EquivalenceClasses::default(),
+            unattached_reservations: BTreeMap::new(),
             replacements: BTreeMap::new(),
             variants: BTreeMap::new(),
-            triggers: Triggers::default(),
+            triggers: RequeueTriggers::default(),
             wakeups: BTreeSet::new(),
-            changed: Changed::default(),
+            changed: ChangedQueues::default(),
             cycles: 0,
             unready: 0,
-            patience: BTreeMap::new(),
+            pods_ready_deadlines: BTreeMap::new(),
         }
     }
 
-    /// An engine whose caller performs [`Decision::Preempt`](crate::Decision::Preempt): evicts the victims, and tells
-    /// the engine when they have given up their quota. Without such a caller a preemptor would wait for ever.
-    pub fn preempting(settings: Settings, preemption: Preemption) -> Self {
+    /// An engine whose caller performs [`Decision::Preempt`](crate::Decision::Preempt): it evicts
+    /// the victims and reports their eviction. Without such a caller a preemptor would wait
+    /// forever.
+    pub fn with_preemption(settings: EngineSettings, preemption: PreemptionSettings) -> Self {
         Self { preemption: Some(preemption), ..Self::new(settings) }
     }
 
-    /// Takes notice of a fact. Decides nothing; never fails, whatever the event says. An event that says what is
-    /// known already changes nothing.
+    /// Records a fact. Decides nothing and never fails. An event without news changes nothing.
     pub fn apply(&mut self, event: Event, now: Time) {
         let queues = event.is_of_queues();
         match event {
@@ -158,8 +171,8 @@ impl Engine {
             Event::TopologyDeleted { name } => self.put_topology(&name, None, now),
             Event::CapacityLeaf(leaf) => self.put_leaf(*leaf, now),
             Event::CapacityLeafDeleted { name } => self.delete_leaf(&name, now),
-            Event::OutsidePod(pod) => self.put_outside(&pod, now),
-            Event::OutsidePodDeleted { key } => self.delete_outside(&key, now),
+            Event::NonTasPod(pod) => self.put_non_tas_pod(&pod, now),
+            Event::NonTasPodDeleted { key } => self.delete_non_tas_pod(&key, now),
             Event::ClusterQueue(queue) => self.put_cluster_queue(queue, now),
             Event::ClusterQueueDeleted { name } => self.delete_cluster_queue(&name, now),
             Event::Cohort(cohort) => self.put_cohort(&cohort, now),
@@ -170,7 +183,7 @@ impl Engine {
             Event::WorkloadDeleted { key } => self.delete_workload(&key, now),
             Event::AdmissionRefused { key, uid, reason } => self.refuse(&key, &uid, reason, now),
             Event::PreemptionFailed { key } => self.preemption_failed(&key),
-            Event::PastUse { queue, consumed } => self.restore_use(&queue, &consumed, now),
+            Event::PastUsage { queue, consumed } => self.restore_usage(&queue, &consumed, now),
             Event::Retry { key } => self.retry(&key, now),
             Event::RetryAll { cluster_queue } => self.retry_all(&cluster_queue, now),
         }
@@ -179,34 +192,41 @@ impl Engine {
         }
     }
 
-    /// Whether a cycle would have a workload to look at.
+    /// Whether a cycle would process a workload.
     pub fn has_heads(&self, now: Time) -> bool {
         !self.ready.is_empty()
             || self.second_pass.is_due(now)
             || self.next_wakeup(now).is_some_and(|at| at <= now)
     }
 
-    /// When something becomes due without an event: gathered triggers, or the end of a back-off. May be past.
+    /// When something becomes due without an event: collected triggers or the end of a back-off.
+    /// May be past.
     pub fn next_wakeup(&self, _now: Time) -> Option<Time> {
         let triggers = self.triggers.next();
         let wakeups = self.wakeups.first().map(|(at, _)| *at);
-        let samples = self.afs.as_ref().and_then(|ledger| ledger.next);
-        let patience = self.patience.values().min().copied();
+        let samples = self.afs.as_ref().and_then(|tracker| tracker.next);
+        let pods_ready_deadlines = self.pods_ready_deadlines.values().min().copied();
         let second_pass = self.second_pass.next();
-        triggers.into_iter().chain(second_pass).chain(wakeups).chain(samples).chain(patience).min()
+        triggers
+            .into_iter()
+            .chain(second_pass)
+            .chain(wakeups)
+            .chain(samples)
+            .chain(pods_ready_deadlines)
+            .min()
     }
 
-    /// Moves workloads back into their queues whose triggers are due or whose back-off has ended. `cycle` does it
-    /// too.
+    /// Returns workloads to their queues if a trigger or a back-off is due. [`cycle`](Self::cycle)
+    /// does this too.
     pub fn flush_inadmissible(&mut self, now: Time) {
         self.flush_triggers(now);
         self.flush_wakeups(now);
-        self.flush_patience(now);
+        self.flush_pods_ready_deadlines(now);
         self.flush_samples(now);
     }
 
-    /// The queues that look different since the last call.
-    pub fn changed(&mut self) -> Changed {
+    /// The changed queues since the last call.
+    pub fn changed(&mut self) -> ChangedQueues {
         let mut changed = std::mem::take(&mut self.changed);
         changed.cohorts.extend(self.changed_cohorts(&changed.cluster_queues));
         changed
@@ -218,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Parked workloads of the tree around `id` may fit now.
+    /// Retries parked workloads of the tree around `id`.
     fn trigger(&mut self, id: NodeId, now: Time) {
         let root = self.tree.root(id).unwrap_or(id);
         self.triggers.notify(root, now, self.settings.requeue_window);
@@ -227,26 +247,26 @@ impl Engine {
 
 #[cfg(feature = "record")]
 impl Engine {
-    /// Completes what was read from a recording: what follows from the rest is not in it.
-    pub(crate) fn complete(&mut self) {
-        self.workloads.complete(&self.classes.whole());
-        self.lqs.complete();
-        self.tree.complete();
-        self.forest.complete();
-        for hold in self
-            .cqs
+    /// Restores the derived state that a recording leaves out.
+    pub(crate) fn restore_derived_state(&mut self) {
+        self.workloads.restore_derived_state(&self.classes.all_by_id());
+        self.local_queues.restore_derived_state();
+        self.tree.restore_derived_state();
+        self.forest.restore_derived_state();
+        for reservation in self
+            .cluster_queues
             .values()
             .flat_map(|cq| &cq.workloads)
-            .filter_map(|id| self.workloads.get(*id)?.hold.as_ref())
+            .filter_map(|id| self.workloads.get(*id)?.reservation.as_ref())
         {
-            hold.places.iter().for_each(|place| self.forest.charge(place, 1));
+            reservation.places.iter().for_each(|place| self.forest.charge(place, 1));
         }
-        for cq in self.cqs.values_mut() {
-            cq.inactive = self.world.inactive(&cq.object, self.tree.is_cyclic(cq.node));
+        for cq in self.cluster_queues.values_mut() {
+            cq.inactive = self.referenced.inactive(&cq.object, self.tree.is_cyclic(cq.node));
             for (id, wl) in
                 cq.workloads.iter().filter_map(|id| Some((*id, self.workloads.get(*id)?)))
             {
-                cq.holders.insert(id, wl);
+                cq.preemption_order.insert(id, wl);
             }
             self.ready.note(cq);
         }

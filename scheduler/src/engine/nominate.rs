@@ -1,90 +1,97 @@
-//! The first half of a cycle: what could be done for each head, if the others were not there.
+//! Nomination, the first half of a cycle: the flavors and victims of each head, as if it were the
+//! only one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
-use super::slices::Leaving;
-use crate::cluster_queue::Cq;
-use crate::flavor_resource::Fr;
-use crate::flavors::{Assigner, Assignment, Fitness, PlaceNeed, Scan, Site, largest_that_fits};
+use super::slices::BeingEvicted;
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::flavor_resource::FlavorResource;
+use crate::flavor_scan::FlavorScan;
+use crate::flavors::{
+    Assignment, AssignmentMode, DomainNeed, FlavorAssigner, PlacementContext, largest_that_fits,
+};
+use crate::ids::{NodeId, WorkloadId};
 use crate::preemption::candidates::Preemptor;
-use crate::preemption::classical::Classical;
-use crate::preemption::fair::Fair;
-use crate::preemption::{NoPreemption, Oracle, Target};
-use crate::queue::Requeue;
-use crate::queue::equivalence::Class;
-use crate::referenced::World;
+use crate::preemption::classical::ClassicalPreemption;
+use crate::preemption::fair::FairPreemption;
+use crate::preemption::{NoPreemption, Target, TargetSelector};
+use crate::queue::RequeueReason;
+use crate::queue::equivalence::EquivalenceClass;
+use crate::referenced::ReferencedObjects;
 use crate::topology::Forest;
-use crate::tree::{NodeId, Tree};
-use crate::workloads::{Facts, Hold, Wl, WlId, Workloads};
-use crate::{Amount, Gates, Name, Preemption, Reason, Settings, Time};
+use crate::tree::QuotaTree;
+use crate::workloads::{PlacementInputs, QuotaReservation, WorkloadEntry, Workloads};
+use crate::{Amount, EngineGates, EngineSettings, Name, PreemptionSettings, Reason, Time};
 
-/// A head with what could be done for it.
+/// A head with its nomination. Kueue: `entry` in `pkg/scheduler/scheduler.go`.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: WlId,
+pub(super) struct CycleEntry {
+    pub(super) id: WorkloadId,
     pub(super) cq: NodeId,
-    pub(super) class: Arc<Class>,
+    pub(super) class: Arc<EquivalenceClass>,
     pub(super) uid: Name,
     pub(super) queue_time: Time,
     pub(super) assignment: Assignment,
     pub(super) targets: Vec<Target>,
-    /// The workload in whose place it comes.
-    pub(super) replaced: Option<WlId>,
-    /// What the assignment takes beyond what that one has.
-    pub(super) need: Vec<(Fr, Amount)>,
-    /// What it takes of places.
-    pub(super) places: Vec<PlaceNeed>,
-    /// It holds quota already, and its pods are placed after that or again: as it was when that was noticed.
-    pub(super) again: Option<Box<Facts>>,
-    /// Others were told to go for it, and that counts in the order of entries.
+    /// The workload slice that it replaces.
+    pub(super) replaced: Option<WorkloadId>,
+    /// The usage of the assignment above the usage of the replaced slice.
+    pub(super) need: Vec<(FlavorResource, Amount)>,
+    /// The same for topology domains.
+    pub(super) places: Vec<DomainNeed>,
+    /// Set in the second pass, with the inputs of the moment when the pass became necessary.
+    pub(super) again: Option<Box<PlacementInputs>>,
+    /// Preemptions were issued for it, and the gate gives it precedence.
     pub(super) is_preemptor: bool,
 }
 
-impl Entry {
-    /// What its priority counts among the heads of a cycle.
-    pub(super) fn priority_in(&self, gates: Gates) -> i32 {
+impl CycleEntry {
+    /// Zero unless priority orders the heads of a cycle.
+    pub(super) fn priority_in(&self, gates: EngineGates) -> i32 {
         if gates.priority_sorting { self.class.priority } else { 0 }
     }
 }
 
-/// Everything a search for flavors reads, and the tree, on which it simulates.
-struct Bench<'a> {
-    settings: &'a Settings,
-    /// How many pods are wanted, by pod set.
+/// The inputs of a flavor search, and the tree for its simulations.
+struct FlavorSearch<'a> {
+    settings: &'a EngineSettings,
+    /// Requested pods by pod set.
     counts: Cow<'a, [i32]>,
-    world: &'a World,
-    preemption: Option<&'a Preemption>,
+    referenced: &'a ReferencedObjects,
+    preemption: Option<&'a PreemptionSettings>,
     preemptor: Preemptor<'a>,
     cycle: u64,
-    tree: &'a mut Tree,
+    tree: &'a mut QuotaTree,
 }
 
 impl Engine {
-    /// What could be done for a head; or why nothing can, without looking at quota. `again`: it holds quota already.
+    /// Nominates a head. `Err` if it is inadmissible whatever the quota. `again` is set in the
+    /// second pass.
     pub(super) fn nominate(
         &mut self,
-        id: WlId,
+        id: WorkloadId,
         cq: NodeId,
-        again: Option<Box<Facts>>,
-    ) -> Result<Entry, (Requeue, Reason)> {
-        let unknown = (Requeue::Generic, Reason::Held);
-        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else {
+        again: Option<Box<PlacementInputs>>,
+    ) -> Result<CycleEntry, (RequeueReason, Reason)> {
+        let unknown = (RequeueReason::Generic, Reason::OnHold);
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cluster_queues.get(&cq)) else {
             return Err(unknown);
         };
-        inadmissible(wl, &queue.object, &self.world)?;
+        inadmissible(wl, &queue.object, &self.referenced)?;
         if (again.is_some() && !queue.is_active()) || self.lacks_topology(queue) {
             return Err((
-                Requeue::Generic,
+                RequeueReason::Generic,
                 Reason::ClusterQueueInactive { name: queue.object.name.clone() },
             ));
         }
-        let replaced =
-            self.replaced(wl, cq).map_err(|Leaving| (Requeue::Generic, Reason::VictimsTaken))?;
+        let replaced = self
+            .replaced(wl, cq)
+            .map_err(|BeingEvicted| (RequeueReason::Generic, Reason::VictimsTaken))?;
         let gates = self.settings.gates;
-        let outdated = |scan: &Scan| {
+        let outdated = |scan: &FlavorScan| {
             scan.is_outdated(
                 wl.class.id,
                 queue.generation,
@@ -95,25 +102,33 @@ impl Engine {
         let is_preemptor = gates.prioritize_preemptors && queue.queue.preemptor() == Some(id);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
-        let (cqs, workloads, preemption) = (&self.cqs, &self.workloads, self.preemption.as_ref());
-        let (settings, world, cycle) = (&self.settings, &self.world, self.cycles);
-        let subject = Subject { wl, again: again.as_deref(), replaced };
-        let site = site((&self.forest, settings, world), queue, &class, (workloads, subject), &[]);
-        let site = site.as_ref();
+        let (cluster_queues, workloads, preemption) =
+            (&self.cluster_queues, &self.workloads, self.preemption.as_ref());
+        let (settings, referenced, cycle) = (&self.settings, &self.referenced, self.cycles);
+        let subject = PlacedWorkload { wl, again: again.as_deref(), replaced };
+        let placement = placement(
+            (&self.forest, settings, referenced),
+            queue,
+            &class,
+            (workloads, subject),
+            &[],
+        );
+        let placement = placement.as_ref();
         let preemptor = Preemptor {
-            cqs,
+            cluster_queues,
             workloads,
             cq: queue,
             class: &class,
             queue_time,
             replaced,
-            site,
+            placement,
             gates,
         };
-        let (counts, tree) = (wanted(&class, site), &mut self.tree);
-        let best = Bench { settings, counts, world, preemption, preemptor, cycle, tree }
-            .best(scan.as_ref(), None);
-        let mut entry = Entry {
+        let (counts, tree) = (requested_counts(&class, placement), &mut self.tree);
+        let best =
+            FlavorSearch { settings, counts, referenced, preemption, preemptor, cycle, tree }
+                .best(scan.as_ref(), None);
+        let mut entry = CycleEntry {
             id,
             cq,
             class,
@@ -127,12 +142,12 @@ impl Engine {
             again,
             is_preemptor,
         };
-        self.note_search(&mut entry);
+        self.record_search(&mut entry);
         Ok(entry)
     }
 
-    /// Remembers where a search ended, and what the entry takes by it.
-    pub(super) fn note_search(&mut self, entry: &mut Entry) {
+    /// Stores the position of the search, and the usage of the entry.
+    pub(super) fn record_search(&mut self, entry: &mut CycleEntry) {
         if let Some(wl) = self.workloads.get_mut(entry.id) {
             wl.scan = entry.assignment.scan.clone().map(Box::new);
         }
@@ -142,70 +157,92 @@ impl Engine {
         };
     }
 
-    /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it and without
-    /// what those use of places who have gone.
+    /// Nominates again within the cycle, restricted to the flavors of the first nomination. The
+    /// usage is that of `tree`, without the topology usage of `gone`.
     pub(super) fn renominate(
         &self,
-        tree: &mut Tree,
-        entry: &mut Entry,
-        gone: &[&Hold],
+        tree: &mut QuotaTree,
+        entry: &mut CycleEntry,
+        gone: &[&QuotaReservation],
     ) -> Option<()> {
-        let (cqs, workloads) = (&self.cqs, &self.workloads);
-        let (cq, class, queue_time) = (cqs.get(&entry.cq)?, entry.class.clone(), entry.queue_time);
+        let (cluster_queues, workloads) = (&self.cluster_queues, &self.workloads);
+        let (cq, class, queue_time) =
+            (cluster_queues.get(&entry.cq)?, entry.class.clone(), entry.queue_time);
         let (class, gates) = (&*class, self.settings.gates);
         let nomination = entry.assignment.nomination();
         let wl = workloads.get(entry.id)?;
-        let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
-        let subject = Subject { wl, again: entry.again.as_deref(), replaced: entry.replaced };
-        let site = site((&self.forest, settings, world), cq, class, (workloads, subject), gone);
-        let site = site.as_ref();
+        let (settings, referenced, preemption) =
+            (&self.settings, &self.referenced, self.preemption.as_ref());
+        let subject =
+            PlacedWorkload { wl, again: entry.again.as_deref(), replaced: entry.replaced };
+        let placement =
+            placement((&self.forest, settings, referenced), cq, class, (workloads, subject), gone);
+        let placement = placement.as_ref();
         let preemptor = Preemptor {
-            cqs,
+            cluster_queues,
             workloads,
             cq,
             class,
             queue_time,
             replaced: entry.replaced,
-            site,
+            placement,
             gates,
         };
-        let counts = wanted(class, site);
-        let best =
-            Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
-                .best(None, Some(&nomination));
+        let counts = requested_counts(class, placement);
+        let best = FlavorSearch {
+            settings,
+            counts,
+            referenced,
+            preemption,
+            preemptor,
+            cycle: self.cycles,
+            tree,
+        }
+        .best(None, Some(&nomination));
         (entry.assignment, entry.targets, entry.places) =
             (best.assignment, best.targets, best.places);
         Some(())
     }
 
-    /// What could be done for a workload if it were the only head, tried on a copy of the tree.
+    /// Nominates a workload as the only head, on a copy of the tree.
     pub(super) fn dry_run(
         &self,
-        tree: &mut Tree,
-        id: WlId,
+        tree: &mut QuotaTree,
+        id: WorkloadId,
         cq: NodeId,
     ) -> Result<(Assignment, Vec<Target>), Reason> {
-        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else {
-            return Err(Reason::Held);
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cluster_queues.get(&cq)) else {
+            return Err(Reason::OnHold);
         };
-        inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
-        self.replaced(wl, cq).map_err(|Leaving| Reason::VictimsTaken)?;
-        let site = self.site(queue, wl);
-        let preemptor = self.preemptor(queue, wl, site.as_ref());
-        let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
-        let counts = wanted(&wl.class, preemptor.site);
-        let best =
-            Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
-                .best(None, None);
+        inadmissible(wl, &queue.object, &self.referenced).map_err(|(_, reason)| reason)?;
+        self.replaced(wl, cq).map_err(|BeingEvicted| Reason::VictimsTaken)?;
+        let placement = self.placement(queue, wl);
+        let preemptor = self.preemptor(queue, wl, placement.as_ref());
+        let (settings, referenced, preemption) =
+            (&self.settings, &self.referenced, self.preemption.as_ref());
+        let counts = requested_counts(&wl.class, preemptor.placement);
+        let best = FlavorSearch {
+            settings,
+            counts,
+            referenced,
+            preemption,
+            preemptor,
+            cycle: self.cycles,
+            tree,
+        }
+        .best(None, None);
         Ok((best.assignment, best.targets))
     }
 
-    /// Where the pods of a workload may run.
-    pub(super) fn site<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Option<Site<'a>> {
+    pub(super) fn placement<'a>(
+        &'a self,
+        cq: &'a ClusterQueueEntry,
+        wl: &'a WorkloadEntry,
+    ) -> Option<PlacementContext<'a>> {
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
-        let subject = Subject { wl, again: None, replaced };
-        site(
-            (&self.forest, &self.settings, &self.world),
+        let subject = PlacedWorkload { wl, again: None, replaced };
+        placement(
+            (&self.forest, &self.settings, &self.referenced),
             cq,
             &wl.class,
             (&self.workloads, subject),
@@ -214,60 +251,69 @@ impl Engine {
     }
 }
 
-/// What a search found, and what it takes of places.
-struct Best {
+/// The best assignment, its victims and its usage of topology domains.
+struct SearchOutcome {
     assignment: Assignment,
     targets: Vec<Target>,
-    places: Vec<PlaceNeed>,
+    places: Vec<DomainNeed>,
 }
 
-/// Of whom the pods are placed.
+/// The workload whose pods are placed.
 #[derive(Clone, Copy)]
-struct Subject<'a> {
-    wl: &'a Wl,
-    again: Option<&'a Facts>,
-    replaced: Option<WlId>,
+struct PlacedWorkload<'a> {
+    wl: &'a WorkloadEntry,
+    again: Option<&'a PlacementInputs>,
+    replaced: Option<WorkloadId>,
 }
 
-static NO_FACTS: Facts =
-    Facts { unhealthy_nodes: Vec::new(), owned_by_pod: false, pod_set_updates: Vec::new() };
+static NO_PLACEMENT_INPUTS: PlacementInputs = PlacementInputs {
+    unhealthy_nodes: Vec::new(),
+    owned_by_pod: false,
+    pod_set_updates: Vec::new(),
+};
 
-fn site<'a>(
-    (forest, settings, world): (&'a Forest, &'a Settings, &'a World),
-    cq: &'a Cq,
-    class: &'a Class,
-    (workloads, subject): (&'a Workloads, Subject<'a>),
-    gone: &'a [&'a Hold],
-) -> Option<Site<'a>> {
-    let Subject { wl, again, replaced } = subject;
-    // Where no flavor has a topology, whoever asks for none is spared the rest. A queue without flavors counts as one whose
-    // flavors all have one.
+fn placement<'a>(
+    (forest, settings, referenced): (&'a Forest, &'a EngineSettings, &'a ReferencedObjects),
+    cq: &'a ClusterQueueEntry,
+    class: &'a EquivalenceClass,
+    (workloads, subject): (&'a Workloads, PlacedWorkload<'a>),
+    gone: &'a [&'a QuotaReservation],
+) -> Option<PlacementContext<'a>> {
+    let PlacedWorkload { wl, again, replaced } = subject;
+    // Skips the inputs of placement if no flavor has a topology and the workload requests none.
+    // Kueue treats a queue without flavors as if all its flavors had a topology.
     let asks = || class.pod_sets.iter().any(|pod_set| pod_set.topology.is_some());
     if !forest.is_used()
         && again.is_none()
-        && wl.facts.is_none()
+        && wl.placement_inputs.is_none()
         && !cq.groups.is_empty()
         && !asks()
     {
         return None;
     }
-    let admission = |wl: &'a Wl| wl.hold.as_deref().map(|hold| &hold.admission);
-    Some(Site {
+    let admission =
+        |wl: &'a WorkloadEntry| wl.reservation.as_deref().map(|reservation| &reservation.admission);
+    Some(PlacementContext {
         forest,
         gates: settings.topology?,
-        world,
+        referenced,
         cq,
         class,
-        facts: again.or(wl.facts.as_deref()).unwrap_or(&NO_FACTS),
+        placement_inputs: again.or(wl.placement_inputs.as_deref()).unwrap_or(&NO_PLACEMENT_INPUTS),
         held: again.and_then(|_| admission(wl)),
         replaced: replaced.and_then(|id| admission(workloads.get(id)?)),
         gone,
     })
 }
 
-/// How many pods are wanted: of a workload that holds quota no more than that is for.
-fn wanted<'a>(class: &'a Class, site: Option<&Site<'_>>) -> Cow<'a, [i32]> {
-    let Some(held) = site.and_then(|site| site.held) else { return Cow::Borrowed(&class.counts) };
+/// Requested pods by pod set. A workload with quota gets no more pods than its reservation has.
+fn requested_counts<'a>(
+    class: &'a EquivalenceClass,
+    placement: Option<&PlacementContext<'_>>,
+) -> Cow<'a, [i32]> {
+    let Some(held) = placement.and_then(|placement| placement.held) else {
+        return Cow::Borrowed(&class.counts);
+    };
     let given = |name: &Name| {
         held.pod_sets.iter().find(|assigned| assigned.name == *name).map(|given| given.count)
     };
@@ -279,80 +325,95 @@ fn wanted<'a>(class: &'a Class, site: Option<&Site<'_>>) -> Cow<'a, [i32]> {
     )
 }
 
-/// Why a workload cannot be admitted whatever the quota.
+/// Why a workload is inadmissible whatever the quota.
 fn inadmissible(
-    wl: &Wl,
+    wl: &WorkloadEntry,
     queue: &crate::ClusterQueue,
-    world: &World,
-) -> Result<(), (Requeue, Reason)> {
+    referenced: &ReferencedObjects,
+) -> Result<(), (RequeueReason, Reason)> {
     if wl.flags.checks_failed {
-        return Err((Requeue::Generic, Reason::ChecksFailed));
+        return Err((RequeueReason::Generic, Reason::ChecksFailed));
     }
-    match world.namespace_matches(queue, &wl.key.namespace) {
+    match referenced.namespace_matches(queue, &wl.key.namespace) {
         None => {
             return Err((
-                Requeue::Generic,
+                RequeueReason::Generic,
                 Reason::NamespaceMissing { name: wl.key.namespace.clone() },
             ));
         }
-        Some(false) => return Err((Requeue::NamespaceMismatch, Reason::NamespaceMismatch)),
+        Some(false) => return Err((RequeueReason::NamespaceMismatch, Reason::NamespaceMismatch)),
         Some(true) => {}
     }
     match wl.class.pod_sets.iter().find_map(|pod_set| pod_set.problem.clone()) {
-        Some(message) => Err((Requeue::Generic, Reason::Invalid { message })),
+        Some(message) => Err((RequeueReason::Generic, Reason::Invalid { message })),
         None => Ok(()),
     }
 }
 
-impl Bench<'_> {
-    /// The assignment of all pods, if it fits or others may be preempted for it; otherwise of the most pods for
-    /// which that is so; otherwise of all pods, with nobody to preempt.
-    fn best(&mut self, scan: Option<&Scan>, nominated: Option<&[BTreeMap<Name, Name>]>) -> Best {
+impl FlavorSearch<'_> {
+    /// The assignment of all pods, if it fits or preemption makes it fit. Else the assignment of
+    /// the most pods for which this holds (partial admission). Else the assignment of all pods,
+    /// without victims.
+    fn best(
+        &mut self,
+        scan: Option<&FlavorScan>,
+        nominated: Option<&[BTreeMap<Name, Name>]>,
+    ) -> SearchOutcome {
         let preemptor = self.preemptor;
         preemptor.shift_replaced(self.tree, -1);
         let (mut assignment, targets) = self.search(scan, nominated);
         preemptor.shift_replaced(self.tree, 1);
-        let Some(site) = preemptor.site else {
-            return Best { assignment, targets, places: Vec::new() };
+        let Some(placement) = preemptor.placement else {
+            return SearchOutcome { assignment, targets, places: Vec::new() };
         };
-        site.reserve(&mut assignment, &preemptor.holds(&targets));
-        let places = site.need(&assignment);
-        Best { assignment, targets, places }
+        placement.reserve(&mut assignment, &preemptor.reservations_of(&targets));
+        let places = placement.need(&assignment);
+        SearchOutcome { assignment, targets, places }
     }
 
     fn search(
         &mut self,
-        scan: Option<&Scan>,
+        scan: Option<&FlavorScan>,
         nominated: Option<&[BTreeMap<Name, Name>]>,
     ) -> (Assignment, Vec<Target>) {
-        let Self { settings, counts, world, preemption, preemptor, cycle, tree } = self;
-        let Preemptor { cq, class, workloads, replaced, site, .. } = *preemptor;
-        let kept =
-            replaced.and_then(|id| workloads.get(id)?.hold.as_deref()).map(|hold| &hold.admission);
+        let Self { settings, counts, referenced, preemption, preemptor, cycle, tree } = self;
+        let Preemptor { cq, class, workloads, replaced, placement, .. } = *preemptor;
+        let kept = replaced
+            .and_then(|id| workloads.get(id)?.reservation.as_deref())
+            .map(|reservation| &reservation.admission);
         let scan = scan.filter(|_| kept.is_none());
-        let assigner =
-            Assigner { settings, world, cq, class, scan, nominated, kept, site, cycle: *cycle };
+        let assigner = FlavorAssigner {
+            settings,
+            referenced,
+            cq,
+            class,
+            scan,
+            nominated,
+            kept,
+            placement,
+            cycle: *cycle,
+        };
         let (mut nobody, mut classical) =
-            (NoPreemption { node: cq.node }, Classical::new(*preemptor));
+            (NoPreemption { node: cq.node }, ClassicalPreemption::new(*preemptor));
         let strategies = preemption.map_or(&[][..], |preemption| &preemption.fair_strategies);
-        let mut fair = Fair::new(*preemptor, strategies);
-        let oracle: &mut dyn Oracle = match preemption {
+        let mut fair = FairPreemption::new(*preemptor, strategies);
+        let oracle: &mut dyn TargetSelector = match preemption {
             None => &mut nobody,
             Some(_) if settings.fair_sharing => &mut fair,
             Some(_) => &mut classical,
         };
         let full = assigner.assign(tree, oracle, counts);
-        if let Some(targets) = possible(tree, oracle, &full) {
+        if let Some(targets) = victims_if_possible(tree, oracle, &full) {
             return (full, targets);
         }
         if settings.partial_admission && class.can_shrink() {
             let reduced = largest_that_fits(&class.pod_sets, |counts| {
-                // Of a pod set whose pods are all reclaimable nothing is wanted, whatever the reduction.
+                // A pod set without remaining pods needs nothing, whatever the reduction.
                 let wanted = class.counts.iter().zip(counts);
                 let counts: Vec<_> =
                     wanted.map(|(left, count)| if *left == 0 { 0 } else { *count }).collect();
                 let assignment = assigner.assign(tree, oracle, &counts);
-                let targets = possible(tree, oracle, &assignment)?;
+                let targets = victims_if_possible(tree, oracle, &assignment)?;
                 Some((assignment, targets))
             });
             if let Some(reduced) = reduced {
@@ -363,17 +424,17 @@ impl Bench<'_> {
     }
 }
 
-/// Who would have to go, if the assignment comes to something.
-fn possible(
-    tree: &mut Tree,
-    oracle: &mut dyn Oracle,
+/// The victims, if the assignment fits or preemption makes it fit.
+fn victims_if_possible(
+    tree: &mut QuotaTree,
+    oracle: &mut dyn TargetSelector,
     assignment: &Assignment,
 ) -> Option<Vec<Target>> {
     match assignment.fitness {
-        Fitness::Fit | Fitness::DeferredFit => Some(Vec::new()),
-        Fitness::Preempt => {
+        AssignmentMode::Fit | AssignmentMode::DeferredFit => Some(Vec::new()),
+        AssignmentMode::Preempt => {
             Some(oracle.targets(tree, assignment)).filter(|targets| !targets.is_empty())
         }
-        Fitness::NoFit => None,
+        AssignmentMode::NoFit => None,
     }
 }

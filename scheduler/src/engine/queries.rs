@@ -1,26 +1,26 @@
-//! Answers for status, metrics and the command line.
+//! Queries for status, metrics and the command line.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::cluster_queue::Cq;
-use crate::flavor_resource::Fr;
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::flavor_resource::FlavorResource;
 use crate::flavors::total_requests;
-use crate::queue::Spot;
-use crate::workloads::{LqId, Wl, WlId};
+use crate::ids::{LocalQueueId, WorkloadId};
+use crate::queue::PendingState;
+use crate::workloads::WorkloadEntry;
 use crate::{
-    Amount, ClusterQueueView, Inactive, LocalQueueKey, LocalQueueView, Name, PendingEntry, Reason,
-    ResourceQuota, ResourceUsage, StopPolicy, Why, WorkloadKey,
+    Amount, ClusterQueueView, InactiveCause, LocalQueueKey, LocalQueueView, Name, PendingEntry,
+    PendingReason, Reason, ResourceQuota, ResourceUsage, StopPolicy, WorkloadKey,
 };
 
 impl Engine {
-    /// A ClusterQueue as it is now.
     pub fn cluster_queue(&self, name: &str) -> Option<ClusterQueueView<'_>> {
-        let cq = self.cqs.get(self.cq_ids.get(name)?)?;
+        let cq = self.cluster_queues.get(self.cluster_queue_ids.get(name)?)?;
         let borrows = self.tree.parent(cq.node).is_some();
-        let reserved = |fr: Fr| self.tree.usage(cq.node, fr);
-        let admitted = |fr: Fr| sum(&cq.admitted_usage, fr);
+        let reserved = |fr: FlavorResource| self.tree.usage(cq.node, fr);
+        let admitted = |fr: FlavorResource| sum(&cq.admitted_usage, fr);
         let share = self.tree.share(cq.node);
         Some(ClusterQueueView {
             name: &cq.object.name,
@@ -39,7 +39,12 @@ impl Engine {
         })
     }
 
-    fn usage(&self, cq: &Cq, borrows: bool, used: impl Fn(Fr) -> Amount) -> Vec<ResourceUsage> {
+    fn usage(
+        &self,
+        cq: &ClusterQueueEntry,
+        borrows: bool,
+        used: impl Fn(FlavorResource) -> Amount,
+    ) -> Vec<ResourceUsage> {
         pairs_of(cq)
             .map(|(flavor, resource, fr)| {
                 let total = used(fr);
@@ -54,7 +59,13 @@ impl Engine {
             .collect()
     }
 
-    fn quota(&self, cq: &Cq, flavor: &Name, resource: &Name, fr: Fr) -> ResourceQuota {
+    fn quota(
+        &self,
+        cq: &ClusterQueueEntry,
+        flavor: &Name,
+        resource: &Name,
+        fr: FlavorResource,
+    ) -> ResourceQuota {
         let quota = self.tree.quota(cq.node, fr);
         ResourceQuota {
             flavor: flavor.clone(),
@@ -68,13 +79,15 @@ impl Engine {
         }
     }
 
-    /// A LocalQueue as it is now.
     pub fn local_queue(&self, key: &LocalQueueKey) -> Option<LocalQueueView<'_>> {
-        let lq = self.lqs.get(self.lqs.id(key)?)?;
+        let lq = self.local_queues.get(self.local_queues.id(key)?)?;
         let object = lq.object.as_ref()?;
-        let cq = self.cq_ids.get(&object.cluster_queue).and_then(|id| self.cqs.get(id));
+        let cq = self
+            .cluster_queue_ids
+            .get(&object.cluster_queue)
+            .and_then(|id| self.cluster_queues.get(id));
         let inactive =
-            |reason, message: &str| Err(Inactive { reason, message: message.to_owned() });
+            |reason, message: &str| Err(InactiveCause { reason, message: message.to_owned() });
         let active = match cq {
             _ if object.stop_policy != StopPolicy::None => {
                 inactive("Stopped", "LocalQueue is stopped")
@@ -87,7 +100,7 @@ impl Engine {
             }
             Some(_) => Ok(()),
         };
-        let usage = |sums: &BTreeMap<Fr, i128>| -> Vec<ResourceUsage> {
+        let usage = |sums: &BTreeMap<FlavorResource, i128>| -> Vec<ResourceUsage> {
             let pairs = cq.into_iter().flat_map(pairs_of);
             let used = pairs.map(|(flavor, resource, fr)| ResourceUsage {
                 flavor: flavor.clone(),
@@ -106,23 +119,24 @@ impl Engine {
             pending: lq.pending,
             reserving: lq.reserving,
             admitted: lq.admitted,
-            past_use: self.past_use(self.lqs.id(key)?),
+            past_usage: self.past_usage(self.local_queues.id(key)?),
         })
     }
 
-    /// The pending workloads of a ClusterQueue in its order, parked ones included. The first few cost little: as much as
-    /// there are kinds of workloads in it.
+    /// The pending workloads of a ClusterQueue in its order, parked ones included. The first few
+    /// cost as much as the queue has classes.
     pub fn pending<'a>(
         &'a self,
         cluster_queue: &str,
     ) -> impl Iterator<Item = PendingEntry<'a>> + use<'a> {
-        let cq = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id));
-        let mut by_local_queue: BTreeMap<LqId, usize> = BTreeMap::new();
+        let cq =
+            self.cluster_queue_ids.get(cluster_queue).and_then(|id| self.cluster_queues.get(id));
+        let mut by_local_queue: BTreeMap<LocalQueueId, usize> = BTreeMap::new();
         let order =
             cq.into_iter().flat_map(|cq| cq.queue.in_order().map(move |(id, spot)| (cq, id, spot)));
         order.enumerate().filter_map(move |(position, (cq, id, spot))| {
             let wl = self.workloads.get(id)?;
-            let lq = self.lqs.get(wl.queue)?;
+            let lq = self.local_queues.get(wl.queue)?;
             let within = by_local_queue.entry(wl.queue).or_default();
             let position_in_local_queue = *within;
             *within += 1;
@@ -133,31 +147,35 @@ impl Engine {
                 priority: wl.class.priority,
                 position_in_cluster_queue: position,
                 position_in_local_queue,
-                inadmissible: spot != Spot::Heap,
-                reason: wl.reason.as_deref().or(bypassed.filter(|_| spot == Spot::Parked)),
+                inadmissible: spot != PendingState::Heap,
+                reason: wl.reason.as_deref().or(bypassed.filter(|_| spot == PendingState::Parked)),
             })
         })
     }
 
-    /// How many of a ClusterQueue's pending workloads are parked, by LocalQueue; those with none are left out. Costs as much
-    /// as there are kinds of workloads in it.
+    /// Parked workloads of a ClusterQueue by LocalQueue, without LocalQueues that have none. Costs
+    /// as much as the queue has classes.
     pub fn parked_by_local_queue(&self, cluster_queue: &str) -> BTreeMap<LocalQueueKey, usize> {
-        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else {
+        let Some(cq) =
+            self.cluster_queue_ids.get(cluster_queue).and_then(|id| self.cluster_queues.get(id))
+        else {
             return BTreeMap::new();
         };
         let mut parked: BTreeMap<LocalQueueKey, usize> = BTreeMap::new();
         for (bucket, _, count) in cq.queue.parked_groups() {
-            if let Some(lq) = self.lqs.get(bucket.queue) {
+            if let Some(lq) = self.local_queues.get(bucket.queue) {
                 *parked.entry(lq.key.clone()).or_default() += count;
             }
         }
         parked
     }
 
-    /// What all pending workloads of a ClusterQueue ask for together, by resource; nothing of a resource that it has quota
-    /// for is zero. Costs as much as there are kinds of workloads in it.
+    /// The total requests of a ClusterQueue's pending workloads by resource. Zero for covered
+    /// resources without requests. Costs as much as the queue has classes.
     pub fn pending_requests(&self, cluster_queue: &str) -> BTreeMap<Name, Amount> {
-        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else {
+        let Some(cq) =
+            self.cluster_queue_ids.get(cluster_queue).and_then(|id| self.cluster_queues.get(id))
+        else {
             return BTreeMap::new();
         };
         let mut sums: BTreeMap<Name, i128> =
@@ -177,29 +195,29 @@ impl Engine {
         sums.into_iter().map(|(resource, sum)| (resource, fit(sum))).collect()
     }
 
-    /// Why a workload has no quota; `None` if it has, or is not known.
-    pub fn why(&self, key: &WorkloadKey) -> Option<Why<'_>> {
+    /// Why a workload has no quota; `None` if it has quota or is unknown.
+    pub fn why(&self, key: &WorkloadKey) -> Option<PendingReason<'_>> {
         let id = self.workloads.id(key)?;
         let wl = self.workloads.get(id)?;
-        if wl.hold.is_some() || wl.flags.finished {
+        if wl.reservation.is_some() || wl.flags.finished {
             return None;
         }
-        let made_up = self.not_queued(wl).or_else(|| match &wl.reason {
+        let made_up = self.not_queued_reason(wl).or_else(|| match &wl.reason {
             Some(_) => None,
-            None => self.untried(id, wl),
+            None => self.untried_reason(id, wl),
         });
         made_up.map(Cow::Owned).or_else(|| wl.reason.as_deref().map(Cow::Borrowed))
     }
 
-    /// Why a workload is not tried at all.
-    pub(super) fn not_queued(&self, wl: &Wl) -> Option<Reason> {
+    /// Why a workload is in no queue.
+    pub(super) fn not_queued_reason(&self, wl: &WorkloadEntry) -> Option<Reason> {
         if !wl.flags.active {
             return Some(Reason::Deactivated);
         }
-        if wl.flags.held || wl.flags.deleting {
-            return Some(Reason::Held);
+        if wl.flags.on_hold || wl.flags.deleting {
+            return Some(Reason::OnHold);
         }
-        let lq = self.lqs.get(wl.queue)?;
+        let lq = self.local_queues.get(wl.queue)?;
         let Some(object) = &lq.object else {
             return Some(Reason::LocalQueueMissing { queue: lq.key.clone() });
         };
@@ -207,47 +225,49 @@ impl Engine {
             return Some(Reason::LocalQueueInactive { queue: lq.key.clone() });
         }
         let name = object.cluster_queue.clone();
-        match self.cq_ids.get(&name).and_then(|id| self.cqs.get(id)) {
+        match self.cluster_queue_ids.get(&name).and_then(|id| self.cluster_queues.get(id)) {
             None => Some(Reason::ClusterQueueMissing { name }),
             Some(cq) if !cq.is_active() => Some(Reason::ClusterQueueInactive { name }),
             Some(_) => None,
         }
     }
 
-    /// Why a workload was not tried yet since something changed.
-    fn untried(&self, id: WlId, wl: &Wl) -> Option<Reason> {
-        let cq = self.cqs.get(&wl.queued_in?)?;
+    /// The reason of a queued workload without an attempt since its last change.
+    fn untried_reason(&self, id: WorkloadId, wl: &WorkloadEntry) -> Option<Reason> {
+        let cq = self.cluster_queues.get(&wl.queued_in?)?;
         let (bucket, item) = (wl.bucket(), wl.item(id));
         let waiting = |ahead| {
             let head = cq.queue.head().and_then(|head| self.workloads.get(head)).unwrap_or(wl);
             Reason::Waiting { cluster_queue: cq.object.name.clone(), head: head.key.clone(), ahead }
         };
         match (cq.queue.spot(bucket, &item)?, cq.queue.failure_of(wl.class.id)) {
-            (Spot::BackingOff, _) => {
+            (PendingState::BackingOff, _) => {
                 let until = wl.wakes_at().filter(|_| wl.requeued != Some(false));
                 Some(Reason::BackingOff { until })
             }
-            (Spot::Parked, Some(cause)) => Some(Reason::EquivalentFailed { cause: cause.clone() }),
-            (Spot::Parked, None) => Some(waiting(cq.queue.active_len())),
-            (Spot::Heap, _) => Some(waiting(cq.queue.ahead_of(bucket, &item))),
+            (PendingState::Parked, Some(cause)) => {
+                Some(Reason::EquivalentFailed { cause: cause.clone() })
+            }
+            (PendingState::Parked, None) => Some(waiting(cq.queue.active_len())),
+            (PendingState::Heap, _) => Some(waiting(cq.queue.ahead_of(bucket, &item))),
         }
     }
 }
 
-/// A queue's pairs in the order of its spec, resources by name as Kueue's status has them.
-fn pairs_of(cq: &Cq) -> impl Iterator<Item = (&Name, &Name, Fr)> {
+/// In the order of the spec, with the resources of a flavor by name, as in Kueue's status.
+fn pairs_of(cq: &ClusterQueueEntry) -> impl Iterator<Item = (&Name, &Name, FlavorResource)> {
     cq.groups.iter().flat_map(|group| {
         let mut order: Vec<_> = group.resources.iter().enumerate().collect();
         order.sort_by_key(|(_, resource)| *resource);
         group.flavors.iter().flat_map(move |flavor| {
             let of_flavor = move |(at, resource): (usize, _)| {
-                Some((&flavor.name, resource, *flavor.frs.get(at)?))
+                Some((&flavor.name, resource, *flavor.flavor_resources.get(at)?))
             };
             order.clone().into_iter().filter_map(of_flavor)
         })
     })
 }
 
-fn sum(sums: &BTreeMap<Fr, i128>, fr: Fr) -> Amount {
+fn sum(sums: &BTreeMap<FlavorResource, i128>, fr: FlavorResource) -> Amount {
     Amount::clamped(sums.get(&fr).copied().unwrap_or(0))
 }

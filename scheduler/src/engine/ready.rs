@@ -1,20 +1,20 @@
-//! Which ClusterQueues a cycle looks at.
+//! The ClusterQueues whose heads the next cycle takes.
 
 use std::collections::BTreeMap;
 
 use crate::Name;
-use crate::cluster_queue::Cq;
-use crate::tree::NodeId;
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::ids::NodeId;
 
-/// The active ClusterQueues that have a head, by name: cycles take heads in this order.
+/// Active ClusterQueues with a head, by name. Cycles take heads in this order.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
+pub(super) struct ReadyQueues {
     by_name: BTreeMap<Name, NodeId>,
 }
 
-impl Ready {
-    /// To be called after anything changed a ClusterQueue's queue or whether it is active.
-    pub(super) fn note(&mut self, cq: &mut Cq) {
+impl ReadyQueues {
+    /// Callers must call this after each change of a ClusterQueue's queue or activity.
+    pub(super) fn note(&mut self, cq: &mut ClusterQueueEntry) {
         let ready = cq.is_active() && cq.queue.head().is_some();
         if ready == cq.ready {
             return;
@@ -27,7 +27,6 @@ impl Ready {
         }
     }
 
-    /// The ClusterQueue is gone.
     pub(super) fn forget(&mut self, name: &Name) {
         self.by_name.remove(name);
     }

@@ -1,42 +1,41 @@
-//! Workloads that hold quota and whose pods are placed after that, or again after a node failed. Kueue's second pass.
+//! The second pass: topology assignments after the reservation, and again after a node failure.
+//! Kueue: `pkg/cache/queue/second_pass_queue.go`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Engine;
-use super::cycle::{Postponed, Progress};
-use super::nominate::Entry;
-use crate::flavors::{Fitness, has_room};
-use crate::tree::NodeId;
-use crate::workloads::{Facts, Hold, Wl, WlId};
+use super::cycle::{CycleProgress, Postponed};
+use super::nominate::CycleEntry;
+use crate::flavors::{AssignmentMode, has_capacity};
+use crate::ids::{NodeId, WorkloadId};
+use crate::workloads::{PlacementInputs, QuotaReservation, WorkloadEntry};
 use crate::{Admission, Decision, DelayedTopology, Reason, Time};
 
-/// The longest delay between two tries.
+/// The longest delay between two attempts, in seconds.
 const LONGEST: u64 = 30;
 
-/// Who is placed when.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct SecondPass {
-    waiting: BTreeMap<WlId, Waiting>,
+    waiting: BTreeMap<WorkloadId, Waiting>,
 }
 
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 struct Waiting {
     at: Time,
-    /// How often it was tried.
     tries: u32,
-    /// What was known when its delay began, which decides what is done when it ends.
-    facts: Facts,
+    /// As they were at the start of the delay. They decide what happens at its end.
+    #[cfg_attr(feature = "record", serde(rename = "facts"))]
+    placement_inputs: PlacementInputs,
 }
 
-/// Whose turn has come.
 pub(super) struct Due {
-    pub(super) id: WlId,
+    pub(super) id: WorkloadId,
     pub(super) cq: NodeId,
     pub(super) tries: u32,
-    pub(super) facts: Facts,
+    pub(super) placement_inputs: PlacementInputs,
 }
 
 impl SecondPass {
@@ -48,110 +47,118 @@ impl SecondPass {
         self.next().is_some_and(|at| at <= now)
     }
 
-    pub(super) fn forget(&mut self, id: WlId) {
+    pub(super) fn forget(&mut self, id: WorkloadId) {
         self.waiting.remove(&id);
     }
 
-    fn wait(&mut self, id: WlId, facts: Facts, tries: u32, now: Time) {
+    fn wait(&mut self, id: WorkloadId, placement_inputs: PlacementInputs, tries: u32, now: Time) {
         let seconds = 1_u64.checked_shl(tries).map_or(LONGEST, |seconds| seconds.min(LONGEST));
         let at = now.plus(Duration::from_secs(seconds));
-        // A delay that runs goes on; one that has ended gives way to what is newer.
+        // A running delay continues. An ended one is replaced.
         if self.waiting.get(&id).is_none_or(|waiting| waiting.at <= now) {
-            self.waiting.insert(id, Waiting { at, tries, facts });
+            self.waiting.insert(id, Waiting { at, tries, placement_inputs });
         }
     }
 }
 
 impl Engine {
-    /// A workload was written: it is placed later if that is needed.
-    pub(super) fn note_second_pass(&mut self, id: WlId, now: Time) {
+    /// Schedules the second pass of a changed workload, if it needs one.
+    pub(super) fn note_second_pass(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.workloads.get(id).filter(|_| self.settings.topology.is_some()) else {
             return;
         };
-        if wl.hold.is_none() || wl.is_leaving() || wl.flags.finished {
+        if wl.reservation.is_none() || wl.is_being_evicted() || wl.flags.finished {
             self.second_pass.forget(id);
-        } else if needs_second_pass(wl, &facts(wl))
-            && wl.hold.as_ref().is_some_and(|hold| hold.confirmed)
+        } else if needs_second_pass(wl, &placement_inputs(wl))
+            && wl.reservation.as_ref().is_some_and(|reservation| reservation.confirmed)
         {
-            self.second_pass.wait(id, facts(wl), 0, now);
+            self.second_pass.wait(id, placement_inputs(wl), 0, now);
         }
     }
 
-    /// The workloads whose pods are placed now.
     pub(super) fn take_second_pass(&mut self, now: Time) -> Vec<Due> {
         let due = self.second_pass.waiting.iter().filter(|(_, waiting)| waiting.at <= now);
         let due: Vec<_> = due.map(|(id, waiting)| (*id, waiting.clone())).collect();
         let due = due.into_iter().filter_map(|(id, waiting)| {
             self.second_pass.forget(id);
             let wl = self.workloads.get(id)?;
-            let cq = wl.hold.as_ref()?.charged?;
-            needs_second_pass(wl, &waiting.facts).then_some(Due {
+            let cq = wl.reservation.as_ref()?.charged?;
+            needs_second_pass(wl, &waiting.placement_inputs).then_some(Due {
                 id,
                 cq,
                 tries: waiting.tries,
-                facts: waiting.facts,
+                placement_inputs: waiting.placement_inputs,
             })
         });
         due.collect()
     }
 
-    /// Says that it was not placed, and when it is tried again.
+    /// Records a failed attempt and schedules the next one.
     pub(super) fn postpone_second_pass(
         &mut self,
-        id: WlId,
-        facts: Facts,
+        id: WorkloadId,
+        placement_inputs: PlacementInputs,
         tries: u32,
         reason: Reason,
         now: Time,
     ) -> Option<Decision> {
         let wl = self.workloads.get(id)?;
         let (key, uid) = (wl.key.clone(), wl.uid.clone());
-        if needs_second_pass(wl, &facts) {
-            self.second_pass.wait(id, facts, tries.saturating_add(1), now);
+        if needs_second_pass(wl, &placement_inputs) {
+            self.second_pass.wait(id, placement_inputs, tries.saturating_add(1), now);
         }
         Some(Decision::SecondPassFailed { key, uid, reason })
     }
 
-    /// The pods of a workload that holds quota go where the entry says. `None`: that changes nothing.
-    pub(super) fn reassign(&mut self, entry: &Entry) -> Option<Decision> {
-        let cq = self.cqs.get(&entry.cq)?.object.name.clone();
+    /// Changes the topology assignment of a workload that has quota. `None` if nothing changes.
+    pub(super) fn reassign(&mut self, entry: &CycleEntry) -> Option<Decision> {
+        let cq = self.cluster_queues.get(&entry.cq)?.object.name.clone();
         let old = self.workloads.get(entry.id)?.clone();
-        let mut hold = old.hold.clone()?;
+        let mut reservation = old.reservation.clone()?;
         let admission = entry.assignment.admission(&cq);
-        let unhealthy = entry.again.as_ref().is_some_and(|facts| !facts.unhealthy_nodes.is_empty());
+        let unhealthy = entry
+            .again
+            .as_ref()
+            .is_some_and(|placement_inputs| !placement_inputs.unhealthy_nodes.is_empty());
         let places = |admission: &Admission| -> Vec<_> {
             admission.pod_sets.iter().map(|given| (given.topology.clone(), given.delayed)).collect()
         };
-        if !unhealthy && places(&admission) == places(&hold.admission) {
+        if !unhealthy && places(&admission) == places(&reservation.admission) {
             return None;
         }
-        hold.admission = admission.clone();
-        self.charge(&old, &mut hold);
+        reservation.admission = admission.clone();
+        self.charge(&old, &mut reservation);
         self.edit(entry.id, |wl| {
-            wl.hold = Some(hold);
-            if let Some(facts) = &mut wl.facts {
-                facts.unhealthy_nodes.clear();
+            wl.reservation = Some(reservation);
+            if let Some(placement_inputs) = &mut wl.placement_inputs {
+                placement_inputs.unhealthy_nodes.clear();
             }
         });
         Some(Decision::Reassign { key: old.key, uid: old.uid, admission })
     }
 
-    /// Whether a failed node has no replacement, and that is no reason to wait for one.
-    pub(super) fn lacks_replacement(&self, entry: &Entry) -> bool {
+    /// Whether a failed node has no replacement and the gate forbids waiting for one.
+    pub(super) fn lacks_replacement(&self, entry: &CycleEntry) -> bool {
         let fails_fast = self.settings.topology.is_some_and(|gates| gates.fail_fast);
         fails_fast
-            && entry.assignment.fitness != Fitness::Fit
-            && entry.again.as_ref().is_some_and(|facts| !facts.unhealthy_nodes.is_empty())
+            && entry.assignment.fitness != AssignmentMode::Fit
+            && entry
+                .again
+                .as_ref()
+                .is_some_and(|placement_inputs| !placement_inputs.unhealthy_nodes.is_empty())
     }
 
-    /// A workload must go, as pods of a failed node have no other place.
+    /// Evicts a workload whose failed node has no replacement.
     pub(super) fn evict(
         &mut self,
-        entry: &Entry,
-        progress: &mut Progress,
+        entry: &CycleEntry,
+        progress: &mut CycleProgress,
     ) -> Result<(), Postponed> {
-        let nodes =
-            entry.again.as_ref().map(|facts| facts.unhealthy_nodes.clone()).unwrap_or_default();
+        let nodes = entry
+            .again
+            .as_ref()
+            .map(|placement_inputs| placement_inputs.unhealthy_nodes.clone())
+            .unwrap_or_default();
         let Some(wl) = self.workloads.get(entry.id) else { return Ok(()) };
         progress.decisions.push(Decision::Evict {
             key: wl.key.clone(),
@@ -159,20 +166,26 @@ impl Engine {
             nodes,
         });
         progress.busy = true;
-        self.edit(entry.id, |wl| wl.told_to_go = true);
+        self.edit(entry.id, |wl| wl.preemption_issued = true);
         Ok(())
     }
 
-    /// Whether earlier entries of the cycle took the places of this one, and other places may be looked for.
-    pub(super) fn lost_its_places(&mut self, entry: &Entry, progress: &mut Progress) -> bool {
+    /// Whether earlier entries took this entry's topology domains, and the gate allows another
+    /// search.
+    pub(super) fn lost_its_domains(
+        &mut self,
+        entry: &CycleEntry,
+        progress: &mut CycleProgress,
+    ) -> bool {
         self.settings.topology.is_some_and(|gates| gates.recompute)
             && !entry.places.is_empty()
-            && !self.has_room(entry, progress)
+            && !self.has_capacity(entry, progress)
             && self.fits(entry, progress)
     }
 
-    /// Whether the entry's places are free when all are gone who were told to go for it or before.
-    pub(super) fn has_room(&self, entry: &Entry, progress: &Progress) -> bool {
+    /// Whether the entry's topology domains have enough capacity once its victims, and all victims
+    /// of the cycle, are gone.
+    pub(super) fn has_capacity(&self, entry: &CycleEntry, progress: &CycleProgress) -> bool {
         if entry.places.is_empty() {
             return true;
         }
@@ -182,67 +195,72 @@ impl Engine {
             .map(|target| target.id)
             .filter(|id| !progress.preempted.contains(id));
         let gone = progress.preempted.iter().copied().chain(own);
-        let gone: Vec<&Hold> =
-            gone.filter_map(|id| self.workloads.get(id)?.hold.as_deref()).collect();
-        has_room(&self.forest, &entry.places, &gone)
+        let gone: Vec<&QuotaReservation> =
+            gone.filter_map(|id| self.workloads.get(id)?.reservation.as_deref()).collect();
+        has_capacity(&self.forest, &entry.places, &gone)
     }
 
-    /// Looks for other places, among the flavors that were chosen. As in Kueue, nobody has gone yet: who was told to go for
-    /// another may be a victim of this entry, which then waits.
-    pub(super) fn place_again(&mut self, entry: &mut Entry, progress: &Progress) {
-        self.recall(progress, true);
+    /// Searches other topology domains within the nominated flavors. As in Kueue, the usage of this
+    /// cycle's victims still counts: this entry may choose the same victims, and then waits.
+    pub(super) fn place_again(&mut self, entry: &mut CycleEntry, progress: &CycleProgress) {
+        self.set_issued_preemptable(progress, true);
         let mut tree = std::mem::take(&mut self.tree);
         let found = self.renominate(&mut tree, entry, &[]);
         self.tree = tree;
-        self.recall(progress, false);
+        self.set_issued_preemptable(progress, false);
         if found.is_some() {
-            self.note_search(entry);
+            self.record_search(entry);
         }
     }
 
-    /// Makes candidates of those again who were told to go in this cycle, or ends that.
-    fn recall(&mut self, progress: &Progress, starts: bool) {
-        let tell = |engine: &mut Self, told: bool| {
-            for id in &progress.told {
+    /// Makes this cycle's victims candidates again (`starts`), or reverts that.
+    fn set_issued_preemptable(&mut self, progress: &CycleProgress, starts: bool) {
+        let set_issued = |engine: &mut Self, issued: bool| {
+            for id in &progress.issued {
                 if let Some(wl) = engine.workloads.get_mut(*id) {
-                    wl.told_to_go = told;
+                    wl.preemption_issued = issued;
                 }
             }
         };
         if starts {
-            tell(self, false);
+            set_issued(self, false);
         }
-        progress.preempted.iter().for_each(|id| self.file_holder(*id, starts));
+        progress.preempted.iter().for_each(|id| self.set_preemptable(*id, starts));
         if !starts {
-            tell(self, true);
+            set_issued(self, true);
         }
     }
 
-    /// When pods of some workload are placed that holds quota already. May be past.
+    /// When a second pass is due. May be past.
     pub fn next_second_pass(&self) -> Option<Time> {
         self.second_pass.next()
     }
 
-    /// The workloads that hold quota and whose pods are yet to be placed, or placed again.
+    /// The workloads that need a second pass.
     pub fn second_pass(&self) -> impl Iterator<Item = &crate::WorkloadKey> {
-        let all =
-            self.cqs.values().flat_map(|cq| &cq.workloads).filter_map(|id| self.workloads.get(*id));
-        all.filter(|wl| needs_second_pass(wl, &facts(wl))).map(|wl| &wl.key)
+        let all = self
+            .cluster_queues
+            .values()
+            .flat_map(|cq| &cq.workloads)
+            .filter_map(|id| self.workloads.get(*id));
+        all.filter(|wl| needs_second_pass(wl, &placement_inputs(wl))).map(|wl| &wl.key)
     }
 }
 
-fn facts(wl: &Wl) -> Facts {
-    wl.facts.as_deref().cloned().unwrap_or_default()
+fn placement_inputs(wl: &WorkloadEntry) -> PlacementInputs {
+    wl.placement_inputs.as_deref().cloned().unwrap_or_default()
 }
 
-/// Whether pods have to be placed: those of a delayed request once all checks are Ready, and those of a failed node.
-fn needs_second_pass(wl: &Wl, facts: &Facts) -> bool {
-    let Some(hold) =
-        wl.hold.as_ref().filter(|_| !wl.flags.finished && !wl.is_leaving() && !wl.flags.held)
+/// Whether a delayed topology request is due (all checks are Ready), or pods are on a failed node.
+fn needs_second_pass(wl: &WorkloadEntry, placement_inputs: &PlacementInputs) -> bool {
+    let Some(reservation) = wl
+        .reservation
+        .as_ref()
+        .filter(|_| !wl.flags.finished && !wl.is_being_evicted() && !wl.flags.on_hold)
     else {
         return false;
     };
-    let pod_sets = &hold.admission.pod_sets;
+    let pod_sets = &reservation.admission.pod_sets;
     let pending = pod_sets
         .iter()
         .any(|given| given.topology.is_none() && given.delayed == Some(DelayedTopology::Pending));
@@ -250,7 +268,7 @@ fn needs_second_pass(wl: &Wl, facts: &Facts) -> bool {
         let topologies = pod_sets.iter().filter_map(|given| given.topology.as_ref());
         topologies
             .into_iter()
-            .any(|topology| facts.unhealthy_nodes.iter().any(|node| topology.uses(node)))
+            .any(|topology| placement_inputs.unhealthy_nodes.iter().any(|node| topology.uses(node)))
     };
     (pending && wl.flags.checks_ready && !wl.flags.admitted) || (wl.flags.admitted && failed())
 }

@@ -1,43 +1,46 @@
-//! The order of entries under fair sharing: at each Cohort, the child that would have the lowest share goes first.
+//! The order of entries under fair sharing: at each Cohort the child with the lowest share goes
+//! first. Kueue: `pkg/scheduler/fair_sharing_iterator.go`.
 //!
-//! The winners are kept from one entry to the next. An entry changes usage on its own way up only, so finding the next
-//! one costs as much as there are children along that way, not as much as there are entries.
+//! The winners are kept from one entry to the next. An entry changes usage only on its own path. So
+//! the next winner costs as many comparisons as that path has siblings, whatever the number of
+//! entries.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 
-use super::nominate::Entry;
-use crate::Gates;
-use crate::tree::{NodeId, Share, Tree};
+use super::nominate::CycleEntry;
+use crate::EngineGates;
+use crate::ids::NodeId;
+use crate::tree::{QuotaTree, Share};
 
-/// The entries of a cycle that are left, and who is ahead at each Cohort.
+/// The remaining entries, and the winner at each Cohort.
 pub(super) struct Tournament {
-    entries: Vec<Option<Entry>>,
-    /// Before this one no entries are left.
+    entries: Vec<Option<CycleEntry>>,
+    /// No entries are left before this index.
     first: usize,
     at_queue: BTreeMap<NodeId, usize>,
-    /// The roots whose contenders are known.
+    /// The winner by root, for roots whose contenders are computed.
     known: BTreeMap<NodeId, Option<usize>>,
-    /// By node: who is ahead below it.
+    /// The winner below each node.
     contenders: BTreeMap<NodeId, Contender>,
-    /// The queue of the last entry, whose usage may have changed.
+    /// The queue of the last entry. Its usage may have changed.
     last: Option<NodeId>,
-    gates: Gates,
+    gates: EngineGates,
 }
 
-/// An entry at one node on its way up.
+/// An entry as it counts at one node of its path.
 #[derive(Clone, Copy)]
 struct Contender {
     number: usize,
-    /// With the entry admitted, the node borrows some of what is asked for.
+    /// With the entry admitted, the node borrows a requested resource.
     borrows: bool,
-    /// The node's share with the entry admitted.
+    /// With the entry admitted.
     share: Share,
 }
 
 impl Tournament {
-    pub(super) fn new(entries: Vec<Entry>, gates: Gates) -> Self {
+    pub(super) fn new(entries: Vec<CycleEntry>, gates: EngineGates) -> Self {
         let at_queue =
             entries.iter().enumerate().map(|(number, entry)| (entry.cq, number)).collect();
         Self {
@@ -51,8 +54,8 @@ impl Tournament {
         }
     }
 
-    /// Takes out the entry to process next. Shares follow what was admitted before.
-    pub(super) fn next(&mut self, tree: &mut Tree) -> Option<Entry> {
+    /// Removes and returns the next entry. Shares include the entries that were admitted before.
+    pub(super) fn next(&mut self, tree: &mut QuotaTree) -> Option<CycleEntry> {
         if let Some(queue) = self.last.take() {
             self.update(tree, queue);
         }
@@ -72,8 +75,7 @@ impl Tournament {
         Some(entry)
     }
 
-    /// The winner among the entries below `root`.
-    fn winner(&mut self, tree: &mut Tree, root: NodeId) -> Option<usize> {
+    fn winner(&mut self, tree: &mut QuotaTree, root: NodeId) -> Option<usize> {
         if let Slot::Vacant(unknown) = self.known.entry(root) {
             unknown.insert(None);
             // Children before parents.
@@ -84,15 +86,15 @@ impl Tournament {
         self.known.get(&root).copied().flatten()
     }
 
-    /// An entry of this queue was processed: finds out anew who is ahead at the Cohorts above.
-    fn update(&mut self, tree: &mut Tree, queue: NodeId) {
+    /// Recomputes the winners on the path of a processed entry's queue.
+    fn update(&mut self, tree: &mut QuotaTree, queue: NodeId) {
         for node in tree.path(queue) {
             self.settle(tree, node);
         }
     }
 
-    /// Who is ahead at a node, once that is known of its children.
-    fn settle(&mut self, tree: &mut Tree, node: NodeId) {
+    /// Computes the winner at a node from the winners of its children.
+    fn settle(&mut self, tree: &mut QuotaTree, node: NodeId) {
         let best = self.at_queue.get(&node).copied().or_else(|| self.best_below(tree, node));
         if let Some(winner) = self.known.get_mut(&node) {
             *winner = best;
@@ -104,8 +106,8 @@ impl Tournament {
         };
     }
 
-    fn best_below(&self, tree: &Tree, cohort: NodeId) -> Option<usize> {
-        let mut best: Option<(Contender, &Entry)> = None;
+    fn best_below(&self, tree: &QuotaTree, cohort: NodeId) -> Option<usize> {
+        let mut best: Option<(Contender, &CycleEntry)> = None;
         for child in tree.children(cohort) {
             let Some(contender) = self.contenders.get(child) else { continue };
             let Some(entry) = self.entries.get(contender.number).and_then(Option::as_ref) else {
@@ -119,7 +121,7 @@ impl Tournament {
     }
 
     /// An entry at a node, as if it were admitted.
-    fn contender(&self, tree: &mut Tree, node: NodeId, number: usize) -> Option<Contender> {
+    fn contender(&self, tree: &mut QuotaTree, node: NodeId, number: usize) -> Option<Contender> {
         let entry = self.entries.get(number)?.as_ref()?;
         for (fr, amount) in &entry.need {
             tree.shift(entry.cq, *fr, i128::from(amount.get()));
@@ -131,10 +133,15 @@ impl Tournament {
         }
         Some(Contender { number, borrows, share })
     }
-    /// Whether one contender goes before another at the same Cohort: who others were told to go for, who does not borrow what it
-    /// asks for, then the lower share, then priority, then age; the first two and priority where that counts.
-    fn goes_before(&self, (a, entry): (Contender, &Entry), (b, best): (Contender, &Entry)) -> bool {
-        let rank = |entry: &Entry| (Reverse(entry.priority_in(self.gates)), entry.queue_time);
+    /// Order of two contenders of one Cohort: preemptors first, then entries that do not borrow,
+    /// then the lower share, then priority, then age. Gates switch the first two criteria and
+    /// priority.
+    fn goes_before(
+        &self,
+        (a, entry): (Contender, &CycleEntry),
+        (b, best): (Contender, &CycleEntry),
+    ) -> bool {
+        let rank = |entry: &CycleEntry| (Reverse(entry.priority_in(self.gates)), entry.queue_time);
         (best.is_preemptor.cmp(&entry.is_preemptor))
             .then_with(|| a.borrows.cmp(&b.borrows))
             .then_with(|| a.share.compare(&b.share))

@@ -1,33 +1,34 @@
-//! Variants: workloads that stand for one job and ask for one flavor each. Kueue's `ConcurrentAdmission` is the rule.
+//! Variants: workloads for one job that request one flavor each. Kueue KEP-8691
+//! (`ConcurrentAdmission`).
 //!
-//! Each is queued by itself. Of those that are admitted the one whose flavor comes first in the ClusterQueue runs: the others
-//! wait, and one on a later flavor is told to go before a better one is given quota, so that a job's quota is not charged
-//! twice for a move.
+//! Each variant waits in the queue by itself. The admitted variant on the best flavor runs; the
+//! others wait. A variant on a worse flavor is evicted before a better one gets quota, so that a
+//! migration never charges a job's quota twice.
 
 use super::Engine;
-use super::cycle::{Postponed, Progress};
-use super::nominate::Entry;
-use crate::cluster_queue::Cq;
-use crate::queue::Requeue;
-use crate::queue::equivalence::Class;
-use crate::workloads::{Wl, WlId};
+use super::cycle::{CycleProgress, Postponed};
+use super::nominate::CycleEntry;
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::ids::WorkloadId;
+use crate::queue::RequeueReason;
+use crate::queue::equivalence::EquivalenceClass;
+use crate::workloads::WorkloadEntry;
 use crate::{Decision, Name, Reason};
 
-/// Where the flavor of a variant stands in its ClusterQueue.
-fn rank(cq: &Cq, class: &Class) -> Option<usize> {
+/// The position of a variant's flavor in its ClusterQueue.
+fn rank(cq: &ClusterQueueEntry, class: &EquivalenceClass) -> Option<usize> {
     let flavor = class.flavors.as_ref()?.first()?;
     cq.groups.first()?.flavors.iter().position(|other| other.name == *flavor)
 }
 
 impl Engine {
-    /// Remembers (or forgets) that a workload is a variant.
-    pub(super) fn note_variant(&mut self, id: WlId, parent: Option<&Name>) {
+    pub(super) fn note_variant(&mut self, id: WorkloadId, parent: Option<&Name>) {
         if let Some(parent) = parent {
             self.variants.entry(parent.clone()).or_default().insert(id);
         }
     }
 
-    pub(super) fn forget_variant(&mut self, id: WlId, parent: Option<&Name>) {
+    pub(super) fn forget_variant(&mut self, id: WorkloadId, parent: Option<&Name>) {
         let Some(parent) = parent else { return };
         let Some(ids) = self.variants.get_mut(parent) else { return };
         ids.remove(&id);
@@ -36,13 +37,13 @@ impl Engine {
         }
     }
 
-    /// An admitted variant of the same workload, on an earlier flavor or on a later one.
-    fn admitted_sibling(&self, entry: &Entry, better: bool) -> Option<WlId> {
+    /// An admitted variant of the same workload, on a better or on a worse flavor.
+    fn admitted_sibling(&self, entry: &CycleEntry, better: bool) -> Option<WorkloadId> {
         if self.variants.is_empty() {
             return None;
         }
         let siblings = self.variants.get(&**self.workloads.get(entry.id)?.parent.as_ref()?)?;
-        let cq = self.cqs.get(&entry.cq)?;
+        let cq = self.cluster_queues.get(&entry.cq)?;
         let own = rank(cq, &entry.class)?;
         siblings.iter().copied().filter(|id| *id != entry.id).find(|id| {
             let Some(sibling) = self.workloads.get(*id).filter(|sibling| is_admitted(sibling, cq))
@@ -54,39 +55,40 @@ impl Engine {
         })
     }
 
-    /// A variant waits while a better one runs: until that gives its quota back, which tells the queue.
-    pub(super) fn yield_to_better_variant(&mut self, entry: &Entry) -> Result<(), Postponed> {
+    /// A variant waits while a better one runs. The end of the better one triggers the queue.
+    pub(super) fn yield_to_better_variant(&mut self, entry: &CycleEntry) -> Result<(), Postponed> {
         if self.admitted_sibling(entry, true).is_none() {
             return Ok(());
         }
-        // Its other flavors are not its own: there is nothing to go on with.
+        // A variant has one flavor, so there is no search to resume.
         self.forget_scan(entry.id);
-        Err((Requeue::Generic, Reason::BetterVariant))
+        Err((RequeueReason::Generic, Reason::BetterVariant))
     }
 
-    /// Before a variant is given quota, the one that runs on a later flavor has to go, if the move is worth it.
+    /// Evicts the variant on a worse flavor before this one gets quota, if the migration is worth
+    /// it.
     pub(super) fn migrate(
         &mut self,
-        entry: &Entry,
-        progress: &mut Progress,
+        entry: &CycleEntry,
+        progress: &mut CycleProgress,
     ) -> Result<(), Postponed> {
         let Some(worse) = self.admitted_sibling(entry, false) else { return Ok(()) };
         self.forget_scan(entry.id);
         if !self.is_worth_migrating(entry) {
-            return Err((Requeue::Generic, Reason::NotWorthMigrating));
+            return Err((RequeueReason::Generic, Reason::NotWorthMigrating));
         }
         self.claim(entry, progress);
-        if let Some(wl) = self.workloads.get(worse).filter(|wl| !wl.is_leaving()) {
+        if let Some(wl) = self.workloads.get(worse).filter(|wl| !wl.is_being_evicted()) {
             let (key, uid) = (wl.key.clone(), wl.uid.clone());
-            self.edit(worse, |wl| wl.told_to_go = true);
+            self.edit(worse, |wl| wl.preemption_issued = true);
             progress.decisions.push(Decision::Migrate { key, uid, to_uid: entry.uid.clone() });
             progress.busy = true;
         }
-        Err((Requeue::PendingPreemption, Reason::Migrating))
+        Err((RequeueReason::PendingPreemption, Reason::Migrating))
     }
 
-    fn is_worth_migrating(&self, entry: &Entry) -> bool {
-        let Some(cq) = self.cqs.get(&entry.cq) else { return false };
+    fn is_worth_migrating(&self, entry: &CycleEntry) -> bool {
+        let Some(cq) = self.cluster_queues.get(&entry.cq) else { return false };
         let Some(last) = &cq.object.last_acceptable else { return true };
         let flavors = cq.groups.first().map(|group| group.flavors.as_slice()).unwrap_or_default();
         let last = flavors.iter().position(|flavor| flavor.name == *last);
@@ -94,10 +96,13 @@ impl Engine {
     }
 }
 
-/// Whether it runs, or will once its reservation is written.
-fn is_admitted(wl: &Wl, cq: &Cq) -> bool {
-    let Some(hold) = wl.hold.as_ref().filter(|hold| hold.charged == Some(cq.node)) else {
+/// Whether it runs, or will run once its reservation is written.
+fn is_admitted(wl: &WorkloadEntry, cq: &ClusterQueueEntry) -> bool {
+    let Some(reservation) =
+        wl.reservation.as_ref().filter(|reservation| reservation.charged == Some(cq.node))
+    else {
         return false;
     };
-    wl.flags.admitted || (!hold.confirmed && cq.checks_for(&hold.admission).is_empty())
+    wl.flags.admitted
+        || (!reservation.confirmed && cq.checks_for(&reservation.admission).is_empty())
 }

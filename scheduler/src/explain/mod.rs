@@ -1,128 +1,115 @@
-//! Everything there is to say about why a workload waits, as one value.
+//! The explanation of why a workload waits.
 //!
-//! [`Engine::explain`](crate::Engine::explain) works it out on demand from the state as it is, so that a pending
-//! workload costs no memory for it. [`Explanation::reason`] is the very value that the condition and the events render;
-//! the rest is what it was decided from.
+//! [`Engine::explain`](crate::Engine::explain) computes it on demand, so that pending workloads
+//! need no memory for it. [`Explanation::reason`] is the value that conditions and events render;
+//! the other fields say what it follows from.
 
 mod preemption;
 mod render;
 mod resource;
 
-pub use preemption::{Obstacle, PreemptionOutlook, Refusal, Victim};
-pub use resource::{Bound, FlavorOutlook, Kept, ResourceOutlook, Verdict};
+pub use preemption::{NonCandidates, Obstacle, PreemptionOutlook, Victim};
+pub use resource::{FlavorOutlook, QuotaBound, ResourceOutlook, Verdict, WithheldQuota};
 
 use std::collections::BTreeMap;
 
-use crate::{Admission, Amount, Inactive, LocalQueueKey, Name, Reason, Time, WorkloadKey};
+use crate::{Admission, Amount, InactiveCause, LocalQueueKey, Name, Reason, Time, WorkloadKey};
 
-/// Why a workload waits, or what it holds.
+/// Why a workload waits, or what quota it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The workload.
     pub key: WorkloadKey,
-    /// Its uid.
     pub uid: Name,
-    /// Its LocalQueue, existing or not.
+    /// Need not exist.
     pub local_queue: LocalQueueKey,
-    /// The ClusterQueue behind that, existing or not.
+    /// The LocalQueue's ClusterQueue; need not exist.
     pub cluster_queue: Option<Name>,
-    /// Everything that keeps the ClusterQueue from admitting.
-    pub inactive: Vec<Inactive>,
-    /// Its effective priority.
+    /// All causes that keep the ClusterQueue from admitting.
+    pub inactive: Vec<InactiveCause>,
     pub priority: i32,
-    /// In one word.
     pub outlook: Outlook,
-    /// Why it has no quota: what its condition says, or will say. `None` if it has quota.
+    /// The reason in its condition, now or after the next cycle. `None` if it has quota.
     pub reason: Option<Reason>,
-    /// Why it would not be admitted now if it were the only head: `None` if it would be, or is not tried at all.
-    pub alone: Option<Reason>,
-    /// The quota that it holds.
-    pub held: Option<Held>,
-    /// Where it stands among those that wait; `None` if it does not wait in a queue.
-    pub place: Option<Place>,
-    /// What each pod set asks for and what there is, by flavor. Empty if it holds quota, or no queue could give any.
+    /// Why it would not be admitted now as the only head. `None` if it would be, or if it is not
+    /// tried.
+    pub solo_reason: Option<Reason>,
+    pub held: Option<ReservedQuota>,
+    /// `None` if it waits in no queue.
+    pub place: Option<QueuePosition>,
+    /// Requests and quota of each pod set by flavor. Empty if the workload has quota, or if no
+    /// queue can give any.
     pub pod_sets: Vec<PodSetOutlook>,
-    /// Workloads that would be preempted for it if it were the only head.
+    /// The victims if it were the only head.
     pub victims: Vec<Victim>,
 }
 
-/// What becomes of a workload as things are.
+/// The prospects of a workload in the present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outlook {
-    /// It has ended.
     Finished,
-    /// It has quota and may run.
     Admitted,
-    /// It has quota and waits for its admission checks.
+    /// Has quota and waits for its admission checks.
     QuotaReserved,
-    /// It is not tried: it or its queue is stopped, missing, held or backing off.
+    /// In no queue: the workload or its queue is stopped, missing, on hold or in a back-off.
     NotTried,
-    /// It is admitted as soon as it is its turn.
+    /// Admitted at its turn.
     Fits,
-    /// Others are preempted for it as soon as it is its turn.
+    /// Preempts others at its turn.
     Preempts,
-    /// It stays pending even if it is its turn.
+    /// Stays pending at its turn.
     Blocked,
 }
 
-/// The quota that a workload holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// Which.
+pub struct ReservedQuota {
     pub admission: Admission,
-    /// Since when.
     pub since: Time,
-    /// It is told to give it back.
+    /// Being evicted.
     pub evicted: bool,
 }
 
-/// A place in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// From 0: how many of its ClusterQueue are before it.
+pub struct QueuePosition {
+    /// From 0, among the pending workloads of its ClusterQueue.
     pub in_cluster_queue: usize,
-    /// How many wait in its ClusterQueue.
+    /// Pending workloads of its ClusterQueue.
     pub of_cluster_queue: usize,
-    /// From 0: how many of its LocalQueue are before it.
+    /// From 0, among the pending workloads of its LocalQueue.
     pub in_local_queue: usize,
-    /// How many wait in its LocalQueue.
+    /// Pending workloads of its LocalQueue.
     pub of_local_queue: usize,
-    /// The head that it waits behind; `None` if it is the head itself.
-    pub head: Option<Head>,
-    /// The head blocks all behind it (`StrictFIFO`).
+    /// `None` if the workload is the head itself.
+    pub head: Option<QueueHead>,
+    /// `StrictFIFO`: the head blocks all workloads behind it.
     pub strict: bool,
-    /// It was tried without success, and waits for something to change.
+    /// Tried without success; waits for a trigger.
     pub parked: bool,
-    /// It was evicted and may not come back before this.
+    /// Evicted; not retried before this.
     pub backing_off_until: Option<Time>,
 }
 
-/// The workload that is first in a queue.
+/// The head of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Which.
+pub struct QueueHead {
     pub key: WorkloadKey,
-    /// Its priority.
     pub priority: i32,
     /// Why it would not be admitted now; `None` if it would be.
-    pub alone: Option<Reason>,
+    pub solo_reason: Option<Reason>,
 }
 
-/// One pod set's way to quota.
+/// Requests and quota of one pod set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSetOutlook {
-    /// Its name.
     pub name: Name,
-    /// Pods still wanted.
+    /// Without reclaimable pods.
     pub count: i32,
-    /// How many would do.
     pub min_count: Option<i32>,
-    /// What all of them ask for.
+    /// The requests of all its pods.
     pub requests: BTreeMap<Name, Amount>,
-    /// Why it can never be admitted as it stands.
+    /// Why the pod set can never be admitted.
     pub problem: Option<String>,
-    /// Requested resources that no resource group of the queue covers.
+    /// Requested resources that no resource group covers.
     pub uncovered: Vec<Name>,
-    /// Every flavor of every resource group that is asked for anything, in the order they are tried.
+    /// The flavors of all requested resource groups, in the order of attempts.
     pub flavors: Vec<FlavorOutlook>,
 }

@@ -1,83 +1,70 @@
-//! Who would have to go, and why they need not.
+//! Victims, and workloads that are no candidates.
 
 use crate::{Amount, Name, PreemptionPolicy, WorkloadKey};
 
-/// What preemption could do for one resource on one flavor.
+/// The outcome of preemption for one resource on one flavor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreemptionOutlook {
-    /// Workloads whose going would make room, and who may be told to. Empty: none, or not enough.
+    /// Empty if no workload may be preempted, or if preemption does not free enough.
     pub victims: Vec<Victim>,
-    /// Those who hold some of it and stay, by ClusterQueue and obstacle.
-    pub refused: Vec<Refusal>,
+    /// Workloads that use the resource and stay, by ClusterQueue and obstacle.
+    pub non_candidates: Vec<NonCandidates>,
 }
 
-/// A workload that would be preempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// Which.
     pub key: WorkloadKey,
-    /// Its ClusterQueue.
     pub cluster_queue: Name,
-    /// Its priority.
     pub priority: i32,
-    /// What its `Preempted` condition would say.
+    /// The reason of its `Preempted` condition.
     pub reason: &'static str,
 }
 
-/// Workloads of one ClusterQueue that hold what is wanted and stay for one reason.
+/// Workloads of one ClusterQueue that one obstacle protects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The ClusterQueue.
+pub struct NonCandidates {
     pub cluster_queue: Name,
-    /// How many.
     pub workloads: usize,
-    /// What they hold of it together.
+    /// Their total usage of the resource.
     pub holds: Amount,
-    /// One of them.
+    /// One of the workloads.
     pub example: WorkloadKey,
-    /// Why they stay.
     pub obstacle: Obstacle,
 }
 
 /// Why a workload is not preempted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
-    /// `preemption.withinClusterQueue` is `Never`.
     WithinClusterQueueNever,
-    /// `preemption.reclaimWithinCohort` is `Never`.
     ReclaimWithinCohortNever,
-    /// Its ClusterQueue, or a Cohort above that, uses no more than its own quota.
+    /// Its ClusterQueue, or a Cohort above, stays within nominal quota.
     NotBorrowing {
-        /// Which.
+        /// The ClusterQueue or Cohort.
         name: Name,
     },
-    /// The policy asks for a lower priority.
+    /// The policy requires a lower priority.
     Priority {
         /// The policy's field.
         field: &'static str,
-        /// What it says.
         policy: PreemptionPolicy,
-        /// The priority of the one that waits.
+        /// The waiting workload's priority.
         own: i32,
-        /// The lowest priority of those that stay.
+        /// The lowest priority of the protected workloads.
         lowest: i32,
     },
-    /// The one that waits would itself borrow, which allows no preemption of borrowers: `borrowWithinCohort`.
+    /// The waiting workload would borrow, and `borrowWithinCohort` forbids the preemption.
     WhileBorrowing {
-        /// What it says.
         policy: PreemptionPolicy,
-        /// Its threshold.
         max_priority_threshold: Option<i32>,
     },
-    /// The shares forbid it.
+    /// The shares forbid the preemption.
     FairShare {
-        /// The share with the one that waits, in thousandths.
+        /// With the waiting workload, in thousandths.
         own: i64,
-        /// The share of those that hold it.
+        /// The share of the protected workloads' queue, in thousandths.
         theirs: i64,
     },
-    /// Their ClusterQueue is not active.
     QueueInactive,
-    /// They may be told to go, but even all of them together would not make room.
+    /// They may be preempted, but all of them together do not free enough.
     NotEnough,
 }

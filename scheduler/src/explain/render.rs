@@ -1,17 +1,18 @@
-//! What an explanation says in words.
+//! Explanations as text.
 
 use super::{Explanation, Obstacle, Outlook, Verdict};
 use crate::PreemptionPolicy;
 
 impl Explanation {
-    /// The message of its `QuotaReserved=False` condition and of its event, in Kueue's words; `None` if it has quota.
+    /// The message of the `QuotaReserved=False` condition and its event, in Kueue's words; `None`
+    /// if the workload has quota.
     pub fn message(&self) -> Option<String> {
         self.reason.as_ref().map(crate::Reason::message)
     }
 }
 
 impl Outlook {
-    /// Its name, for programs.
+    /// For programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "Finished",
@@ -26,7 +27,7 @@ impl Outlook {
 }
 
 impl Verdict {
-    /// Its name, for programs.
+    /// For programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mismatch => "Mismatch",
@@ -41,7 +42,7 @@ impl Verdict {
 }
 
 impl PreemptionPolicy {
-    /// Its name in the API.
+    /// As in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Never => "Never",
@@ -53,7 +54,7 @@ impl PreemptionPolicy {
 }
 
 impl Obstacle {
-    /// Its name, for programs.
+    /// For programs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::WithinClusterQueueNever => "WithinClusterQueueNever",
@@ -67,7 +68,7 @@ impl Obstacle {
         }
     }
 
-    /// The obstacle for a person: which field or fact keeps the workloads where they are.
+    /// For users: the field or fact that protects the workloads.
     pub fn message(&self) -> String {
         match self {
             Self::WithinClusterQueueNever => "preemption.withinClusterQueue is Never".to_owned(),

@@ -1,4 +1,4 @@
-//! What is asked of one resource on one flavor, and what there is.
+//! Requests and quota of one resource on one flavor.
 
 use super::PreemptionOutlook;
 use crate::{Amount, Cause, Name};
@@ -8,99 +8,91 @@ use crate::{Amount, Cause, Name};
 pub enum Verdict {
     /// The pods cannot use the flavor.
     Mismatch,
-    /// More is asked for than the queue can ever have.
+    /// The request exceeds the queue's maximum capacity.
     ExceedsMaxQuota,
-    /// The quota is in use, and nobody would have to give it back.
+    /// The quota is in use, and the queue may preempt none of its users.
     WaitingForQuota,
-    /// It would fit if others gave way, but none may be preempted.
+    /// Preemption would be needed, and there are no candidates.
     NoCandidates,
-    /// Workloads of the same ClusterQueue would be preempted.
+    /// Preempts workloads of the same ClusterQueue.
     Preempt,
-    /// Only workloads of other ClusterQueues would be preempted.
+    /// Preempts only workloads of other ClusterQueues.
     Reclaim,
-    /// It fits.
     Fits,
 }
 
 /// One flavor for one pod set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlavorOutlook {
-    /// The flavor.
     pub flavor: Name,
     /// The worst of its resources.
     pub verdict: Verdict,
-    /// It is the one that would be taken.
+    /// The nomination chose this flavor.
     pub chosen: bool,
-    /// Why the pods cannot use it, if they cannot.
+    /// Why the pods cannot use the flavor.
     pub mismatch: Option<Cause>,
-    /// By resource, in the order of the group.
+    /// In the order of the resource group.
     pub resources: Vec<ResourceOutlook>,
 }
 
-/// One resource on one flavor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceOutlook {
-    /// The resource.
     pub resource: Name,
-    /// What this makes of it.
     pub verdict: Verdict,
-    /// What the pod set asks for.
+    /// The request of the pod set.
     pub asked: Amount,
-    /// What the pod sets before it take of the same.
+    /// Requested by earlier pod sets of the workload.
     pub earlier: Amount,
-    /// The queue's own quota.
+    /// The queue's nominal quota.
     pub nominal: Amount,
-    /// What the queue uses.
+    /// By the queue.
     pub used: Amount,
-    /// What it could use now, borrowing included; never below zero.
+    /// Borrowing included; never negative.
     pub free: Amount,
-    /// How much of that is borrowed from the cohort.
+    /// The borrowed part of `free`.
     pub borrowable: Amount,
-    /// What it could use if nobody used anything.
+    /// Free if no workload used quota.
     pub most: Amount,
-    /// `borrowingLimit`; `None` is unlimited.
+    /// `None` is unlimited.
     pub borrowing_limit: Option<Amount>,
-    /// `lendingLimit`; `None` is all.
+    /// `None` lends everything.
     pub lending_limit: Option<Amount>,
-    /// What keeps `free` from being more.
-    pub bound: Bound,
-    /// Free quota of others in the cohort that their lending limits keep back.
-    pub kept: Vec<Kept>,
-    /// Who would have to go, and why not; `None` where it fits or could never fit.
+    /// The limit of `free`.
+    pub bound: QuotaBound,
+    /// Free quota of the cohort that lending limits withhold.
+    pub withheld: Vec<WithheldQuota>,
+    /// `None` if the request fits, or could never fit.
     pub preemption: Option<PreemptionOutlook>,
 }
 
 impl ResourceOutlook {
-    /// How much more would have to be free.
+    /// The missing quota.
     pub fn missing(&self) -> Amount {
         (self.asked + self.earlier - self.free).max(Amount::ZERO)
     }
 }
 
-/// What keeps free quota from being more.
+/// The limit of the free quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// The queue is in no cohort: there is only its own quota.
+pub enum QuotaBound {
+    /// The queue is in no cohort and has only its own quota.
     NoCohort,
-    /// All that the cohorts up to this one have.
+    /// The total quota of the cohorts on the path.
     Cohort {
-        /// The one at the top.
+        /// The root Cohort.
         name: Name,
     },
-    /// A borrowing limit.
     BorrowingLimit {
-        /// Of this ClusterQueue or Cohort.
+        /// The ClusterQueue or Cohort with the limit.
         name: Name,
-        /// The limit.
         limit: Amount,
     },
 }
 
-/// Free quota that a lending limit keeps back.
+/// Free quota that a lending limit withholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The ClusterQueue or Cohort whose limit it is.
+pub struct WithheldQuota {
+    /// The ClusterQueue or Cohort with the limit.
     pub name: Name,
-    /// How much.
     pub amount: Amount,
 }

@@ -1,9 +1,9 @@
-//! A map of very few names.
+//! A map for a few names.
 
 use crate::Name;
 
-/// Values by name, in the order of names, in one piece of memory: an assignment has one for each pod set and flavor, and
-/// few resources in each.
+/// Values sorted by name in one allocation. Each assignment has such a map per pod set and flavor,
+/// with few resources in each.
 #[derive(Clone, Debug)]
 pub(crate) struct ByName<T>(Vec<(Name, T)>);
 
@@ -26,7 +26,7 @@ impl<T> ByName<T> {
         self.0.is_empty()
     }
 
-    /// Puts a value in the place of the one of that name, if there is one.
+    /// Replaces the value of the same name.
     pub(crate) fn insert(&mut self, name: Name, value: T) {
         match self.0.binary_search_by(|(known, _)| known.cmp(&name)) {
             Ok(at) => self.0[at].1 = value,

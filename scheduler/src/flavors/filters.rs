@@ -1,10 +1,10 @@
-//! Whether pods may run on a flavor at all: its taints, and their node selector and affinity.
+//! Whether pods may run on a flavor: its taints, and the pods' node selector and affinity.
 
 use std::collections::BTreeMap;
 
 use crate::{Cause, NodeSelectorTerm, PodSet, ResourceFlavor, TaintEffect};
 
-/// Why the pods cannot use the flavor, if they cannot.
+/// `None` if the pods may use the flavor.
 pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Cause> {
     let tolerated = |taint| {
         let all = pod_set.tolerations.iter().chain(&flavor.tolerations);
@@ -14,7 +14,7 @@ pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Caus
         .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
         .find(|taint| !tolerated(taint));
     if let Some(taint) = taint {
-        return Some(Cause::Untolerated { flavor: flavor.name.clone(), taint: taint.clone() });
+        return Some(Cause::UntoleratedTaint { flavor: flavor.name.clone(), taint: taint.clone() });
     }
     let labels = &flavor.node_labels;
     let selected = (pod_set.node_selector.iter())
@@ -25,8 +25,9 @@ pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Caus
     None
 }
 
-/// Terms are alternatives. Expressions over labels that the flavor does not define are left out, because nodes may
-/// have them; a term of which nothing remains matches every flavor.
+/// Terms are alternatives. Expressions over labels that the flavor lacks do not count, because
+/// nodes may have those labels. A term without remaining expressions matches every flavor. Kueue:
+/// `flavorSelector` in `flavorassigner.go`.
 fn affinity_matches(terms: &[NodeSelectorTerm], labels: &BTreeMap<String, String>) -> bool {
     let mut known = terms.iter().map(|term| {
         term.match_expressions

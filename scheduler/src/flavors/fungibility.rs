@@ -1,40 +1,42 @@
-//! How good a flavor is, and whether to look at the next one.
+//! Compares flavors, and decides whether to try the next one.
 
 use crate::{FlavorFungibility, FungibilityPolicy, FungibilityPreference};
 
-/// What it would take to use a flavor, from impossible to free.
+/// The effort of using a flavor, from impossible to none. Kueue: `preemptionMode` in
+/// `flavorassigner.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mode {
-    /// Impossible as things are.
+pub(crate) enum PreemptionMode {
     NoFit,
-    /// Possible if others gave way, but none may be preempted.
+    /// Needs preemption, and has no candidates.
     NoCandidates,
-    /// Workloads of the own queue would have to be preempted.
+    /// Preempts workloads of the same queue.
     Preempt,
-    /// Only workloads of other queues would have to be preempted.
+    /// Preempts only workloads of other queues.
     Reclaim,
-    /// It fits.
     Fit,
 }
 
-/// A mode and how far away the quota is found: 0 is the own.
+/// A mode and the borrowing height: 0 without borrowing. Kueue: `granularMode` in
+/// `flavorassigner.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grade {
-    pub(crate) mode: Mode,
+pub(crate) struct GranularMode {
+    pub(crate) mode: PreemptionMode,
     pub(crate) borrow: usize,
 }
 
-impl Grade {
-    pub(crate) const WORST: Self = Self { mode: Mode::NoFit, borrow: usize::MAX };
-    pub(crate) const BEST: Self = Self { mode: Mode::Fit, borrow: 0 };
+impl GranularMode {
+    pub(crate) const WORST: Self = Self { mode: PreemptionMode::NoFit, borrow: usize::MAX };
+    pub(crate) const BEST: Self = Self { mode: PreemptionMode::Fit, borrow: 0 };
 
-    /// Whether this is better than `other`, strictly.
+    /// Whether this is strictly better than `other`.
     pub(crate) fn beats(self, other: Self, fungibility: FlavorFungibility) -> bool {
-        if self.mode == Mode::NoFit || other.mode == Mode::NoFit {
-            return self.mode != Mode::NoFit;
+        if self.mode == PreemptionMode::NoFit || other.mode == PreemptionMode::NoFit {
+            return self.mode != PreemptionMode::NoFit;
         }
-        if (self.mode == Mode::NoCandidates) != (other.mode == Mode::NoCandidates) {
-            return other.mode == Mode::NoCandidates;
+        if (self.mode == PreemptionMode::NoCandidates)
+            != (other.mode == PreemptionMode::NoCandidates)
+        {
+            return other.mode == PreemptionMode::NoCandidates;
         }
         let easier = self.mode.cmp(&other.mode);
         let nearer = other.borrow.cmp(&self.borrow);
@@ -45,13 +47,17 @@ impl Grade {
         order.is_gt()
     }
 
-    /// Whether the next flavor should be looked at although this one was.
+    /// Whether the search should try the next flavor.
     pub(crate) fn try_next(self, fungibility: FlavorFungibility) -> bool {
         let try_next = |policy| policy == FungibilityPolicy::TryNextFlavor;
         match self.mode {
-            Mode::NoFit | Mode::NoCandidates => true,
-            Mode::Preempt | Mode::Reclaim if try_next(fungibility.when_can_preempt) => true,
-            Mode::Preempt | Mode::Reclaim | Mode::Fit => {
+            PreemptionMode::NoFit | PreemptionMode::NoCandidates => true,
+            PreemptionMode::Preempt | PreemptionMode::Reclaim
+                if try_next(fungibility.when_can_preempt) =>
+            {
+                true
+            }
+            PreemptionMode::Preempt | PreemptionMode::Reclaim | PreemptionMode::Fit => {
                 self.borrow > 0 && try_next(fungibility.when_can_borrow)
             }
         }

@@ -1,17 +1,20 @@
-//! Which flavors a workload's pod sets get: filters, quota, and the order in which flavors are tried.
+//! Which flavors the pod sets of a workload get.
 
 mod assigner;
 mod assignment;
 mod by_name;
 mod filters;
 mod fungibility;
+mod oracle;
 mod reduce;
+mod search;
 #[cfg(test)]
 mod tests;
 mod topology;
 
-pub(crate) use assigner::{Assigner, total_requests};
-pub(crate) use assignment::{Assignment, Fitness, Scan};
+pub(crate) use assigner::{FlavorAssigner, total_requests};
+pub(crate) use assignment::{Assignment, AssignmentMode};
 pub(crate) use filters::mismatch;
+pub(crate) use oracle::{PreemptionOracle, PreemptionPossibility};
 pub(crate) use reduce::largest_that_fits;
-pub(crate) use topology::{Asks, PlaceNeed, Site, has_room};
+pub(crate) use topology::{DomainNeed, PlacementContext, PlacementRequests, has_capacity};

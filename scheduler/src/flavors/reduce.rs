@@ -1,10 +1,11 @@
-//! Partial admission: the most pods that fit, between what is asked for and what is enough.
+//! Partial admission: the most pods that fit, between the requested count and `minCount`. Kueue
+//! KEP-420, `podset_reducer.go`.
 
 use crate::PodSet;
 
-/// Searches by halves for the smallest reduction, shared out over the pod sets in proportion, that `fits` accepts.
-/// `fits` must accept every larger reduction too, as for quota it does. `None` if nothing can be reduced or nothing
-/// fits.
+/// Binary search for the smallest reduction that `fits` accepts. Pod sets share a reduction in
+/// proportion to their spare pods. `fits` must accept every larger reduction too. `None` if no pod
+/// set can shrink, or if nothing fits.
 pub(crate) fn largest_that_fits<T>(
     pod_sets: &[PodSet],
     mut fits: impl FnMut(&[i32]) -> Option<T>,

@@ -1,13 +1,13 @@
-//! How flavors are graded, and how pods are reduced.
+//! Comparison of flavors, and partial admission.
 
 use rstest::rstest;
 
-use super::fungibility::{Grade, Mode};
+use super::fungibility::{GranularMode, PreemptionMode};
 use super::largest_that_fits;
 use crate::{FlavorFungibility, FungibilityPolicy, FungibilityPreference, PodSet};
 
 use FungibilityPreference::{BorrowingOverPreemption, PreemptionOverBorrowing};
-use Mode::{Fit, NoCandidates, NoFit, Preempt, Reclaim};
+use PreemptionMode::{Fit, NoCandidates, NoFit, Preempt, Reclaim};
 
 #[rstest]
 #[case::nothing_beats_a_fit_without_borrowing((Fit, 0), (Fit, 0), BorrowingOverPreemption, false)]
@@ -19,15 +19,15 @@ use Mode::{Fit, NoCandidates, NoFit, Preempt, Reclaim};
 #[case::less_borrowing_of_two_fits((Fit, 1), (Fit, 2), BorrowingOverPreemption, true)]
 #[case::preempting_rather_than_borrowing((Preempt, 0), (Fit, 1), PreemptionOverBorrowing, true)]
 #[case::the_easier_of_two_that_borrow_alike((Fit, 1), (Preempt, 1), PreemptionOverBorrowing, true)]
-fn one_flavor_beats_another(
-    #[case] (mode, borrow): (Mode, usize),
-    #[case] (other, other_borrow): (Mode, usize),
+fn grade_beats_another_by_preference(
+    #[case] (mode, borrow): (PreemptionMode, usize),
+    #[case] (other, other_borrow): (PreemptionMode, usize),
     #[case] preference: FungibilityPreference,
     #[case] beats: bool,
 ) {
     let fungibility = FlavorFungibility { preference, ..FlavorFungibility::default() };
-    let other = Grade { mode: other, borrow: other_borrow };
-    assert_eq!(Grade { mode, borrow }.beats(other, fungibility), beats);
+    let other = GranularMode { mode: other, borrow: other_borrow };
+    assert_eq!(GranularMode { mode, borrow }.beats(other, fungibility), beats);
 }
 
 #[rstest]
@@ -39,8 +39,8 @@ fn one_flavor_beats_another(
 #[case::victims_and_borrowing_need_both_to_end_it(Preempt, 1, true, false, true)]
 #[case::no_candidates_never_end_it(NoCandidates, 0, false, false, true)]
 #[case::no_fit_never_ends_it(NoFit, 0, false, false, true)]
-fn the_search_goes_on(
-    #[case] mode: Mode,
+fn search_continues_by_fungibility(
+    #[case] mode: PreemptionMode,
     #[case] borrow: usize,
     #[case] next_when_borrowing: bool,
     #[case] next_when_preempting: bool,
@@ -54,7 +54,7 @@ fn the_search_goes_on(
         when_can_preempt: policy(next_when_preempting),
         ..FlavorFungibility::default()
     };
-    assert_eq!(Grade { mode, borrow }.try_next(fungibility), goes_on);
+    assert_eq!(GranularMode { mode, borrow }.try_next(fungibility), goes_on);
 }
 
 fn pods(count: i32, least: i32) -> PodSet {
@@ -70,13 +70,17 @@ fn pods(count: i32, least: i32) -> PodSet {
 #[case::shared_in_proportion(&[pods(10, 0), pods(20, 0)], 15, &[5, 10])]
 #[case::one_of_two_cannot_shrink(&[pods(10, 10), pods(20, 0)], 15, &[10, 5])]
 #[case::more_than_all_is_enough(&[pods(10, 99), pods(4, 1)], 12, &[10, 2])]
-fn pods_are_reduced(#[case] pod_sets: &[PodSet], #[case] room: i32, #[case] expected: &[i32]) {
+fn partial_admission_finds_the_most_pods(
+    #[case] pod_sets: &[PodSet],
+    #[case] room: i32,
+    #[case] expected: &[i32],
+) {
     let fits = |counts: &[i32]| (counts.iter().sum::<i32>() <= room).then(|| counts.to_vec());
     assert_eq!(largest_that_fits(pod_sets, fits).unwrap_or_default(), expected);
 }
 
 #[test]
-fn a_reduction_over_the_largest_numbers() {
+fn partial_admission_handles_the_largest_counts() {
     let pod_sets = [pods(i32::MAX, 0), pods(i32::MAX, 0), pods(i32::MAX, i32::MIN)];
     let fits = |counts: &[i32]| (counts.iter().all(|count| *count <= 5)).then(|| counts.to_vec());
     assert_eq!(largest_that_fits(&pod_sets, fits), Some(vec![5, 5, 5]));

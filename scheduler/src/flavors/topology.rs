@@ -1,64 +1,66 @@
-//! Topology-aware scheduling of one workload: which flavors do, and where its pods go. Kueue's
-//! `tas_flavorassigner.go` is the rule.
+//! Topology-aware scheduling of one workload: which flavors it may use, and its topology
+//! assignment. Kueue: `pkg/scheduler/flavorassigner/tas_flavorassigner.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assignment::{Assignment, Fitness, PodSetFlavors};
-use super::fungibility::Mode;
-use crate::cluster_queue::{Cq, Group};
-use crate::queue::equivalence::Class;
-use crate::referenced::World;
+use super::assignment::{Assignment, AssignmentMode, PodSetFlavors};
+use super::fungibility::PreemptionMode;
+use crate::cluster_queue::{ClusterQueueEntry, FlavorGroup};
+use crate::queue::equivalence::EquivalenceClass;
+use crate::referenced::ReferencedObjects;
 use crate::topology::{
-    Ask, Assumed, Demand, Failure, Forest, Options, PlaceUse, Placer, PodFilter, Unhealthy,
-    has_levels,
+    Assumed, Demand, DomainUsage, Forest, PlacementFailure, PlacementOptions, PlacementRequest,
+    Placer, PodFilter, Unhealthy, has_levels,
 };
-use crate::workloads::{Facts, Hold};
+use crate::workloads::{PlacementInputs, QuotaReservation};
 use crate::{Admission, Cause, DelayedTopology, Name, PodSet, TopologyAssignment, TopologyGates};
 
-/// All that the placement of one workload in one ClusterQueue depends on.
+/// The inputs of placement for one workload in one ClusterQueue.
 #[derive(Clone, Copy)]
-pub(crate) struct Site<'a> {
+pub(crate) struct PlacementContext<'a> {
     pub(crate) forest: &'a Forest,
     pub(crate) gates: TopologyGates,
-    pub(crate) world: &'a World,
-    pub(crate) cq: &'a Cq,
-    pub(crate) class: &'a Class,
-    pub(crate) facts: &'a Facts,
-    /// What the workload holds already, if its pods are placed after its reservation or again.
+    pub(crate) referenced: &'a ReferencedObjects,
+    pub(crate) cq: &'a ClusterQueueEntry,
+    pub(crate) class: &'a EquivalenceClass,
+    pub(crate) placement_inputs: &'a PlacementInputs,
+    /// The present reservation, in the second pass.
     pub(crate) held: Option<&'a Admission>,
-    /// What the workload has whose place this one takes.
+    /// The admission of the replaced workload slice.
     pub(crate) replaced: Option<&'a Admission>,
-    /// Who is taken for gone.
-    pub(crate) gone: &'a [&'a Hold],
+    /// Reservations whose usage does not count.
+    pub(crate) gone: &'a [&'a QuotaReservation],
 }
 
-/// What is to be placed, by flavor: the positions of pod sets in the assignment, with what is asked for each.
-pub(crate) type Asks<'a> = BTreeMap<Name, Vec<(usize, Ask<'a>)>>;
+/// Requests by flavor, each with the index of its pod set in the assignment.
+pub(crate) type PlacementRequests<'a> = BTreeMap<Name, Vec<(usize, PlacementRequest<'a>)>>;
 
-/// Pod sets that are not placed, by their position in the assignment: those that are later, and those that cannot be.
+/// Pod sets without a placement, by index in the assignment: delayed ones, and failures with their
+/// cause.
 type Unplaced = Vec<(usize, Option<DelayedTopology>, Option<Cause>)>;
 
-/// Where pods go, by their position in the assignment.
+/// Topology assignments by index of the pod set.
 #[derive(Default)]
-struct Placed {
+struct PlacementResult {
     assignments: Vec<(usize, TopologyAssignment)>,
-    failure: Option<(usize, Name, Failure)>,
+    failure: Option<(usize, Name, PlacementFailure)>,
 }
 
-/// Pods of one workload at one place, beyond those that it has there already.
+/// Usage of one domain above the workload's present usage there.
 #[derive(Clone, Debug)]
-pub(crate) struct PlaceNeed {
-    pub(crate) place: PlaceUse,
-    /// What one pod asks for, itself left out, as in Kueue.
+pub(crate) struct DomainNeed {
+    pub(crate) place: DomainUsage,
+    /// The requests of one pod, without the resource `pods`, as in Kueue.
     demand: Demand,
     count: i32,
 }
 
-/// Whether all flavors of a queue have a topology. As in Kueue that is so of a queue without flavors.
-pub(crate) fn is_topology_only(cq: &Cq, world: &World) -> bool {
+/// Whether all flavors of a queue have a topology. As in Kueue, this holds for a queue without
+/// flavors.
+pub(crate) fn is_topology_only(cq: &ClusterQueueEntry, referenced: &ReferencedObjects) -> bool {
     let mut flavors = cq.groups.iter().flat_map(|group| &group.flavors);
     flavors.all(|flavor| {
-        world.flavors.get(&flavor.name).is_some_and(|object| object.topology_name.is_some())
+        referenced.flavors.get(&flavor.name).is_some_and(|object| object.topology_name.is_some())
     })
 }
 
@@ -66,34 +68,41 @@ fn is_explicit(pod_set: &PodSet) -> bool {
     pod_set.topology.as_deref().is_some_and(crate::TopologyRequest::is_explicit)
 }
 
-impl<'a> Site<'a> {
+impl<'a> PlacementContext<'a> {
     fn is_implied(&self, pod_set: &PodSet) -> bool {
-        !is_explicit(pod_set) && is_topology_only(self.cq, self.world)
+        !is_explicit(pod_set) && is_topology_only(self.cq, self.referenced)
     }
 
-    /// Whether some pod set asks for a topology.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.class.pod_sets.iter().any(is_explicit) || is_topology_only(self.cq, self.world)
+    pub(crate) fn has_topology_request(&self) -> bool {
+        self.class.pod_sets.iter().any(is_explicit) || is_topology_only(self.cq, self.referenced)
     }
 
     fn asks_for_topology(&self, pod_set: &PodSet) -> bool {
-        is_explicit(pod_set) || is_topology_only(self.cq, self.world)
+        is_explicit(pod_set) || is_topology_only(self.cq, self.referenced)
     }
 
-    /// Why pods cannot use a flavor, if it is for its topology.
-    pub(super) fn mismatch(&self, flavor: &Name, pod_set: &PodSet, group: &Group) -> Option<Cause> {
+    /// Why a flavor's topology excludes a pod set.
+    pub(super) fn mismatch(
+        &self,
+        flavor: &Name,
+        pod_set: &PodSet,
+        group: &FlavorGroup,
+    ) -> Option<Cause> {
         if self.is_implied(pod_set) {
             return None;
         }
         let flavor = flavor.clone();
-        let has_topology =
-            self.world.flavors.get(&flavor).is_some_and(|object| object.topology_name.is_some());
+        let has_topology = self
+            .referenced
+            .flavors
+            .get(&flavor)
+            .is_some_and(|object| object.topology_name.is_some());
         let request = pod_set.topology.as_deref().filter(|request| request.is_explicit());
         match (request, has_topology) {
             (None, true) => Some(Cause::TopologyOnly { flavor }),
             (None, false) => None,
             (Some(_), false) => {
-                // A flavor that only counts what the pods' resources are transformed into needs no topology.
+                // Quota for transformed resources only needs no topology.
                 let own = pod_set.requests_of_pod();
                 let shared = group.resources.iter().any(|resource| own.contains_key(resource));
                 shared.then_some(Cause::TopologyUnsupported { flavor })
@@ -107,21 +116,21 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Places the pods of an assignment whose quota was found, and works out anew what it allows.
-    pub(super) fn complete(&self, assignment: &mut Assignment) {
-        if assignment.fitness == Fitness::NoFit || !self.is_asked() {
+    /// Places the pods of an assignment that has quota, and updates the mode of the assignment.
+    pub(super) fn place_pods(&self, assignment: &mut Assignment) {
+        if assignment.fitness == AssignmentMode::NoFit || !self.has_topology_request() {
             return;
         }
-        let (asks, errors) = self.ask(assignment);
+        let (asks, errors) = self.request_all(assignment);
         for (at, delayed, error) in errors {
             let Some(pod_set) = assignment.pod_sets.get_mut(at) else { continue };
             pod_set.delayed = delayed.or(pod_set.delayed);
             if let Some(error) = error {
                 (pod_set.failed, pod_set.causes) = (true, vec![error]);
-                assignment.fitness = Fitness::NoFit;
+                assignment.fitness = AssignmentMode::NoFit;
             }
         }
-        if assignment.fitness == Fitness::Fit {
+        if assignment.fitness == AssignmentMode::Fit {
             let placed = self.place(&asks, self.gone, false);
             match placed.failure {
                 None => assignment.place(placed.assignments),
@@ -129,23 +138,25 @@ impl<'a> Site<'a> {
                     if let Some(pod_set) = assignment.pod_sets.get_mut(at) {
                         pod_set
                             .causes
-                            .push(Cause::Misplaced { flavor, failure: Box::new(failure) });
-                        pod_set.set_mode(Mode::Preempt);
+                            .push(Cause::PlacementFailed { flavor, failure: Box::new(failure) });
+                        pod_set.set_mode(PreemptionMode::Preempt);
                     }
-                    assignment.fitness = Fitness::Preempt;
+                    assignment.fitness = AssignmentMode::Preempt;
                 }
             }
         }
-        // Nobody goes for the replacement of a failed node.
-        if assignment.fitness == Fitness::Preempt && self.facts.unhealthy_nodes.is_empty() {
+        // The replacement of a failed node preempts nothing.
+        if assignment.fitness == AssignmentMode::Preempt
+            && self.placement_inputs.unhealthy_nodes.is_empty()
+        {
             let asked: Vec<_> = asks.values().flatten().map(|(at, _)| *at).collect();
             let (positions, mode) = match self.place(&asks, &[], true).failure {
                 Some((at, ..)) => {
-                    assignment.fitness = Fitness::NoFit;
-                    (vec![at], Mode::NoFit)
+                    assignment.fitness = AssignmentMode::NoFit;
+                    (vec![at], PreemptionMode::NoFit)
                 }
-                // Others may have to go in resources of which there is enough, but not at one place.
-                None => (asked, Mode::Preempt),
+                // Quota may suffice while no single domain does: preemption can free a domain.
+                None => (asked, PreemptionMode::Preempt),
             };
             for at in positions {
                 if let Some(pod_set) = assignment.pod_sets.get_mut(at) {
@@ -155,27 +166,30 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Where the pods of a preemptor would go without its victims; without victims, if nothing else were there. So that
-    /// lesser workloads do not take it.
-    pub(crate) fn reserve(&self, assignment: &mut Assignment, victims: &[&Hold]) {
+    /// Places a preemptor's pods as if its victims were gone; without victims, as if the topology
+    /// were empty. This keeps the domains from lesser workloads of the cycle.
+    pub(crate) fn reserve(&self, assignment: &mut Assignment, victims: &[&QuotaReservation]) {
         let unhealthy = self.held.is_some_and(|held| self.has_unhealthy(held));
-        if assignment.fitness != Fitness::Preempt || unhealthy || !self.is_asked() {
+        if assignment.fitness != AssignmentMode::Preempt
+            || unhealthy
+            || !self.has_topology_request()
+        {
             return;
         }
-        let (asks, _) = self.ask(assignment);
-        let gone: Vec<&Hold> = self.gone.iter().chain(victims).copied().collect();
+        let (asks, _) = self.request_all(assignment);
+        let gone: Vec<&QuotaReservation> = self.gone.iter().chain(victims).copied().collect();
         let placed = self.place(&asks, &gone, victims.is_empty());
         assignment.place(placed.assignments);
     }
 
-    /// What is asked for the pod sets of an assignment that have no place yet.
-    pub(crate) fn asks(&self, assignment: &Assignment) -> Asks<'a> {
-        self.ask(assignment).0
+    /// Requests of the pod sets without a topology assignment.
+    pub(crate) fn requests(&self, assignment: &Assignment) -> PlacementRequests<'a> {
+        self.request_all(assignment).0
     }
 
-    /// Whether all has a place when these are gone.
-    pub(crate) fn fits(&self, asks: &Asks<'a>, victims: &[&Hold]) -> bool {
-        let gone: Vec<&Hold> = self.gone.iter().chain(victims).copied().collect();
+    /// Whether all requests fit without the victims.
+    pub(crate) fn fits(&self, asks: &PlacementRequests<'a>, victims: &[&QuotaReservation]) -> bool {
+        let gone: Vec<&QuotaReservation> = self.gone.iter().chain(victims).copied().collect();
         self.place(asks, &gone, false).failure.is_none()
     }
 
@@ -185,12 +199,12 @@ impl<'a> Site<'a> {
     }
 
     fn is_unhealthy(&self, topology: &TopologyAssignment) -> bool {
-        self.facts.unhealthy_nodes.iter().any(|node| topology.uses(node))
+        self.placement_inputs.unhealthy_nodes.iter().any(|node| topology.uses(node))
     }
 
-    fn ask(&self, assignment: &Assignment) -> (Asks<'a>, Unplaced) {
-        let (mut asks, mut others) = (Asks::new(), Vec::new());
-        if !self.is_asked() {
+    fn request_all(&self, assignment: &Assignment) -> (PlacementRequests<'a>, Unplaced) {
+        let (mut asks, mut others) = (PlacementRequests::new(), Vec::new());
+        if !self.has_topology_request() {
             return (asks, others);
         }
         let mut positions: Vec<_> = (0..assignment.pod_sets.len()).collect();
@@ -203,8 +217,10 @@ impl<'a> Site<'a> {
             if !self.asks_for_topology(pod_set) || given.failed || given.count == 0 || healthy {
                 continue;
             }
-            match self.ask_one(given, pod_set) {
-                Ok(Some((flavor, ask))) => asks.entry(flavor).or_default().push((at, ask)),
+            match self.request_for(given, pod_set) {
+                Ok(Some((flavor, request_all))) => {
+                    asks.entry(flavor).or_default().push((at, request_all))
+                }
                 Ok(None) => others.push((at, Some(DelayedTopology::Pending), None)),
                 Err(error) => others.push((at, None, Some(error))),
             }
@@ -212,12 +228,12 @@ impl<'a> Site<'a> {
         (asks, others)
     }
 
-    /// The flavor of a pod set with what is asked of it. `None`: it is placed later.
-    fn ask_one(
+    /// The flavor and the request of a pod set. `None` if placement is delayed.
+    fn request_for(
         &self,
         given: &PodSetFlavors,
         pod_set: &'a PodSet,
-    ) -> Result<Option<(Name, Ask<'a>)>, Cause> {
+    ) -> Result<Option<(Name, PlacementRequest<'a>)>, Cause> {
         let request = pod_set.topology.as_deref();
         let is_elastic = self.gates.elastic && self.class.replaces.is_some();
         if is_elastic
@@ -228,8 +244,8 @@ impl<'a> Site<'a> {
             return Err(Cause::ElasticLevel { required });
         }
         let flavor = self.only_flavor(given)?;
-        let placed_later = self.world.dispatches(&self.cq.object)
-            || (self.held.is_none() && self.world.provisions(&self.cq.object, &flavor));
+        let placed_later = self.referenced.dispatches(&self.cq.object)
+            || (self.held.is_none() && self.referenced.provisions(&self.cq.object, &flavor));
         if placed_later {
             return Ok(None);
         }
@@ -239,7 +255,7 @@ impl<'a> Site<'a> {
             assigned?.topology.as_ref()
         };
         let (filter, bad_update) = self.filter(&flavor, pod_set);
-        let ask = Ask {
+        let request_all = PlacementRequest {
             name: &pod_set.name,
             count: given.count,
             request,
@@ -250,7 +266,7 @@ impl<'a> Site<'a> {
             previous: of(self.replaced.filter(|_| is_elastic)),
             own: of(self.held),
         };
-        Ok(Some((flavor, ask)))
+        Ok(Some((flavor, request_all)))
     }
 
     fn only_flavor(&self, given: &PodSetFlavors) -> Result<Name, Cause> {
@@ -269,10 +285,14 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// What the pods select and tolerate, with what the flavor and admission checks add to it; and what contradicts.
+    /// Selectors and tolerations of pods, flavor and admission checks together, and a conflict
+    /// between them.
     fn filter(&self, flavor: &Name, pod_set: &'a PodSet) -> (PodFilter<'a>, Option<String>) {
-        let updates =
-            self.facts.pod_set_updates.iter().filter(|update| update.pod_set == pod_set.name);
+        let updates = self
+            .placement_inputs
+            .pod_set_updates
+            .iter()
+            .filter(|update| update.pod_set == pod_set.name);
         let mut filter = PodFilter {
             tolerations: pod_set.tolerations.iter().collect(),
             node_selector: pod_set
@@ -299,15 +319,23 @@ impl<'a> Site<'a> {
         (filter, bad)
     }
 
-    fn place(&self, asks: &Asks<'a>, gone: &[&Hold], empty: bool) -> Placed {
-        let mut result = Placed::default();
+    fn place(
+        &self,
+        asks: &PlacementRequests<'a>,
+        gone: &[&QuotaReservation],
+        empty: bool,
+    ) -> PlacementResult {
+        let mut result = PlacementResult::default();
         let mut of_hosts = Assumed::new();
-        let unhealthy = self.facts.unhealthy_nodes.first().map(|node| Unhealthy {
+        let unhealthy = self.placement_inputs.unhealthy_nodes.first().map(|node| Unhealthy {
             node,
-            keep: self.gates.keep_single_pods && self.facts.owned_by_pod,
+            keep: self.gates.keep_single_pods && self.placement_inputs.owned_by_pod,
         });
-        let options =
-            Options { mixed: self.gates.mixed_profile, balanced: self.gates.balanced, empty };
+        let options = PlacementOptions {
+            mixed: self.gates.mixed_profile,
+            balanced: self.gates.balanced,
+            empty,
+        };
         for (flavor, asked) in asks {
             let Some(tree) = self.forest.tree(flavor) else { continue };
             let shares = self.gates.overlapping_flavors && tree.is_by_host();
@@ -315,7 +343,8 @@ impl<'a> Site<'a> {
             if !empty {
                 free_up(&mut assumed, flavor, gone, -1);
             }
-            let list: Vec<Ask<'a>> = asked.iter().map(|(_, ask)| ask.clone()).collect();
+            let list: Vec<PlacementRequest<'a>> =
+                asked.iter().map(|(_, request_all)| request_all.clone()).collect();
             let placer = Placer { tree, resources: &self.forest.resources, options };
             let placement = placer.place(&list, unhealthy, &mut assumed);
             if !empty {
@@ -337,8 +366,8 @@ impl<'a> Site<'a> {
         result
     }
 
-    /// What an assignment takes of places, beyond what the workload has there.
-    pub(crate) fn need(&self, assignment: &Assignment) -> Vec<PlaceNeed> {
+    /// The usage of an assignment by domain, above the workload's present usage.
+    pub(crate) fn need(&self, assignment: &Assignment) -> Vec<DomainNeed> {
         let mut needs = Vec::new();
         for given in &assignment.pod_sets {
             let Some((topology, pod_set)) =
@@ -360,7 +389,7 @@ impl<'a> Site<'a> {
                 if count > 0 {
                     let requests = pod_set.requests_of_pod();
                     let place = self.forest.use_of(&flavor, &domain.values, requests, count);
-                    needs.push(PlaceNeed {
+                    needs.push(DomainNeed {
                         place,
                         demand: Demand::of(requests, &self.forest.resources),
                         count,
@@ -372,15 +401,23 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Takes what these use of a flavor's places out of what is taken (-1), or puts it back (1).
-fn free_up(assumed: &mut Assumed, flavor: &Name, gone: &[&Hold], sign: i128) {
-    for place in gone.iter().flat_map(|hold| &hold.places).filter(|place| place.flavor == *flavor) {
+/// Removes the usage of these reservations on a flavor (-1) or adds it back (1).
+fn free_up(assumed: &mut Assumed, flavor: &Name, gone: &[&QuotaReservation], sign: i128) {
+    for place in gone
+        .iter()
+        .flat_map(|reservation| &reservation.places)
+        .filter(|place| place.flavor == *flavor)
+    {
         assumed.entry(place.leaf.clone()).or_default().add_all(&place.amounts, sign);
     }
 }
 
-/// Whether there is room for these pods when some have gone. Each place is looked at by itself, as in Kueue.
-pub(crate) fn has_room(forest: &Forest, needs: &[PlaceNeed], gone: &[&Hold]) -> bool {
+/// Whether these pods fit without `gone`. Each domain is checked by itself, as in Kueue.
+pub(crate) fn has_capacity(
+    forest: &Forest,
+    needs: &[DomainNeed],
+    gone: &[&QuotaReservation],
+) -> bool {
     let mut freed: BTreeMap<&Name, Assumed> = BTreeMap::new();
     needs.iter().all(|need| {
         let flavor = &need.place.flavor;
@@ -389,6 +426,6 @@ pub(crate) fn has_room(forest: &Forest, needs: &[PlaceNeed], gone: &[&Hold]) -> 
             free_up(&mut freed, flavor, gone, 1);
             freed
         });
-        forest.has_room(&need.place, &need.demand, need.count, freed.get(&need.place.leaf))
+        forest.has_capacity(&need.place, &need.demand, need.count, freed.get(&need.place.leaf))
     })
 }

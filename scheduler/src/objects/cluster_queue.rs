@@ -1,42 +1,39 @@
-//! ClusterQueues and Cohorts.
-
 use crate::{Amount, LabelSelector, Name};
 
-/// In which order a ClusterQueue gives its quota.
+/// `spec.queueingStrategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum QueueingStrategy {
-    /// The head blocks all behind it until it fits.
+    /// The head blocks the workloads behind it until it fits.
     StrictFIFO,
-    /// A head that does not fit is parked and the next one is tried.
+    /// A head that does not fit is parked, and the next one is tried.
     #[default]
     BestEffortFIFO,
 }
 
-/// Whether a queue is stopped.
+/// `spec.stopPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum StopPolicy {
-    /// Not stopped.
     #[default]
     None,
     /// No new reservations.
     Hold,
-    /// No new reservations, and admitted workloads are evicted (by the caller).
+    /// No new reservations, and the caller evicts admitted workloads.
     HoldAndDrain,
 }
 
-/// What to do at a flavor that would need borrowing or preemption.
+/// The action at a flavor that needs borrowing or preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FungibilityPolicy {
-    /// Stop here and take it.
+    /// Try the next flavor first.
     MayStopSearch,
-    /// Look at the next flavor first.
+    /// Try the next flavor first.
     TryNextFlavor,
 }
 
-/// Which of two flavors is better when neither simply fits.
+/// Which of two flavors is better if both need borrowing or preemption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FungibilityPreference {
@@ -47,15 +44,12 @@ pub enum FungibilityPreference {
     PreemptionOverBorrowing,
 }
 
-/// `spec.flavorFungibility`.
+/// Kueue KEP-582.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct FlavorFungibility {
-    /// At a flavor that fits only by borrowing.
     pub when_can_borrow: FungibilityPolicy,
-    /// At a flavor that fits only by preempting.
     pub when_can_preempt: FungibilityPolicy,
-    /// The better of two such flavors.
     pub preference: FungibilityPreference,
 }
 
@@ -69,28 +63,25 @@ impl Default for FlavorFungibility {
     }
 }
 
-/// Whose workloads may be preempted.
+/// Which workloads may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum PreemptionPolicy {
-    /// Nobody's.
     #[default]
     Never,
-    /// Those of lower priority.
     LowerPriority,
-    /// Those of lower priority, and newer ones of the same.
+    /// Lower priority, and newer ones of equal priority.
     LowerOrNewerEqualPriority,
-    /// Everybody's.
     Any,
 }
 
-/// `spec.preemption.borrowWithinCohort`.
+/// `spec.preemption.borrowWithinCohort`. Kueue KEP-1337.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct BorrowWithinCohort {
     /// `Never` or `LowerPriority`.
     pub policy: PreemptionPolicy,
-    /// Only workloads up to this priority may be preempted while borrowing.
+    /// The highest priority that may be preempted while borrowing.
     pub max_priority_threshold: Option<i32>,
 }
 
@@ -98,43 +89,37 @@ pub struct BorrowWithinCohort {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct PreemptionRules {
-    /// In the same ClusterQueue.
+    /// Victims in the same ClusterQueue.
     pub within_cluster_queue: PreemptionPolicy,
-    /// In other ClusterQueues of the cohort that borrow.
+    /// Victims in ClusterQueues of the cohort that borrow.
     pub reclaim_within_cohort: PreemptionPolicy,
-    /// In other ClusterQueues while this one borrows.
+    /// Victims in other ClusterQueues while this one borrows.
     pub borrow_within_cohort: BorrowWithinCohort,
 }
 
-/// The quota of one resource on one flavor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
-    /// What belongs to the queue (or to the cohort's subtree).
     pub nominal: Amount,
-    /// How much more may be taken from the parent; `None` is unlimited.
+    /// `None` is unlimited.
     pub borrowing_limit: Option<Amount>,
-    /// How much of the own may be lent to the parent; `None` is all.
+    /// `None` lends everything. Kueue KEP-1224.
     pub lending_limit: Option<Amount>,
 }
 
-/// One flavor of a resource group with its quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct FlavorQuotas {
-    /// The ResourceFlavor's name.
     pub name: Name,
-    /// Quota by resource.
     pub resources: Vec<(Name, Quota)>,
 }
 
-/// Resources that are always taken from the same flavor.
+/// Resources whose quota comes from one flavor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceGroup {
-    /// The resources.
     pub covered_resources: Vec<Name>,
-    /// The flavors, in the order they are tried.
+    /// In the order of attempts.
     pub flavors: Vec<FlavorQuotas>,
 }
 
@@ -142,58 +127,50 @@ pub struct ResourceGroup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdmissionCheckRule {
-    /// The AdmissionCheck's name.
     pub name: Name,
-    /// The flavors it applies to; empty is all.
+    /// Empty applies to all flavors.
     pub on_flavors: Vec<Name>,
 }
 
-/// `spec.admissionScope`.
+/// `spec.admissionScope`. Kueue KEP-4136.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum AdmissionScope {
-    /// LocalQueues are not weighed against each other.
+    /// LocalQueues have no order among each other.
     #[default]
     NoAdmissionFairSharing,
-    /// The LocalQueue with the least recent use goes first.
+    /// The LocalQueue with the least past usage goes first.
     UsageBasedAdmissionFairSharing,
 }
 
-/// A queue with quota. Build it with struct update syntax from [`ClusterQueue::new`].
+/// Build it with struct update syntax from [`ClusterQueue::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClusterQueue {
-    /// Its name.
     pub name: Name,
-    /// The Cohort it borrows from, with or without an object of that name.
+    /// May name a Cohort without an object.
     pub cohort: Option<Name>,
-    /// The order.
     pub strategy: QueueingStrategy,
-    /// Namespaces whose workloads may use it; `None` is no namespace, an empty selector every namespace.
+    /// `None` selects no namespace, an empty selector all.
     pub namespace_selector: Option<LabelSelector>,
-    /// The quota.
     pub resource_groups: Vec<ResourceGroup>,
-    /// At flavors that need borrowing or preemption.
     pub fungibility: FlavorFungibility,
-    /// Whom it may preempt.
     pub preemption: PreemptionRules,
-    /// The checks after quota is reserved.
     pub admission_checks: Vec<AdmissionCheckRule>,
-    /// Whether it is stopped.
     pub stop_policy: StopPolicy,
-    /// Its weight in fair sharing, in thousandths.
+    /// In fair sharing, in thousandths.
     pub fair_weight_milli: i64,
-    /// Whether its LocalQueues are weighed.
     pub admission_scope: AdmissionScope,
-    /// It is being deleted: it admits nothing more.
+    /// Being deleted: admits no more workloads.
     pub deleting: bool,
-    /// The last flavor that is worth moving a running workload to, from one variant of it to another.
+    /// `lastAcceptableFlavorName`: the last flavor worth a migration of a running variant. Kueue
+    /// KEP-8691.
     #[cfg_attr(feature = "record", serde(default))]
     pub last_acceptable: Option<Name>,
 }
 
 impl ClusterQueue {
-    /// A ClusterQueue with Kueue's defaults and no quota, open to every namespace.
+    /// Kueue's defaults, no quota, open to all namespaces.
     pub fn new(name: impl Into<Name>) -> Self {
         Self {
             name: name.into(),
@@ -213,22 +190,18 @@ impl ClusterQueue {
     }
 }
 
-/// A node of the quota tree above ClusterQueues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cohort {
-    /// Its name.
     pub name: Name,
-    /// The Cohort above.
     pub parent: Option<Name>,
-    /// Quota shared by everything below.
+    /// Shared by all nodes below.
     pub resource_groups: Vec<ResourceGroup>,
-    /// Its weight in fair sharing, in thousandths.
+    /// In fair sharing, in thousandths.
     pub fair_weight_milli: i64,
 }
 
 impl Cohort {
-    /// A Cohort without parent and without quota of its own.
     pub fn new(name: impl Into<Name>) -> Self {
         Self {
             name: name.into(),

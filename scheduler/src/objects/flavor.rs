@@ -5,47 +5,35 @@ use std::fmt;
 
 use crate::Name;
 
-/// A kind of node that quota is counted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceFlavor {
-    /// Its name.
     pub name: Name,
-    /// Labels of its nodes; pods' node selectors and required affinity are matched to these keys only.
+    /// Node selectors and required affinity of pods are matched on these keys only.
     pub node_labels: BTreeMap<String, String>,
-    /// Taints of its nodes.
     pub node_taints: Vec<Taint>,
-    /// Tolerations that every pod admitted to it is given.
+    /// Kueue adds these to every pod of the flavor.
     pub tolerations: Vec<Toleration>,
-    /// The Topology it belongs to.
     pub topology_name: Option<Name>,
 }
 
-/// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum TaintEffect {
-    /// New pods stay away.
     NoSchedule,
-    /// New pods prefer other nodes; never a reason to refuse a flavor.
+    /// Never a reason to reject a flavor.
     PreferNoSchedule,
-    /// New pods stay away and running ones leave.
     NoExecute,
 }
 
-/// A node taint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Taint {
-    /// The key.
     pub key: String,
-    /// The value; may be empty.
     pub value: String,
-    /// What it does.
     pub effect: TaintEffect,
 }
 
-/// How a toleration compares its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum TolerationOperator {
@@ -56,22 +44,19 @@ pub enum TolerationOperator {
     Exists,
 }
 
-/// A pod's toleration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Toleration {
-    /// The key; empty with `Exists` tolerates every key.
+    /// Empty with `Exists` tolerates every key.
     pub key: String,
-    /// The comparison.
     pub operator: TolerationOperator,
-    /// The value for `Equal`.
     pub value: String,
-    /// The effect it tolerates; `None` tolerates all.
+    /// `None` tolerates every effect.
     pub effect: Option<TaintEffect>,
 }
 
 impl Toleration {
-    /// Whether this tolerates `taint`, as Kubernetes' scheduler decides it.
+    /// As kube-scheduler decides.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         if self.effect.is_some_and(|effect| effect != taint.effect)
             || (!self.key.is_empty() && self.key != taint.key)

@@ -1,25 +1,19 @@
-//! LocalQueues and AdmissionChecks.
-
 use crate::{LocalQueueKey, Name, StopPolicy};
 
-/// A namespace's door to a ClusterQueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct LocalQueue {
-    /// Its place.
     pub key: LocalQueueKey,
-    /// The ClusterQueue behind it.
     pub cluster_queue: Name,
-    /// Whether it is stopped.
     pub stop_policy: StopPolicy,
-    /// Its weight in admission fair sharing, in thousandths.
+    /// In admission fair sharing, in thousandths.
     pub fair_weight_milli: i64,
-    /// It is being deleted: it admits nothing more.
+    /// Being deleted: admits no more workloads.
     pub deleting: bool,
 }
 
 impl LocalQueue {
-    /// A LocalQueue with Kueue's defaults.
+    /// Kueue's defaults.
     pub fn new(key: LocalQueueKey, cluster_queue: impl Into<Name>) -> Self {
         Self {
             key,
@@ -31,11 +25,9 @@ impl LocalQueue {
     }
 }
 
-/// A step between reservation and admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdmissionCheck {
-    /// Its name.
     pub name: Name,
     /// `spec.controllerName`.
     pub controller: String,

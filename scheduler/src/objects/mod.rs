@@ -1,6 +1,6 @@
-//! The objects that the engine knows, reduced to what decisions depend on.
+//! API objects, reduced to the fields that decisions depend on.
 //!
-//! The caller builds them from the API's objects; nothing here knows Kubernetes types.
+//! The caller converts the API's objects; this module knows no Kubernetes types.
 
 mod cluster_queue;
 mod flavor;
@@ -18,8 +18,8 @@ pub use flavor::{ResourceFlavor, Taint, TaintEffect, Toleration, TolerationOpera
 pub use local_queue::{AdmissionCheck, LocalQueue};
 pub use selector::{LabelSelector, NodeSelectorTerm, Operator, Requirement};
 pub use topology::{
-    AssignedDomain, CapacityLeaf, DelayedTopology, HOSTNAME_LABEL, OutsidePod, SliceLayer,
-    Topology, TopologyAssignment, TopologyRequest,
+    AssignedDomain, CapacityLeaf, DelayedTopology, HOSTNAME_LABEL, NonTasPod, SliceLayer, Topology,
+    TopologyAssignment, TopologyRequest,
 };
 pub use workload::{
     Admission, CheckPhase, CheckState, PodSet, PodSetAssignment, PodSetUpdate, Workload,

@@ -1,59 +1,46 @@
-//! Label selectors of namespaces and nodes.
-
 use std::collections::BTreeMap;
 
-/// How a [`Requirement`] compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operator {
-    /// The label exists and its value is one of the values.
     In,
-    /// The label is missing or its value is none of the values.
+    /// Also true if the label is missing.
     NotIn,
-    /// The label exists.
     Exists,
-    /// The label is missing.
     DoesNotExist,
-    /// The label's value, read as an integer, is greater than the only value.
+    /// The label's value and the only value are integers.
     Gt,
-    /// The label's value, read as an integer, is less than the only value.
+    /// The label's value and the only value are integers.
     Lt,
 }
 
-/// One expression over one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Requirement {
-    /// The label's key.
     pub key: String,
-    /// The comparison.
     pub operator: Operator,
-    /// What it compares to.
     pub values: Vec<String>,
 }
 
-/// A selector over labels; all parts must match. The empty selector matches everything.
+/// All parts must match. An empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct LabelSelector {
-    /// Labels that must have these values.
     pub match_labels: BTreeMap<String, String>,
-    /// Expressions that must hold.
     pub match_expressions: Vec<Requirement>,
 }
 
-/// One alternative of a required node affinity; all its expressions must hold.
+/// One alternative of a required node affinity. All its expressions must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeSelectorTerm {
-    /// Expressions over node labels.
+    /// Over node labels.
     pub match_expressions: Vec<Requirement>,
-    /// Expressions over node fields (`metadata.name`). No flavor defines them, so they never restrict a flavor.
+    /// Over node fields (`metadata.name`). Flavors have no fields, so these never exclude a flavor.
     pub match_fields: Vec<Requirement>,
 }
 
 impl Requirement {
-    /// Whether `labels` satisfy this expression.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_value(labels.get(&self.key).map(String::as_str))
     }
@@ -77,13 +64,11 @@ impl Requirement {
 }
 
 impl LabelSelector {
-    /// Whether `labels` satisfy every part.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// A selector of one label, for the common case.
     pub fn label(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self {
             match_labels: BTreeMap::from([(key.into(), value.into())]),

@@ -1,36 +1,37 @@
-//! Preemption by priority and by what queues borrow. Kueue's `preemption/classical` is the rule.
+//! Preemption by priority and borrowing. Kueue: `pkg/scheduler/preemption/classical`.
 
 use std::collections::BTreeSet;
 
 use super::Target;
-use super::candidates::{Candidate, Line, Merged, Preemptor, shift, within_nominal};
-use super::victim_search::{Choice, Need, Remembered};
-use crate::cluster_queue::Cq;
-use crate::flavor_resource::Fr;
-use crate::tree::{NodeId, Tree};
-use crate::workloads::WlId;
+use super::candidates::{
+    Candidate, CandidateIter, MergedCandidates, Preemptor, shift, within_nominal,
+};
+use super::victim_search::{LastSearch, Need, VictimSearch};
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::flavor_resource::FlavorResource;
+use crate::ids::{NodeId, WorkloadId};
+use crate::tree::QuotaTree;
 use crate::{Amount, PreemptionPolicy};
 
-/// Finds victims for one workload.
-pub(crate) struct Classical<'a> {
+pub(crate) struct ClassicalPreemption<'a> {
     pub(crate) preemptor: Preemptor<'a>,
-    remembered: Remembered,
+    last_search: LastSearch,
 }
 
-/// On what ground a candidate may be preempted.
+/// Why a candidate may be preempted. Kueue: `preemptionVariant` in `hierarchical_preemption.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ground {
-    /// It is in the same ClusterQueue.
+enum PreemptionVariant {
+    /// Same ClusterQueue.
     SameQueue,
-    /// It uses quota that the preemptor is nearer to.
+    /// It uses quota of a subtree to which the preemptor is closer.
     Hierarchy,
-    /// It borrows, and the preemptor would not.
+    /// It borrows; the preemptor must not borrow.
     ReclaimWithoutBorrowing,
-    /// It borrows, and gives way even to a borrower.
+    /// It borrows; the preemptor may borrow too.
     ReclaimWhileBorrowing,
 }
 
-impl Ground {
+impl PreemptionVariant {
     fn reason(self) -> &'static str {
         match self {
             Self::SameQueue => "InClusterQueue",
@@ -40,38 +41,37 @@ impl Ground {
     }
 }
 
-/// A queue with candidates, seen from the preemptor.
 #[derive(Clone, Copy)]
-struct Source<'n> {
-    cq: &'n Cq,
-    /// The preemptor's claim is nearer.
+struct CandidateQueue<'n> {
+    cq: &'n ClusterQueueEntry,
+    /// The preemptor has the hierarchical advantage.
     nearer: bool,
-    /// The Cohort where the queue's path and the preemptor's meet.
+    /// The lowest common ancestor of this queue and the preemptor's.
     meeting: NodeId,
 }
 
-/// The queues in which candidates may be, by the preemptor's claim against them.
+/// Queues with candidates, by the hierarchical advantage of the preemptor.
 #[derive(Default)]
-struct Sources<'n> {
-    hierarchy: Vec<Source<'n>>,
-    priority: Vec<Source<'n>>,
+struct CandidateQueues<'n> {
+    hierarchy: Vec<CandidateQueue<'n>>,
+    priority: Vec<CandidateQueue<'n>>,
 }
 
-impl Choice for Classical<'_> {
+impl VictimSearch for ClassicalPreemption<'_> {
     fn preemptor(&self) -> &Preemptor<'_> {
         &self.preemptor
     }
 
-    fn remembered(&mut self) -> &mut Remembered {
-        &mut self.remembered
+    fn last_search(&mut self) -> &mut LastSearch {
+        &mut self.last_search
     }
 
-    fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
+    fn victims(&self, tree: &mut QuotaTree, need: &Need<'_>) -> Vec<Target> {
         let forbidden = !self.may_borrow();
         let full = forbidden && !self.under_nominal(tree, need);
-        let sources = self.sources(tree, need, full);
-        let by_hierarchy = self.any(need, &sources.hierarchy);
-        let elsewhere = by_hierarchy || self.any(need, &sources.priority);
+        let candidate_queues = self.candidate_queues(tree, need, full);
+        let by_hierarchy = self.any(need, &candidate_queues.hierarchy);
+        let elsewhere = by_hierarchy || self.any(need, &candidate_queues.priority);
         let attempts: &[bool] = if !elsewhere || full {
             &[true]
         } else if forbidden && !by_hierarchy {
@@ -82,29 +82,30 @@ impl Choice for Classical<'_> {
         let attempts = attempts.iter();
         attempts
             .into_iter()
-            .find_map(|borrowing| self.attempt(tree, need, &sources, *borrowing))
+            .find_map(|borrowing| self.attempt(tree, need, &candidate_queues, *borrowing))
             .unwrap_or_default()
     }
 }
 
-impl<'a> Classical<'a> {
+impl<'a> ClassicalPreemption<'a> {
     pub(crate) fn new(preemptor: Preemptor<'a>) -> Self {
-        Self { preemptor, remembered: Remembered::default() }
+        Self { preemptor, last_search: LastSearch::default() }
     }
 
-    /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
+    /// Removes candidates in order until the preemptor fits, then returns the ones that it does not
+    /// need.
     fn attempt(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'_>,
-        sources: &Sources<'_>,
+        candidate_queues: &CandidateQueues<'_>,
         borrowing: bool,
     ) -> Option<Vec<Target>> {
         if !borrowing && !self.may_stop_borrowing(tree, need) {
             return None;
         }
         let mut targets = Vec::new();
-        let found = self.take_until_fits(tree, need, sources, borrowing, &mut targets);
+        let found = self.take_until_fits(tree, need, candidate_queues, borrowing, &mut targets);
         if found {
             self.preemptor.fill_back(tree, need, &mut targets, borrowing);
         }
@@ -112,28 +113,29 @@ impl<'a> Classical<'a> {
         found.then_some(targets)
     }
 
-    /// Those that are being evicted go first; of each, those that the preemptor has a nearer claim against, then those
-    /// of other queues, then those of its own.
+    /// Candidates that are being evicted go first. Among these, and among the others: those of the
+    /// hierarchy, then those of other queues, then the own queue's.
     fn take_until_fits(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'_>,
-        sources: &Sources<'_>,
+        candidate_queues: &CandidateQueues<'_>,
         borrowing: bool,
         targets: &mut Vec<Target>,
     ) -> bool {
         for running in [false, true] {
-            for list in [&sources.hierarchy, &sources.priority] {
-                let mut merged = Merged::new(
+            for list in [&candidate_queues.hierarchy, &candidate_queues.priority] {
+                let mut merged = MergedCandidates::new(
                     list.iter().map(|source| (self.line(need, source.cq, running), *source)),
                 );
                 while let Some((candidate, source)) = merged.first() {
-                    let ground = self.ground(&candidate, source.nearer);
-                    let forbidden = borrowing && ground == Ground::ReclaimWithoutBorrowing;
-                    // Usage only goes down and priorities up, but where past use goes before them: the rest of this
-                    // queue will not do either.
+                    let variant = self.variant(&candidate, source.nearer);
+                    let forbidden =
+                        borrowing && variant == PreemptionVariant::ReclaimWithoutBorrowing;
+                    // Usage only shrinks and priority only grows along the line, unless past usage
+                    // takes precedence. So the rest of this queue is excluded too.
                     if !self.still_exceeds(tree, need, source)
-                        || (forbidden && !source.cq.queue.weighs_use())
+                        || (forbidden && !source.cq.queue.weighs_usage())
                     {
                         merged.drop_line();
                         continue;
@@ -142,13 +144,20 @@ impl<'a> Classical<'a> {
                     if forbidden {
                         continue;
                     }
-                    if self.take(tree, need, &candidate, ground, borrowing, targets) {
+                    if self.take(tree, need, &candidate, variant, borrowing, targets) {
                         return true;
                     }
                 }
             }
             for candidate in self.own_line(need).filter(|candidate| candidate.evicted != running) {
-                if self.take(tree, need, &candidate, Ground::SameQueue, borrowing, targets) {
+                if self.take(
+                    tree,
+                    need,
+                    &candidate,
+                    PreemptionVariant::SameQueue,
+                    borrowing,
+                    targets,
+                ) {
                     return true;
                 }
             }
@@ -156,25 +165,25 @@ impl<'a> Classical<'a> {
         false
     }
 
-    /// Takes a candidate out of the tree. Whether that is enough.
+    /// Removes a candidate from the tree. Returns true if the preemptor fits.
     fn take(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'_>,
         candidate: &Candidate<'_>,
-        ground: Ground,
+        variant: PreemptionVariant,
         borrowing: bool,
         targets: &mut Vec<Target>,
     ) -> bool {
-        shift(tree, candidate.hold, -1);
-        targets.push(Target { id: candidate.id, reason: ground.reason() });
+        shift(tree, candidate.reservation, -1);
+        targets.push(Target { id: candidate.id, reason: variant.reason() });
         self.preemptor.fits(tree, need, borrowing, targets)
     }
 
-    /// Whether the preemptor would be within its own quota if all candidates of its queue went. Those of other queues
-    /// do not matter for that, so a search among them that must fail is not even begun.
-    fn may_stop_borrowing(&self, tree: &mut Tree, need: &Need<'_>) -> bool {
-        let exceeds = |tree: &Tree| {
+    /// Whether the preemptor stays within nominal quota once all candidates of its own queue are
+    /// gone. Other queues cannot change this, so a hopeless search does not start.
+    fn may_stop_borrowing(&self, tree: &mut QuotaTree, need: &Need<'_>) -> bool {
+        let exceeds = |tree: &QuotaTree| {
             need.usage.iter().any(|(fr, amount)| tree.exceeds(self.preemptor.cq.node, *fr, *amount))
         };
         let mut out = Vec::new();
@@ -182,27 +191,26 @@ impl<'a> Classical<'a> {
         while exceeds(tree)
             && let Some(candidate) = own.next()
         {
-            shift(tree, candidate.hold, -1);
-            out.push(candidate.hold);
+            shift(tree, candidate.reservation, -1);
+            out.push(candidate.reservation);
         }
         let stops = !exceeds(tree);
-        for hold in out {
-            shift(tree, hold, 1);
+        for reservation in out {
+            shift(tree, reservation, 1);
         }
         stops
     }
 
-    /// Whether candidates of a queue still are some after others were taken out: the queue, and the Cohorts up to where
-    /// its path meets the preemptor's, still use more than they have.
-    fn still_exceeds(&self, tree: &Tree, need: &Need<'_>, source: Source<'_>) -> bool {
-        // The preemptor's tree has no cycle, or there would be no candidates but its own.
+    /// Whether a queue still provides candidates after some were removed: the queue, and each
+    /// Cohort below the common ancestor, must still exceed its quota.
+    fn still_exceeds(&self, tree: &QuotaTree, need: &Need<'_>, source: CandidateQueue<'_>) -> bool {
+        // On a cycle the only candidates are the own queue's, so this walk ends.
         let up = std::iter::successors(Some(source.cq.node), |node| tree.parent(*node));
         let mut below_meeting = up.take_while(|node| *node != source.meeting);
         below_meeting.all(|node| !within_nominal(tree, node, need.contested))
     }
 
-    /// The candidates of the preemptor's own queue.
-    fn own_line<'n>(&self, need: &Need<'n>) -> Line<'n>
+    fn own_line<'n>(&self, need: &Need<'n>) -> CandidateIter<'n>
     where
         'a: 'n,
     {
@@ -210,8 +218,12 @@ impl<'a> Classical<'a> {
         self.preemptor.candidates_in(cq, cq.object.preemption.within_cluster_queue, need.contested)
     }
 
-    /// The candidates of another queue.
-    fn line<'n>(&self, need: &Need<'n>, cq: &'n Cq, running: bool) -> Line<'n>
+    fn line<'n>(
+        &self,
+        need: &Need<'n>,
+        cq: &'n ClusterQueueEntry,
+        running: bool,
+    ) -> CandidateIter<'n>
     where
         'a: 'n,
     {
@@ -219,21 +231,25 @@ impl<'a> Classical<'a> {
         self.preemptor.candidates_of(cq, policy, need.contested, running)
     }
 
-    fn any(&self, need: &Need<'_>, list: &[Source<'_>]) -> bool {
+    fn any(&self, need: &Need<'_>, list: &[CandidateQueue<'_>]) -> bool {
         list.iter().any(|source| {
             [false, true].into_iter().any(|r| self.line(need, source.cq, r).next().is_some())
         })
     }
 
-    /// The candidates that may only be preempted by one who does not borrow.
-    pub(super) fn only_without_borrowing(&self, tree: &Tree, need: &Need<'_>) -> BTreeSet<WlId> {
-        let sources = self.sources(tree, need, false);
-        let all = sources.priority.iter().flat_map(|source| {
+    /// The candidates that only a preemptor without borrowing may preempt.
+    pub(super) fn only_without_borrowing(
+        &self,
+        tree: &QuotaTree,
+        need: &Need<'_>,
+    ) -> BTreeSet<WorkloadId> {
+        let candidate_queues = self.candidate_queues(tree, need, false);
+        let all = candidate_queues.priority.iter().flat_map(|source| {
             let lines =
                 [false, true].into_iter().flat_map(|running| self.line(need, source.cq, running));
-            lines.map(|candidate| (candidate.id, self.ground(&candidate, source.nearer)))
+            lines.map(|candidate| (candidate.id, self.variant(&candidate, source.nearer)))
         });
-        all.filter(|(_, ground)| *ground == Ground::ReclaimWithoutBorrowing)
+        all.filter(|(_, variant)| *variant == PreemptionVariant::ReclaimWithoutBorrowing)
             .map(|(id, _)| id)
             .collect()
     }
@@ -242,45 +258,53 @@ impl<'a> Classical<'a> {
         self.preemptor.cq.object.preemption.borrow_within_cohort.policy != PreemptionPolicy::Never
     }
 
-    /// Whether the queue uses less than it has, of all contested pairs.
-    fn under_nominal(&self, tree: &Tree, need: &Need<'_>) -> bool {
+    /// Whether the queue's usage is below nominal quota for all contested pairs.
+    fn under_nominal(&self, tree: &QuotaTree, need: &Need<'_>) -> bool {
         let node = self.preemptor.cq.node;
         need.contested.iter().all(|fr| tree.quota(node, *fr).nominal > tree.usage(node, *fr))
     }
 
-    /// The queues in which candidates may be; `only_nearer` leaves out those where only a preemptor that does not borrow
-    /// would find some.
-    fn sources(&self, tree: &Tree, need: &Need<'_>, only_nearer: bool) -> Sources<'a> {
-        let mut sources = Sources::default();
+    /// The queues with candidates. `only_nearer` skips queues without hierarchical advantage.
+    fn candidate_queues(
+        &self,
+        tree: &QuotaTree,
+        need: &Need<'_>,
+        only_nearer: bool,
+    ) -> CandidateQueues<'a> {
+        let mut candidate_queues = CandidateQueues::default();
         let cq = self.preemptor.cq;
         if cq.object.preemption.reclaim_within_cohort == PreemptionPolicy::Never {
-            return sources;
+            return candidate_queues;
         }
         let mut below = cq.node;
         let mut rest = need.usage.to_vec();
-        // The preemptor's claim is nearer from the first subtree on whose own quota covers what it needs.
+        // The advantage starts at the first subtree whose quota covers the need.
         let mut nearer = covers(tree, below, &mut rest);
         for cohort in tree.path(cq.node).into_iter().skip(1) {
-            let list = if nearer { &mut sources.hierarchy } else { &mut sources.priority };
+            let list = if nearer {
+                &mut candidate_queues.hierarchy
+            } else {
+                &mut candidate_queues.priority
+            };
             if nearer || !only_nearer {
                 self.in_subtree(tree, need, cohort, below, nearer, list);
             }
             nearer |= covers(tree, cohort, &mut rest);
             below = cohort;
         }
-        sources
+        candidate_queues
     }
 
-    /// The active queues below `top`, leaving out the subtree that was looked through already, and those whose Cohorts
-    /// or that themselves use no more than they have.
+    /// The active queues below `top` that exceed their quota, as does each Cohort above them. Skips
+    /// the subtree `skip`.
     fn in_subtree(
         &self,
-        tree: &Tree,
+        tree: &QuotaTree,
         need: &Need<'_>,
         top: NodeId,
         skip: NodeId,
         nearer: bool,
-        list: &mut Vec<Source<'a>>,
+        list: &mut Vec<CandidateQueue<'a>>,
     ) {
         let mut cohorts = vec![top];
         while let Some(cohort) = cohorts.pop() {
@@ -288,33 +312,36 @@ impl<'a> Classical<'a> {
                 if *child == skip || within_nominal(tree, *child, need.contested) {
                     continue;
                 }
-                let Some(cq) = self.preemptor.cqs.get(child) else {
+                let Some(cq) = self.preemptor.cluster_queues.get(child) else {
                     cohorts.push(*child);
                     continue;
                 };
                 if cq.is_active() && cq.node != self.preemptor.cq.node {
-                    list.push(Source { cq, nearer, meeting: top });
+                    list.push(CandidateQueue { cq, nearer, meeting: top });
                 }
             }
         }
     }
 
-    fn ground(&self, candidate: &Candidate<'_>, nearer: bool) -> Ground {
+    fn variant(&self, candidate: &Candidate<'_>, nearer: bool) -> PreemptionVariant {
         let rule = self.preemptor.cq.object.preemption.borrow_within_cohort;
         let too_important = candidate.priority() >= self.preemptor.class.priority
             || rule
                 .max_priority_threshold
                 .is_some_and(|threshold| candidate.priority() > threshold);
         match nearer {
-            true => Ground::Hierarchy,
-            false if !self.may_borrow() || too_important => Ground::ReclaimWithoutBorrowing,
-            false => Ground::ReclaimWhileBorrowing,
+            true => PreemptionVariant::Hierarchy,
+            false if !self.may_borrow() || too_important => {
+                PreemptionVariant::ReclaimWithoutBorrowing
+            }
+            false => PreemptionVariant::ReclaimWhileBorrowing,
         }
     }
 }
 
-/// Whether a subtree's own quota covers a need; takes off what it keeps for itself of it.
-fn covers(tree: &Tree, node: NodeId, rest: &mut [(Fr, Amount)]) -> bool {
+/// Whether a subtree's own quota covers a need. Subtracts the free quota that the subtree does not
+/// lend.
+fn covers(tree: &QuotaTree, node: NodeId, rest: &mut [(FlavorResource, Amount)]) -> bool {
     let covers = !rest.iter().any(|(fr, amount)| tree.exceeds(node, *fr, *amount));
     for (fr, amount) in rest {
         *amount = (*amount - tree.local_available(node, *fr)).max(Amount::ZERO);

@@ -1,51 +1,53 @@
-//! Preemption by fair shares: those who borrow the most give way first. Kueue's `preemption/fairsharing` is the rule.
+//! Preemption by fair shares: the queues that borrow most lose workloads first. Kueue:
+//! `pkg/scheduler/preemption/fairsharing`.
 
 mod walk;
 
-use walk::{Supply, Walk};
+use walk::{CandidateSupply, QueueWalk};
 
 use super::Target;
 use super::candidates::{Candidate, Preemptor, shift};
-use super::victim_search::{Choice, Need, Remembered};
-use crate::flavor_resource::Fr;
-use crate::tree::{NodeId, Share, Tree};
-use crate::workloads::{Hold, WlId};
+use super::victim_search::{LastSearch, Need, VictimSearch};
+use crate::flavor_resource::FlavorResource;
+use crate::ids::{NodeId, WorkloadId};
+use crate::tree::{QuotaTree, Share};
+use crate::workloads::QuotaReservation;
 use crate::{Amount, FairStrategy, Obstacle};
 
-/// Finds victims for one workload.
-pub(crate) struct Fair<'a> {
+pub(crate) struct FairPreemption<'a> {
     pub(crate) preemptor: Preemptor<'a>,
     strategies: &'a [FairStrategy],
-    remembered: Remembered,
+    last_search: LastSearch,
 }
 
-/// Victims so far, and those whom the first strategy spared.
+/// The victims so far, and the candidates that the first strategy rejected.
 #[derive(Default)]
 struct Chosen<'a> {
     targets: Vec<Target>,
     spared: Vec<Candidate<'a>>,
 }
 
-/// The shares of preemptor and target just below where their paths meet.
+/// The shares that the strategies compare: of the children of the lowest common ancestor. Kueue:
+/// `least_common_ancestor.go`.
 struct Shares {
     preemptor: Share,
     target: Share,
-    /// The node whose share the target's is.
+    /// The node of the target's share.
     node: NodeId,
 }
 
-impl Choice for Fair<'_> {
+impl VictimSearch for FairPreemption<'_> {
     fn preemptor(&self) -> &Preemptor<'_> {
         &self.preemptor
     }
 
-    fn remembered(&mut self) -> &mut Remembered {
-        &mut self.remembered
+    fn last_search(&mut self) -> &mut LastSearch {
+        &mut self.last_search
     }
 
-    fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
+    fn victims(&self, tree: &mut QuotaTree, need: &Need<'_>) -> Vec<Target> {
         let Some(first) = self.strategies.first() else { return Vec::new() };
-        // Shares count the preemptor as if it were in.
+        // Shares include the preemptor's request.
         self.shift_own(tree, need, 1);
         let mut chosen = Chosen::default();
         let mut found = self.by_strategy(tree, need, *first, &mut chosen);
@@ -62,28 +64,29 @@ impl Choice for Fair<'_> {
     }
 }
 
-impl<'a> Fair<'a> {
+impl<'a> FairPreemption<'a> {
     pub(crate) fn new(preemptor: Preemptor<'a>, strategies: &'a [FairStrategy]) -> Self {
-        Self { preemptor, strategies, remembered: Remembered::default() }
+        Self { preemptor, strategies, last_search: LastSearch::default() }
     }
 
-    /// The shares, if they forbid that this workload of `queue` goes for `amount` of a pair.
-    pub(super) fn spares(
+    /// The shares, if no strategy allows to preempt this workload of `queue` for `amount` of a
+    /// pair.
+    pub(super) fn protecting_shares(
         &self,
-        tree: &mut Tree,
-        (fr, amount): (Fr, Amount),
+        tree: &mut QuotaTree,
+        (fr, amount): (FlavorResource, Amount),
         queue: NodeId,
-        id: WlId,
+        id: WorkloadId,
     ) -> Option<Obstacle> {
         let need = Need { contested: &[fr], usage: &[(fr, amount)], pods: None };
         self.shift_own(tree, &need, 1);
         let nominal = self.within_nominal(tree, &[fr]);
-        let shares =
-            Walk::new(tree, &self.preemptor, Supply::listed(Vec::new())).shares(tree, queue);
-        let hold = self.preemptor.workloads.get(id).and_then(|wl| wl.hold.as_deref());
+        let shares = QueueWalk::new(tree, &self.preemptor, CandidateSupply::listed(Vec::new()))
+            .shares(tree, queue);
+        let reservation = self.preemptor.workloads.get(id).and_then(|wl| wl.reservation.as_deref());
         let passes = nominal
-            || hold.is_some_and(|hold| {
-                self.strategies.iter().any(|rule| passes(tree, &shares, hold, *rule))
+            || reservation.is_some_and(|reservation| {
+                self.strategies.iter().any(|rule| passes(tree, &shares, reservation, *rule))
             });
         self.shift_own(tree, &need, -1);
         (!passes).then(|| Obstacle::FairShare {
@@ -92,33 +95,36 @@ impl<'a> Fair<'a> {
         })
     }
 
-    /// Whether the preemptor's queue has what it asks for of its own, and that counts.
-    fn within_nominal(&self, tree: &Tree, frs: &[Fr]) -> bool {
-        let nominal = |fr: &Fr| tree.quota(self.own(), *fr).nominal >= tree.usage(self.own(), *fr);
-        self.preemptor.gates.preempt_within_nominal && frs.iter().all(nominal)
+    /// Whether the gate is on and the preemptor's queue stays within nominal quota.
+    fn within_nominal(&self, tree: &QuotaTree, flavor_resources: &[FlavorResource]) -> bool {
+        let nominal = |fr: &FlavorResource| {
+            tree.quota(self.own(), *fr).nominal >= tree.usage(self.own(), *fr)
+        };
+        self.preemptor.gates.preempt_within_nominal && flavor_resources.iter().all(nominal)
     }
 
     fn own(&self) -> NodeId {
         self.preemptor.cq.node
     }
 
-    fn shift_own(&self, tree: &mut Tree, need: &Need<'_>, sign: i128) {
+    fn shift_own(&self, tree: &mut QuotaTree, need: &Need<'_>, sign: i128) {
         for (fr, amount) in need.usage {
             tree.shift(self.own(), *fr, i128::from(amount.get()) * sign);
         }
     }
 
-    fn fits(&self, tree: &mut Tree, need: &Need<'_>, gone: &[Target]) -> bool {
+    fn fits(&self, tree: &mut QuotaTree, need: &Need<'_>, gone: &[Target]) -> bool {
         self.shift_own(tree, need, -1);
         let fits = self.preemptor.fits(tree, need, true, gone);
         self.shift_own(tree, need, 1);
         fits
     }
 
-    /// Takes one workload after the other from the queue with the highest share, as far as the strategy allows.
+    /// Takes one workload at a time from the queue with the highest share, while the strategy
+    /// allows it.
     fn by_strategy<'n>(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'n>,
         strategy: FairStrategy,
         chosen: &mut Chosen<'n>,
@@ -127,12 +133,15 @@ impl<'a> Fair<'a> {
         'a: 'n,
     {
         let within_nominal = self.within_nominal(tree, need.contested);
-        let mut walk =
-            Walk::new(tree, &self.preemptor, Supply::Fresh { contested: need.contested });
+        let mut walk = QueueWalk::new(
+            tree,
+            &self.preemptor,
+            CandidateSupply::Fresh { contested: need.contested },
+        );
         while let Some(queue) = walk.next(tree) {
             let reason = match queue == self.own() {
                 true => Some("InClusterQueue"),
-                // What it has is its own, whatever the shares.
+                // A queue within nominal quota reclaims without a comparison of shares.
                 false => within_nominal.then_some("InCohortReclamation"),
             };
             let taken = match reason {
@@ -152,12 +161,12 @@ impl<'a> Fair<'a> {
         false
     }
 
-    /// The first workload of a queue that the strategy lets go. The first that it spares is remembered; of one queue the
-    /// second strategy takes no more.
+    /// The first workload of a queue that the strategy allows to preempt. Rejected workloads go to
+    /// the second strategy, which takes at most one of each queue.
     fn by_shares<'n>(
         &self,
-        tree: &mut Tree,
-        walk: &mut Walk<'n>,
+        tree: &mut QuotaTree,
+        walk: &mut QueueWalk<'n>,
         queue: NodeId,
         strategy: FairStrategy,
         spared: &mut Vec<Candidate<'n>>,
@@ -168,12 +177,13 @@ impl<'a> Fair<'a> {
             walk.drop_queue();
             return None;
         }
-        // Many workloads are of one size, and nobody is taken meanwhile: one answer for all of them.
-        let mut refused: Vec<&[(Fr, i64)]> = Vec::new();
+        // Many workloads have one size, and the tree does not change here: one check per size is
+        // enough.
+        let mut refused: Vec<&[(FlavorResource, i64)]> = Vec::new();
         while let Some(candidate) = walk.pop() {
-            let size = &candidate.hold.charge[..];
+            let size = &candidate.reservation.charge[..];
             if !refused.contains(&size) {
-                if passes(tree, &shares, candidate.hold, strategy) {
+                if passes(tree, &shares, candidate.reservation, strategy) {
                     return Some(candidate);
                 }
                 refused.push(size);
@@ -183,18 +193,21 @@ impl<'a> Fair<'a> {
         None
     }
 
-    /// The second strategy, over those whom the first one spared: one workload of each queue at most.
+    /// The second strategy over the rejected candidates, with at most one workload of each queue.
     fn by_initial_share<'n>(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'n>,
         chosen: &mut Chosen<'n>,
     ) -> bool
     where
         'a: 'n,
     {
-        let mut walk =
-            Walk::new(tree, &self.preemptor, Supply::listed(std::mem::take(&mut chosen.spared)));
+        let mut walk = QueueWalk::new(
+            tree,
+            &self.preemptor,
+            CandidateSupply::listed(std::mem::take(&mut chosen.spared)),
+        );
         while let Some(queue) = walk.next(tree) {
             let shares = walk.shares(tree, queue);
             let candidate = walk.pop();
@@ -212,23 +225,27 @@ impl<'a> Fair<'a> {
         false
     }
 
-    /// Takes a candidate out of the tree. Whether that is enough.
+    /// Removes a candidate from the tree. Returns true if the preemptor fits.
     fn take(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'_>,
         candidate: &Candidate<'_>,
         reason: &'static str,
         chosen: &mut Chosen<'_>,
     ) -> bool {
-        shift(tree, candidate.hold, -1);
+        shift(tree, candidate.reservation, -1);
         chosen.targets.push(Target { id: candidate.id, reason });
         self.fits(tree, need, &chosen.targets)
     }
 }
 
-/// Whether the strategy lets a workload go.
-fn passes(tree: &mut Tree, shares: &Shares, candidate: &Hold, strategy: FairStrategy) -> bool {
+fn passes(
+    tree: &mut QuotaTree,
+    shares: &Shares,
+    candidate: &QuotaReservation,
+    strategy: FairStrategy,
+) -> bool {
     match strategy {
         _ if !shares.may_pass(strategy) => false,
         FairStrategy::LessThanOrEqualToFinalShare => {
@@ -242,7 +259,7 @@ fn passes(tree: &mut Tree, shares: &Shares, candidate: &Hold, strategy: FairStra
 }
 
 impl Shares {
-    /// Whether the strategy could let anybody go: without a workload a share is not higher than with it.
+    /// Whether the strategy can allow any workload: removing a workload never raises a share.
     fn may_pass(&self, strategy: FairStrategy) -> bool {
         let order = self.preemptor.compare(&self.target);
         let hopeless = self.preemptor.is_infinite() && !self.target.is_infinite();
@@ -254,7 +271,7 @@ impl Shares {
             }
     }
 
-    fn of(tree: &Tree, preemptor: NodeId, target: NodeId) -> Self {
+    fn of(tree: &QuotaTree, preemptor: NodeId, target: NodeId) -> Self {
         Self { preemptor: tree.share(preemptor), target: tree.share(target), node: target }
     }
 }

@@ -1,10 +1,11 @@
-//! What a victim is told. The wording is Kueue's.
+//! The message for a victim, in Kueue's words: `pkg/scheduler/preemption/preemption.go`.
 
 use crate::Decision;
-use crate::tree::{NodeId, Tree};
+use crate::ids::NodeId;
+use crate::tree::QuotaTree;
 
-/// Where a ClusterQueue stands: `/root/cohort/queue`.
-pub(crate) fn path(tree: &Tree, queue: NodeId) -> String {
+/// `/root/cohort/queue`.
+pub(crate) fn path(tree: &QuotaTree, queue: NodeId) -> String {
     let mut names: Vec<_> =
         tree.path(queue).into_iter().filter_map(|id| tree.name(id)).cloned().collect();
     names.reverse();
@@ -12,7 +13,7 @@ pub(crate) fn path(tree: &Tree, queue: NodeId) -> String {
 }
 
 impl Decision {
-    /// The message of the `Preempted` and `Evicted` conditions of a workload that must go; `None` for other
+    /// The message of the victim's `Preempted` and `Evicted` conditions; `None` for other
     /// decisions. `job_uid` is the preemptor's label `kueue.x-k8s.io/job-uid`.
     pub fn preempted_message(&self, job_uid: Option<&str>) -> Option<String> {
         let Self::Preempt { reason, preemptor_uid, preemptor_path, preemptee_path, .. } = self

@@ -1,78 +1,87 @@
-//! Why those who hold what is wanted need not go.
+//! Why workloads that use a requested resource are no preemption candidates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Target;
 use super::candidates::Preemptor;
-use super::classical::Classical;
-use super::fair::Fair;
-use super::victim_search::{Choice, Need};
-use crate::cluster_queue::Cq;
-use crate::flavor_resource::Fr;
-use crate::tree::{NodeId, Tree};
-use crate::workloads::{Wl, WlId};
-use crate::{Amount, Obstacle, PreemptionOutlook, PreemptionPolicy, Refusal, Victim};
+use super::classical::ClassicalPreemption;
+use super::fair::FairPreemption;
+use super::victim_search::{Need, VictimSearch};
+use crate::cluster_queue::ClusterQueueEntry;
+use crate::flavor_resource::FlavorResource;
+use crate::ids::{NodeId, WorkloadId};
+use crate::tree::QuotaTree;
+use crate::workloads::WorkloadEntry;
+use crate::{Amount, NonCandidates, Obstacle, PreemptionOutlook, PreemptionPolicy, Victim};
 
-/// What is asked of the holders.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
-    pub(crate) fr: Fr,
+pub(crate) struct RequestedAmount {
+    pub(crate) fr: FlavorResource,
     pub(crate) amount: Amount,
-    /// The request is within what the queue may preempt for: its own quota, or what it may reclaim or borrow.
+    /// The queue may preempt for this amount: it is within nominal quota, or the queue may reclaim
+    /// or borrow.
     pub(crate) may_preempt: bool,
 }
 
-/// How victims are chosen, by what the engine does.
-pub(crate) enum Chooser<'a> {
-    Classical(Classical<'a>),
-    Fair(Fair<'a>),
+pub(crate) enum PreemptionStrategy<'a> {
+    ClassicalPreemption(ClassicalPreemption<'a>),
+    FairPreemption(FairPreemption<'a>),
 }
 
-impl Chooser<'_> {
+impl PreemptionStrategy<'_> {
     fn preemptor(&self) -> &Preemptor<'_> {
         match self {
-            Self::Classical(classical) => &classical.preemptor,
-            Self::Fair(fair) => &fair.preemptor,
+            Self::ClassicalPreemption(classical) => &classical.preemptor,
+            Self::FairPreemption(fair) => &fair.preemptor,
         }
     }
 
-    /// Who would have to go for one resource on one flavor; empty if nobody may, or if it would not help.
-    fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
+    /// Empty if no workload may be preempted, or if preemption does not free enough.
+    fn victims(&self, tree: &mut QuotaTree, need: &Need<'_>) -> Vec<Target> {
         match self {
-            Self::Classical(classical) => classical.victims(tree, need),
-            Self::Fair(fair) => fair.victims(tree, need),
+            Self::ClassicalPreemption(classical) => classical.victims(tree, need),
+            Self::FairPreemption(fair) => fair.victims(tree, need),
         }
     }
 
-    /// What preemption could do about it.
-    pub(crate) fn outlook(&self, tree: &mut Tree, wanted: Wanted) -> PreemptionOutlook {
+    /// The outcome of preemption for a request.
+    pub(crate) fn outlook(
+        &self,
+        tree: &mut QuotaTree,
+        wanted: RequestedAmount,
+    ) -> PreemptionOutlook {
         let need =
             Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)], pods: None };
         let targets = if wanted.may_preempt { self.victims(tree, &need) } else { Vec::new() };
-        // Once enough of them go, the others stay because nobody needs them.
-        let refused =
-            if targets.is_empty() { self.refusals(tree, wanted, &need) } else { Vec::new() };
-        PreemptionOutlook { victims: victims(self.preemptor(), tree, &targets), refused }
+        // With enough victims, the engine needs none of the other workloads.
+        let non_candidates =
+            if targets.is_empty() { self.non_candidates(tree, wanted, &need) } else { Vec::new() };
+        PreemptionOutlook { victims: victims(self.preemptor(), tree, &targets), non_candidates }
     }
 
-    fn refusals(&self, tree: &mut Tree, wanted: Wanted, need: &Need<'_>) -> Vec<Refusal> {
+    fn non_candidates(
+        &self,
+        tree: &mut QuotaTree,
+        wanted: RequestedAmount,
+        need: &Need<'_>,
+    ) -> Vec<NonCandidates> {
         let only_without_borrowing = match self {
-            Self::Classical(classical) => classical.only_without_borrowing(tree, need),
-            Self::Fair(_) => BTreeSet::new(),
+            Self::ClassicalPreemption(classical) => classical.only_without_borrowing(tree, need),
+            Self::FairPreemption(_) => BTreeSet::new(),
         };
         let preemptor = self.preemptor();
-        let mut groups: BTreeMap<(NodeId, Obstacle), Refusal> = BTreeMap::new();
+        let mut groups: BTreeMap<(NodeId, Obstacle), NonCandidates> = BTreeMap::new();
         let mut order = Vec::new();
         for node in tree.queues_of_tree(preemptor.cq.node) {
-            let Some(cq) = preemptor.cqs.get(&node) else { continue };
-            for (id, wl, amount) in holders(preemptor, cq, wanted.fr) {
+            let Some(cq) = preemptor.cluster_queues.get(&node) else { continue };
+            for (id, wl, amount) in preemption_order(preemptor, cq, wanted.fr) {
                 let obstacle = self.obstacle(tree, wanted, cq, (id, wl), &only_without_borrowing);
-                // Workloads of many priorities are one group; the lowest is told.
+                // Priorities are merged into one group, which shows the lowest.
                 let (kind, lowest) = split(obstacle);
                 let key = (node, kind.clone());
-                let refusal = groups.entry(key.clone()).or_insert_with(|| {
+                let group = groups.entry(key.clone()).or_insert_with(|| {
                     order.push(key);
-                    Refusal {
+                    NonCandidates {
                         cluster_queue: cq.object.name.clone(),
                         workloads: 0,
                         holds: Amount::ZERO,
@@ -80,10 +89,10 @@ impl Chooser<'_> {
                         obstacle: joined(kind, lowest),
                     }
                 });
-                refusal.workloads += 1;
-                refusal.holds = refusal.holds + Amount::new(amount);
+                group.workloads += 1;
+                group.holds = group.holds + Amount::new(amount);
                 if let (Obstacle::Priority { lowest: least, .. }, Some(priority)) =
-                    (&mut refusal.obstacle, lowest)
+                    (&mut group.obstacle, lowest)
                 {
                     *least = priority.min(*least);
                 }
@@ -94,11 +103,11 @@ impl Chooser<'_> {
 
     fn obstacle(
         &self,
-        tree: &mut Tree,
-        wanted: Wanted,
-        cq: &Cq,
-        (id, wl): (WlId, &Wl),
-        only_without_borrowing: &BTreeSet<WlId>,
+        tree: &mut QuotaTree,
+        wanted: RequestedAmount,
+        cq: &ClusterQueueEntry,
+        (id, wl): (WorkloadId, &WorkloadEntry),
+        only_without_borrowing: &BTreeSet<WorkloadId>,
     ) -> Obstacle {
         let preemptor = self.preemptor();
         let rules = preemptor.cq.object.preemption;
@@ -117,7 +126,9 @@ impl Chooser<'_> {
         if !own && !cq.is_active() {
             return Obstacle::QueueInactive;
         }
-        if let Some(name) = (!own).then(|| self.not_borrowing(tree, cq.node, wanted.fr)).flatten() {
+        if let Some(name) =
+            (!own).then(|| self.non_borrowing_node(tree, cq.node, wanted.fr)).flatten()
+        {
             return Obstacle::NotBorrowing { name };
         }
         if !preemptor.allows(policy, wl) {
@@ -135,16 +146,20 @@ impl Chooser<'_> {
             return Obstacle::WhileBorrowing { policy: rule.policy, max_priority_threshold };
         }
         match self {
-            Self::Fair(fair) if !own => fair
-                .spares(tree, (wanted.fr, wanted.amount), cq.node, id)
+            Self::FairPreemption(fair) if !own => fair
+                .protecting_shares(tree, (wanted.fr, wanted.amount), cq.node, id)
                 .unwrap_or(Obstacle::NotEnough),
             _ => Obstacle::NotEnough,
         }
     }
 
-    /// The first of a queue and the Cohorts above it, below where the preemptor's path joins, that uses no more than
-    /// it has.
-    fn not_borrowing(&self, tree: &Tree, queue: NodeId, fr: Fr) -> Option<crate::Name> {
+    /// The first node, from the queue up to below the common ancestor, that stays within its quota.
+    fn non_borrowing_node(
+        &self,
+        tree: &QuotaTree,
+        queue: NodeId,
+        fr: FlavorResource,
+    ) -> Option<crate::Name> {
         let own = tree.path(self.preemptor().cq.node);
         let path = tree.path(queue);
         let below = path.iter().take_while(|node| !own.contains(node));
@@ -154,11 +169,14 @@ impl Chooser<'_> {
     }
 }
 
-/// The targets as they are shown.
-pub(crate) fn victims(preemptor: &Preemptor<'_>, tree: &Tree, targets: &[Target]) -> Vec<Victim> {
+pub(crate) fn victims(
+    preemptor: &Preemptor<'_>,
+    tree: &QuotaTree,
+    targets: &[Target],
+) -> Vec<Victim> {
     let victim = |target: &Target| {
         let wl = preemptor.workloads.get(target.id)?;
-        let cluster_queue = tree.name(wl.hold.as_ref()?.charged?)?.clone();
+        let cluster_queue = tree.name(wl.reservation.as_ref()?.charged?)?.clone();
         Some(Victim {
             key: wl.key.clone(),
             cluster_queue,
@@ -169,13 +187,17 @@ pub(crate) fn victims(preemptor: &Preemptor<'_>, tree: &Tree, targets: &[Target]
     targets.iter().filter_map(victim).collect()
 }
 
-/// The workloads of a queue that hold some of a pair, and how much.
-fn holders<'a>(preemptor: &Preemptor<'a>, cq: &Cq, fr: Fr) -> Vec<(WlId, &'a Wl, i64)> {
+/// The workloads of a queue that use a pair, with their amount.
+fn preemption_order<'a>(
+    preemptor: &Preemptor<'a>,
+    cq: &ClusterQueueEntry,
+    fr: FlavorResource,
+) -> Vec<(WorkloadId, &'a WorkloadEntry, i64)> {
     let workloads = preemptor.workloads;
     let others = cq.workloads.iter().filter(|id| preemptor.replaced != Some(**id));
     let held = others.filter_map(|id| {
         let wl = workloads.get(*id)?;
-        let charge = wl.hold.as_ref()?.charge.iter();
+        let charge = wl.reservation.as_ref()?.charge.iter();
         let amount = charge
             .filter(|(pair, _)| *pair == fr)
             .fold(0_i64, |sum, (_, amount)| sum.saturating_add(*amount));
@@ -184,7 +206,7 @@ fn holders<'a>(preemptor: &Preemptor<'a>, cq: &Cq, fr: Fr) -> Vec<(WlId, &'a Wl,
     held.collect()
 }
 
-/// An obstacle without the priority of the one it is about.
+/// An obstacle without its priority, for grouping.
 fn split(obstacle: Obstacle) -> (Obstacle, Option<i32>) {
     match obstacle {
         Obstacle::Priority { field, policy, own, lowest } => {

@@ -1,40 +1,45 @@
-//! Making room: what every kind of preemption has in common.
+//! The search for victims: the part that all kinds of preemption share.
 
 use super::candidates::Preemptor;
-use super::{Oracle, Possibility, Target};
+use super::{Target, TargetSelector};
 use crate::Amount;
-use crate::flavor_resource::Fr;
-use crate::flavors::{Asks, Assignment};
-use crate::tree::Tree;
-use crate::workloads::Hold;
+use crate::flavor_resource::FlavorResource;
+use crate::flavors::{Assignment, PlacementRequests, PreemptionOracle, PreemptionPossibility};
+use crate::tree::QuotaTree;
+use crate::workloads::QuotaReservation;
 
-/// What a preemptor needs.
+/// The need of a preemptor.
 pub(super) struct Need<'a> {
-    /// The pairs of which there is too little.
-    pub(super) contested: &'a [Fr],
-    /// All that it would use.
-    pub(super) usage: &'a [(Fr, Amount)],
-    /// Pods that need places beside quota.
-    pub(super) pods: Option<&'a Asks<'a>>,
+    /// The pairs without enough quota.
+    pub(super) contested: &'a [FlavorResource],
+    /// The whole usage of the preemptor.
+    pub(super) usage: &'a [(FlavorResource, Amount)],
+    /// Pods that need topology domains besides quota.
+    pub(super) pods: Option<&'a PlacementRequests<'a>>,
 }
 
-/// Who would have to go for an amount of one pair, as it was found out last. While flavors are searched that is asked
-/// before, and for a workload of one resource again at the end.
+/// The victims of the last search for one pair. The flavor search asks first; for a workload with
+/// one resource, the nomination asks the same again.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered(Option<(Fr, Amount, Vec<Target>)>);
+pub(crate) struct LastSearch(Option<(FlavorResource, Amount, Vec<Target>)>);
 
-/// A way to choose victims.
-pub(super) trait Choice {
+pub(super) trait VictimSearch {
     fn preemptor(&self) -> &Preemptor<'_>;
 
-    fn remembered(&mut self) -> &mut Remembered;
+    fn last_search(&mut self) -> &mut LastSearch;
 
-    /// A small set of workloads whose leaving makes room; empty if there is none. Leaves the tree as it found it.
-    fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target>;
+    /// A small set of workloads whose removal frees enough; empty if there is none. Leaves the tree
+    /// as it found it.
+    fn victims(&self, tree: &mut QuotaTree, need: &Need<'_>) -> Vec<Target>;
 }
 
-impl<T: Choice> Oracle for T {
-    fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
+impl<T: VictimSearch> PreemptionOracle for T {
+    fn simulate(
+        &mut self,
+        tree: &mut QuotaTree,
+        fr: FlavorResource,
+        amount: Amount,
+    ) -> (PreemptionPossibility, usize) {
         let targets =
             self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)], pods: None });
         let preemptor = self.preemptor();
@@ -43,43 +48,49 @@ impl<T: Choice> Oracle for T {
         preemptor.shift_all(tree, &targets, 1);
         let own = |target: &Target| preemptor.cq.workloads.contains(&target.id);
         let possibility = match &targets[..] {
-            [] => Possibility::NoCandidates,
-            some if some.iter().any(own) => Possibility::Preempt,
-            _ => Possibility::Reclaim,
+            [] => PreemptionPossibility::NoCandidates,
+            some if some.iter().any(own) => PreemptionPossibility::Preempt,
+            _ => PreemptionPossibility::Reclaim,
         };
-        *self.remembered() = Remembered(Some((fr, amount, targets)));
+        *self.last_search() = LastSearch(Some((fr, amount, targets)));
         (possibility, borrow)
     }
+}
 
-    fn targets(&mut self, tree: &mut Tree, assignment: &Assignment) -> Vec<Target> {
-        let needs_places = self.preemptor().site.is_some_and(|site| site.is_asked());
-        // Nothing was charged in between.
-        if let Remembered(Some((fr, amount, targets))) = self.remembered()
+impl<T: VictimSearch> TargetSelector for T {
+    fn targets(&mut self, tree: &mut QuotaTree, assignment: &Assignment) -> Vec<Target> {
+        let needs_places =
+            self.preemptor().placement.is_some_and(|placement| placement.has_topology_request());
+        // No charge happened since the last search.
+        if let LastSearch(Some((fr, amount, targets))) = self.last_search()
             && assignment.usage == [(*fr, *amount)]
             && assignment.contested() == [*fr]
             && !needs_places
         {
             return targets.clone();
         }
-        let asks =
-            self.preemptor().site.map(|site| site.asks(assignment)).filter(|asks| !asks.is_empty());
+        let asks = self
+            .preemptor()
+            .placement
+            .map(|placement| placement.requests(assignment))
+            .filter(|asks| !asks.is_empty());
         let (contested, usage) = (&assignment.contested()[..], &assignment.usage[..]);
         self.victims(tree, &Need { contested, usage, pods: asks.as_ref() })
     }
 }
 
 impl Preemptor<'_> {
-    /// Takes the usage of these workloads out of the tree (-1) or puts it back (1).
-    pub(super) fn shift_all(&self, tree: &mut Tree, targets: &[Target], sign: i128) {
+    /// Adds the usage of the targets to the tree (1) or removes it (-1).
+    pub(super) fn shift_all(&self, tree: &mut QuotaTree, targets: &[Target], sign: i128) {
         for target in targets {
             self.shift(tree, target.id, sign);
         }
     }
 
-    /// Whether the preemptor fits now, when these are gone.
+    /// Whether the preemptor fits without `gone`.
     pub(super) fn fits(
         &self,
-        tree: &Tree,
+        tree: &QuotaTree,
         need: &Need<'_>,
         borrowing: bool,
         gone: &[Target],
@@ -88,24 +99,27 @@ impl Preemptor<'_> {
         need.usage.iter().all(|(fr, amount)| {
             (borrowing || !tree.exceeds(node, *fr, *amount))
                 && *amount <= tree.available(node, *fr).max(Amount::ZERO)
-        }) && self.has_places(need, gone)
+        }) && self.has_domains(need, gone)
     }
 
-    /// Whether the preemptor's pods have places when these are gone.
-    fn has_places(&self, need: &Need<'_>, gone: &[Target]) -> bool {
-        let Some((site, pods)) = self.site.zip(need.pods) else { return true };
-        site.fits(pods, &self.holds(gone))
+    /// Whether the preemptor's pods fit the topology without `gone`.
+    fn has_domains(&self, need: &Need<'_>, gone: &[Target]) -> bool {
+        let Some((placement, pods)) = self.placement.zip(need.pods) else { return true };
+        placement.fits(pods, &self.reservations_of(gone))
     }
 
-    /// What these hold.
-    pub(crate) fn holds(&self, targets: &[Target]) -> Vec<&Hold> {
-        targets.iter().filter_map(|target| self.workloads.get(target.id)?.hold.as_deref()).collect()
+    pub(crate) fn reservations_of(&self, targets: &[Target]) -> Vec<&QuotaReservation> {
+        targets
+            .iter()
+            .filter_map(|target| self.workloads.get(target.id)?.reservation.as_deref())
+            .collect()
     }
 
-    /// Puts back, from the last but one to the first, whom the preemptor fits without.
+    /// Returns victims that the preemptor does not need, from the last but one to the first. Kueue:
+    /// `fillBackWorkloads` in `preemption.go`.
     pub(super) fn fill_back(
         &self,
-        tree: &mut Tree,
+        tree: &mut QuotaTree,
         need: &Need<'_>,
         targets: &mut Vec<Target>,
         borrowing: bool,

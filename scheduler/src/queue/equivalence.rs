@@ -1,46 +1,43 @@
-//! Scheduling equivalence: workloads of one shape and priority get one answer.
+//! Classes of equivalent workloads. Workloads of one shape and priority get one scheduling
+//! decision. Kueue compares hashes of the shape (gate `SchedulingEquivalenceHashing`).
 //!
-//! Kueue compares a hash of the shape; here the shapes themselves are kept once each, which also makes a million
-//! alike workloads small.
+//! Here each shape is stored once. This also keeps a million equal workloads small.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::ids::ClassId;
 use crate::{Name, PodSet, WorkloadKey};
 
-/// A class of equivalent workloads. Never reused, so a remembered class cannot come to mean another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct ClassId(u64);
-
-/// What all workloads of a class have in common.
+/// The properties that all workloads of a class share.
 #[derive(Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Class {
+pub(crate) struct EquivalenceClass {
     pub(crate) id: ClassId,
     pub(crate) priority: i32,
-    /// Pods still wanted, by pod set: the count without reclaimable pods.
+    /// Pods without reclaimable ones, by pod set.
     pub(crate) counts: Vec<i32>,
     pub(crate) pod_sets: Vec<PodSet>,
-    /// The workload in whose place it comes. What that holds decides what it gets, so it is like no other.
+    /// The workload slice that it replaces. The slice's admission decides the new one, so that such
+    /// a workload is in a class of its own.
     #[cfg_attr(feature = "record", serde(default))]
     pub(crate) replaces: Option<WorkloadKey>,
-    /// The only flavors that do.
+    /// Allowed flavors; `None` allows all.
     #[cfg_attr(feature = "record", serde(default))]
     pub(crate) flavors: Option<Vec<Name>>,
 }
 
-impl Class {
-    /// Whether fewer pods than asked for would do.
+impl EquivalenceClass {
+    /// Whether partial admission may reduce the pods.
     pub(crate) fn can_shrink(&self) -> bool {
         self.pod_sets.iter().any(|pod_set| pod_set.min_count.is_some_and(|min| min < pod_set.count))
     }
 }
 
-/// A class compared by what is in it.
+/// Compares classes by content.
 #[derive(Debug)]
-struct ByShape(Arc<Class>);
+struct ByShape(Arc<EquivalenceClass>);
 
 impl ByShape {
     fn parts(&self) -> (i32, &[i32], &[PodSet], Option<&WorkloadKey>) {
@@ -65,17 +62,17 @@ impl Ord for ByShape {
     }
 }
 
-/// All classes in use, with how many workloads are of each.
+/// All classes in use, with the number of their workloads.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Classes {
+pub(crate) struct EquivalenceClasses {
     #[cfg_attr(feature = "record", serde(with = "known"))]
     known: BTreeMap<ByShape, usize>,
     next: u64,
 }
 
-impl Classes {
-    /// The class of one more workload.
+impl EquivalenceClasses {
+    /// The class of a new workload.
     pub(crate) fn intern(
         &mut self,
         priority: i32,
@@ -83,9 +80,16 @@ impl Classes {
         pod_sets: Vec<PodSet>,
         replaces: Option<WorkloadKey>,
         flavors: Option<Vec<Name>>,
-    ) -> Arc<Class> {
+    ) -> Arc<EquivalenceClass> {
         let id = ClassId(self.next);
-        let class = ByShape(Arc::new(Class { id, priority, counts, pod_sets, replaces, flavors }));
+        let class = ByShape(Arc::new(EquivalenceClass {
+            id,
+            priority,
+            counts,
+            pod_sets,
+            replaces,
+            flavors,
+        }));
         if let Some(users) = self.known.get_mut(&class) {
             *users += 1;
             return self.known.get_key_value(&class).map_or(class.0, |(known, _)| known.0.clone());
@@ -96,8 +100,8 @@ impl Classes {
         shared
     }
 
-    /// One workload no longer is of this class.
-    pub(crate) fn release(&mut self, class: Arc<Class>) {
+    /// One workload left this class.
+    pub(crate) fn release(&mut self, class: Arc<EquivalenceClass>) {
         let class = ByShape(class);
         if let Some(users) = self.known.get_mut(&class) {
             *users -= 1;
@@ -109,9 +113,9 @@ impl Classes {
 }
 
 #[cfg(feature = "record")]
-impl Class {
-    /// One that only says which it is, until [`Classes::whole`] gives the whole one.
-    pub(crate) fn named(id: ClassId) -> Self {
+impl EquivalenceClass {
+    /// A placeholder, until [`EquivalenceClasses::whole`] restores the class.
+    pub(crate) fn placeholder(id: ClassId) -> Self {
         Self {
             id,
             priority: 0,
@@ -124,17 +128,16 @@ impl Class {
 }
 
 #[cfg(feature = "record")]
-impl Classes {
-    /// The classes by id.
-    pub(crate) fn whole(&self) -> BTreeMap<ClassId, Arc<Class>> {
+impl EquivalenceClasses {
+    pub(crate) fn all_by_id(&self) -> BTreeMap<ClassId, Arc<EquivalenceClass>> {
         self.known.keys().map(|class| (class.0.id, class.0.clone())).collect()
     }
 }
 
-/// The classes with their users, as a list.
+/// Recorded as a list, because JSON keys are strings.
 #[cfg(feature = "record")]
 mod known {
-    use super::{Arc, BTreeMap, ByShape, Class};
+    use super::{Arc, BTreeMap, ByShape, EquivalenceClass};
     use serde::{Deserialize as _, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(
@@ -147,7 +150,27 @@ mod known {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<ByShape, usize>, D::Error> {
-        let known = Vec::<(Class, usize)>::deserialize(from)?;
+        let known = Vec::<(EquivalenceClass, usize)>::deserialize(from)?;
         Ok(known.into_iter().map(|(class, users)| (ByShape(Arc::new(class)), users)).collect())
+    }
+}
+
+/// A recorded workload names its class by id; [`EquivalenceClasses`] holds each class once.
+#[cfg(feature = "record")]
+pub(crate) mod by_id {
+    use super::{Arc, ClassId, EquivalenceClass};
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        class: &Arc<EquivalenceClass>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        class.id.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<EquivalenceClass>, D::Error> {
+        ClassId::deserialize(from).map(|id| Arc::new(EquivalenceClass::named(id)))
     }
 }

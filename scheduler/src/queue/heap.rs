@@ -1,23 +1,22 @@
-//! Pending workloads in the order they are tried.
+//! Pending workloads in the order of attempts.
 //!
-//! Workloads are kept by class, in buckets; a second order knows the first of each bucket. So the head is found in
-//! logarithmic time, and all workloads of a class leave or come back in one step however many they are.
+//! Buckets hold the workloads of one class; a second order holds the first workload of each bucket.
+//! So the head takes logarithmic time, and all workloads of a class move in one step.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use super::equivalence::ClassId;
-use crate::afs::Usage;
-use crate::workloads::{LqId, WlId};
+use crate::afs::WeightedUsage;
+use crate::ids::{ClassId, LocalQueueId, WorkloadId};
 use crate::{Name, Time};
 
-/// Workloads that only time tells apart: of one LocalQueue and one class.
+/// Workloads of one LocalQueue and one class. Only their times differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Bucket {
     pub(crate) class: ClassId,
-    pub(crate) queue: LqId,
+    pub(crate) queue: LocalQueueId,
     pub(crate) priority: i32,
 }
 
@@ -27,20 +26,21 @@ pub(crate) struct Bucket {
 pub(crate) struct Item {
     pub(crate) time: Time,
     pub(crate) uid: Name,
-    pub(crate) id: WlId,
+    pub(crate) id: WorkloadId,
 }
 
-/// The first workload of a bucket: of the LocalQueue that used less, then higher priority, then earlier, then by uid.
+/// The first workload of a bucket. Order: lower usage of its LocalQueue, higher priority, earlier
+/// time, uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 struct First {
-    usage: Usage,
+    usage: WeightedUsage,
     priority: Reverse<i32>,
     item: Item,
     bucket: Bucket,
 }
 
-/// Buckets of workloads. A bucket without workloads is not kept.
+/// Buckets of workloads. Empty buckets are removed.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Buckets {
@@ -72,14 +72,14 @@ impl Buckets {
         removed
     }
 
-    /// Takes a whole bucket out.
+    /// Removes a whole bucket.
     pub(crate) fn take(&mut self, bucket: Bucket) -> BTreeSet<Item> {
         let items = self.items.remove(&bucket).unwrap_or_default();
         self.len -= items.len();
         items
     }
 
-    /// Puts many into a bucket; costs as much as the smaller side is large.
+    /// Adds workloads to a bucket, at the cost of the smaller set.
     pub(crate) fn append(&mut self, bucket: Bucket, mut items: BTreeSet<Item>) {
         if items.is_empty() {
             return;
@@ -97,9 +97,8 @@ impl Buckets {
         self.items.keys().copied()
     }
 
-    /// The buckets of one class.
     pub(crate) fn of_class(&self, class: ClassId) -> Vec<Bucket> {
-        let from = Bucket { class, queue: LqId::FIRST, priority: i32::MIN };
+        let from = Bucket { class, queue: LocalQueueId::FIRST, priority: i32::MIN };
         self.items
             .range(from..)
             .map(|(bucket, _)| *bucket)
@@ -107,43 +106,42 @@ impl Buckets {
             .collect()
     }
 
-    /// Each bucket with one of its workloads and how many there are.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+    /// Each bucket with one of its workloads and its size.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WorkloadId, usize)> {
         let size = |(bucket, items): (&Bucket, &BTreeSet<Item>)| {
             Some((*bucket, items.first()?.id, items.len()))
         };
         self.items.iter().filter_map(size)
     }
 
-    /// Each bucket with its workloads in their order.
     pub(crate) fn lists(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<Item>)> {
         self.items.iter()
     }
 
-    /// Everything with its bucket, in no order that means anything.
+    /// In no meaningful order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Bucket, &Item)> {
         self.items.iter().flat_map(|(bucket, items)| items.iter().map(move |item| (*bucket, item)))
     }
 
-    fn first(&self, bucket: Bucket, usage: Usage) -> Option<First> {
+    fn first(&self, bucket: Bucket, usage: WeightedUsage) -> Option<First> {
         let item = self.items.get(&bucket)?.first()?.clone();
         Some(First { usage, priority: Reverse(bucket.priority), item, bucket })
     }
 }
 
-/// The workloads that will be tried, in order.
+/// The workloads that cycles will try, in order.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Heap {
     buckets: Buckets,
     firsts: BTreeSet<First>,
-    /// Past use by LocalQueue, where it counts; none elsewhere.
-    usages: BTreeMap<LqId, Usage>,
+    /// Past usage by LocalQueue, with admission fair sharing. Absent if zero.
+    usages: BTreeMap<LocalQueueId, WeightedUsage>,
 }
 
 impl Heap {
     /// [`Buckets::sizes`].
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WorkloadId, usize)> {
         self.buckets.sizes()
     }
 
@@ -184,23 +182,22 @@ impl Heap {
         self.buckets.lists()
     }
 
-    /// The head.
     pub(crate) fn peek(&self) -> Option<(Bucket, &Item)> {
         self.firsts.first().map(|first| (first.bucket, &first.item))
     }
 
-    /// What orders a LocalQueue's workloads before all else.
-    pub(crate) fn usage_of(&self, queue: LqId) -> Usage {
+    /// The first criterion of the order.
+    pub(crate) fn usage_of(&self, queue: LocalQueueId) -> WeightedUsage {
         self.usages.get(&queue).copied().unwrap_or_default()
     }
 
-    /// Whether any LocalQueue has such a use.
-    pub(crate) fn weighs_use(&self) -> bool {
+    /// Whether any LocalQueue has past usage.
+    pub(crate) fn weighs_usage(&self) -> bool {
         !self.usages.is_empty()
     }
 
-    /// Sets it; answers whether that is news.
-    pub(crate) fn set_usage(&mut self, queue: LqId, usage: Usage) -> bool {
+    /// Returns true on a change.
+    pub(crate) fn set_usage(&mut self, queue: LocalQueueId, usage: WeightedUsage) -> bool {
         let before = self.usage_of(queue);
         if before == usage {
             return false;
@@ -211,7 +208,7 @@ impl Heap {
             }
             self.firsts.extend(self.buckets.first(bucket, usage));
         }
-        if usage == Usage::default() {
+        if usage == WeightedUsage::default() {
             self.usages.remove(&queue);
         } else {
             self.usages.insert(queue, usage);

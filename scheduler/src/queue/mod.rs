@@ -1,4 +1,5 @@
-//! One ClusterQueue's pending workloads: the heap of those to be tried, and those parked until something changes.
+//! The pending workloads of one ClusterQueue: the heap of those that cycles try, and those that are
+//! parked until a trigger. Kueue: `pkg/cache/queue/cluster_queue.go`.
 
 pub(crate) mod equivalence;
 mod heap;
@@ -13,99 +14,97 @@ use std::sync::Arc;
 
 pub(crate) use heap::{Bucket, Buckets, Heap, Item};
 
-use self::equivalence::ClassId;
 use self::order::InOrder;
-use crate::afs::Usage;
-use crate::workloads::{LqId, WlId};
+use crate::afs::WeightedUsage;
+use crate::ids::{ClassId, LocalQueueId, WorkloadId};
 use crate::{QueueingStrategy, Reason};
 
-/// Why a head goes back to its queue. Decides whether it is tried again at once.
+/// Why a head returns to its queue. Decides whether it is retried at once. Kueue: `RequeueReason`
+/// in `cluster_queue.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Requeue {
-    /// It was nominated and then skipped, or its write failed.
+pub(crate) enum RequeueReason {
+    /// Skipped after its nomination, or its write failed.
     FailedAfterNomination,
-    /// Its namespace does not match.
     NamespaceMismatch,
-    /// Anything that only a change can mend.
+    /// Only a change can make it admissible.
     Generic,
-    /// It would have to preempt and must not.
+    /// Needs preemption, and its preemption gate is closed.
     PreemptionGated,
-    /// It preempts others and waits for them to go.
+    /// Its victims are being evicted.
     PendingPreemption,
-    /// It fits on no flavor.
     NoFit,
-    /// It would fit if others gave way, but none may be preempted for it.
+    /// Needs preemption, and has no candidates.
     PreemptionNoCandidates,
 }
 
-/// Where a pending workload of this queue is.
+/// The position of a pending workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
-    /// It will be tried.
+pub(crate) enum PendingState {
+    /// In the heap: a cycle will try it.
     Heap,
-    /// It waits for a trigger.
+    /// Until a trigger. Kueue: inadmissible.
     Parked,
-    /// It waits for its back-off to end.
+    /// Until the end of its back-off.
     BackingOff,
 }
 
-/// The pending workloads of one ClusterQueue. A workload is in one spot at most.
+/// A workload is in at most one of the three states.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Queue {
+pub(crate) struct PendingQueue {
     pub(crate) strategy: QueueingStrategy,
     heap: Heap,
     parked: Buckets,
-    backing_off: BTreeMap<WlId, (Bucket, Item)>,
-    /// Classes of which one member failed since the last trigger: the others are parked untried.
+    backing_off: BTreeMap<WorkloadId, (Bucket, Item)>,
+    /// Classes with a failed workload since the last trigger. Their other workloads are parked
+    /// without an attempt.
     failed: BTreeMap<ClassId, Arc<Reason>>,
-    /// The workload that preempts others for itself; it stays the head of a BestEffortFIFO queue.
+    /// The workload with issued preemptions. It stays the head of a BestEffortFIFO queue. Kueue:
+    /// `stickyWorkload`.
     preemptor: Option<(Bucket, Item)>,
-    /// Whether the preemptor was skipped or failed after its preemption: it is no longer the head on that account.
+    /// The preemptor was skipped or failed after its preemption, and is no longer the head.
     #[cfg_attr(feature = "record", serde(default))]
     was_passed_over: bool,
     pops: u64,
-    /// The count of pops when the last trigger came.
+    /// The number of pops at the last trigger.
     triggered_at: Option<u64>,
 }
 
-impl Queue {
-    /// How many will be tried.
+impl PendingQueue {
     pub(crate) fn active_len(&self) -> usize {
         self.heap.len()
     }
 
-    /// How many wait for a trigger or for the end of their back-off.
+    /// Parked, or in a back-off.
     pub(crate) fn parked_len(&self) -> usize {
         self.parked.len() + self.backing_off.len()
     }
 
-    /// The workloads that wait for a trigger or for the end of their back-off, in groups of those that only time tells
-    /// apart: a group's bucket, one of them, and how many they are.
-    pub(crate) fn parked_groups(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+    /// The workloads that are parked or in a back-off, by bucket: the bucket, one workload, and the
+    /// number of workloads.
+    pub(crate) fn parked_groups(&self) -> impl Iterator<Item = (Bucket, WorkloadId, usize)> {
         self.parked
             .sizes()
             .chain(self.backing_off.iter().map(|(id, (bucket, _))| (*bucket, *id, 1)))
     }
 
-    /// All workloads here, in groups as in [`Queue::parked_groups`].
-    pub(crate) fn groups(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+    /// All pending workloads, as in [`PendingQueue::parked_groups`].
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Bucket, WorkloadId, usize)> {
         self.heap.sizes().chain(self.parked_groups())
     }
 
-    /// Where a workload is, if it is here.
-    pub(crate) fn spot(&self, bucket: Bucket, item: &Item) -> Option<Spot> {
+    pub(crate) fn spot(&self, bucket: Bucket, item: &Item) -> Option<PendingState> {
         if self.heap.contains(bucket, item) {
-            Some(Spot::Heap)
+            Some(PendingState::Heap)
         } else if self.parked.contains(bucket, item) {
-            Some(Spot::Parked)
+            Some(PendingState::Parked)
         } else {
-            self.backing_off.contains_key(&item.id).then_some(Spot::BackingOff)
+            self.backing_off.contains_key(&item.id).then_some(PendingState::BackingOff)
         }
     }
 
-    /// A workload that is not here comes, or one that was changed comes back: to the heap, unless it is backing off
-    /// or its class has failed. `was_in_heap` keeps a workload there that only changed its place in it.
+    /// Adds a new or changed workload. It enters the heap, unless it is in a back-off or its class
+    /// has failed. `was_in_heap` keeps it in the heap in any case.
     pub(crate) fn push(
         &mut self,
         bucket: Bucket,
@@ -129,57 +128,56 @@ impl Queue {
         }
     }
 
-    /// Puts a workload back that was taken out for a moment.
-    pub(crate) fn put_back(&mut self, bucket: Bucket, item: Item, spot: Spot) {
+    /// Puts a workload back that was removed for a change.
+    pub(crate) fn put_back(&mut self, bucket: Bucket, item: Item, spot: PendingState) {
         match spot {
-            Spot::Heap => self.heap.insert(bucket, item),
-            Spot::Parked => self.parked.insert(bucket, item),
-            Spot::BackingOff => {
+            PendingState::Heap => self.heap.insert(bucket, item),
+            PendingState::Parked => self.parked.insert(bucket, item),
+            PendingState::BackingOff => {
                 self.backing_off.insert(item.id, (bucket, item));
             }
         }
     }
 
-    /// The workloads whose back-off has not ended.
-    pub(crate) fn backing_off(&self) -> Vec<WlId> {
+    pub(crate) fn backing_off(&self) -> Vec<WorkloadId> {
         self.backing_off.keys().copied().collect()
     }
 
-    /// Takes a workload out, wherever it is.
-    pub(crate) fn remove(&mut self, bucket: Bucket, item: &Item) -> Option<Spot> {
+    /// Removes a workload from wherever it is.
+    pub(crate) fn remove(&mut self, bucket: Bucket, item: &Item) -> Option<PendingState> {
         if self.heap.remove(bucket, item) {
-            Some(Spot::Heap)
+            Some(PendingState::Heap)
         } else if self.parked.remove(bucket, item) {
-            Some(Spot::Parked)
+            Some(PendingState::Parked)
         } else {
-            self.backing_off.remove(&item.id).map(|_| Spot::BackingOff)
+            self.backing_off.remove(&item.id).map(|_| PendingState::BackingOff)
         }
     }
 
-    /// The workload is gone or has quota: it is nobody's preemptor any more.
-    pub(crate) fn forget(&mut self, id: WlId) {
+    /// The workload is gone or has quota, and is no longer a preemptor.
+    pub(crate) fn forget(&mut self, id: WorkloadId) {
         if self.preemptor.as_ref().is_some_and(|(_, preemptor)| preemptor.id == id) {
             self.preemptor = None;
         }
     }
 
-    /// Nobody is on the way out for the preemptor any more.
+    /// No victim of the preemptor is being evicted any more.
     pub(crate) fn pass_over_preemptor(&mut self) {
         self.was_passed_over = true;
     }
 
-    /// The workload that others were told to go for, until it has quota.
-    pub(crate) fn preemptor(&self) -> Option<WlId> {
+    /// The workload with issued preemptions, until it has quota.
+    pub(crate) fn preemptor(&self) -> Option<WorkloadId> {
         self.preemptor.as_ref().map(|(_, item)| item.id)
     }
 
-    /// The workload that is tried next.
-    pub(crate) fn head(&self) -> Option<WlId> {
+    /// The workload of the next attempt.
+    pub(crate) fn head(&self) -> Option<WorkloadId> {
         self.sticky().or_else(|| self.heap.peek()).map(|(_, item)| item.id)
     }
 
-    /// Takes the head for a cycle. It is nowhere until it is put back.
-    pub(crate) fn pop(&mut self) -> Option<WlId> {
+    /// Takes the head for a cycle. It is in no state until it returns.
+    pub(crate) fn pop(&mut self) -> Option<WorkloadId> {
         self.pops += 1;
         let (bucket, item) = self.sticky().or_else(|| self.heap.peek())?;
         let item = item.clone();
@@ -187,12 +185,12 @@ impl Queue {
         Some(item.id)
     }
 
-    /// The preemptor that goes before all others whose LocalQueues used as little.
+    /// The preemptor that precedes all workloads of equal past usage.
     fn sticky_preemptor(&self) -> Option<&(Bucket, Item)> {
         self.preemptor.as_ref().filter(|_| self.best_effort() && !self.was_passed_over)
     }
 
-    /// The preemptor, unless a LocalQueue that used less has something to try.
+    /// The preemptor, unless a LocalQueue of lower past usage has a workload in the heap.
     fn sticky(&self) -> Option<(Bucket, &Item)> {
         let (bucket, item) = self.sticky_preemptor()?;
         let least = self.heap.peek().map(|(first, _)| self.heap.usage_of(first.queue));
@@ -200,23 +198,23 @@ impl Queue {
         (first && self.heap.contains(*bucket, item)).then_some((*bucket, item))
     }
 
-    /// What orders a LocalQueue's workloads before all else: weighted past use.
-    pub(crate) fn usage_of(&self, queue: LqId) -> Usage {
+    /// Weighted past usage: the first criterion of the order.
+    pub(crate) fn usage_of(&self, queue: LocalQueueId) -> WeightedUsage {
         self.heap.usage_of(queue)
     }
 
-    /// Whether past use orders any of its LocalQueues.
-    pub(crate) fn weighs_use(&self) -> bool {
-        self.heap.weighs_use()
+    /// Whether any LocalQueue has past usage.
+    pub(crate) fn weighs_usage(&self) -> bool {
+        self.heap.weighs_usage()
     }
 
-    /// Sets it; answers whether that is news.
-    pub(crate) fn set_usage(&mut self, queue: LqId, usage: Usage) -> bool {
+    /// Returns true on a change.
+    pub(crate) fn set_usage(&mut self, queue: LocalQueueId, usage: WeightedUsage) -> bool {
         self.heap.set_usage(queue, usage)
     }
 
-    /// Puts a head back that was not admitted. `pending_flavors`: its last scan ended before the last flavor.
-    pub(crate) fn requeue(&mut self, bucket: Bucket, item: Item, why: &Requeued<'_>) {
+    /// Returns a head that was not admitted.
+    pub(crate) fn requeue(&mut self, bucket: Bucket, item: Item, why: &RequeueContext<'_>) {
         self.note_preemptor(bucket, &item, why);
         if why.backing_off {
             self.backing_off.insert(item.id, (bucket, item));
@@ -228,7 +226,8 @@ impl Queue {
             return;
         }
         self.parked.insert(bucket, item);
-        let equivalent = matches!(why.requeue, Requeue::NoFit | Requeue::PreemptionNoCandidates);
+        let equivalent =
+            matches!(why.requeue, RequeueReason::NoFit | RequeueReason::PreemptionNoCandidates);
         if let Some(reason) = why.reason.filter(|_| equivalent && self.best_effort()) {
             self.failed.insert(bucket.class, reason.clone());
             for bucket in self.heap.of_class(bucket.class) {
@@ -238,26 +237,29 @@ impl Queue {
         }
     }
 
-    /// With the gate, only a workload whose victims are still to go keeps the head of its queue. A preemptor that was passed over in a
-    /// cycle goes on in the queue's order, and stays known as the one for which room is kept.
-    fn note_preemptor(&mut self, bucket: Bucket, item: &Item, why: &Requeued<'_>) {
+    /// With the gate, a workload is the head only while its victims are being evicted. An overtaken
+    /// preemptor loses the head, but stays the preemptor for which quota is kept.
+    fn note_preemptor(&mut self, bucket: Bucket, item: &Item, why: &RequeueContext<'_>) {
         let is_failed = why.releases_failed_preemptors && self.preemptor() == Some(item.id);
         match why.requeue {
-            Requeue::PendingPreemption => {
+            RequeueReason::PendingPreemption => {
                 self.preemptor = Some((bucket, item.clone()));
                 self.was_passed_over = false;
             }
-            Requeue::FailedAfterNomination if is_failed => self.was_passed_over = true,
+            RequeueReason::FailedAfterNomination if is_failed => self.was_passed_over = true,
             _ if is_failed => self.preemptor = None,
             _ => {}
         }
     }
 
-    fn immediate(&self, requeue: Requeue) -> bool {
+    fn immediate(&self, requeue: RequeueReason) -> bool {
         match self.strategy {
-            QueueingStrategy::StrictFIFO => requeue != Requeue::NamespaceMismatch,
+            QueueingStrategy::StrictFIFO => requeue != RequeueReason::NamespaceMismatch,
             QueueingStrategy::BestEffortFIFO => {
-                matches!(requeue, Requeue::FailedAfterNomination | Requeue::PendingPreemption)
+                matches!(
+                    requeue,
+                    RequeueReason::FailedAfterNomination | RequeueReason::PendingPreemption
+                )
             }
         }
     }
@@ -266,9 +268,9 @@ impl Queue {
         self.strategy == QueueingStrategy::BestEffortFIFO
     }
 
-    /// Something changed that may let parked workloads in: those that `eligible` allows go back to the heap.
-    /// Answers whether any did.
-    pub(crate) fn unpark(&mut self, mut eligible: impl FnMut(LqId) -> bool) -> bool {
+    /// Moves parked workloads of the LocalQueues that `eligible` accepts to the heap. Returns true
+    /// if it moved any.
+    pub(crate) fn unpark(&mut self, mut eligible: impl FnMut(LocalQueueId) -> bool) -> bool {
         self.triggered_at = Some(self.pops);
         self.failed.clear();
         let buckets: Vec<_> =
@@ -280,25 +282,25 @@ impl Queue {
         !buckets.is_empty()
     }
 
-    /// Moves one workload back to the heap, from wherever it waits.
+    /// Moves one workload to the heap.
     pub(crate) fn retry(&mut self, bucket: Bucket, item: Item) {
         if self.remove(bucket, &item).is_some() {
             self.heap.insert(bucket, item);
         }
     }
 
-    /// The failure of an equal workload that parked this class.
+    /// Why an equivalent workload failed, so that this class is parked.
     pub(crate) fn failure_of(&self, class: ClassId) -> Option<&Arc<Reason>> {
         self.failed.get(&class)
     }
 
-    /// Everything that is pending, with where it is, in queue order. Beginning costs as much as there are kinds of workloads
-    /// and workloads that back off; each next one costs the logarithm of that.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = (WlId, Spot)> {
+    /// All pending workloads with their state, in queue order. The start costs as much as there are
+    /// classes and workloads in back-off; each step costs the logarithm of that.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (WorkloadId, PendingState)> {
         InOrder::new(self)
     }
 
-    /// How many will be tried before this one.
+    /// The number of workloads that are tried before this one.
     pub(crate) fn ahead_of(&self, bucket: Bucket, item: &Item) -> usize {
         let rank = |bucket: Bucket| (self.usage_of(bucket.queue), Reverse(bucket.priority));
         let own = rank(bucket);
@@ -306,16 +308,15 @@ impl Queue {
     }
 }
 
-/// What is known about a head that goes back.
+/// Facts about a head that returns to its queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Requeued<'a> {
-    pub(crate) requeue: Requeue,
-    /// Whether a preemptor that fails loses the head of its queue.
+pub(crate) struct RequeueContext<'a> {
+    pub(crate) requeue: RequeueReason,
+    /// With the gate, a preemptor that fails stops being the head.
     pub(crate) releases_failed_preemptors: bool,
-    /// Its back-off has not ended.
     pub(crate) backing_off: bool,
-    /// Its last scan ended before the last flavor.
+    /// Its last flavor search ended before the last flavor.
     pub(crate) pending_flavors: bool,
-    /// Why it failed; `None` if equals must not be parked with it.
+    /// Why it failed; `None` if equivalent workloads must not be parked with it.
     pub(crate) reason: Option<&'a Arc<Reason>>,
 }

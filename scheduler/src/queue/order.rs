@@ -1,26 +1,26 @@
-//! All pending workloads of a queue, one after the other: whoever wants the first few pays for those alone.
+//! Iterates over the pending workloads of a queue in order. The first few cost little.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, btree_set};
 
 use super::heap::{Bucket, Item};
-use super::{Queue, Spot};
-use crate::afs::Usage;
-use crate::workloads::WlId;
+use super::{PendingQueue, PendingState};
+use crate::afs::WeightedUsage;
+use crate::ids::WorkloadId;
 
-/// The next workload of some that are in order among themselves.
+/// The next workload of one sorted source.
 struct Next<'a> {
-    usage: Usage,
-    /// The preemptor comes before all others that used as little.
+    usage: WeightedUsage,
+    /// The preemptor precedes all other workloads of equal past usage.
     preemptor: bool,
     priority: i32,
     item: &'a Item,
-    spot: Spot,
+    spot: PendingState,
     rest: Option<btree_set::Iter<'a, Item>>,
 }
 
 impl Next<'_> {
-    fn rank(&self) -> (Usage, bool, Reverse<i32>, &Item) {
+    fn rank(&self) -> (WeightedUsage, bool, Reverse<i32>, &Item) {
         (self.usage, !self.preemptor, Reverse(self.priority), self.item)
     }
 }
@@ -45,14 +45,14 @@ impl Ord for Next<'_> {
     }
 }
 
-/// See [`Queue::in_order`].
+/// See [`PendingQueue::in_order`].
 pub(super) struct InOrder<'a> {
     next: BinaryHeap<Reverse<Next<'a>>>,
-    preemptor: Option<WlId>,
+    preemptor: Option<WorkloadId>,
 }
 
 impl<'a> InOrder<'a> {
-    pub(super) fn new(queue: &'a Queue) -> Self {
+    pub(super) fn new(queue: &'a PendingQueue) -> Self {
         let sticky = queue.sticky_preemptor();
         let mut order =
             Self { next: BinaryHeap::new(), preemptor: sticky.map(|(_, item)| item.id) };
@@ -69,9 +69,9 @@ impl<'a> InOrder<'a> {
         {
             order.next.push(Reverse(one(bucket, true, item, spot, None)));
         }
-        let lists = queue.heap.lists().map(|list| (list, Spot::Heap));
+        let lists = queue.heap.lists().map(|list| (list, PendingState::Heap));
         for ((bucket, items), spot) in
-            lists.chain(queue.parked.lists().map(|list| (list, Spot::Parked)))
+            lists.chain(queue.parked.lists().map(|list| (list, PendingState::Parked)))
         {
             let mut rest = items.iter();
             if let Some(item) = order.after(&mut rest) {
@@ -81,19 +81,19 @@ impl<'a> InOrder<'a> {
         for (bucket, item) in
             queue.backing_off.values().filter(|(_, item)| order.preemptor != Some(item.id))
         {
-            order.next.push(Reverse(one(bucket, false, item, Spot::BackingOff, None)));
+            order.next.push(Reverse(one(bucket, false, item, PendingState::BackingOff, None)));
         }
         order
     }
 
-    /// The next but the preemptor, which has its own place.
+    /// The next workload except the preemptor, which is a source of its own.
     fn after(&self, rest: &mut btree_set::Iter<'a, Item>) -> Option<&'a Item> {
         rest.find(|item| self.preemptor != Some(item.id))
     }
 }
 
 impl Iterator for InOrder<'_> {
-    type Item = (WlId, Spot);
+    type Item = (WorkloadId, PendingState);
 
     fn next(&mut self) -> Option<Self::Item> {
         let Reverse(first) = self.next.pop()?;

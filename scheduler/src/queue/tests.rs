@@ -1,24 +1,24 @@
-//! The order of buckets, and moving whole classes.
+//! Order of buckets, and moves of whole classes.
 
 use proptest::prelude::*;
 
-use super::equivalence::{Class, Classes};
+use super::equivalence::{EquivalenceClass, EquivalenceClasses};
 use super::*;
 use crate::afs::weighted;
-use crate::workloads::{LocalQueues, Wl, Workloads};
+use crate::workloads::{LocalQueues, WorkloadEntry, Workloads};
 use crate::{LocalQueueKey, Name, PodSet, Time, WorkloadKey};
 
-/// Ids as the engine would give them.
+/// Ids as the engine gives them.
 struct Ids {
-    classes: Vec<std::sync::Arc<Class>>,
-    queues: Vec<LqId>,
-    workloads: Vec<WlId>,
+    classes: Vec<std::sync::Arc<EquivalenceClass>>,
+    queues: Vec<LocalQueueId>,
+    workloads: Vec<WorkloadId>,
 }
 
 impl Ids {
     fn new() -> Self {
         let (mut classes, mut queues, mut workloads) =
-            (Classes::default(), LocalQueues::default(), Workloads::default());
+            (EquivalenceClasses::default(), LocalQueues::default(), Workloads::default());
         let class = |number: i32| {
             classes.intern(number % 2, vec![1], vec![PodSet::new("main", number)], None, None)
         };
@@ -26,8 +26,8 @@ impl Ids {
         let queues: Vec<_> =
             (0..2).map(|n| queues.intern(&LocalQueueKey::new("ns", format!("q{n}")))).collect();
         let mut workload = |number: i32| {
-            workloads.insert(Wl {
-                facts: None,
+            workloads.insert(WorkloadEntry {
+                placement_inputs: None,
                 key: WorkloadKey::new("ns", format!("w{number}")),
                 uid: "uid".into(),
                 queue: queues[0],
@@ -38,8 +38,8 @@ impl Ids {
                 requeued: None,
                 not_before: None,
                 flags: crate::workloads::Flags::default(),
-                told_to_go: false,
-                hold: None,
+                preemption_issued: false,
+                reservation: None,
                 scan: None,
                 reason: None,
                 queued_in: None,
@@ -50,7 +50,8 @@ impl Ids {
         Self { classes, queues, workloads }
     }
 
-    /// Where workload `number` belongs; two workloads may have the same time and are told apart by uid.
+    /// The bucket and item of workload `number`. Two workloads may have equal times and differ by
+    /// uid.
     fn place(&self, number: usize) -> (Bucket, Item) {
         let class = &self.classes[number % self.classes.len()];
         let bucket = Bucket {
@@ -65,7 +66,7 @@ impl Ids {
 
 proptest! {
     #[test]
-    fn the_head_is_the_first_in_order_whatever_came_and_went(
+    fn head_is_the_first_in_order_after_any_changes(
         steps in prop::collection::vec((0..12_usize, 0..4_u8), 0..60)
     ) {
         let ids = Ids::new();
@@ -86,7 +87,7 @@ proptest! {
                     prop_assert_eq!(heap.remove(bucket, &item), model.remove(&number));
                 }
                 _ => {
-                    // The whole bucket leaves, and the one that left before comes back.
+                    // Removes a whole bucket and returns the one removed before.
                     let taken = heap.take(bucket);
                     model.retain(|other| ids.place(*other).0 != bucket);
                     for (bucket, items) in aside.drain(..) {
@@ -109,19 +110,19 @@ proptest! {
 
 proptest! {
     #[test]
-    fn all_are_listed_in_order_wherever_they_wait(
+    fn in_order_lists_all_pending_workloads(
         spots in prop::collection::vec(0..4_u8, 12), preemptor in prop::option::of(0..12_usize), weighs in any::<bool>(),
         was_passed_over in any::<bool>()
     ) {
         let ids = Ids::new();
-        let mut queue = Queue { was_passed_over, ..Queue::default() };
+        let mut queue = PendingQueue { was_passed_over, ..PendingQueue::default() };
         if weighs {
             queue.set_usage(ids.queues[0], weighted(&BTreeMap::from([("cpu".into(), 1)]), &BTreeMap::new(), 1000));
         }
         queue.preemptor = preemptor.map(|number| ids.place(number));
         let mut model = Vec::new();
         for (number, spot) in spots.into_iter().enumerate() {
-            let Some(spot) = [Spot::Heap, Spot::Parked, Spot::BackingOff].get(usize::from(spot)) else { continue };
+            let Some(spot) = [PendingState::Heap, PendingState::Parked, PendingState::BackingOff].get(usize::from(spot)) else { continue };
             let (bucket, item) = ids.place(number);
             queue.put_back(bucket, item.clone(), *spot);
             let rank = (queue.usage_of(bucket.queue), was_passed_over || preemptor != Some(number), Reverse(bucket.priority), item.clone());
@@ -134,9 +135,9 @@ proptest! {
 }
 
 #[test]
-fn classes_are_told_apart_by_shape_and_forgotten_with_their_last_workload() {
-    let mut classes = Classes::default();
-    let intern = |classes: &mut Classes, priority, count| {
+fn classes_differ_by_shape_and_end_with_their_last_workload() {
+    let mut classes = EquivalenceClasses::default();
+    let intern = |classes: &mut EquivalenceClasses, priority, count| {
         classes.intern(priority, vec![count], vec![PodSet::new("main", 1)], None, None)
     };
     let one = intern(&mut classes, 0, 1);

@@ -8,252 +8,216 @@ use std::sync::Arc;
 
 pub use render::NO_QUEUE;
 
-use crate::{Amount, Failure, LocalQueueKey, Name, Taint, Time, WorkloadKey};
+use crate::{Amount, LocalQueueKey, Name, PlacementFailure, Taint, Time, WorkloadKey};
 
-/// Why a workload has no quota. One value from which the condition, events, `explain` and metrics are rendered.
+/// Why a workload has no quota. Conditions, events, `explain` and metrics all render this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reason {
-    /// Some pod sets fit on no flavor as things are.
+    /// Some pod sets fit on no flavor.
     NoFit {
-        /// The mildest obstacle that has to go, over all pod sets and resource groups the hardest of those.
+        /// The hardest obstacle over pod sets and resource groups, where each group counts its
+        /// mildest one.
         kind: NoFitKind,
-        /// The pod sets in the way.
         pod_sets: Vec<PodSetReason>,
     },
-    /// It would fit if others gave way, but none may be preempted for it.
+    /// Needs preemption, and has no candidates.
     NoCandidates {
-        /// The pod sets in the way.
         pod_sets: Vec<PodSetReason>,
     },
-    /// Others are being preempted for it.
+    /// Its victims are being evicted.
     Preempting {
-        /// The pod sets in the way.
         pod_sets: Vec<PodSetReason>,
-        /// How many workloads have to go.
         victims: usize,
     },
-    /// It would have to preempt, which a closed gate forbids.
+    /// Needs preemption, and its preemption gate is closed.
     PreemptionGated,
     /// Another variant of the same workload runs on a better flavor.
     BetterVariant,
-    /// It would be given quota, but its flavor is not worth moving the workload there from the one that it runs on.
+    /// It fits, but a migration to its flavor is not worth it (`lastAcceptableFlavorName`).
     NotWorthMigrating,
     /// The variant on a worse flavor is being evicted for it.
     Migrating,
-    /// Its victims are being preempted for another workload; it will fit when they are gone.
+    /// Its victims are evicted for another workload, and it fits once they are gone.
     VictimsShared,
-    /// Its victims are being preempted for another workload.
+    /// Its victims are evicted for another workload.
     VictimsTaken,
-    /// Another workload of the same cycle took what it would have needed.
+    /// Another workload of the cycle took the quota that it needed.
     Overtaken,
-    /// One workload is admitted at a time, and the pods of another are not ready yet.
+    /// `blockAdmission`: the pods of an admitted workload are not ready.
     WaitingForPodsReady,
-    /// An admission check answered Retry or Rejected, and the caller has not dealt with it yet.
+    /// An admission check is Retry or Rejected, and the caller has not reacted yet.
     ChecksFailed,
-    /// The ClusterQueue does not admit.
     ClusterQueueInactive {
-        /// Its name.
         name: Name,
     },
-    /// The LocalQueue names a ClusterQueue that does not exist.
     ClusterQueueMissing {
-        /// Its name.
         name: Name,
     },
     /// The LocalQueue is stopped or being deleted.
     LocalQueueInactive {
-        /// Its place.
         queue: LocalQueueKey,
     },
-    /// There is no LocalQueue of that name.
     LocalQueueMissing {
-        /// Its place.
         queue: LocalQueueKey,
     },
-    /// The ClusterQueue's namespace selector does not match the workload's namespace.
+    /// The namespace selector of the ClusterQueue does not match.
     NamespaceMismatch,
-    /// The workload's namespace is not known.
     NamespaceMissing {
-        /// Its name.
         name: Name,
     },
-    /// The pod sets are invalid (requests above limits and such).
+    /// The pod sets are invalid (for example requests above limits).
     Invalid {
-        /// What is wrong, in Kueue's words.
+        /// In Kueue's words.
         message: String,
     },
-    /// A workload of the same shape could not be admitted, and nothing has changed since.
+    /// An equivalent workload failed, and nothing changed since.
     EquivalentFailed {
-        /// Why that one could not.
+        /// Why that workload failed.
         cause: Arc<Self>,
     },
-    /// It waits its turn.
+    /// In the heap, without an attempt so far.
     Waiting {
-        /// The queue.
         cluster_queue: Name,
-        /// Who is first in it.
         head: WorkloadKey,
-        /// How many are before it.
+        /// The number of workloads before it.
         ahead: usize,
     },
-    /// It was evicted and may not come back before this.
     BackingOff {
-        /// When, if that is known.
+        /// `None` if unknown.
         until: Option<Time>,
     },
-    /// Its admission could not be written.
     WriteFailed {
-        /// The error.
         message: String,
     },
-    /// Quota was there, but no worker cluster took it.
-    GivenBack {
-        /// Why.
+    /// No worker cluster took the workload.
+    #[cfg_attr(feature = "record", serde(rename = "GivenBack"))]
+    DispatchFailed {
         message: String,
     },
     /// `spec.active` is false.
     Deactivated,
-    /// It is on hold, gated, or waits for replacement pods.
-    Held,
+    /// On hold, behind its admission gate, or waiting for replacement pods.
+    #[cfg_attr(feature = "record", serde(rename = "Held"))]
+    OnHold,
 }
 
-/// How hard an obstacle is: from one that others' completion removes to one that only an administrator can.
+/// The hardness of an obstacle, from one that ends by itself to one that only an administrator can
+/// remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum NoFitKind {
-    /// Quota is there but no topology domain takes the pods.
+    /// Quota suffices, but no topology domain does.
     TopologyPlacementFailed,
     /// The quota is in use.
     WaitingForQuota,
-    /// More is asked for than the queue can ever have.
+    /// The request exceeds the queue's maximum capacity.
     ExceedsMaxQuota,
-    /// No flavor takes these pods.
+    /// No flavor accepts these pods.
     NoMatchingFlavor,
 }
 
-/// Why one pod set has no flavor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodSetReason {
-    /// The pod set.
     pub name: Name,
-    /// By flavor and resource, in the order they were tried.
+    /// By flavor and resource, in the order of attempts.
     pub causes: Vec<Cause>,
 }
 
-/// Why one flavor, or one resource on one flavor, does not do.
+/// Why a flavor, or a resource on a flavor, is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Cause {
-    /// Too little is free.
     Insufficient {
-        /// The flavor.
         flavor: Name,
-        /// The resource.
         resource: Name,
-        /// What this and the pod sets before it ask for.
+        /// By this pod set and earlier ones.
         asked: Amount,
-        /// What is free, borrowing included.
+        /// Borrowing included.
         free: Amount,
-        /// The most that the queue could have.
+        /// The queue's maximum capacity.
         most: Amount,
     },
-    /// More is asked for than the queue can ever have.
-    TooMuch {
-        /// The flavor.
+    /// The request exceeds the queue's maximum capacity.
+    #[cfg_attr(feature = "record", serde(rename = "TooMuch"))]
+    ExceedsMaxCapacity {
         flavor: Name,
-        /// The resource.
         resource: Name,
-        /// What the pod sets before this one take.
+        /// By earlier pod sets.
         earlier: Amount,
-        /// What this pod set asks for.
+        /// By this pod set.
         asked: Amount,
-        /// The most that the queue could have.
+        /// The queue's maximum capacity.
         most: Amount,
     },
-    /// The pods do not tolerate the flavor's taint.
-    Untolerated {
-        /// The flavor.
+    #[cfg_attr(feature = "record", serde(rename = "Untolerated"))]
+    UntoleratedTaint {
         flavor: Name,
-        /// The taint.
         taint: Taint,
     },
     /// The pods' node selector or affinity excludes the flavor.
     AffinityMismatch {
-        /// The flavor.
         flavor: Name,
     },
-    /// There is no such ResourceFlavor.
     FlavorMissing {
-        /// The flavor.
         flavor: Name,
     },
-    /// No resource group of the queue covers the resource.
+    /// No resource group covers the resource.
     ResourceUnavailable {
-        /// The resource.
         resource: Name,
     },
-    /// The queue has no flavors at all. Kueue takes such a queue for one of topologies only, of which it knows none.
+    /// The queue has no flavors. Kueue treats such a queue as one with topologies only, and knows
+    /// none of them.
     NoFlavors,
-    /// The workload is for other flavors only.
+    /// The workload's allowed flavors exclude it.
     NotAllowed {
-        /// The flavor.
         flavor: Name,
     },
-    /// A nominated flavor is kept when an assignment is made anew within a cycle; this is another.
+    /// A second nomination keeps the flavors of the first one; this is another flavor.
     NotNominated {
-        /// The flavor.
         flavor: Name,
-        /// The resource.
         resource: Name,
     },
-    /// The pods ask for a topology, and the flavor has none.
+    /// The pods request a topology, and the flavor has none.
     TopologyUnsupported {
-        /// The flavor.
         flavor: Name,
     },
-    /// The Topology of the flavor is not known.
     TopologyUnknown {
-        /// The flavor.
         flavor: Name,
     },
-    /// The Topology of the flavor lacks a level that the pods ask for.
+    /// The flavor's Topology lacks a requested level.
     LevelMissing {
-        /// The flavor.
         flavor: Name,
     },
-    /// The flavor is for pods that ask for a topology.
+    /// The flavor requires a topology request.
     TopologyOnly {
-        /// The flavor.
         flavor: Name,
     },
-    /// No flavor with a topology was given.
+    /// The pod set got no flavor with a topology.
     NoTopologyFlavor,
-    /// Flavors of different topologies were given.
+    /// The pod set got flavors with different topologies.
     SeveralTopologyFlavors {
-        /// The flavors.
         flavors: Vec<Name>,
     },
-    /// An elastic job asks for a level.
+    /// An elastic job requests a level.
     ElasticLevel {
-        /// It is required, not preferred.
+        /// Required, else preferred.
         required: bool,
     },
-    /// The topology has no place for the pods.
-    Misplaced {
-        /// The flavor.
+    /// No topology assignment fits.
+    #[cfg_attr(feature = "record", serde(rename = "Misplaced"))]
+    PlacementFailed {
         flavor: Name,
-        /// Why.
-        failure: Box<Failure>,
+        failure: Box<PlacementFailure>,
     },
-    /// The workload that this one replaces has its quota on another flavor, and a job's pods run on one.
-    OtherThanReplaced {
-        /// The flavor.
+    /// The replaced slice has its quota on another flavor, and a job's pods run on one flavor.
+    #[cfg_attr(feature = "record", serde(rename = "OtherThanReplaced"))]
+    DiffersFromReplaced {
         flavor: Name,
-        /// The one that is kept.
+        /// The slice's flavor.
         kept: Name,
     },
 }

@@ -1,9 +1,10 @@
-//! The one place where reasons become text. The wording is Kueue's, which tools and tests match.
+//! Reasons as text. The words are Kueue's, because tools and tests match them.
 
 use super::{Cause, NoFitKind, PodSetReason, Reason};
 use crate::Taint;
 
-/// The message of a workload that names no LocalQueue. Kueue says that a queue of no name does not exist.
+/// For a workload without a queue name. Kueue would say that a LocalQueue without a name does not
+/// exist.
 pub const NO_QUEUE: &str =
     "LocalQueue is not named: the job has no label kueue.x-k8s.io/queue-name";
 
@@ -31,13 +32,13 @@ impl Reason {
             | Self::Waiting { .. }
             | Self::BackingOff { .. }
             | Self::WriteFailed { .. }
-            | Self::GivenBack { .. } => "PendingEvaluation",
+            | Self::DispatchFailed { .. } => "PendingEvaluation",
             Self::Deactivated => "Deactivated",
-            Self::Held => "OnHold",
+            Self::OnHold => "OnHold",
         }
     }
 
-    /// The message of the condition and of the event. The caller cuts it to the API's limits.
+    /// For the condition and the event. The caller truncates it to the API's limits.
     pub fn message(&self) -> String {
         match self {
             Self::NoFit { pod_sets, .. } | Self::NoCandidates { pod_sets } => {
@@ -91,9 +92,9 @@ impl Reason {
             }
             Self::BackingOff { .. } => "Workload is waiting for its back-off to finish".to_owned(),
             Self::WriteFailed { message } => format!("Failed to admit workload: {message}"),
-            Self::GivenBack { message } => message.clone(),
+            Self::DispatchFailed { message } => message.clone(),
             Self::Deactivated => "The workload is deactivated".to_owned(),
-            Self::Held => "The workload is on hold".to_owned(),
+            Self::OnHold => "The workload is on hold".to_owned(),
         }
     }
 }
@@ -112,7 +113,7 @@ impl NoFitKind {
 
 fn couldnt_assign(pod_sets: &[PodSetReason]) -> String {
     if pod_sets.is_empty() {
-        // The API refuses such workloads; Kueue has no words for them.
+        // The API rejects such workloads, so Kueue has no message for them.
         return "the workload has no pod sets".to_owned();
     }
     let error = |pod_set: &PodSetReason| {
@@ -133,7 +134,7 @@ fn couldnt_assign(pod_sets: &[PodSetReason]) -> String {
 }
 
 impl Cause {
-    /// The cause in Kueue's words.
+    /// In Kueue's words.
     pub fn message(&self) -> String {
         match self {
             Self::Insufficient { flavor, resource, asked, free, .. } => {
@@ -142,15 +143,15 @@ impl Cause {
                     "insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
                 )
             }
-            Self::TooMuch { flavor, resource, earlier, asked, most } => format!(
+            Self::ExceedsMaxCapacity { flavor, resource, earlier, asked, most } => format!(
                 "insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({}) + \
                  current podset request ({}) > maximum capacity ({})",
                 earlier.format(resource),
                 asked.quantity(resource),
                 most.format(resource),
             ),
-            Self::Untolerated { flavor, taint } => {
-                // The braces are how Go prints the structure; tests match it.
+            Self::UntoleratedTaint { flavor, taint } => {
+                // Go prints a struct in braces; tests match the text.
                 let Taint { key, value, effect } = taint;
                 format!("untolerated taint {{{key} {value} {effect} <nil>}} in flavor {flavor}")
             }
@@ -195,8 +196,8 @@ impl Cause {
                 let level = if *required { "required" } else { "preferred" };
                 format!("{level} topology is not supported with ElasticJobsViaWorkloadSlices")
             }
-            Self::Misplaced { failure, .. } => failure.to_string(),
-            Self::OtherThanReplaced { flavor, kept } => {
+            Self::PlacementFailed { failure, .. } => failure.to_string(),
+            Self::DiffersFromReplaced { flavor, kept } => {
                 format!(
                     "could not assign {flavor} flavor since the original workload is assigned: {kept}"
                 )
@@ -204,7 +205,7 @@ impl Cause {
         }
     }
 
-    /// Whether Kueue gives up with an error.
+    /// Whether Kueue stops with an error.
     fn is_error(&self) -> bool {
         matches!(
             self,
@@ -215,12 +216,12 @@ impl Cause {
         )
     }
 
-    /// The flavor it is about, if it is about one.
+    /// `None` if the cause concerns no single flavor.
     pub fn flavor(&self) -> Option<&crate::Name> {
         match self {
             Self::Insufficient { flavor, .. }
-            | Self::TooMuch { flavor, .. }
-            | Self::Untolerated { flavor, .. }
+            | Self::ExceedsMaxCapacity { flavor, .. }
+            | Self::UntoleratedTaint { flavor, .. }
             | Self::AffinityMismatch { flavor }
             | Self::FlavorMissing { flavor }
             | Self::NotAllowed { flavor }
@@ -229,8 +230,8 @@ impl Cause {
             | Self::TopologyUnknown { flavor }
             | Self::LevelMissing { flavor }
             | Self::TopologyOnly { flavor }
-            | Self::Misplaced { flavor, .. }
-            | Self::OtherThanReplaced { flavor, .. } => Some(flavor),
+            | Self::PlacementFailed { flavor, .. }
+            | Self::DiffersFromReplaced { flavor, .. } => Some(flavor),
             Self::ResourceUnavailable { .. }
             | Self::NoFlavors
             | Self::NoTopologyFlavor

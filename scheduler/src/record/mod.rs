@@ -1,12 +1,13 @@
-//! Recordings: what an engine was told and what it decided, so that the decisions can be made again.
+//! Recordings of an engine's events and decisions, for replays.
 //!
-//! A recording is a text of JSON lines. The first one is a header with the version of the format and the whole state of
-//! the engine then, settings included; so a recording may begin at any moment. Each of the others is an event, a cycle
-//! with its decisions, or the passing of time that moved parked workloads, with its time. An engine that [`replay`]
-//! makes from the header takes the same steps; each cycle must decide what is recorded.
+//! A recording is a text of JSON lines. The first line is a header: the version of the format and
+//! the engine's whole state, settings included. So a recording may start at any time. Each later
+//! line is an event, a cycle with its decisions, or a flush of due triggers, with its time.
+//! [`replay`] restores the engine from the header and repeats the steps. Each cycle must decide
+//! what is recorded.
 //!
-//! Nothing here reads or writes files: the caller has the lines of [`header`], [`event`], [`flush`] and [`cycle`] to keep,
-//! in the order in which the engine did these things.
+//! This module reads and writes no files. The caller stores the lines of [`header`], [`event`],
+//! [`flush`] and [`cycle`] in the order of the engine's steps.
 
 mod replay;
 
@@ -16,10 +17,10 @@ pub use replay::{Difference, ReplayError, Summary, replay, restore};
 
 use crate::{Cycle, Decision, Engine, Event, Time};
 
-/// The format's version. Another one is refused, as its state cannot be understood.
+/// Other versions are refused, because their state is unknown.
 pub const VERSION: u32 = 1;
 
-/// The first line, as it is read.
+/// The first line, for reading.
 #[derive(Deserialize)]
 struct Header {
     recording: u32,
@@ -27,7 +28,7 @@ struct Header {
     engine: Engine,
 }
 
-/// The first line, as it is written.
+/// The first line, for writing.
 #[derive(Serialize)]
 struct HeaderOf<'a> {
     recording: u32,
@@ -35,7 +36,7 @@ struct HeaderOf<'a> {
     engine: &'a Engine,
 }
 
-/// A step, as it is read.
+/// A step, for reading.
 #[derive(Deserialize)]
 enum Line {
     #[serde(rename = "event")]
@@ -46,7 +47,7 @@ enum Line {
     Cycle { at: Time, number: u64, idle: bool, decisions: Vec<serde_json::Value> },
 }
 
-/// A step, as it is written.
+/// A step, for writing.
 #[derive(Serialize)]
 enum LineOf<'a> {
     #[serde(rename = "event")]
@@ -57,18 +58,18 @@ enum LineOf<'a> {
     Cycle { at: Time, number: u64, idle: bool, decisions: &'a [Decision] },
 }
 
-/// The first line of a recording that begins now. As long as the state is large.
+/// The first line of a recording. Its size is that of the engine's state.
 ///
 /// # Errors
-/// None that a state can bring about; the encoder's.
+/// The encoder's. No state causes one.
 pub fn header(engine: &Engine, now: Time) -> serde_json::Result<String> {
     line(&HeaderOf { recording: VERSION, at: now, engine })
 }
 
-/// The line of an event that the engine is told.
+/// The line of an event.
 ///
 /// # Errors
-/// None that an event can bring about; the encoder's.
+/// The encoder's. No event causes one.
 pub fn event(event: &Event, now: Time) -> serde_json::Result<String> {
     line(&LineOf::Event { at: now, what: event })
 }
@@ -81,10 +82,10 @@ pub fn flush(now: Time) -> serde_json::Result<String> {
     line(&LineOf::Flush { at: now })
 }
 
-/// The line of a cycle and its decisions.
+/// The line of a cycle with its decisions.
 ///
 /// # Errors
-/// None that a decision can bring about; the encoder's.
+/// The encoder's. No decision causes one.
 pub fn cycle(cycle: &Cycle, now: Time) -> serde_json::Result<String> {
     line(&LineOf::Cycle {
         at: now,

@@ -1,4 +1,4 @@
-//! Making recorded decisions again.
+//! Replay of recordings.
 
 use std::fmt;
 use std::io::BufRead;
@@ -8,56 +8,48 @@ use serde_json::Value;
 use super::{Header, Line, VERSION};
 use crate::{Engine, Time};
 
-/// What a recording holds, all of which was decided again alike.
+/// The contents of a recording that replayed without a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Events.
     pub events: u64,
-    /// Cycles.
     pub cycles: u64,
-    /// Reservations that were decided.
+    /// Decided reservations.
     pub admissions: u64,
-    /// Victims that were told to go.
+    /// Issued preemptions.
     pub preemptions: u64,
     /// The header's time.
     pub begin: Time,
     /// The last line's time.
     pub end: Time,
-    /// The last line was not whole, as when the program ended while it was written; it was left out.
+    /// The last line was incomplete, because the recording program stopped. It was skipped.
     pub truncated: bool,
 }
 
-/// The first cycle that decided otherwise.
+/// The first cycle with other decisions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The line of the recording, from 1.
+    /// From 1.
     pub line: u64,
-    /// The cycle's number.
     pub cycle: u64,
-    /// Its time.
     pub at: Time,
-    /// What is recorded from the first decision on that differs, each as a line of JSON.
+    /// The recorded decisions from the first difference on, one JSON line each.
     pub recorded: Vec<String>,
-    /// What was decided now, likewise.
+    /// The new decisions from the first difference on, one JSON line each.
     pub decided: Vec<String>,
 }
 
-/// Why a recording could not be replayed alike.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It cannot be read.
     Read(std::io::Error),
-    /// There is nothing in it, not even a header.
+    /// There is not even a header.
     Empty,
-    /// A line is none of ours.
+    /// A line is neither a header nor a step.
     Line {
-        /// Which, from 1.
+        /// From 1.
         line: u64,
-        /// What is wrong with it.
         error: serde_json::Error,
     },
-    /// It has another version of the format.
     Version(u64),
     /// A cycle decided otherwise.
     Different(Box<Difference>),
@@ -100,15 +92,15 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Feeds what is recorded to an engine in the recorded state, and compares each cycle's decisions.
+/// Replays a recording and compares the decisions of each cycle.
 ///
 /// # Errors
-/// [`ReplayError`]; the first difference ends the replay.
+/// [`ReplayError`]. The first difference ends the replay.
 pub fn replay(recording: impl BufRead) -> Result<Summary, ReplayError> {
     restore(recording).map(|(_, summary)| summary)
 }
 
-/// As [`replay`], and gives the engine as it is at the recording's end.
+/// As [`replay`], and returns the engine in its final state.
 ///
 /// # Errors
 /// As [`replay`].
@@ -140,11 +132,11 @@ fn begin(text: &[u8]) -> Result<(Engine, Summary), ReplayError> {
     let wrong = |error| ReplayError::Line { line: 1, error };
     match serde_json::from_slice::<Header>(text) {
         Ok(mut header) if header.recording == VERSION => {
-            header.engine.complete();
+            header.engine.restore_derived_state();
             Ok((header.engine, Summary { begin: header.at, end: header.at, ..Summary::default() }))
         }
         Ok(header) => Err(ReplayError::Version(header.recording.into())),
-        // The state of another version is not ours to understand; its number is.
+        // The state of another version may not parse, but its version number does.
         Err(error) => match serde_json::from_slice::<Value>(text)
             .ok()
             .and_then(|value| value["recording"].as_u64())

@@ -1,32 +1,33 @@
-//! Balanced placement (Kueue's gate `TASBalancedPlacement`): as few domains as can be, each with as many pods as can be.
+//! Balanced placement (Kueue's gate `TASBalancedPlacement`): the fewest domains, with as many pods
+//! in each as possible. Kueue: `pkg/cache/scheduler/tas_balanced_placement.go`.
 //!
-//! It is tried for preferred levels only. Where it comes to nothing the ordinary search goes on.
+//! Only for preferred levels. Without a result, the ordinary search continues.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 
 use super::counts::{Count, RollUp};
-use super::search::{Found, Search};
+use super::search::{DomainSearch, FoundDomains};
 use super::tree::DomainId;
 
-/// What taking domains in order comes to.
+/// The outcome of taking domains in order.
 struct Greedy {
     used: i32,
     last_led: Option<DomainId>,
     last: Option<DomainId>,
 }
 
-/// A set of domains, pruned so that each takes at least so many slices.
-struct Candidate<'a> {
-    search: Search<'a>,
+/// A set of domains, pruned so that each takes at least `least` slices.
+struct BalancedSet<'a> {
+    search: DomainSearch<'a>,
     domains: Vec<DomainId>,
     least: i32,
     used: i32,
 }
 
-impl<'a> Search<'a> {
-    /// A balanced placement with the counts that belong to it, if there is one.
-    pub(super) fn balanced(&self) -> Option<(Self, Found)> {
+impl<'a> DomainSearch<'a> {
+    /// The balanced placement and its counts, if there is one.
+    pub(super) fn balanced(&self) -> Option<(Self, FoundDomains)> {
         let best = self.best_set()?;
         let (mut search, mut domains, mut level) = (best.search, best.domains, self.plan.level);
         if level < self.plan.slice_level {
@@ -35,11 +36,11 @@ impl<'a> Search<'a> {
             level += 1;
         }
         let domains = search.spread_evenly(domains, best.least)?;
-        Some((search, Found { level, domains }))
+        Some((search, FoundDomains { level, domains }))
     }
 
-    /// The siblings among which each domain takes the most.
-    fn best_set(&self) -> Option<Candidate<'a>> {
+    /// The siblings with the largest minimum of slices per domain.
+    fn best_set(&self) -> Option<BalancedSet<'a>> {
         let plan = self.plan;
         let sets: Vec<Vec<DomainId>> = match plan.level.checked_sub(1) {
             None => vec![self.tree.at_level(0).collect()],
@@ -47,7 +48,7 @@ impl<'a> Search<'a> {
                 self.tree.at_level(above).map(|id| self.tree.children(id).to_vec()).collect()
             }
         };
-        let mut best: Option<Candidate<'a>> = None;
+        let mut best: Option<BalancedSet<'a>> = None;
         for set in sets {
             let least_so_far = best.as_ref().map_or(0, |best| best.least);
             let Some(candidate) = self.candidate(&set, least_so_far) else { continue };
@@ -64,7 +65,7 @@ impl<'a> Search<'a> {
         best
     }
 
-    fn candidate(&self, set: &[DomainId], least_so_far: i32) -> Option<Candidate<'a>> {
+    fn candidate(&self, set: &[DomainId], least_so_far: i32) -> Option<BalancedSet<'a>> {
         let plan = self.plan;
         let low = match plan.level < plan.slice_level {
             true => set.iter().flat_map(|id| self.tree.children(*id)).copied().collect(),
@@ -88,13 +89,13 @@ impl<'a> Search<'a> {
         if let Some(candidate) = self.pruned(set, least) {
             return Some(candidate);
         }
-        // Once more, with room for the leader wherever it comes to be.
+        // Again with room for the leader in every domain.
         let again = reserved < least && reserved > 0 && reserved >= least_so_far;
         if again { self.pruned(set, reserved) } else { None }
     }
 
-    /// The set without domains that take fewer slices, if that is still enough.
-    fn pruned(&self, set: &[DomainId], least: i32) -> Option<Candidate<'a>> {
+    /// The set without domains that take fewer slices, if the rest suffices.
+    fn pruned(&self, set: &[DomainId], least: i32) -> Option<BalancedSet<'a>> {
         let mut search = self.fork();
         for child in set.iter().flat_map(|id| self.tree.children(*id)) {
             search.prune(*child, least);
@@ -104,7 +105,7 @@ impl<'a> Search<'a> {
             search.prune(*id, least);
         }
         let used = search.greedy(set.to_vec())?.used;
-        Some(Candidate { search, domains: set.to_vec(), least, used })
+        Some(BalancedSet { search, domains: set.to_vec(), least, used })
     }
 
     fn prune(&mut self, id: DomainId, least: i32) {
@@ -128,7 +129,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes domains in order until all is placed.
+    /// Takes domains in order until everything is placed.
     fn greedy(&self, domains: Vec<DomainId>) -> Option<Greedy> {
         let (mut slices, mut leaders) = (self.plan.slices(), self.plan.leaders);
         let mut greedy = Greedy { used: 0, last_led: None, last: None };
@@ -161,7 +162,7 @@ impl<'a> Search<'a> {
         (slices <= 0).then_some(greedy)
     }
 
-    /// The domains, as few as greedy placement needs, that hold all pods with the least room to spare.
+    /// The fewest domains that hold all pods, with the least spare capacity.
     fn optimal(&self, domains: Vec<DomainId>, by_entropy: bool) -> Option<Vec<DomainId>> {
         let used = usize::try_from(self.greedy(domains.clone())?.used).ok()?;
         let mut ordered = domains;
@@ -170,7 +171,8 @@ impl<'a> Search<'a> {
         } else {
             ordered.sort_by_key(|id| self.tree.rank(*id));
         }
-        // By number of domains: what is left of leaders and pods, and the first choice that leaves it.
+        // By number of domains: the remaining leaders and pods, with the first choice that leaves
+        // them.
         type Left = (i32, i32);
         let mut reached: Vec<BTreeMap<Left, Vec<DomainId>>> = vec![BTreeMap::new(); used + 1];
         let all = (self.plan.leaders, self.plan.slices().saturating_mul(self.plan.size));
@@ -202,7 +204,7 @@ impl<'a> Search<'a> {
         enough.into_iter().next_back().map(|(_, chosen)| chosen.clone())
     }
 
-    /// The leader first, then the most slices, then those whose children are the most alike.
+    /// The leader first, then the most slices, then the most equal children.
     fn compare_entropy(&self, a: DomainId, b: DomainId) -> Ordering {
         let (one, other) = (self.count(a), self.count(b));
         (other.leaders.cmp(&one.leaders))
@@ -211,8 +213,8 @@ impl<'a> Search<'a> {
             .then_with(|| self.tree.rank(a).cmp(&self.tree.rank(b)))
     }
 
-    /// How evenly a domain's pods are spread over its children. Summed from the smallest child, so that it depends on
-    /// nothing but the counts; Kueue sums in no order.
+    /// How evenly a domain's pods are spread over its children. Summed from the smallest child, so
+    /// that the result depends on the counts alone; Kueue sums in map order.
     fn entropy(&self, id: DomainId) -> f64 {
         let mut pods: Vec<i32> =
             self.tree.children(id).iter().map(|child| self.count(*child).pods).collect();
@@ -222,7 +224,7 @@ impl<'a> Search<'a> {
         shares.map(|share| -share * share.log2()).sum()
     }
 
-    /// Gives each domain the least, and the first ones what is left.
+    /// Gives each domain the minimum, and the first domains the rest.
     fn spread_evenly(&mut self, domains: Vec<DomainId>, least: i32) -> Option<Vec<DomainId>> {
         let chosen = self.sort_led(self.optimal(domains, false)?);
         let number = i32::try_from(chosen.len()).ok()?;

@@ -1,24 +1,24 @@
-//! How many pods each domain could take.
+//! How many pods each domain can take.
 
 use std::collections::BTreeMap;
 
-use super::failure::Excluded;
+use super::failure::ExcludedLeaves;
 use super::filter::PodFilter;
 use super::plan::Plan;
 use super::resources::{Amounts, Demand, bounded};
-use super::tree::{DomainId, Leaf, Tree};
+use super::tree::{DomainId, Leaf, TopologyTree};
 use crate::Name;
 
-/// What a domain could take; after distribution, what it takes.
+/// The capacity of a domain; after the distribution, its assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) pods: i32,
-    /// With the leader in it.
+    /// With the leader in the domain.
     pub(super) pods_led: i32,
     pub(super) slices: i32,
-    /// With the leader in it.
+    /// With the leader in the domain.
     pub(super) slices_led: i32,
-    /// Whether the leader could be in it: 0 or 1.
+    /// 1 if the leader fits in the domain, else 0.
     pub(super) leaders: i32,
 }
 
@@ -26,43 +26,46 @@ pub(super) struct Count {
 #[derive(Clone, Debug)]
 pub(super) struct Counts(Vec<Count>);
 
-/// What placements of the same call took already, by leaf.
+/// Usage of earlier placements of the same call, by leaf.
 pub(crate) type Assumed = BTreeMap<Name, Amounts>;
 
-/// Where pods may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Within {
     Anywhere,
     Below(DomainId),
-    /// Kueue looks for a host as if it were a domain above hosts, and finds none.
+    /// Kueue searches the host as if it were a domain above hosts, and finds none.
     Nowhere,
 }
 
-/// What is to be placed.
+/// The pods to place.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PlacementDemand<'a> {
     pub(super) worker: &'a Demand,
     pub(super) leader: Option<&'a Demand>,
     pub(super) filter: &'a PodFilter<'a>,
     pub(super) assumed: &'a Assumed,
     pub(super) within: Within,
-    /// As if no workload used anything.
+    /// Ignore the usage of workloads.
     pub(super) empty: bool,
 }
 
-/// How counts of children make that of their parent.
+/// How the counts of children add up.
 #[derive(Clone, Copy)]
 pub(super) struct RollUp<'a> {
     pub(super) plan: &'a Plan,
-    /// Whether layers of slices below the first count.
+    /// Whether slice layers below the first one count.
     pub(super) with_inner: bool,
 }
 
 impl Counts {
-    /// The counts of all domains, and the leaves that were left out.
-    pub(super) fn new(tree: &Tree, plan: &Plan, wanted: &Wanted<'_>) -> (Self, Excluded) {
+    /// Counts all domains, and collects the excluded leaves.
+    pub(super) fn new(
+        tree: &TopologyTree,
+        plan: &Plan,
+        wanted: &PlacementDemand<'_>,
+    ) -> (Self, ExcludedLeaves) {
         let mut counts = Self(vec![Count::default(); tree.size()]);
-        let mut excluded = Excluded::default();
+        let mut excluded = ExcludedLeaves::default();
         for (id, leaf) in tree.leaves() {
             excluded.total += 1;
             if let Some(count) = leaf_count(tree, (id, leaf), wanted, &mut excluded) {
@@ -86,8 +89,8 @@ impl Counts {
         }
     }
 
-    /// Works out a domain from those below it.
-    pub(super) fn roll_up(&mut self, tree: &Tree, id: DomainId, how: RollUp<'_>) {
+    /// Computes a domain's count from its children.
+    pub(super) fn roll_up(&mut self, tree: &TopologyTree, id: DomainId, how: RollUp<'_>) {
         let Some(domain) = tree.domain(id) else { return };
         let plan = how.plan;
         let mut count = if domain.children.is_empty() {
@@ -108,8 +111,8 @@ impl Counts {
     }
 }
 
-/// Children come to a parent. With a leader in it the parent has what they have, less what the leader costs where it
-/// costs the least.
+/// Sums the counts of children. With the leader, the parent has the sum minus the smallest cost of
+/// the leader among its children.
 fn sum(children: impl Iterator<Item = Count>, inner: Option<i32>, led: bool) -> Count {
     let mut sum = Count::default();
     let mut least: Option<(i32, i32)> = None;
@@ -131,12 +134,12 @@ fn sum(children: impl Iterator<Item = Count>, inner: Option<i32>, led: bool) -> 
     sum
 }
 
-/// What a leaf takes; `None` if the pods may not run on it.
+/// `None` if the pods may not run on the leaf.
 fn leaf_count(
-    tree: &Tree,
+    tree: &TopologyTree,
     (id, leaf): (DomainId, &Leaf),
-    wanted: &Wanted<'_>,
-    excluded: &mut Excluded,
+    wanted: &PlacementDemand<'_>,
+    excluded: &mut ExcludedLeaves,
 ) -> Option<Count> {
     if tree.is_by_host()
         && !leaf.first().is_some_and(|source| wanted.filter.admits(source, excluded))
@@ -161,7 +164,7 @@ fn leaf_count(
     Some(Count { pods, pods_led, leaders: i32::from(leader.is_some()), ..Count::default() })
 }
 
-fn is_within(tree: &Tree, id: DomainId, within: Within) -> bool {
+fn is_within(tree: &TopologyTree, id: DomainId, within: Within) -> bool {
     match within {
         Within::Anywhere => true,
         Within::Nowhere => false,

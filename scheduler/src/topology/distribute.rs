@@ -1,20 +1,20 @@
-//! From the domains that hold all pods together down to leaves.
+//! Distributes pods from the domains that hold all of them down to leaves.
 
-use super::search::{Found, Search};
+use super::search::{DomainSearch, FoundDomains};
 use super::tree::DomainId;
 
-/// How many pods, and leaders, are to be distributed.
+/// The pods and leaders to distribute.
 #[derive(Clone, Copy)]
-struct Load {
+struct Distribution {
     pods: i32,
     leaders: i32,
-    /// The pods that stay together.
+    /// Pods that stay together.
     size: i32,
-    /// Whole slices are counted, not pods.
+    /// Counts are slices, not pods.
     in_slices: bool,
 }
 
-impl Load {
+impl Distribution {
     fn amount(&self) -> i32 {
         if self.in_slices { self.pods / self.size } else { self.pods }
     }
@@ -24,15 +24,20 @@ impl Load {
     }
 }
 
-impl Search<'_> {
-    /// Leaves with their pods and leaders, in the counts. `balanced`: the domains have their shares already.
-    pub(super) fn descend(&mut self, found: Found, balanced: bool) -> Vec<DomainId> {
+impl DomainSearch<'_> {
+    /// Returns the leaves; their counts are the assignment. `balanced`: the domains already have
+    /// their shares.
+    pub(super) fn descend(&mut self, found: FoundDomains, balanced: bool) -> Vec<DomainId> {
         let plan = self.plan;
-        let load =
-            Load { pods: plan.count, leaders: plan.leaders, size: plan.size, in_slices: true };
+        let load = Distribution {
+            pods: plan.count,
+            leaders: plan.leaders,
+            size: plan.size,
+            in_slices: true,
+        };
         let mut domains = self.take(found.domains, load);
         let (mut level, lowest) = (found.level, self.tree.lowest());
-        // Above the level of slices, whose share is whose does not matter: the fewest domains do.
+        // Above the slice level only the number of domains matters.
         while level < lowest.min(plan.slice_level) && !balanced {
             let below = domains.iter().flat_map(|id| self.tree.children(*id)).copied().collect();
             domains = self.take(self.sort(below), load);
@@ -53,9 +58,9 @@ impl Search<'_> {
         pods == self.plan.slices().saturating_mul(self.plan.size)
     }
 
-    /// Distributes what a domain takes over its children.
+    /// Distributes a domain's assignment over its children.
     fn take_below(&mut self, id: DomainId, size: i32) -> Vec<DomainId> {
-        // The order is by the slices of the first layer, also where those of another are counted.
+        // Sorted by slices of the first layer, even if slices of another layer are counted.
         let children = self.sort(self.tree.children(id).to_vec());
         if size > 1 {
             for child in &children {
@@ -67,12 +72,12 @@ impl Search<'_> {
         let count = self.count(id);
         self.take(
             children,
-            Load { pods: count.pods, leaders: count.leaders, size, in_slices: size > 1 },
+            Distribution { pods: count.pods, leaders: count.leaders, size, in_slices: size > 1 },
         )
     }
 
-    /// Distributes over domains in their order; the last one is the smallest that does.
-    fn take(&mut self, domains: Vec<DomainId>, load: Load) -> Vec<DomainId> {
+    /// Distributes over domains in order. The last one is the smallest that fits the rest.
+    fn take(&mut self, domains: Vec<DomainId>, load: Distribution) -> Vec<DomainId> {
         let domains =
             self.leader_first(domains, load.pods, load.leaders, load.size, load.in_slices);
         let (mut rest, mut leaders) = (load.amount(), load.leaders);
@@ -81,7 +86,7 @@ impl Search<'_> {
             let led = leaders > 0;
             let fits = |search: &Self, id: DomainId| {
                 let count = search.count(id);
-                count.room(load.in_slices, led) >= rest && count.leaders >= leaders
+                count.capacity(load.in_slices, led) >= rest && count.leaders >= leaders
             };
             let mut id = *first;
             if !self.plan.least_free && fits(self, id) {
@@ -90,7 +95,7 @@ impl Search<'_> {
             }
             let done = fits(self, id);
             let mut count = self.count(id);
-            let amount = count.room(load.in_slices, led).min(rest);
+            let amount = count.capacity(load.in_slices, led).min(rest);
             count.leaders = count.leaders.min(leaders);
             count.pods = load.pods_of(amount);
             match (load.in_slices, led && !done) {
@@ -107,11 +112,12 @@ impl Search<'_> {
             leaders -= count.leaders;
             rest -= amount;
         }
-        // Counts promised more than there is, which Kueue reports as a bug of its own and assigns nothing.
+        // The counts promised more capacity than exists. Kueue logs this as its own bug and assigns
+        // nothing.
         Vec::new()
     }
 
-    /// The first domain that can take the leader and leaves enough for the workers goes first.
+    /// Moves the first domain with room for the leader, and enough for the workers, to the front.
     pub(super) fn leader_first(
         &self,
         mut domains: Vec<DomainId>,
@@ -123,12 +129,12 @@ impl Search<'_> {
         if leaders == 0 || domains.len() < 2 {
             return domains;
         }
-        let room = |id: &DomainId, led: bool| self.count(*id).room(in_slices, led);
+        let capacity = |id: &DomainId, led: bool| self.count(*id).capacity(in_slices, led);
         let needed = if in_slices { pods / size } else { pods };
-        let all = domains.iter().fold(0, |sum: i32, id| sum.saturating_add(room(id, false)));
+        let all = domains.iter().fold(0, |sum: i32, id| sum.saturating_add(capacity(id, false)));
         let first = domains.iter().position(|id| {
             self.count(*id).leaders >= leaders
-                && all.saturating_sub(room(id, false) - room(id, true)) >= needed
+                && all.saturating_sub(capacity(id, false) - capacity(id, true)) >= needed
         });
         if let Some(first) = first {
             let id = domains.remove(first);

@@ -1,29 +1,30 @@
-//! Elastic workloads (Kueue's gate `ElasticJobsViaWorkloadSlicesWithTAS`): pods that run stay where they are.
+//! Elastic workloads (Kueue's gate `ElasticJobsViaWorkloadSlicesWithTAS`): running pods stay in
+//! place. Kueue: `pkg/cache/scheduler/tas_elastic_workloads.go`.
 
 use super::counts::{Assumed, Within};
-use super::failure::Failure;
-use super::place::{Ask, Group, Placed, Placer};
+use super::failure::PlacementFailure;
+use super::place::{LeaderAndWorkers, PlacedGroup, PlacementRequest, Placer};
 use crate::TopologyAssignment;
 
 impl Placer<'_> {
-    /// Places a workload that comes in the place of another: only the pods that are more are searched places for, and
-    /// of those that are less the last ones go. `None`: nothing of the other one can be kept.
+    /// Places the replacement of a workload slice. Only additional pods get new domains; if there
+    /// are fewer pods, the last ones go. `None` if no placement of the slice can be kept.
     pub(super) fn resize(
         &self,
-        group: &Group<'_, '_>,
+        group: &LeaderAndWorkers<'_, '_>,
         assumed: &mut Assumed,
-    ) -> Option<Result<Placed, Failure>> {
-        let Group { workers, leader } = *group;
+    ) -> Option<Result<PlacedGroup, PlacementFailure>> {
+        let LeaderAndWorkers { workers, leader } = *group;
         let previous = workers.previous?;
         let of_leader = leader.and_then(|leader| leader.previous);
-        // A leader that was nowhere has nothing to keep, unless it comes with the pods that are more.
+        // A leader without a placement has nothing to keep, unless it comes with additional pods.
         let grows = workers.count > previous.pods();
         let no_leader = leader.is_some() && of_leader.is_none() && !grows;
         if no_leader
             || [Some(previous), of_leader]
                 .into_iter()
                 .flatten()
-                .any(|known| self.stale(known).is_some())
+                .any(|known| self.stale_domain(known).is_some())
         {
             return None;
         }
@@ -36,11 +37,17 @@ impl Placer<'_> {
             return Some(Ok((kept, of_leader.cloned())));
         }
         self.assume(previous, workers, assumed);
-        let more =
-            Ask { count: workers.count - previous.pods(), previous: None, ..workers.clone() };
+        let more = PlacementRequest {
+            count: workers.count - previous.pods(),
+            previous: None,
+            ..workers.clone()
+        };
         let new_leader = leader.filter(|_| of_leader.is_none());
-        let placed =
-            self.search(&Group { workers: &more, leader: new_leader }, Within::Anywhere, assumed);
+        let placed = self.search(
+            &LeaderAndWorkers { workers: &more, leader: new_leader },
+            Within::Anywhere,
+            assumed,
+        );
         Some(placed.map(|(new, its_leader)| {
             self.assume(&new, workers, assumed);
             if let Some((leader, assignment)) = new_leader.zip(its_leader.as_ref()) {
@@ -51,7 +58,7 @@ impl Placer<'_> {
     }
 }
 
-/// The first places of an assignment, for so many pods.
+/// The first domains of an assignment, for `pods` pods.
 fn truncated(assignment: &TopologyAssignment, pods: i32) -> TopologyAssignment {
     let mut left = pods;
     let mut kept = assignment.clone();

@@ -1,54 +1,49 @@
-//! How a `topologyAssignment` is written in a Workload's status: as Kueue writes it, byte for byte.
+//! Encodes a `topologyAssignment` for a Workload's status, byte for byte as Kueue does:
+//! `pkg/util/tas/tas_assignment.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{AssignedDomain, HOSTNAME_LABEL, TopologyAssignment};
 
-/// The most domains of a slice, and the most slices, by the API.
+/// Limits of the API: domains per slice, and slices.
 const MAX_DOMAINS: usize = 100_000;
 const MAX_SLICES: usize = 1_000;
 
 /// The `slices` of a `topologyAssignment`.
-pub type Encoded = Vec<EncodedSlice>;
+pub type EncodedSlices = Vec<EncodedSlice>;
 
-/// Consecutive domains.
+/// Consecutive domains of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedSlice {
-    /// How many domains.
     pub domain_count: usize,
-    /// Their values, by level.
-    pub values_per_level: Vec<Values>,
-    /// Their pods.
+    pub values_per_level: Vec<LevelValues>,
     pub pod_counts: PodCounts,
 }
 
 /// The values of one level.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Values {
-    /// All the same.
+pub enum LevelValues {
+    /// All equal.
     Universal(String),
-    /// Each its own, between a common prefix and suffix; those may be empty.
+    /// Different values between a common prefix and suffix, both possibly empty.
     Individual {
-        /// What all begin with.
         prefix: String,
-        /// What all end with.
         suffix: String,
-        /// What is between.
+        /// The parts between prefix and suffix.
         roots: Vec<String>,
     },
 }
 
-/// How many pods each domain has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodCounts {
-    /// All the same.
+    /// All equal.
     Universal(i32),
-    /// Each its own.
+    /// By domain.
     Individual(Vec<i32>),
 }
 
-/// Encodes an assignment, whose order is kept. `by_prefix`: Kueue's `TASAssignmentsEncodingByHostnamePrefix`.
-pub fn encode(assignment: &TopologyAssignment, by_prefix: bool) -> Encoded {
+/// Keeps the order of domains. `by_prefix`: Kueue's gate `TASAssignmentsEncodingByHostnamePrefix`.
+pub fn encode(assignment: &TopologyAssignment, by_prefix: bool) -> EncodedSlices {
     let domains = &assignment.domains;
     let levels = assignment.levels.len();
     if domains.is_empty() {
@@ -67,11 +62,12 @@ pub fn encode(assignment: &TopologyAssignment, by_prefix: bool) -> Encoded {
     if json_length(&single) < json_length(&split) { single } else { split }
 }
 
-fn chunked(runs: &[&[AssignedDomain]], levels: usize) -> Encoded {
+fn chunked(runs: &[&[AssignedDomain]], levels: usize) -> EncodedSlices {
     runs.iter().flat_map(|run| run.chunks(MAX_DOMAINS)).map(|chunk| slice(chunk, levels)).collect()
 }
 
-/// Splits domains where the prefixes of their hostnames change: by the longest prefixes that leave few enough slices.
+/// Splits domains where the hostname prefix changes, with the longest prefixes that stay within the
+/// limit of slices.
 fn runs(domains: &[AssignedDomain]) -> Vec<&[AssignedDomain]> {
     let hosts: Vec<&str> =
         domains.iter().map(|domain| domain.values.last().map_or("", |host| &**host)).collect();
@@ -96,7 +92,7 @@ fn runs(domains: &[AssignedDomain]) -> Vec<&[AssignedDomain]> {
     vec![domains]
 }
 
-/// A hostname up to each of its dashes, if something follows.
+/// A hostname up to each dash that is not its last character.
 fn prefixes(host: &str) -> impl Iterator<Item = &str> {
     host.match_indices('-')
         .filter(|(at, _)| at + 1 < host.len())
@@ -132,10 +128,10 @@ fn slice(domains: &[AssignedDomain], levels: usize) -> EncodedSlice {
     }
 }
 
-fn values(all: &[&str]) -> Values {
+fn values(all: &[&str]) -> LevelValues {
     let first = all.first().copied().unwrap_or_default();
     if all.iter().all(|value| *value == first) {
-        return Values::Universal(first.to_owned());
+        return LevelValues::Universal(first.to_owned());
     }
     let shortest = all.iter().map(|value| value.len()).min().unwrap_or(0);
     let mut suffix = all.iter().fold(first.len(), |length, value| {
@@ -153,7 +149,7 @@ fn values(all: &[&str]) -> Values {
     }
     let part =
         |range: std::ops::Range<usize>, of: &str| of.get(range).unwrap_or_default().to_owned();
-    Values::Individual {
+    LevelValues::Individual {
         prefix: part(0..prefix, first),
         suffix: part(first.len() - suffix..first.len(), first),
         roots: all.iter().map(|value| part(prefix..value.len() - suffix, value)).collect(),
@@ -169,9 +165,9 @@ fn json_length(slices: &[EncodedSlice]) -> usize {
     let list = |lengths: &mut dyn Iterator<Item = usize>| {
         1 + lengths.map(|length| length + 1).sum::<usize>().max(1)
     };
-    let value_lengths = |values: &Values| match values {
-        Values::Universal(value) => r#"{"universal":}"#.len() + quoted(value),
-        Values::Individual { prefix, suffix, roots } => {
+    let value_lengths = |values: &LevelValues| match values {
+        LevelValues::Universal(value) => r#"{"universal":}"#.len() + quoted(value),
+        LevelValues::Individual { prefix, suffix, roots } => {
             let field = |name: &str, value: &str| {
                 if value.is_empty() { 0 } else { name.len() + 4 + quoted(value) }
             };
@@ -200,6 +196,6 @@ fn digits(number: &impl ToString) -> usize {
 }
 
 fn quoted(text: &str) -> usize {
-    // Label values have nothing to escape.
+    // Label values contain no characters to escape.
     text.len() + 2
 }

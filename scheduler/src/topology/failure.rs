@@ -5,132 +5,113 @@ use std::fmt;
 
 use crate::{Name, Taint};
 
-/// Why pods are not placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub enum Failure {
+pub enum PlacementFailure {
     /// The request names no level.
     LevelMissing,
-    /// The Topology has no such level.
+    /// The Topology lacks the requested level.
     LevelUnknown {
-        /// Its label key.
+        /// The label key.
         level: Name,
     },
-    /// The Topology has no such level, which slices ask for.
+    /// The Topology lacks the level of the slices.
     SliceLevelUnknown {
-        /// Its label key.
+        /// The label key.
         level: Name,
     },
-    /// Slices must be in domains above those that all pods must be in.
+    /// The slice level is above the level of the pod set.
     SliceAbove {
-        /// The level of slices.
         slice: Name,
-        /// The level of the pod set.
+        /// The pod set's level.
         level: Name,
     },
-    /// The Topology has no such level, which an inner layer of slices asks for.
+    /// The Topology lacks the level of an inner slice layer.
     LayerLevelUnknown {
-        /// Its label key.
+        /// The label key.
         level: Name,
     },
-    /// An inner layer is not below the one before.
+    /// The level of an inner layer is not below the previous one.
     LayerNotBelow {
-        /// Its level.
         level: Name,
-        /// The level that it must be below.
+        /// The level of the previous layer.
         parent: Name,
     },
-    /// An inner layer's size does not divide the one before.
+    /// The size of an inner layer does not divide the previous one.
     LayerSize {
-        /// Its size.
         size: i32,
-        /// The size that it must divide.
+        /// The size of the previous layer.
         parent: i32,
     },
-    /// Slices without a size.
     SliceSizeMissing,
-    /// A group of more than a leader and its workers.
+    /// A group with more pod sets than a leader and its workers.
     GroupTooLarge {
-        /// The group.
         group: Name,
     },
-    /// The tree has no leaf.
+    /// The topology has no leaves.
     NoDomains {
-        /// The level that was searched.
+        /// The searched level.
         level: Name,
     },
-    /// Too little room.
+    /// Too little capacity.
     NoRoom {
-        /// The Topology.
         topology: Name,
-        /// How many fit.
         fits: i32,
-        /// How many were asked for.
         asked: i32,
-        /// Slices are counted, not pods.
+        /// The counts are slices, not pods.
         slices: bool,
-        /// The leaves that were left out.
-        excluded: Box<Excluded>,
+        excluded: Box<ExcludedLeaves>,
     },
-    /// Too little room for slices of several layers.
+    /// Too little capacity for slices of several layers.
     NoRoomInLayers {
-        /// The Topology.
         topology: Name,
-        /// The layers, of the best domain.
-        layers: Vec<LayerRoom>,
-        /// The leaves that were left out.
-        excluded: Box<Excluded>,
+        /// The layers within the best domain.
+        layers: Vec<LayerCapacity>,
+        excluded: Box<ExcludedLeaves>,
     },
-    /// An update of an admission check contradicts the pods.
+    /// A `podSetUpdate` of an admission check contradicts the pods.
     BadUpdate {
-        /// The pod set.
         pod_set: Name,
-        /// What is wrong.
         message: String,
     },
-    /// Other pods of the assignment are at places that are not there any more.
+    /// Other pods of the assignment are in a domain that no longer exists.
     Stale {
-        /// One of the places.
+        /// One such domain.
         domain: Name,
     },
-    /// No place for the pods of a failed node.
+    /// No domain fits the pods of a failed node.
     NoReplacement {
-        /// The node.
         node: Name,
     },
 }
 
-/// How many slices of a layer fit.
+/// The slices of one layer that fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub struct LayerRoom {
-    /// The level of the layer.
+pub struct LayerCapacity {
     pub level: Name,
-    /// How many fit.
     pub fits: i32,
-    /// How many were asked for.
     pub asked: i32,
 }
 
-/// Leaves that were not looked at, or take no pod, by why.
+/// Leaves that were excluded or take no pod, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub struct Excluded {
-    /// All leaves.
+pub struct ExcludedLeaves {
+    /// All leaves, excluded or not.
     pub total: usize,
-    /// The labels are not those that the pods select.
+    /// Excluded by the pods' node selector.
     pub node_selector: usize,
-    /// The labels are not those of the pods' required affinity.
+    /// Excluded by the pods' required affinity.
     pub affinity: usize,
-    /// Not in the domain where a failed node must be replaced.
+    /// Outside the domain where a failed node must be replaced.
     pub topology_domain: usize,
-    /// By taint.
     pub taints: BTreeMap<Taint, usize>,
-    /// By the resource of which not even one pod's share is free.
+    /// By the resource that cannot fit a single pod.
     pub resources: BTreeMap<Name, usize>,
 }
 
-impl Excluded {
+impl ExcludedLeaves {
     fn reasons(&self) -> Vec<String> {
         let single = [
             ("nodeSelector", self.node_selector),
@@ -158,7 +139,7 @@ fn written(taint: &Taint) -> String {
     }
 }
 
-impl fmt::Display for Excluded {
+impl fmt::Display for ExcludedLeaves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reasons() {
             none if none.is_empty() => Ok(()),
@@ -167,7 +148,7 @@ impl fmt::Display for Excluded {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for PlacementFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LevelMissing => f.write_str("topology level not specified"),
@@ -217,7 +198,7 @@ impl fmt::Display for Failure {
             }
             Self::NoRoomInLayers { topology, layers, excluded } => {
                 write!(f, "topology {topology:?} doesn't allow to fit")?;
-                for LayerRoom { level, fits, asked } in layers {
+                for LayerCapacity { level, fits, asked } in layers {
                     write!(f, "; {fits}/{asked} slice(s) fit on level {level}")?;
                 }
                 write!(f, "{excluded}")

@@ -1,22 +1,22 @@
-//! Which leaves pods may run on at all. Only hosts have taints and labels that pods choose by.
+//! Which leaves pods may use. Only hosts have taints and node labels.
 
 use std::collections::BTreeMap;
 
-use super::failure::Excluded;
+use super::failure::ExcludedLeaves;
 use crate::{CapacityLeaf, NodeSelectorTerm, Taint, TaintEffect, Toleration};
 
-/// What pods tolerate and select.
+/// Tolerations and selectors of pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodFilter<'a> {
     pub(crate) tolerations: Vec<&'a Toleration>,
     pub(crate) node_selector: BTreeMap<&'a str, &'a str>,
-    /// Alternatives; empty restricts nothing.
+    /// Alternatives. Empty matches every leaf.
     pub(crate) affinity: &'a [NodeSelectorTerm],
 }
 
 impl PodFilter<'_> {
-    /// Whether a leaf does. If not, says so in `excluded`.
-    pub(super) fn admits(&self, leaf: &CapacityLeaf, excluded: &mut Excluded) -> bool {
+    /// Whether the pods may use a leaf. If not, counts it in `excluded`.
+    pub(super) fn admits(&self, leaf: &CapacityLeaf, excluded: &mut ExcludedLeaves) -> bool {
         if let Some(taint) = leaf.taints.iter().find(|taint| self.is_repelled_by(taint)) {
             *excluded.taints.entry(taint.clone()).or_default() += 1;
             return false;
@@ -40,7 +40,7 @@ impl PodFilter<'_> {
     }
 }
 
-/// A term without expressions matches nothing, as in Kubernetes.
+/// As in Kubernetes, a term without expressions matches nothing.
 fn admits(term: &NodeSelectorTerm, leaf: &CapacityLeaf) -> bool {
     let is_empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
     let name = |key: &str| (key == "metadata.name").then_some(&*leaf.name);

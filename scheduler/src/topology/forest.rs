@@ -1,47 +1,50 @@
-//! The trees of all flavors with a topology, kept up to date change by change.
+//! The topology trees of all flavors, updated event by event. Kueue:
+//! `pkg/cache/scheduler/tas_cache.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::resources::{Amounts, Demand, Resources, bounded};
-use super::tree::{Tree, joined};
-use crate::{Amount, CapacityLeaf, Name, OutsidePod, ResourceFlavor, Topology, TopologyAssignment};
+use super::tree::{TopologyTree, joined};
+use crate::{Amount, CapacityLeaf, Name, NonTasPod, ResourceFlavor, Topology, TopologyAssignment};
 
-/// What the pods of one pod set use at one place.
+/// Usage of the pods of one pod set in one domain.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct PlaceUse {
+pub(crate) struct DomainUsage {
     pub(crate) flavor: Name,
     /// The leaf's id in the flavor's tree.
     pub(crate) leaf: Name,
     pub(crate) amounts: Amounts,
 }
 
-/// Capacity, what uses it, and the trees made of both.
+/// Capacity, usage and the trees that combine them.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Forest {
     pub(crate) resources: Resources,
     topologies: BTreeMap<Name, Topology>,
     flavors: BTreeMap<Name, ResourceFlavor>,
-    /// Whether one of them has a topology.
+    /// Whether a flavor has a topology.
     #[cfg_attr(feature = "record", serde(skip))]
     is_used: bool,
     leaves: BTreeMap<Name, Arc<CapacityLeaf>>,
-    outside: BTreeMap<Name, OutsidePod>,
-    /// What pods outside use, by the name of the [`CapacityLeaf`].
+    outside: BTreeMap<Name, NonTasPod>,
+    /// By the name of the [`CapacityLeaf`].
     #[cfg_attr(feature = "record", serde(skip))]
-    outside_use: BTreeMap<Name, Amounts>,
-    /// What workloads use, by flavor and leaf id. Also of leaves that are not there.
+    non_tas_usage: BTreeMap<Name, Amounts>,
+    /// Usage of workloads by flavor and leaf id. Includes leaves that do not exist.
     #[cfg_attr(feature = "record", serde(skip))]
     used: BTreeMap<Name, BTreeMap<Name, Amounts>>,
     #[cfg_attr(feature = "record", serde(skip))]
-    trees: BTreeMap<Name, Tree>,
-    /// Flavors of the same hosts see each other's use (Kueue's `TASHandleOverlappingFlavors`).
+    trees: BTreeMap<Name, TopologyTree>,
+    /// Kueue's gate `TASHandleOverlappingFlavors`: flavors of the same hosts see each other's
+    /// usage.
     shares_hosts: bool,
-    /// In a cycle: what flavors of the same hosts see only after it, as in Kueue.
+    /// Set during a cycle: changes that other flavors of the same hosts see only after the cycle,
+    /// as in Kueue.
     #[cfg_attr(feature = "record", serde(skip))]
-    late: Option<Vec<(PlaceUse, i128)>>,
+    late: Option<Vec<(DomainUsage, i128)>>,
 }
 
 impl Forest {
@@ -49,11 +52,11 @@ impl Forest {
         Self { shares_hosts, ..Self::default() }
     }
 
-    pub(crate) fn tree(&self, flavor: &str) -> Option<&Tree> {
+    pub(crate) fn tree(&self, flavor: &str) -> Option<&TopologyTree> {
         self.trees.get(flavor)
     }
 
-    /// Whether a flavor has a topology, known or not.
+    /// Whether a flavor has a topology, even an unknown one.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used
     }
@@ -62,7 +65,7 @@ impl Forest {
         self.flavors.get(flavor).map_or(&[], |flavor| &flavor.tolerations)
     }
 
-    /// Answers whether that is news.
+    /// Returns true on a change.
     pub(crate) fn put_topology(&mut self, topology: Topology) -> bool {
         if self.topologies.get(&topology.name) == Some(&topology) {
             return false;
@@ -81,7 +84,7 @@ impl Forest {
 
     pub(crate) fn put_flavor(&mut self, flavor: &ResourceFlavor) {
         let known = self.flavors.insert(flavor.name.clone(), flavor.clone());
-        self.note_use();
+        self.update_is_used();
         let shape =
             |flavor: &ResourceFlavor| (flavor.topology_name.clone(), flavor.node_labels.clone());
         if known.as_ref().map(shape) != Some(shape(flavor)) {
@@ -91,42 +94,42 @@ impl Forest {
 
     pub(crate) fn delete_flavor(&mut self, name: &Name) {
         if self.flavors.remove(name).is_some() {
-            self.note_use();
+            self.update_is_used();
             self.rebuild(name);
         }
     }
 
-    fn note_use(&mut self) {
+    fn update_is_used(&mut self) {
         self.is_used = self.flavors.values().any(|flavor| flavor.topology_name.is_some());
     }
 
-    /// Answers whether the leaf, as it was or as it is, belongs to some flavor, and changed.
+    /// Returns true if the leaf changed and belongs to a flavor, before or after the change.
     pub(crate) fn put_leaf(&mut self, leaf: CapacityLeaf) -> bool {
         let leaf = Arc::new(leaf);
         let known = self.leaves.get(&leaf.name).cloned();
         if known.as_ref() == Some(&leaf) {
             return false;
         }
-        let mut belongs = known.is_some_and(|known| self.plant(&known, false));
+        let mut belongs = known.is_some_and(|known| self.set_leaf(&known, false));
         self.leaves.insert(leaf.name.clone(), leaf.clone());
-        belongs |= self.plant(&leaf, true);
+        belongs |= self.set_leaf(&leaf, true);
         belongs
     }
 
-    /// Answers whether it belonged to some flavor.
+    /// Returns true if the leaf belonged to a flavor.
     pub(crate) fn delete_leaf(&mut self, name: &Name) -> bool {
         let Some(leaf) = self.leaves.get(name).cloned() else { return false };
-        let belonged = self.plant(&leaf, false);
+        let belonged = self.set_leaf(&leaf, false);
         self.leaves.remove(name);
         belonged
     }
 
-    /// Answers the flavors that may have more room now.
-    pub(crate) fn put_outside(&mut self, pod: &OutsidePod) -> BTreeSet<Name> {
+    /// Returns the flavors that may have more free capacity now.
+    pub(crate) fn put_non_tas_pod(&mut self, pod: &NonTasPod) -> BTreeSet<Name> {
         let known = self.outside.insert(pod.key.clone(), pod.clone());
-        self.shift_outside(pod, 1);
+        self.shift_non_tas_usage(pod, 1);
         let Some(known) = known else { return BTreeSet::new() };
-        self.shift_outside(&known, -1);
+        self.shift_non_tas_usage(&known, -1);
         let less = |(name, amount): (&Name, &Amount)| {
             pod.requests.get(name).copied().unwrap_or_default() < *amount
         };
@@ -134,10 +137,10 @@ impl Forest {
         if freed { self.flavors_of(&known.leaf) } else { BTreeSet::new() }
     }
 
-    /// Answers the flavors that have more room now.
-    pub(crate) fn delete_outside(&mut self, key: &Name) -> BTreeSet<Name> {
+    /// Returns the flavors that have more free capacity now.
+    pub(crate) fn delete_non_tas_pod(&mut self, key: &Name) -> BTreeSet<Name> {
         let Some(known) = self.outside.remove(key) else { return BTreeSet::new() };
-        self.shift_outside(&known, -1);
+        self.shift_non_tas_usage(&known, -1);
         self.flavors_of(&known.leaf)
     }
 
@@ -155,17 +158,23 @@ impl Forest {
             && flavor.node_labels.iter().all(|(key, value)| leaf.labels.get(key) == Some(value))
     }
 
-    /// Adds a leaf to the trees that it belongs to, or takes it out. Answers whether there is such a tree.
-    fn plant(&mut self, leaf: &Arc<CapacityLeaf>, add: bool) -> bool {
+    /// Adds a leaf to the trees of its flavors, or removes it. Returns true if it has a tree.
+    fn set_leaf(&mut self, leaf: &Arc<CapacityLeaf>, add: bool) -> bool {
         let flavors = self.flavors_of(&leaf.name);
         let capacity = self.capacity(leaf);
         for flavor in &flavors {
-            self.plant_in(flavor, leaf, &capacity, add);
+            self.set_leaf_in(flavor, leaf, &capacity, add);
         }
         !flavors.is_empty()
     }
 
-    fn plant_in(&mut self, flavor: &Name, leaf: &Arc<CapacityLeaf>, capacity: &Amounts, add: bool) {
+    fn set_leaf_in(
+        &mut self,
+        flavor: &Name,
+        leaf: &Arc<CapacityLeaf>,
+        capacity: &Amounts,
+        add: bool,
+    ) {
         let Some(mut tree) = self.trees.remove(flavor) else { return };
         if add {
             let by_host = tree.is_by_host();
@@ -176,10 +185,10 @@ impl Forest {
         self.trees.insert(flavor.clone(), tree);
     }
 
-    /// What a leaf has, less what pods outside use of it.
+    /// The capacity of a leaf without the usage of pods outside topology-aware scheduling.
     fn capacity(&mut self, leaf: &CapacityLeaf) -> Amounts {
         let mut capacity = Amounts::of(&leaf.capacity, &mut self.resources);
-        if let Some(outside) = self.outside_use.get(&leaf.name) {
+        if let Some(outside) = self.non_tas_usage.get(&leaf.name) {
             capacity.add_all(outside, -1);
         }
         capacity
@@ -198,20 +207,20 @@ impl Forest {
         sum
     }
 
-    fn shift_outside(&mut self, pod: &OutsidePod, times: i128) {
+    fn shift_non_tas_usage(&mut self, pod: &NonTasPod, times: i128) {
         let mut amounts = Amounts::of(&pod.requests, &mut self.resources);
         amounts.add(self.resources.intern(&"pods".into()), 1);
-        let sum = self.outside_use.entry(pod.leaf.clone()).or_default();
+        let sum = self.non_tas_usage.entry(pod.leaf.clone()).or_default();
         sum.add_all(&amounts, times);
         if sum.is_zero() {
-            self.outside_use.remove(&pod.leaf);
+            self.non_tas_usage.remove(&pod.leaf);
         }
         let Some(leaf) = self.leaves.get(&pod.leaf) else { return };
         for flavor in self.flavors_of(&pod.leaf) {
             if let Some(tree) = self.trees.get_mut(&flavor)
                 && let Some((id, _)) = tree.place_of(&leaf.labels)
             {
-                tree.shift_outside(&id, &amounts, times);
+                tree.shift_non_tas_usage(&id, &amounts, times);
             }
         }
     }
@@ -225,17 +234,17 @@ impl Forest {
         }
     }
 
-    /// Makes the tree of a flavor anew, when what it is made by changed. Others of the same hosts then see its use, or
-    /// do not any more.
+    /// Rebuilds the tree of a flavor. Other flavors of the same hosts start or stop seeing its
+    /// usage.
     fn rebuild(&mut self, flavor: &Name) {
         let was_by_host = self.trees.remove(flavor).is_some_and(|tree| tree.is_by_host());
         let topology = self
             .flavors
             .get(flavor)
             .and_then(|flavor| self.topologies.get(flavor.topology_name.as_ref()?));
-        let tree =
-            topology.map(|topology| Tree::new(topology.name.clone(), topology.levels.clone()));
-        let is_by_host = tree.as_ref().is_some_and(Tree::is_by_host);
+        let tree = topology
+            .map(|topology| TopologyTree::new(topology.name.clone(), topology.levels.clone()));
+        let is_by_host = tree.as_ref().is_some_and(TopologyTree::is_by_host);
         if self.shares_hosts && was_by_host != is_by_host {
             let sign = if is_by_host { 1 } else { -1 };
             let used = self.used.get(flavor).into_iter().flatten();
@@ -251,18 +260,18 @@ impl Forest {
         for leaf in leaves {
             if self.flavors.get(flavor).is_some_and(|flavor| self.has(flavor, &leaf)) {
                 let capacity = self.capacity(&leaf);
-                self.plant_in(flavor, &leaf, &capacity, true);
+                self.set_leaf_in(flavor, &leaf, &capacity, true);
             }
         }
     }
 
-    /// What pods at these places use, in each of the flavors.
+    /// The usage of pods in these domains, for each flavor.
     pub(crate) fn uses(
         &mut self,
         flavors: &BTreeSet<&Name>,
         assignment: &TopologyAssignment,
         requests: &BTreeMap<Name, Amount>,
-    ) -> Vec<PlaceUse> {
+    ) -> Vec<DomainUsage> {
         for name in requests.keys() {
             self.resources.intern(name);
         }
@@ -277,29 +286,29 @@ impl Forest {
         let of_flavor = |flavor: &Name| {
             let flavor = flavor.clone();
             let uses = places.iter().cloned();
-            uses.map(move |(leaf, amounts)| PlaceUse { flavor: flavor.clone(), leaf, amounts })
+            uses.map(move |(leaf, amounts)| DomainUsage { flavor: flavor.clone(), leaf, amounts })
                 .collect::<Vec<_>>()
         };
         flavors.iter().flat_map(|flavor| of_flavor(flavor)).collect()
     }
 
-    /// What so many pods use at one place.
+    /// The usage of `count` pods in one domain.
     pub(crate) fn use_of(
         &self,
         flavor: &Name,
         values: &[Name],
         requests: &BTreeMap<Name, Amount>,
         count: i32,
-    ) -> PlaceUse {
+    ) -> DomainUsage {
         let mut amounts = Amounts::default();
         amounts.add_demand(&Demand::of_pod(requests, &self.resources), count);
-        PlaceUse { flavor: flavor.clone(), leaf: joined(values), amounts }
+        DomainUsage { flavor: flavor.clone(), leaf: joined(values), amounts }
     }
 
-    /// Whether so many pods have room at a place, of which some becomes free.
-    pub(crate) fn has_room(
+    /// Whether `count` pods fit in a domain once `freed` is free.
+    pub(crate) fn has_capacity(
         &self,
-        place: &PlaceUse,
+        place: &DomainUsage,
         demand: &Demand,
         count: i32,
         freed: Option<&Amounts>,
@@ -314,8 +323,8 @@ impl Forest {
         })
     }
 
-    /// Counts what a workload uses (1), or does not use any more (-1).
-    pub(crate) fn charge(&mut self, place: &PlaceUse, sign: i128) {
+    /// Adds the usage of a workload (1) or removes it (-1).
+    pub(crate) fn charge(&mut self, place: &DomainUsage, sign: i128) {
         let leaves = self.used.entry(place.flavor.clone()).or_default();
         let sum = leaves.entry(place.leaf.clone()).or_default();
         sum.add_all(&place.amounts, sign);
@@ -329,15 +338,18 @@ impl Forest {
         }
     }
 
-    /// As [`Forest::charge`], to be taken back. Flavors of the same hosts do not see it, as in Kueue.
-    pub(crate) fn simulate(&mut self, place: &PlaceUse, sign: i128) {
+    /// As [`Forest::charge`], for simulations. Other flavors of the same hosts do not see it, as in
+    /// Kueue.
+    pub(crate) fn simulate(&mut self, place: &DomainUsage, sign: i128) {
         if let Some(tree) = self.trees.get_mut(&place.flavor) {
             tree.shift_used(&place.leaf, &place.amounts, sign);
         }
     }
 
-    fn charge_siblings(&mut self, place: &PlaceUse, sign: i128) {
-        if !self.shares_hosts || !self.trees.get(&place.flavor).is_some_and(Tree::is_by_host) {
+    fn charge_siblings(&mut self, place: &DomainUsage, sign: i128) {
+        if !self.shares_hosts
+            || !self.trees.get(&place.flavor).is_some_and(TopologyTree::is_by_host)
+        {
             return;
         }
         let others = self
@@ -349,7 +361,7 @@ impl Forest {
         }
     }
 
-    /// Until [`Forest::end_cycle`], flavors see only what they are charged themselves.
+    /// Until [`Forest::end_cycle`], flavors see only their own charges.
     pub(crate) fn begin_cycle(&mut self) {
         self.late.get_or_insert_default();
     }
@@ -363,12 +375,13 @@ impl Forest {
 
 #[cfg(feature = "record")]
 impl Forest {
-    /// Makes what was left out of a recording. What workloads use is charged by the caller after it.
-    pub(crate) fn complete(&mut self) {
-        self.note_use();
+    /// Restores derived state that a recording leaves out. The caller charges the usage of
+    /// workloads afterwards.
+    pub(crate) fn restore_derived_state(&mut self) {
+        self.update_is_used();
         let pods: Vec<_> = self.outside.values().cloned().collect();
         for pod in pods {
-            self.shift_outside(&pod, 1);
+            self.shift_non_tas_usage(&pod, 1);
         }
         let flavors: Vec<_> = self.flavors.keys().cloned().collect();
         for flavor in flavors {

@@ -1,11 +1,13 @@
-//! Topology-aware scheduling: where the pods of a workload run. Kueue's `cache/scheduler/tas_*.go` is the rule.
+//! Topology-aware scheduling: the topology assignment of a workload's pods. Kueue KEP-2724,
+//! `pkg/cache/scheduler/tas_*.go`.
 //!
-//! A flavor that names a Topology has a [`Tree`]: domains by level and, at the lowest level, leaves with capacity. Nodes
-//! are one source of leaves. A [`Forest`] keeps the trees of all flavors and what uses them; a [`Placer`] finds places
-//! in one of them and changes nothing.
+//! A flavor with a Topology has a [`TopologyTree`]: domains by level, with capacity leaves at the
+//! lowest level. Nodes are one source of leaves. A [`Forest`] keeps the trees of all flavors and
+//! their usage. A [`Placer`] finds assignments in one tree and changes nothing.
 //!
-//! Where Kueue's outcome depends on the order of a Go map, this is the order: domains by path, leaves of one hostname by
-//! the name of their source, pod sets as the workload lists them, and an incomplete slice in the first domain that has one.
+//! Where Kueue's result depends on the order of a Go map, this crate fixes the order. Domains are
+//! sorted by path, and leaves of one hostname by the name of their source. Pod sets keep their order
+//! in the workload. An incomplete slice goes to the first domain that has one.
 
 mod balanced;
 mod counts;
@@ -24,12 +26,12 @@ mod search;
 mod tests;
 mod tree;
 
-pub use encode::{Encoded, EncodedSlice, PodCounts, Values, encode};
-pub use failure::{Excluded, Failure, LayerRoom};
+pub use encode::{EncodedSlice, EncodedSlices, LevelValues, PodCounts, encode};
+pub use failure::{ExcludedLeaves, LayerCapacity, PlacementFailure};
 
 pub(crate) use counts::Assumed;
 pub(crate) use filter::PodFilter;
-pub(crate) use forest::{Forest, PlaceUse};
-pub(crate) use place::{Ask, Options, Placer, Unhealthy, grouped};
+pub(crate) use forest::{DomainUsage, Forest};
+pub(crate) use place::{PlacementOptions, PlacementRequest, Placer, Unhealthy, grouped};
 pub(crate) use plan::has_levels;
 pub(crate) use resources::Demand;

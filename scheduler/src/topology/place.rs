@@ -2,94 +2,98 @@
 
 use std::collections::BTreeMap;
 
-use super::counts::{Assumed, Wanted, Within};
-use super::failure::Failure;
+use super::counts::{Assumed, PlacementDemand, Within};
+use super::failure::PlacementFailure;
 use super::filter::PodFilter;
-use super::plan::{Kind, Plan};
+use super::plan::{Plan, RequestKind};
 use super::resources::{Amounts, Demand, Resources};
-use super::search::Search;
-use super::tree::{DomainId, Tree, joined};
+use super::search::DomainSearch;
+use super::tree::{DomainId, TopologyTree, joined};
 use crate::{Amount, AssignedDomain, Name, TopologyAssignment, TopologyRequest};
 
-/// Pods of one pod set that are to be placed.
+/// The pods of one pod set to place.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct PlacementRequest<'a> {
     pub(crate) name: &'a Name,
     pub(crate) count: i32,
     pub(crate) request: Option<&'a TopologyRequest>,
-    /// It does not ask itself; its queue has no flavors without a topology.
+    /// Without a topology request, in a queue whose flavors all have a topology.
     pub(crate) implied: bool,
-    /// What one pod asks for.
+    /// The requests of one pod.
     pub(crate) requests: &'a BTreeMap<Name, Amount>,
     pub(crate) filter: PodFilter<'a>,
-    /// What is wrong with the updates of its admission checks.
+    /// A conflict among the `podSetUpdates` of its admission checks.
     pub(crate) bad_update: Option<String>,
-    /// Where the pods of the workload in whose place this one comes are. Of elastic workloads only.
+    /// The topology assignment of the replaced slice. Only for elastic workloads.
     pub(crate) previous: Option<&'a TopologyAssignment>,
-    /// Where its own pods are, if one of them must move.
+    /// Its own present assignment, in the second pass.
     pub(crate) own: Option<&'a TopologyAssignment>,
 }
 
-/// How to place.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Options {
-    /// Pods that may be anywhere go where the least is free (Kueue's `TASProfileMixed`).
+pub(crate) struct PlacementOptions {
+    /// Kueue's gate `TASProfileMixed`: unconstrained pods go to the domains with the least free
+    /// capacity.
     pub(crate) mixed: bool,
-    /// Kueue's `TASBalancedPlacement`.
+    /// Kueue's gate `TASBalancedPlacement`.
     pub(crate) balanced: bool,
-    /// As if no workload used anything.
+    /// Ignore the usage of workloads.
     pub(crate) empty: bool,
 }
 
-/// The failed places of a workload.
+/// The failed nodes of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unhealthy<'a> {
-    /// Only the first one is replaced, as in Kueue.
+    /// As in Kueue, only the first one is replaced.
     pub(crate) node: &'a Name,
     /// The workload is a single pod, which cannot move.
     pub(crate) keep: bool,
 }
 
-/// Where pods go; for each [`Ask`], if it was reached.
+/// Topology assignments; `None` for requests after a failure.
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
     pub(crate) assignments: Vec<Option<TopologyAssignment>>,
-    /// The first pod set that has no place, by its position, and why.
-    pub(crate) failure: Option<(usize, Failure)>,
+    /// The first pod set without a placement, by index.
+    pub(crate) failure: Option<(usize, PlacementFailure)>,
 }
 
-/// Places pods in one tree.
 #[derive(Clone, Copy)]
 pub(crate) struct Placer<'a> {
-    pub(crate) tree: &'a Tree,
+    pub(crate) tree: &'a TopologyTree,
     pub(crate) resources: &'a Resources,
-    pub(crate) options: Options,
+    pub(crate) options: PlacementOptions,
 }
 
-/// What is to be placed in one search.
-pub(super) struct Group<'a, 'b> {
-    pub(super) workers: &'b Ask<'a>,
-    pub(super) leader: Option<&'b Ask<'a>>,
+/// The pod sets of one search.
+pub(super) struct LeaderAndWorkers<'a, 'b> {
+    pub(super) workers: &'b PlacementRequest<'a>,
+    pub(super) leader: Option<&'b PlacementRequest<'a>>,
 }
 
-/// Assignments of workers and leader.
-pub(super) type Placed = (TopologyAssignment, Option<TopologyAssignment>);
+/// Assignments of the workers and of the leader.
+pub(super) type PlacedGroup = (TopologyAssignment, Option<TopologyAssignment>);
 
 impl Placer<'_> {
-    /// Places pod sets, those of one group together. What they take is added to `assumed`.
+    /// Places pod sets, those of one group together. Adds their usage to `assumed`.
     pub(crate) fn place(
         &self,
-        asks: &[Ask<'_>],
+        requests_of_pod_sets: &[PlacementRequest<'_>],
         unhealthy: Option<Unhealthy<'_>>,
         assumed: &mut Assumed,
     ) -> Placement {
-        let mut placement = Placement { assignments: vec![None; asks.len()], failure: None };
-        for members in grouped(asks.iter().map(|ask| ask.request?.group.as_ref())) {
+        let mut placement =
+            Placement { assignments: vec![None; requests_of_pod_sets.len()], failure: None };
+        for members in grouped(requests_of_pod_sets.iter().map(|ask| ask.request?.group.as_ref())) {
             let placed = match unhealthy {
-                Some(unhealthy) => {
-                    self.replace_in(asks, &members, unhealthy, assumed, &mut placement)
-                }
-                None => self.place_group(asks, &members, assumed, &mut placement),
+                Some(unhealthy) => self.replace_in(
+                    requests_of_pod_sets,
+                    &members,
+                    unhealthy,
+                    assumed,
+                    &mut placement,
+                ),
+                None => self.place_group(requests_of_pod_sets, &members, assumed, &mut placement),
             };
             if let Err((at, failure)) = placed {
                 placement.failure = Some((at, failure));
@@ -101,14 +105,16 @@ impl Placer<'_> {
 
     fn replace_in(
         &self,
-        asks: &[Ask<'_>],
+        requests_of_pod_sets: &[PlacementRequest<'_>],
         members: &[usize],
         unhealthy: Unhealthy<'_>,
         assumed: &mut Assumed,
         placement: &mut Placement,
-    ) -> Result<(), (usize, Failure)> {
+    ) -> Result<(), (usize, PlacementFailure)> {
         for at in members {
-            let Some((ask, own)) = asks.get(*at).and_then(|ask| Some((ask, ask.own?))) else {
+            let Some((ask, own)) =
+                requests_of_pod_sets.get(*at).and_then(|ask| Some((ask, ask.own?)))
+            else {
                 continue;
             };
             let whole = if unhealthy.keep {
@@ -129,14 +135,17 @@ impl Placer<'_> {
 
     fn place_group(
         &self,
-        asks: &[Ask<'_>],
+        requests_of_pod_sets: &[PlacementRequest<'_>],
         members: &[usize],
         assumed: &mut Assumed,
         placement: &mut Placement,
-    ) -> Result<(), (usize, Failure)> {
-        let (workers, leader) = roles(asks, members)?;
-        let Some(worker_ask) = asks.get(workers) else { return Ok(()) };
-        let group = Group { workers: worker_ask, leader: leader.and_then(|at| asks.get(at)) };
+    ) -> Result<(), (usize, PlacementFailure)> {
+        let (workers, leader) = roles(requests_of_pod_sets, members)?;
+        let Some(worker_ask) = requests_of_pod_sets.get(workers) else { return Ok(()) };
+        let group = LeaderAndWorkers {
+            workers: worker_ask,
+            leader: leader.and_then(|at| requests_of_pod_sets.get(at)),
+        };
         let placed = match self.resize(&group, assumed) {
             Some(placed) => placed,
             None => {
@@ -158,26 +167,25 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Searches places for workers and their leader.
     pub(super) fn search(
         &self,
-        group: &Group<'_, '_>,
+        group: &LeaderAndWorkers<'_, '_>,
         within: Within,
         assumed: &Assumed,
-    ) -> Result<Placed, Failure> {
-        let Group { workers, leader } = *group;
+    ) -> Result<PlacedGroup, PlacementFailure> {
+        let LeaderAndWorkers { workers, leader } = *group;
         if let Some(message) = &workers.bad_update {
-            return Err(Failure::BadUpdate {
+            return Err(PlacementFailure::BadUpdate {
                 pod_set: workers.name.clone(),
                 message: message.clone(),
             });
         }
-        let kind = Kind::new(workers.request, workers.implied);
+        let kind = RequestKind::new(workers.request, workers.implied);
         let leaders = i32::from(leader.is_some());
         let plan = Plan::new(self.tree, &kind, workers.count, leaders, self.options.mixed)?;
         let worker = Demand::of_pod(workers.requests, self.resources);
         let leader_demand = leader.map(|leader| Demand::of_pod(leader.requests, self.resources));
-        let wanted = Wanted {
+        let wanted = PlacementDemand {
             worker: &worker,
             leader: leader_demand.as_ref(),
             filter: &workers.filter,
@@ -185,10 +193,10 @@ impl Placer<'_> {
             within,
             empty: self.options.empty,
         };
-        let search = Search::new(self.tree, &plan, &wanted);
+        let search = DomainSearch::new(self.tree, &plan, &wanted);
         let balanced = (self.options.balanced && !plan.required && !plan.unconstrained)
             .then(|| search.balanced());
-        // Balanced placement looks at no layers of slices but the first, so that it may come to too few pods.
+        // Balanced placement ignores inner slice layers, so it may place too few pods.
         let balanced = balanced.flatten().map(|(mut search, found)| {
             let leaves = search.descend(found, true);
             (search, leaves)
@@ -208,7 +216,7 @@ impl Placer<'_> {
         Ok((self.assignment(&leaves, pods), of_leader))
     }
 
-    /// Leaves with their pods, in the order of their paths.
+    /// The leaves with their pods, in path order.
     fn assignment(
         &self,
         leaves: &[DomainId],
@@ -233,16 +241,17 @@ impl Placer<'_> {
         }
     }
 
-    /// The first level that an assignment names: of hosts it names no other.
+    /// The first level in an assignment. If the lowest level is the host, an assignment has no
+    /// other.
     fn first_level(&self) -> usize {
         if self.tree.is_by_host() { self.tree.lowest() } else { 0 }
     }
 
-    /// Adds what pods take to what is taken.
+    /// Adds the usage of pods to `assumed`.
     pub(super) fn assume(
         &self,
         assignment: &TopologyAssignment,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         assumed: &mut Assumed,
     ) {
         let demand = Demand::of_pod(ask.requests, self.resources);
@@ -252,8 +261,8 @@ impl Placer<'_> {
         }
     }
 
-    /// One of the places of an assignment that is not there any more.
-    pub(super) fn stale<'t>(
+    /// A domain of the assignment that no longer exists.
+    pub(super) fn stale_domain<'t>(
         &self,
         assignment: &'t TopologyAssignment,
     ) -> Option<&'t AssignedDomain> {
@@ -264,7 +273,7 @@ impl Placer<'_> {
         self.tree.leaf_id(&joined(&domain.values))
     }
 
-    /// Both assignments, in the order of paths.
+    /// Merges both assignments in path order.
     pub(super) fn merge(
         &self,
         one: &TopologyAssignment,
@@ -283,7 +292,7 @@ impl Placer<'_> {
     }
 }
 
-/// Positions of pod sets by the name of their group, in the order of the first of each.
+/// Indexes of pod sets by group, in the order of each group's first pod set.
 pub(crate) fn grouped<'a>(names: impl Iterator<Item = Option<&'a Name>>) -> Vec<Vec<usize>> {
     let mut groups: Vec<(Option<&Name>, Vec<usize>)> = Vec::new();
     for (at, name) in names.enumerate() {
@@ -295,18 +304,24 @@ pub(crate) fn grouped<'a>(names: impl Iterator<Item = Option<&'a Name>>) -> Vec<
     groups.into_iter().map(|(_, members)| members).collect()
 }
 
-/// Who of a group are the workers, and who leads: the smaller pod set, of equal ones the second.
-fn roles(asks: &[Ask<'_>], members: &[usize]) -> Result<(usize, Option<usize>), (usize, Failure)> {
-    let count = |at: usize| asks.get(at).map_or(0, |ask| ask.count);
+/// The workers and the leader of a group. The smaller pod set is the leader; of equal ones, the
+/// second.
+fn roles(
+    requests_of_pod_sets: &[PlacementRequest<'_>],
+    members: &[usize],
+) -> Result<(usize, Option<usize>), (usize, PlacementFailure)> {
+    let count = |at: usize| requests_of_pod_sets.get(at).map_or(0, |ask| ask.count);
     match *members {
         [one] => Ok((one, None)),
         [first, second] if count(second) > count(first) => Ok((second, Some(first))),
         [first, second] => Ok((first, Some(second))),
         _ => {
             let first = members.first().copied().unwrap_or_default();
-            let group =
-                asks.get(first).and_then(|ask| ask.request?.group.clone()).unwrap_or_default();
-            Err((first, Failure::GroupTooLarge { group }))
+            let group = requests_of_pod_sets
+                .get(first)
+                .and_then(|ask| ask.request?.group.clone())
+                .unwrap_or_default();
+            Err((first, PlacementFailure::GroupTooLarge { group }))
         }
     }
 }

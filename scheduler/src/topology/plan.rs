@@ -1,40 +1,39 @@
-//! What a request asks of a tree: levels, slices, and how strictly.
+//! Translates a topology request to one tree: levels, slices and strictness.
 
-use super::failure::Failure;
-use super::tree::Tree;
+use super::failure::PlacementFailure;
+use super::tree::TopologyTree;
 use crate::{Name, SliceLayer, TopologyRequest};
 
-/// A request in terms of one tree.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// How many worker pods.
+    /// Worker pods.
     pub(super) count: i32,
-    /// How many pods are a slice.
+    /// Pods per slice.
     pub(super) size: i32,
-    /// 1 if a leader comes with the workers.
+    /// 1 if a leader comes with the workers, else 0.
     pub(super) leaders: i32,
     pub(super) required: bool,
     pub(super) unconstrained: bool,
-    /// The smallest domains that do are taken, instead of the fewest.
+    /// Prefer the domains with the least free capacity to the fewest domains.
     pub(super) least_free: bool,
-    /// The level that is asked for.
+    /// The requested level.
     pub(super) level: usize,
-    /// The level of whole slices.
+    /// The level that holds whole slices.
     pub(super) slice_level: usize,
-    /// Below the slice level, pods come in multiples of this by level; 0 does not restrict.
+    /// By level below the slice level: pods come in multiples of this. 0 is no restriction.
     inner: Vec<i32>,
-    /// The layers with their levels, if there is more than one.
+    /// With their levels, if there is more than one layer.
     pub(super) layers: Vec<(SliceLayer, usize)>,
 }
 
-/// What kind of request one is, by Kueue's rules.
-pub(super) struct Kind<'a> {
+/// The kind of a request, by Kueue's rules.
+pub(super) struct RequestKind<'a> {
     request: Option<&'a TopologyRequest>,
-    /// It does not ask for a topology itself, and its queue has no other flavors.
+    /// No topology request, in a queue whose flavors all have a topology.
     implied: bool,
 }
 
-impl<'a> Kind<'a> {
+impl<'a> RequestKind<'a> {
     pub(super) fn new(request: Option<&'a TopologyRequest>, implied: bool) -> Self {
         Self { request, implied }
     }
@@ -56,8 +55,8 @@ impl<'a> Kind<'a> {
         asked || self.implied || self.slices_only()
     }
 
-    /// The key of the level that is searched.
-    pub(super) fn level<'t>(&self, tree: &'t Tree) -> Option<&'t Name>
+    /// The label key of the searched level.
+    pub(super) fn level<'t>(&self, tree: &'t TopologyTree) -> Option<&'t Name>
     where
         'a: 't,
     {
@@ -75,42 +74,46 @@ impl<'a> Kind<'a> {
 }
 
 /// Whether a tree has all levels that a request names.
-pub(crate) fn has_levels(tree: &Tree, request: &TopologyRequest) -> bool {
-    let level = Kind::new(Some(request), false).level(tree);
+pub(crate) fn has_levels(tree: &TopologyTree, request: &TopologyRequest) -> bool {
+    let level = RequestKind::new(Some(request), false).level(tree);
     level.is_some_and(|level| tree.level(level).is_some())
         && request.layers().iter().all(|layer| tree.level(&layer.topology).is_some())
 }
 
-/// The pods of a slice; 1 without slices.
-pub(super) fn slice_size(layers: &[SliceLayer]) -> Result<i32, Failure> {
+/// Pods per slice; 1 without slices.
+pub(super) fn slice_size(layers: &[SliceLayer]) -> Result<i32, PlacementFailure> {
     match layers.first() {
         None => Ok(1),
-        Some(layer) if layer.size <= 0 => Err(Failure::SliceSizeMissing),
+        Some(layer) if layer.size <= 0 => Err(PlacementFailure::SliceSizeMissing),
         Some(layer) => Ok(layer.size),
     }
 }
 
 impl Plan {
-    /// Reads a request. `mixed`: Kueue's `TASProfileMixed`.
+    /// `mixed`: Kueue's gate `TASProfileMixed`.
     pub(super) fn new(
-        tree: &Tree,
-        kind: &Kind<'_>,
+        tree: &TopologyTree,
+        kind: &RequestKind<'_>,
         count: i32,
         leaders: i32,
         mixed: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, PlacementFailure> {
         let layers = kind.request.map(TopologyRequest::layers).unwrap_or_default();
         let size = slice_size(&layers)?;
-        let key = kind.level(tree).ok_or(Failure::LevelMissing)?;
-        let level = tree.level(key).ok_or_else(|| Failure::LevelUnknown { level: key.clone() })?;
+        let key = kind.level(tree).ok_or(PlacementFailure::LevelMissing)?;
+        let level =
+            tree.level(key).ok_or_else(|| PlacementFailure::LevelUnknown { level: key.clone() })?;
         let slice_level = match layers.first() {
             None => tree.lowest(),
             Some(SliceLayer { topology, .. }) => tree
                 .level(topology)
-                .ok_or_else(|| Failure::SliceLevelUnknown { level: topology.clone() })?,
+                .ok_or_else(|| PlacementFailure::SliceLevelUnknown { level: topology.clone() })?,
         };
         if let Some(layer) = layers.first().filter(|_| level > slice_level) {
-            return Err(Failure::SliceAbove { slice: layer.topology.clone(), level: key.clone() });
+            return Err(PlacementFailure::SliceAbove {
+                slice: layer.topology.clone(),
+                level: key.clone(),
+            });
         }
         let mut plan = Self {
             count,
@@ -130,17 +133,24 @@ impl Plan {
         Ok(plan)
     }
 
-    fn add_layers(&mut self, tree: &Tree, layers: Vec<SliceLayer>) -> Result<(), Failure> {
+    fn add_layers(
+        &mut self,
+        tree: &TopologyTree,
+        layers: Vec<SliceLayer>,
+    ) -> Result<(), PlacementFailure> {
         let (mut above, mut size) = (self.slice_level, self.size);
         for layer in layers.get(1..).unwrap_or_default() {
-            let unknown = || Failure::LayerLevelUnknown { level: layer.topology.clone() };
+            let unknown = || PlacementFailure::LayerLevelUnknown { level: layer.topology.clone() };
             let level = tree.level(&layer.topology).ok_or_else(unknown)?;
             if level <= above {
                 let parent = tree.levels.get(above).cloned().unwrap_or_default();
-                return Err(Failure::LayerNotBelow { level: layer.topology.clone(), parent });
+                return Err(PlacementFailure::LayerNotBelow {
+                    level: layer.topology.clone(),
+                    parent,
+                });
             }
             if layer.size <= 0 || size % layer.size != 0 {
-                return Err(Failure::LayerSize { size: layer.size, parent: size });
+                return Err(PlacementFailure::LayerSize { size: layer.size, parent: size });
             }
             for between in self.inner.get_mut(above + 1..=level).unwrap_or_default() {
                 *between = layer.size;
@@ -156,12 +166,12 @@ impl Plan {
         Ok(())
     }
 
-    /// How many slices. Pods beyond whole slices are not placed, as in Kueue.
+    /// Whole slices. As in Kueue, the remaining pods are not placed.
     pub(super) fn slices(&self) -> i32 {
         self.count / self.size
     }
 
-    /// Of how many pods the multiples are in which domains of a level take them below the slice level.
+    /// The multiple of pods that a domain of this level takes, below the slice level.
     pub(super) fn inner(&self, level: usize) -> Option<i32> {
         self.inner.get(level).copied().filter(|size| *size > 0)
     }

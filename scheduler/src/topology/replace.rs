@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 
 use super::counts::{Assumed, Within};
-use super::failure::Failure;
-use super::place::{Ask, Group, Placer};
-use super::plan::{Kind, slice_size};
+use super::failure::PlacementFailure;
+use super::place::{LeaderAndWorkers, PlacementRequest, Placer};
+use super::plan::{RequestKind, slice_size};
 use super::tree::DomainId;
 use crate::{Name, SliceLayer, TopologyAssignment, TopologyRequest};
 
 impl Placer<'_> {
-    /// The whole assignment without a node, and the part of it that is new.
+    /// The whole assignment without the node, and its new part.
     pub(super) fn replace(
         &self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         own: &TopologyAssignment,
         node: &Name,
         assumed: &Assumed,
-    ) -> Result<(TopologyAssignment, TopologyAssignment), Failure> {
-        let (rest, lost) = without(own, node);
-        if let Some(stale) = self.stale(&rest) {
-            return Err(Failure::Stale {
+    ) -> Result<(TopologyAssignment, TopologyAssignment), PlacementFailure> {
+        let (rest, lost) = without_node(own, node);
+        if let Some(stale) = self.stale_domain(&rest) {
+            return Err(PlacementFailure::Stale {
                 domain: stale.values.first().cloned().unwrap_or_default(),
             });
         }
@@ -29,25 +29,30 @@ impl Placer<'_> {
         let is_broken = !layers.is_empty() && lost % size != 0;
         let within = self.replacement_domain(ask, &layers, &rest, lost, is_broken);
         let request = ask.request.filter(|_| is_broken && within != Within::Anywhere);
-        let request = request.map(|request| of_part(request, &layers, lost));
-        let part = Ask { count: lost, request: request.as_ref().or(ask.request), ..ask.clone() };
-        let (new, _) = self.search(&Group { workers: &part, leader: None }, within, assumed)?;
+        let request = request.map(|request| request_for_part(request, &layers, lost));
+        let part = PlacementRequest {
+            count: lost,
+            request: request.as_ref().or(ask.request),
+            ..ask.clone()
+        };
+        let (new, _) =
+            self.search(&LeaderAndWorkers { workers: &part, leader: None }, within, assumed)?;
         if new.domains.is_empty() {
-            return Err(Failure::NoReplacement { node: node.clone() });
+            return Err(PlacementFailure::NoReplacement { node: node.clone() });
         }
         Ok((self.merge(&new, &rest), new))
     }
 
-    /// Where the replacement must be, so that what holds for the whole still does.
+    /// The domain for the replacement, so that the constraints of the whole assignment still hold.
     fn replacement_domain(
         &self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         layers: &[SliceLayer],
         rest: &TopologyAssignment,
         lost: i32,
         is_broken: bool,
     ) -> Within {
-        let kind = Kind::new(ask.request, ask.implied);
+        let kind = RequestKind::new(ask.request, ask.implied);
         let level = kind.level(self.tree).and_then(|key| self.tree.level(key));
         let (Some(level), Some(first)) = (level, rest.domains.first()) else {
             return Within::Anywhere;
@@ -72,7 +77,7 @@ impl Placer<'_> {
         if is_host && level == self.tree.lowest() { Within::Nowhere } else { Within::Below(id) }
     }
 
-    /// The first domain of a layer that is whole again with the lost pods.
+    /// The first domain of a layer that the lost pods complete.
     fn incomplete(
         &self,
         layer: &SliceLayer,
@@ -95,8 +100,8 @@ impl Placer<'_> {
     }
 }
 
-/// An assignment without the pods at a place, and how many those were.
-fn without(assignment: &TopologyAssignment, node: &Name) -> (TopologyAssignment, i32) {
+/// The assignment without a node, and the number of its pods.
+fn without_node(assignment: &TopologyAssignment, node: &Name) -> (TopologyAssignment, i32) {
     let mut lost = 0;
     let mut rest = assignment.clone();
     rest.domains.retain(|domain| {
@@ -109,8 +114,13 @@ fn without(assignment: &TopologyAssignment, node: &Name) -> (TopologyAssignment,
     (rest, lost)
 }
 
-/// The request for pods that are no whole slice: those of the innermost layer that they are whole slices of.
-fn of_part(request: &TopologyRequest, layers: &[SliceLayer], lost: i32) -> TopologyRequest {
+/// The request for pods that are not a whole slice: whole slices of the innermost layer that they
+/// divide into.
+fn request_for_part(
+    request: &TopologyRequest,
+    layers: &[SliceLayer],
+    lost: i32,
+) -> TopologyRequest {
     let whole = layers.iter().rev().find(|layer| layer.size > 0 && lost % layer.size == 0);
     TopologyRequest {
         slice_layers: Vec::new(),

@@ -1,13 +1,13 @@
-//! Amounts by resource, dense: a resource is a small number, the same in all trees.
+//! Dense amounts by resource. A resource is a small integer, the same in all trees.
 
 use std::collections::BTreeMap;
 
 use crate::{Amount, Name};
 
-/// What placement asks for each pod beside its requests.
+/// Placement counts this resource for each pod besides its requests.
 const PODS: &str = "pods";
 
-/// Numbers of resources. They are never forgotten: a fleet names few.
+/// Resources are never removed, because a fleet names few.
 #[derive(Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Resources {
@@ -25,20 +25,20 @@ impl Resources {
     }
 }
 
-/// What one pod asks for. In the order of names, so that the first of equally scarce resources is the one to report.
+/// The requests of one pod. Sorted by name: of equally scarce resources, the first one is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Demand(Vec<Part>);
+pub(crate) struct Demand(Vec<ResourceDemand>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct ResourceDemand {
     name: Name,
-    /// `None`: no leaf ever had any of it.
+    /// `None` if no leaf ever had this resource.
     number: Option<usize>,
     amount: i64,
 }
 
 impl Demand {
-    /// What a pod with these requests takes of a leaf, itself included.
+    /// With one of resource `pods`.
     pub(crate) fn of_pod(requests: &BTreeMap<Name, Amount>, resources: &Resources) -> Self {
         let mut requests = requests.clone();
         let pods = requests.entry(PODS.into()).or_default();
@@ -46,9 +46,9 @@ impl Demand {
         Self::of(&requests, resources)
     }
 
-    /// These requests alone. Less than nothing counts as nothing.
+    /// Negative requests count as zero.
     pub(crate) fn of(requests: &BTreeMap<Name, Amount>, resources: &Resources) -> Self {
-        let parts = requests.iter().map(|(name, amount)| Part {
+        let parts = requests.iter().map(|(name, amount)| ResourceDemand {
             name: name.clone(),
             number: resources.number(name),
             amount: amount.get().max(0),
@@ -56,7 +56,7 @@ impl Demand {
         Self(parts.collect())
     }
 
-    /// How many such pods go into what is free, and the resource that limits them.
+    /// How many such pods fit into the free amounts, and the limiting resource.
     pub(super) fn count_in(&self, free: impl Fn(usize) -> i64) -> (i32, Option<&Name>) {
         let mut least = (i32::MAX, None);
         for part in &self.0 {
@@ -77,7 +77,7 @@ impl Demand {
         self.0.iter().filter(|part| part.number == Some(number)).map(|part| part.amount).sum()
     }
 
-    /// What is free when one such pod took its part.
+    /// The free amounts after one such pod.
     pub(super) fn taken_from<'a>(
         &'a self,
         free: impl Fn(usize) -> i64 + 'a,
@@ -86,7 +86,7 @@ impl Demand {
     }
 }
 
-/// A sum of amounts by resource. Exact, so that what was added can be taken away again, whatever the amounts.
+/// Amounts by resource. Exact, so that removing an added amount leaves no trace.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Amounts(Vec<i128>);
@@ -105,7 +105,7 @@ impl Amounts {
         }
     }
 
-    /// Adds `times` an amount.
+    /// Adds an amount `times` over.
     pub(crate) fn add_all(&mut self, other: &Self, times: i128) {
         for (number, amount) in other.0.iter().enumerate() {
             if *amount != 0 {
@@ -114,7 +114,7 @@ impl Amounts {
         }
     }
 
-    /// Adds `times` what one pod asks for. Resources that no tree knows are left out.
+    /// Adds the requests of one pod `times` over. Skips resources that no tree has.
     pub(super) fn add_demand(&mut self, demand: &Demand, times: i32) {
         for part in &demand.0 {
             if let Some(number) = part.number {
@@ -127,7 +127,6 @@ impl Amounts {
         self.0.iter().all(|amount| *amount == 0)
     }
 
-    /// As a person writes them.
     pub(super) fn of(amounts: &BTreeMap<Name, Amount>, resources: &mut Resources) -> Self {
         let mut sums = Self::default();
         for (name, amount) in amounts {
@@ -144,7 +143,7 @@ impl PartialEq for Amounts {
     }
 }
 
-/// An exact sum as what a pod count can be divided from.
+/// Clamps to the range in which pods are counted.
 pub(super) fn bounded(exact: i128) -> i64 {
     i64::try_from(exact).unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX })
 }

@@ -1,41 +1,44 @@
-//! Which domains of which level take the pods. Kueue's `tas_flavor_snapshot.go` is the rule.
+//! Which domains of which level take the pods. Kueue: `pkg/cache/scheduler/tas_flavor_snapshot.go`.
 
 use std::cmp::Reverse;
 
-use super::counts::{Count, Counts, Wanted};
-use super::failure::{Excluded, Failure, LayerRoom};
+use super::counts::{Count, Counts, PlacementDemand};
+use super::failure::{ExcludedLeaves, LayerCapacity, PlacementFailure};
 use super::plan::Plan;
-use super::tree::{DomainId, Tree};
+use super::tree::{DomainId, TopologyTree};
 use crate::Name;
 
-/// One search in one tree.
-pub(super) struct Search<'a> {
-    pub(super) tree: &'a Tree,
+pub(super) struct DomainSearch<'a> {
+    pub(super) tree: &'a TopologyTree,
     pub(super) plan: &'a Plan,
     pub(super) counts: Counts,
-    excluded: Excluded,
+    excluded: ExcludedLeaves,
 }
 
-/// Domains of one level that hold all pods together.
-pub(super) struct Found {
+/// Domains of one level that together hold all pods.
+pub(super) struct FoundDomains {
     pub(super) level: usize,
     pub(super) domains: Vec<DomainId>,
 }
 
-impl<'a> Search<'a> {
-    /// Counts what each domain could take.
-    pub(super) fn new(tree: &'a Tree, plan: &'a Plan, wanted: &Wanted<'_>) -> Self {
+impl<'a> DomainSearch<'a> {
+    /// Counts the capacity of each domain.
+    pub(super) fn new(
+        tree: &'a TopologyTree,
+        plan: &'a Plan,
+        wanted: &PlacementDemand<'_>,
+    ) -> Self {
         let (counts, excluded) = Counts::new(tree, plan, wanted);
         Self { tree, plan, counts, excluded }
     }
 
-    /// The same with counts of its own.
+    /// A copy with its own counts.
     pub(super) fn fork(&self) -> Self {
         Self {
             tree: self.tree,
             plan: self.plan,
             counts: self.counts.clone(),
-            excluded: Excluded::default(),
+            excluded: ExcludedLeaves::default(),
         }
     }
 
@@ -43,8 +46,8 @@ impl<'a> Search<'a> {
         self.counts.get(id)
     }
 
-    /// Searches the level that is asked for and, if they need not be in one domain of it, the levels above.
-    pub(super) fn levels(&self) -> Result<Found, Failure> {
+    /// Searches the requested level and, unless the level is required, the levels above.
+    pub(super) fn levels(&self) -> Result<FoundDomains, PlacementFailure> {
         let mut level = self.plan.level;
         loop {
             if let Some(found) = self.level(level)? {
@@ -54,13 +57,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Domains of one level; `None`: look at the level above.
-    fn level(&self, level: usize) -> Result<Option<Found>, Failure> {
+    /// `None`: search the level above.
+    fn level(&self, level: usize) -> Result<Option<FoundDomains>, PlacementFailure> {
         let plan = self.plan;
         let (asked, leaders) = (plan.slices(), plan.leaders);
         let sorted = self.sort_led(self.tree.at_level(level).collect());
         let Some(first) = sorted.first().copied() else { return Err(self.no_domains(level)) };
-        let single = |domain| Ok(Some(Found { level, domains: vec![domain] }));
+        let single = |domain| Ok(Some(FoundDomains { level, domains: vec![domain] }));
         let fits =
             |id: DomainId| self.count(id).slices_led >= asked && self.count(id).leaders >= leaders;
         if plan.least_free {
@@ -90,11 +93,15 @@ impl<'a> Search<'a> {
         if level > 0 && !plan.unconstrained {
             return Ok(None);
         }
-        self.several(level, sorted).map(Some)
+        self.several_domains(level, sorted).map(Some)
     }
 
-    /// The first domains in order that hold all together: first those with the leader, then the others.
-    fn several(&self, level: usize, sorted: Vec<DomainId>) -> Result<Found, Failure> {
+    /// The first domains that together hold all pods: those with the leader first.
+    fn several_domains(
+        &self,
+        level: usize,
+        sorted: Vec<DomainId>,
+    ) -> Result<FoundDomains, PlacementFailure> {
         let plan = self.plan;
         let asked = plan.slices();
         let (mut slices, mut leaders) = (asked, plan.leaders);
@@ -129,10 +136,10 @@ impl<'a> Search<'a> {
         if slices > 0 {
             return Err(self.no_room(level, asked - slices));
         }
-        Ok(Found { level, domains })
+        Ok(FoundDomains { level, domains })
     }
 
-    /// Domains in the order in which they are tried while the leader has no place.
+    /// The order of domains while the leader is not placed.
     pub(super) fn sort_led(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
         domains.sort_by_cached_key(|id| {
             let count = self.count(*id);
@@ -142,7 +149,7 @@ impl<'a> Search<'a> {
         domains
     }
 
-    /// Domains in the order in which they are tried for workers.
+    /// The order of domains for workers.
     pub(super) fn sort(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
         domains.sort_by_cached_key(|id| {
             let count = self.count(*id);
@@ -151,13 +158,14 @@ impl<'a> Search<'a> {
         domains
     }
 
-    /// The most slices first, or the fewest where the least free capacity is taken; of those the fewest pods.
+    /// The most slices first, or with `least_free` the fewest; then the fewest pods.
     fn tightness(&self, slices: i32, pods: i32) -> (i64, i32) {
         let slices = i64::from(slices);
         (if self.plan.least_free { slices } else { -slices }, pods)
     }
 
-    /// The first of the smallest domains that hold what is needed; else the first one. Callers have at least one.
+    /// The first of the smallest domains that hold the need, else the first domain. Callers pass at
+    /// least one domain.
     pub(super) fn best(
         &self,
         domains: &[DomainId],
@@ -165,36 +173,36 @@ impl<'a> Search<'a> {
         leaders: i32,
         in_slices: bool,
     ) -> DomainId {
-        let room = |id: DomainId| self.count(id).room(in_slices, leaders > 0);
-        let holds = |id: &DomainId| self.count(*id).leaders >= leaders && room(*id) >= need;
-        let best = domains.iter().copied().filter(holds).min_by_key(|id| room(*id));
+        let capacity = |id: DomainId| self.count(id).capacity(in_slices, leaders > 0);
+        let holds = |id: &DomainId| self.count(*id).leaders >= leaders && capacity(*id) >= need;
+        let best = domains.iter().copied().filter(holds).min_by_key(|id| capacity(*id));
         best.or(domains.first().copied()).unwrap_or_default()
     }
 
-    fn no_domains(&self, level: usize) -> Failure {
-        Failure::NoDomains { level: self.level_key(level) }
+    fn no_domains(&self, level: usize) -> PlacementFailure {
+        PlacementFailure::NoDomains { level: self.level_key(level) }
     }
 
     fn level_key(&self, level: usize) -> Name {
         self.tree.levels.get(level).cloned().unwrap_or_default()
     }
 
-    fn no_room(&self, level: usize, fits: i32) -> Failure {
+    fn no_room(&self, level: usize, fits: i32) -> PlacementFailure {
         let (topology, excluded) = (self.tree.topology.clone(), Box::new(self.excluded.clone()));
         if self.plan.layers.is_empty() {
             let (asked, slices) = (self.plan.slices(), self.plan.size != 1);
-            return Failure::NoRoom { topology, fits, asked, slices, excluded };
+            return PlacementFailure::NoRoom { topology, fits, asked, slices, excluded };
         }
         let best = self
             .tree
             .at_level(level)
             .max_by_key(|id| (self.count(*id).slices, Reverse(self.tree.rank(*id))));
-        let layers = self.plan.layers.iter().map(|(layer, at)| LayerRoom {
+        let layers = self.plan.layers.iter().map(|(layer, at)| LayerCapacity {
             level: layer.topology.clone(),
             fits: best.map_or(0, |best| self.slices_below(best, *at, layer.size)),
             asked: self.plan.count / layer.size.max(1),
         });
-        Failure::NoRoomInLayers { topology, layers: layers.collect(), excluded }
+        PlacementFailure::NoRoomInLayers { topology, layers: layers.collect(), excluded }
     }
 
     fn slices_below(&self, id: DomainId, level: usize, size: i32) -> i32 {
@@ -211,8 +219,7 @@ impl<'a> Search<'a> {
 }
 
 impl Count {
-    /// What it takes, in slices or in pods, with the leader or without.
-    pub(super) fn room(self, in_slices: bool, led: bool) -> i32 {
+    pub(super) fn capacity(self, in_slices: bool, led: bool) -> i32 {
         match (in_slices, led) {
             (true, true) => self.slices_led,
             (true, false) => self.slices,

@@ -1,4 +1,4 @@
-//! The places of one flavor: domains by level, and at the lowest level leaves with capacity.
+//! The topology of one flavor: domains by level, with capacity leaves at the lowest level.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,15 +7,14 @@ use std::sync::Arc;
 use super::resources::{Amounts, bounded};
 use crate::{CapacityLeaf, HOSTNAME_LABEL, Name};
 
-/// The values of a domain's level and of those above, the highest first.
+/// The label values of a domain and its ancestors, highest level first.
 pub(super) type Path = Arc<[Name]>;
 
-/// A domain of one tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DomainId(u32);
 
 impl Default for DomainId {
-    /// Not one of any tree.
+    /// Belongs to no tree.
     fn default() -> Self {
         Self(u32::MAX)
     }
@@ -27,55 +26,52 @@ impl DomainId {
     }
 }
 
-/// A place.
 #[derive(Debug)]
 pub(super) struct Domain {
     pub(super) level: usize,
     pub(super) path: Path,
     pub(super) parent: Option<DomainId>,
-    /// In the order of their values.
+    /// Sorted by value.
     pub(super) children: Vec<DomainId>,
     /// Orders the domains of a level by path.
     pub(super) rank: u64,
-    /// At the lowest level.
+    /// Only at the lowest level.
     pub(super) leaf: Option<Box<Leaf>>,
 }
 
-/// The capacity at a place of the lowest level.
+/// The capacity of a domain of the lowest level.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    /// The hostname alone where that is the lowest level, else all values.
+    /// The hostname if that is the lowest level, else all values.
     pub(crate) id: Name,
-    /// What it is made of, by name. The first one gives labels and taints.
+    /// Sources by name. The first one provides labels and taints.
     pub(crate) sources: BTreeMap<Name, Arc<CapacityLeaf>>,
-    /// Capacity, less what pods outside use.
+    /// Without the usage of pods outside topology-aware scheduling.
     pub(super) capacity: Amounts,
-    /// What workloads use.
+    /// Usage of workloads.
     pub(super) used: Amounts,
 }
 
 impl Leaf {
-    /// What is free; `empty`: if no workload used anything.
+    /// `empty`: ignore the usage of workloads.
     pub(super) fn free(&self, number: usize, empty: bool) -> i64 {
         let used = if empty { 0 } else { self.used.get(number) };
         bounded(self.capacity.get(number) - used)
     }
 
-    /// The source whose labels and taints count.
+    /// The source that provides labels and taints.
     pub(super) fn first(&self) -> Option<&CapacityLeaf> {
         self.sources.values().next().map(|source| &**source)
     }
 }
 
-/// The distance between the ranks of domains that are added in order.
+/// The distance between ranks of domains that are added in order.
 const STRIDE: u64 = 1 << 32;
 
-/// All places of one flavor.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    /// The name of its Topology.
+pub(crate) struct TopologyTree {
     pub(crate) topology: Name,
-    /// The label keys of the levels, the highest first.
+    /// Label keys, highest level first.
     pub(crate) levels: Vec<Name>,
     domains: Vec<Option<Domain>>,
     vacant: Vec<DomainId>,
@@ -83,7 +79,7 @@ pub(crate) struct Tree {
     leaves: BTreeMap<Name, DomainId>,
 }
 
-impl Tree {
+impl TopologyTree {
     pub(crate) fn new(topology: Name, levels: Vec<Name>) -> Self {
         let by_path = vec![BTreeMap::new(); levels.len()];
         Self {
@@ -125,17 +121,17 @@ impl Tree {
         self.domain(id).map_or(u64::MAX, |domain| domain.rank)
     }
 
-    /// More than the index of any domain.
+    /// Greater than the index of every domain.
     pub(super) fn size(&self) -> usize {
         self.domains.len()
     }
 
-    /// The domains of a level in the order of their paths.
+    /// In path order.
     pub(crate) fn at_level(&self, level: usize) -> impl Iterator<Item = DomainId> {
         self.by_path.get(level).into_iter().flat_map(|domains| domains.values().copied())
     }
 
-    /// All leaves, in no order that means anything.
+    /// In no meaningful order.
     pub(super) fn leaves(&self) -> impl Iterator<Item = (DomainId, &Leaf)> {
         let all = self.domains.iter().enumerate();
         all.filter_map(|(index, domain)| {
@@ -156,7 +152,7 @@ impl Tree {
         self.domain_mut(id)?.leaf.as_deref_mut()
     }
 
-    /// The domain of `level` that a domain is in.
+    /// The ancestor at `level`, or the domain itself.
     pub(super) fn ancestor(&self, id: DomainId, level: usize) -> Option<DomainId> {
         let mut at = id;
         while self.domain(at)?.level > level {
@@ -165,7 +161,7 @@ impl Tree {
         Some(at)
     }
 
-    /// Where a leaf with these labels is: its id and path. `None` if it lacks the label of a level.
+    /// The leaf id and path for these labels. `None` if the label of a level is missing.
     pub(crate) fn place_of(&self, labels: &BTreeMap<String, String>) -> Option<(Name, Path)> {
         let path: Option<Path> = self
             .levels
@@ -180,7 +176,7 @@ impl Tree {
         Some((id, path))
     }
 
-    /// Adds what a leaf of capacity has. `used`: what workloads use already of a leaf that is new here.
+    /// Adds the capacity of a source. `used`: usage of workloads, for a leaf that is new.
     pub(crate) fn add_source(
         &mut self,
         source: &Arc<CapacityLeaf>,
@@ -205,7 +201,7 @@ impl Tree {
         }
     }
 
-    /// Takes away what [`Tree::add_source`] added.
+    /// Reverts [`TopologyTree::add_source`].
     pub(crate) fn remove_source(&mut self, source: &CapacityLeaf, capacity: &Amounts) {
         let Some((id, _)) = self.place_of(&source.labels) else { return };
         let Some(leaf) = self.leaf_mut(&id) else { return };
@@ -220,21 +216,21 @@ impl Tree {
         }
     }
 
-    /// What pods outside use of a leaf grew by this.
-    pub(crate) fn shift_outside(&mut self, id: &str, amounts: &Amounts, times: i128) {
+    /// Adds usage of pods outside topology-aware scheduling.
+    pub(crate) fn shift_non_tas_usage(&mut self, id: &str, amounts: &Amounts, times: i128) {
         if let Some(leaf) = self.leaf_mut(id) {
             leaf.capacity.add_all(amounts, -times);
         }
     }
 
-    /// What workloads use of a leaf grew by this. A leaf that is not there has nothing to be used.
+    /// Adds usage of workloads. Ignored if the leaf does not exist.
     pub(crate) fn shift_used(&mut self, id: &str, amounts: &Amounts, times: i128) {
         if let Some(leaf) = self.leaf_mut(id) {
             leaf.used.add_all(amounts, times);
         }
     }
 
-    /// Moves a leaf to where its first source says that it is.
+    /// Moves a leaf to the path of its first source.
     fn settle(&mut self, id: &Name) {
         let at = self.leaf_id(id).and_then(|at| self.domain(at));
         let Some((domain, source)) =
@@ -255,7 +251,7 @@ impl Tree {
     fn insert_leaf(&mut self, path: &Path, leaf: Box<Leaf>) {
         let mut parent = None;
         for level in 0..path.len() {
-            parent = Some(self.enter(path.get(..=level).unwrap_or_default(), parent));
+            parent = Some(self.domain_or_new(path.get(..=level).unwrap_or_default(), parent));
         }
         let Some(at) = parent else { return };
         self.leaves.insert(leaf.id.clone(), at);
@@ -264,8 +260,8 @@ impl Tree {
         }
     }
 
-    /// The domain of a path, new if need be.
-    fn enter(&mut self, path: &[Name], parent: Option<DomainId>) -> DomainId {
+    /// The domain of a path; a new one if it does not exist.
+    fn domain_or_new(&mut self, path: &[Name], parent: Option<DomainId>) -> DomainId {
         let level = path.len().saturating_sub(1);
         if let Some(id) = self.by_path.get(level).and_then(|domains| domains.get(path)) {
             return *id;
@@ -285,7 +281,7 @@ impl Tree {
         }
         match (rank, self.domain_mut(id)) {
             (Some(rank), Some(domain)) => domain.rank = rank,
-            _ => self.rank_anew(level),
+            _ => self.respread_ranks(level),
         }
         if let Some(parent) = parent {
             let rank = self.rank(id);
@@ -297,7 +293,7 @@ impl Tree {
         id
     }
 
-    /// A rank between the neighbours of a new path, if there is one left.
+    /// A rank between the neighbours of a new path. `None` if no integer is left between them.
     fn rank_for(&self, level: usize, path: &[Name]) -> Option<u64> {
         let domains = self.by_path.get(level)?;
         let below = domains.range::<[Name], _>((Bound::Unbounded, Bound::Excluded(path)));
@@ -310,8 +306,8 @@ impl Tree {
         (rank > before).then_some(rank)
     }
 
-    /// Spreads the ranks of a level evenly. Needed once in many insertions at one place.
-    fn rank_anew(&mut self, level: usize) {
+    /// Spreads the ranks of a level evenly. Rarely needed: once in many insertions at one position.
+    fn respread_ranks(&mut self, level: usize) {
         let ids: Vec<_> = self.at_level(level).collect();
         let mut rank = 0;
         for id in ids {
@@ -322,7 +318,7 @@ impl Tree {
         }
     }
 
-    /// Takes out a leaf and the domains that hold nothing without it.
+    /// Removes a leaf, and ancestors that have nothing else.
     fn remove_leaf(&mut self, id: &str) -> Option<Box<Leaf>> {
         let mut at = self.leaves.remove(id)?;
         let leaf = self.domain_mut(at)?.leaf.take();
@@ -339,7 +335,7 @@ impl Tree {
             }
             self.vacant.push(at);
             let Some(parent) = parent else { break };
-            // The rank of the one that is gone is the least here, so that its place is found all the same.
+            // The removed domain has no rank any more, so its own id ends the search.
             let place = self
                 .children(parent)
                 .partition_point(|child| *child != at && self.rank(*child) < rank);
@@ -352,7 +348,7 @@ impl Tree {
     }
 }
 
-/// The name of a place by its values, as Kueue joins them.
+/// The name of a domain by its values, joined as in Kueue.
 pub(crate) fn joined(values: &[Name]) -> Name {
     match values {
         [only] => only.clone(),

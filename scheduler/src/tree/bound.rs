@@ -1,13 +1,13 @@
-//! Why no more is free at a node: which limit or which Cohort says so, and what others keep back.
+//! The limit of a node's free quota, and the free quota that other nodes do not lend.
 
-use super::node::NodeId;
-use super::structure::Tree;
-use crate::flavor_resource::Fr;
-use crate::{Amount, Bound, Kept};
+use super::structure::QuotaTree;
+use crate::flavor_resource::FlavorResource;
+use crate::ids::NodeId;
+use crate::{Amount, QuotaBound, WithheldQuota};
 
-impl Tree {
-    /// What keeps [`Tree::available`] from being more.
-    pub(crate) fn bound(&self, id: NodeId, fr: Fr) -> Bound {
+impl QuotaTree {
+    /// The limit that determines [`QuotaTree::available`].
+    pub(crate) fn bound(&self, id: NodeId, fr: FlavorResource) -> QuotaBound {
         let path = self.path(id);
         let available = self.available(id, fr);
         let mut local = Amount::ZERO;
@@ -17,19 +17,19 @@ impl Tree {
             local = local + slot.local_available();
             if let Some(limit) = slot.quota.borrowing_limit.filter(|_| self.parent(*at).is_some()) {
                 let lent = slot.subtree - slot.local_quota();
-                if local + lent.less(slot.used_in_parent()) + limit <= available {
-                    return Bound::BorrowingLimit { name: node.name.clone(), limit };
+                if local + lent.minus(slot.used_in_parent()) + limit <= available {
+                    return QuotaBound::BorrowingLimit { name: node.name.clone(), limit };
                 }
             }
         }
         match path.last().filter(|root| **root != id).and_then(|root| self.name(*root)) {
-            Some(name) => Bound::Cohort { name: name.clone() },
-            None => Bound::NoCohort,
+            Some(name) => QuotaBound::Cohort { name: name.clone() },
+            None => QuotaBound::NoCohort,
         }
     }
 
-    /// Free quota in the same tree that lending limits keep from `id`, by node in the order of the walk.
-    pub(crate) fn kept_from(&self, id: NodeId, fr: Fr) -> Vec<Kept> {
+    /// Free quota of the same tree that lending limits withhold from `id`, by node in walk order.
+    pub(crate) fn withheld_from(&self, id: NodeId, fr: FlavorResource) -> Vec<WithheldQuota> {
         let own = self.path(id);
         let Some(root) = own.last().copied() else { return Vec::new() };
         let others = self.subtree(root).into_iter().filter(|other| !own.contains(other));
@@ -37,7 +37,7 @@ impl Tree {
             let node = self.node(other)?;
             let slot = node.slot(fr);
             let amount = slot.quota.lending_limit.map_or(Amount::ZERO, |_| slot.local_available());
-            (amount > Amount::ZERO).then(|| Kept { name: node.name.clone(), amount })
+            (amount > Amount::ZERO).then(|| WithheldQuota { name: node.name.clone(), amount })
         });
         kept.collect()
     }

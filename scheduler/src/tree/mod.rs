@@ -1,7 +1,7 @@
-//! The quota tree: ClusterQueues below Cohorts, with what each has, lends, borrows and uses.
+//! The quota tree: ClusterQueues below Cohorts, with their quota, loans and usage. Kueue KEP-79.
 //!
-//! [`structure`] keeps the shape, [`quota`] does the arithmetic. Usage is exact: what was added and removed again
-//! leaves no trace, whatever the amounts, so simulations work on the live tree.
+//! [`structure`] keeps the shape, [`quota`] the arithmetic. Usage is exact: adding and removing an
+//! amount leaves no trace, so that simulations work on the live tree.
 
 mod bound;
 mod node;
@@ -11,6 +11,5 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use node::NodeId;
 pub(crate) use share::Share;
-pub(crate) use structure::Tree;
+pub(crate) use structure::QuotaTree;

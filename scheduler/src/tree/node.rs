@@ -1,88 +1,82 @@
-//! One node of the quota tree.
-
-use crate::flavor_resource::{Fr, ResourceId};
+use crate::flavor_resource::{FlavorResource, ResourceId};
+use crate::ids::NodeId;
 use crate::{Amount, Name, Quota};
 
-/// A node's place in the tree's memory. Reused after the node is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct NodeId(pub(super) u32);
-
-/// A ClusterQueue or a Cohort.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Node {
     pub(crate) name: Name,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     pub(super) parent: Option<NodeId>,
-    /// By kind and name, so that walks do not depend on the order of events.
+    /// Sorted by kind and name, so that walks do not depend on the order of events.
     pub(super) children: Vec<NodeId>,
-    /// The walk to the root does not end: this node lends and borrows nothing.
+    /// The path to the root never ends, so this node lends and borrows nothing.
     pub(super) cyclic: bool,
-    /// Levels of active queues below: 0 for a ClusterQueue and for a Cohort without any.
+    /// The height above the active queues: 0 for a ClusterQueue, and for a Cohort without active
+    /// queues.
     pub(super) height: usize,
     /// In fair sharing.
     pub(super) weight: f64,
-    /// In the order of `Fr`.
+    /// Sorted by pair.
     slots: Vec<Slot>,
-    /// The pairs that the node itself states a quota for, in order.
-    own: Vec<Fr>,
-    /// Of a Cohort: what it could lend if nobody used anything, by resource. Follows from the quotas.
+    /// The pairs with a quota of the node itself, sorted.
+    own: Vec<FlavorResource>,
+    /// By resource, the amount that a Cohort could lend without any usage. Derived from the
+    /// quotas.
     #[cfg_attr(feature = "record", serde(skip))]
     pub(super) lendable: Vec<(ResourceId, Amount)>,
-    /// Of how many pairs it uses more than it has.
+    /// The number of pairs whose usage exceeds the node's quota.
     #[cfg_attr(feature = "record", serde(skip))]
     pub(super) exceeded: usize,
 }
 
-/// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(super) enum Kind {
-    /// A Cohort; explicit if there is an object of it.
+pub(super) enum NodeKind {
+    /// `explicit` if a Cohort object exists.
     Cohort { explicit: bool },
-    /// A ClusterQueue; inactive ones do not count for heights.
+    /// Inactive queues do not count for heights.
     Queue { active: bool },
 }
 
-/// One resource on one flavor at one node.
+/// One pair at one node.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Slot {
-    pub(super) fr: Fr,
+    pub(super) fr: FlavorResource,
     pub(super) quota: Quota,
-    /// The node, or one below, states a quota for it, even if of nothing.
+    /// The node or a node below has a quota for it, possibly zero.
     pub(super) declared: bool,
-    /// The own quota and what the children lend.
+    /// The node's quota plus the quota that its children lend.
     pub(super) subtree: Amount,
-    /// A ClusterQueue's own usage; for a Cohort what its children use beyond what they keep to themselves.
-    /// Wider than any amount, so that sums are exact.
+    /// A ClusterQueue's usage; for a Cohort, the usage of its children above the quota that they do
+    /// not lend. Wider than [`Amount`], so that sums are exact.
     pub(super) usage: i128,
-    /// What could be used here if nobody used anything, if it was worked out since quotas changed.
+    /// Cached [`QuotaTree::potential`]; `None` after a change of quotas.
     #[cfg_attr(feature = "record", serde(skip))]
     pub(super) potential: Option<Amount>,
 }
 
-static EMPTY: Slot = Slot::empty(Fr::NONE);
+static EMPTY: Slot = Slot::empty(FlavorResource::NONE);
 
 impl Slot {
-    const fn empty(fr: Fr) -> Self {
+    const fn empty(fr: FlavorResource) -> Self {
         let quota = Quota { nominal: Amount::ZERO, borrowing_limit: None, lending_limit: None };
         Self { fr, quota, declared: false, subtree: Amount::ZERO, usage: 0, potential: None }
     }
 
-    /// What there is of a pair that nothing is known of.
+    /// For pairs without quota and usage.
     pub(super) fn none() -> &'static Self {
         &EMPTY
     }
 
-    /// How much more than it has the node uses, of a pair that counts.
+    /// Usage above the node's quota, for declared pairs.
     pub(super) fn excess(&self) -> Option<Amount> {
         let excess = Amount::clamped(self.usage) - self.subtree;
         (self.declared && excess > Amount::ZERO).then_some(excess)
     }
 
-    /// What the parent never sees because of the lending limit.
+    /// The quota that the lending limit withholds from the parent.
     pub(super) fn local_quota(&self) -> Amount {
         match self.quota.lending_limit {
             Some(limit) => (self.subtree - limit).max(Amount::ZERO),
@@ -90,20 +84,20 @@ impl Slot {
         }
     }
 
-    /// How much of [`Slot::local_quota`] is free.
+    /// The free part of [`Slot::local_quota`].
     pub(super) fn local_available(&self) -> Amount {
-        self.local_quota().less(self.usage).max(Amount::ZERO)
+        self.local_quota().minus(self.usage).max(Amount::ZERO)
     }
 
-    /// How much of the usage the parent has to carry: of an unlimited quota what is more than can be counted, as then
-    /// nothing of it is left.
+    /// The usage that the parent carries. An unlimited local quota is exhausted at `i64::MAX`; the
+    /// parent carries the rest.
     pub(super) fn used_in_parent(&self) -> i128 {
         (self.usage - i128::from(self.local_quota().get())).max(0)
     }
 }
 
 impl Node {
-    pub(super) fn new(name: Name, kind: Kind) -> Self {
+    pub(super) fn new(name: Name, kind: NodeKind) -> Self {
         Self {
             name,
             kind,
@@ -119,14 +113,14 @@ impl Node {
         }
     }
 
-    pub(super) fn slot(&self, fr: Fr) -> &Slot {
+    pub(super) fn slot(&self, fr: FlavorResource) -> &Slot {
         self.slots
             .binary_search_by_key(&fr, |slot| slot.fr)
             .map_or(Slot::none(), |at| &self.slots[at])
     }
 
-    /// Changes the usage of a pair. How much of the change the parent has to carry.
-    pub(super) fn shift(&mut self, fr: Fr, change: i128) -> i128 {
+    /// Changes the usage of a pair. Returns the change that the parent carries.
+    pub(super) fn shift(&mut self, fr: FlavorResource, change: i128) -> i128 {
         let slot = self.slot_mut(fr);
         let (carried, exceeded) = (slot.used_in_parent(), slot.excess().is_some());
         slot.usage += change;
@@ -139,7 +133,7 @@ impl Node {
         change
     }
 
-    /// Takes over what follows from the quotas of the tree and the usage.
+    /// Stores values derived from the tree's quotas and usage.
     pub(super) fn settle(&mut self, lendable: Vec<(ResourceId, Amount)>, potentials: &[Amount]) {
         self.lendable = lendable;
         self.exceeded = self.slots.iter().filter(|slot| slot.excess().is_some()).count();
@@ -148,7 +142,7 @@ impl Node {
         }
     }
 
-    pub(super) fn slot_mut(&mut self, fr: Fr) -> &mut Slot {
+    pub(super) fn slot_mut(&mut self, fr: FlavorResource) -> &mut Slot {
         let at = match self.slots.binary_search_by_key(&fr, |slot| slot.fr) {
             Ok(at) => at,
             Err(at) => {
@@ -163,8 +157,8 @@ impl Node {
         &self.slots
     }
 
-    /// Replaces the quotas. Usage stays, also of pairs that have no quota any more.
-    pub(super) fn set_quotas(&mut self, quotas: &[(Fr, Quota)]) {
+    /// Replaces the quotas. Usage stays, even of pairs without quota.
+    pub(super) fn set_quotas(&mut self, quotas: &[(FlavorResource, Quota)]) {
         for slot in &mut self.slots {
             slot.quota = Quota::default();
             slot.declared = false;
@@ -180,7 +174,7 @@ impl Node {
         self.reset_subtree();
     }
 
-    /// Starts the sum over the subtree anew.
+    /// Restarts the sum over the subtree.
     pub(super) fn reset_subtree(&mut self) {
         for slot in &mut self.slots {
             slot.subtree = slot.quota.nominal;
@@ -189,14 +183,14 @@ impl Node {
         }
     }
 
-    /// Forgets the usage that children brought.
+    /// Drops the usage of the children.
     pub(super) fn reset_usage(&mut self) {
         for slot in &mut self.slots {
             slot.usage = 0;
         }
     }
 
-    /// What the node could lend of a resource if nobody used anything.
+    /// The amount of a resource that the node could lend without any usage.
     pub(super) fn lendable(&self, resource: ResourceId) -> Amount {
         self.lendable
             .iter()
@@ -205,6 +199,6 @@ impl Node {
     }
 
     pub(super) fn is_queue(&self) -> bool {
-        matches!(self.kind, Kind::Queue { .. })
+        matches!(self.kind, NodeKind::Queue { .. })
     }
 }

@@ -1,28 +1,29 @@
-//! Dominant resource share: how much more than its own a node uses, of what could be lent to it, by its weight.
+//! Dominant resource share: borrowed quota relative to lendable quota, divided by weight. Kueue
+//! KEP-1714, `pkg/cache/scheduler/fair_sharing.go`.
 
 use std::cmp::Ordering;
 
-use super::node::{Node, NodeId, Slot};
-use super::structure::Tree;
+use super::node::{Node, Slot};
+use super::structure::QuotaTree;
 use crate::Amount;
-use crate::flavor_resource::{Fr, ResourceId};
+use crate::flavor_resource::{FlavorResource, ResourceId};
+use crate::ids::NodeId;
 
-/// A node's share of what its parent could lend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share {
     weight: f64,
-    /// The largest ratio of borrowed to lendable over the resources, in thousandths.
+    /// The largest ratio of borrowed to lendable amount over all resources, in thousandths.
     ratio: f64,
     borrows: bool,
 }
 
 impl Share {
-    /// Whether the node uses more than it has of anything.
+    /// Whether the node borrows any resource.
     pub(crate) fn is_borrowing(&self) -> bool {
         self.borrows
     }
 
-    /// Beyond every share: it borrows although it weighs nothing.
+    /// Borrows with weight 0: greater than every finite share.
     pub(crate) fn is_infinite(&self) -> bool {
         self.weight == 0.0 && self.ratio != 0.0
     }
@@ -31,19 +32,19 @@ impl Share {
         if self.ratio == 0.0 { 0.0 } else { self.ratio / self.weight }
     }
 
-    /// The share as status shows it: rounded up; the largest number if it is infinite.
+    /// As in status: rounded up, `i64::MAX` if infinite.
     pub(crate) fn rounded(&self) -> i64 {
-        // A float beyond the range becomes the nearest number in it.
+        // Casts of large floats saturate.
         #[expect(clippy::cast_possible_truncation, reason = "saturates as described")]
         if self.is_infinite() { i64::MAX } else { self.weighted().ceil() as i64 }
     }
 
-    /// The share as metrics show it; infinite if it is.
+    /// As in metrics; infinite if the share is.
     pub(crate) fn precise(&self) -> f64 {
         if self.is_infinite() { f64::INFINITY } else { self.weighted() }
     }
 
-    /// A lower share is served first, a higher one gives way first.
+    /// A lower share is admitted first; a higher one is preempted first.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         match (self.is_infinite(), other.is_infinite()) {
             (true, true) => self.ratio.total_cmp(&other.ratio),
@@ -54,8 +55,8 @@ impl Share {
     }
 }
 
-impl Tree {
-    /// The share of a node with its usage as it is. A node without a parent has none.
+impl QuotaTree {
+    /// The share of a node at its present usage. Zero without a parent.
     pub(crate) fn share(&self, id: NodeId) -> Share {
         let mut share = Share { weight: 1.0, ratio: 0.0, borrows: false };
         let Some(node) = self.node(id) else { return share };
@@ -67,7 +68,7 @@ impl Tree {
             share.borrows = true;
             let resource = slot.fr.resource();
             let alike = |other: &&Slot| other.fr.resource() == resource;
-            // Each resource once, over all of its flavors.
+            // Each resource once, over all its flavors.
             if slots[..at].iter().filter(alike).any(|other| other.excess().is_some()) {
                 continue;
             }
@@ -82,24 +83,25 @@ impl Tree {
         share
     }
 
-    /// Whether a node uses more than it has of anything.
+    /// Whether a node borrows any resource.
     pub(crate) fn borrows(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.exceeded > 0 && self.lender(node).is_some())
     }
 
-    /// Whether a node uses more than it has of anything that is asked for.
-    pub(crate) fn borrows_of(&self, id: NodeId, asked: &[(Fr, Amount)]) -> bool {
+    /// Whether a node borrows a requested resource.
+    pub(crate) fn borrows_of(&self, id: NodeId, asked: &[(FlavorResource, Amount)]) -> bool {
         let node = self.node(id).filter(|_| self.borrows(id));
         let asked = asked.iter().filter(|(_, amount)| *amount > Amount::ZERO);
         node.is_some_and(|node| asked.into_iter().any(|(fr, _)| node.slot(*fr).excess().is_some()))
     }
 
-    /// The Cohort above, which the node may borrow from.
+    /// The Cohort from which the node borrows.
     fn lender(&self, node: &Node) -> Option<&Node> {
         self.node(node.parent.filter(|_| !node.cyclic)?)
     }
 
-    /// What could be lent at a node if nobody used anything, by resource over all flavors of the tree.
+    /// The amount that a node could lend without any usage, by resource over all flavors of the
+    /// tree.
     pub(super) fn lendable(&self, id: NodeId) -> Vec<(ResourceId, Amount)> {
         let root = self.root(id).and_then(|root| self.node(root));
         let mut sums: Vec<(ResourceId, Amount)> = Vec::new();

@@ -1,24 +1,24 @@
-//! The shape of the quota tree, and what follows from it: sums over subtrees, heights, cycles.
+//! The shape of the quota tree, and derived values: subtree sums, heights, cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::{Kind, Node, NodeId};
-use crate::flavor_resource::Fr;
+use super::node::{Node, NodeKind};
+use crate::flavor_resource::FlavorResource;
+use crate::ids::NodeId;
 use crate::{Name, Quota};
 
 /// All ClusterQueues and Cohorts.
 ///
-/// Every change of shape or quota brings the sums of the trees it touches up to date at once.
+/// Each change of shape or quota updates the sums of the affected trees at once.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Tree {
+pub(crate) struct QuotaTree {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     cohorts: BTreeMap<Name, NodeId>,
 }
 
-impl Tree {
-    /// The node of `id`. Every id that the tree gave out and that was not removed has one.
+impl QuotaTree {
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.0 as usize)?.as_ref()
     }
@@ -27,17 +27,17 @@ impl Tree {
         self.nodes.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// A new ClusterQueue without a cohort and without quota.
+    /// A ClusterQueue without cohort and quota.
     pub(crate) fn add_queue(&mut self, name: Name) -> NodeId {
-        self.insert(Node::new(name, Kind::Queue { active: false }))
+        self.insert(Node::new(name, NodeKind::Queue { active: false }))
     }
 
-    /// Moves a ClusterQueue below `cohort` and gives it these quotas. Its usage goes with it.
+    /// Moves a ClusterQueue below `cohort` and sets its quotas. Its usage moves with it.
     pub(crate) fn place_queue(
         &mut self,
         id: NodeId,
         cohort: Option<&Name>,
-        quotas: &[(Fr, Quota)],
+        quotas: &[(FlavorResource, Quota)],
     ) {
         if let Some(node) = self.node_mut(id) {
             node.set_quotas(quotas);
@@ -45,51 +45,51 @@ impl Tree {
         self.attach(id, cohort);
     }
 
-    /// Sets a node's weight in fair sharing.
     pub(crate) fn set_weight(&mut self, id: NodeId, milli: i64) {
         if let Some(node) = self.node_mut(id) {
-            // Weights are small: thousandths of a float are exact enough, as Kueue's are floats too.
+            // Weights are small and Kueue's are floats too, so the precision suffices.
             #[expect(clippy::cast_precision_loss, reason = "see above")]
             let weight = milli.max(0) as f64 / 1000.0;
             node.weight = weight;
         }
     }
 
-    /// Whether a ClusterQueue counts for the height of its Cohorts. Answers whether that is news.
+    /// Whether a ClusterQueue counts for the height of its Cohorts. Returns true on a change.
     pub(crate) fn set_active(&mut self, id: NodeId, active: bool) -> bool {
-        let kind = Kind::Queue { active };
+        let kind = NodeKind::Queue { active };
         let Some(node) = self.node_mut(id).filter(|node| node.kind != kind) else { return false };
         node.kind = kind;
         self.refresh(id);
         true
     }
 
-    /// Takes a ClusterQueue out, with its usage.
+    /// Removes a ClusterQueue and its usage.
     pub(crate) fn remove_queue(&mut self, id: NodeId) {
         self.attach(id, None);
         self.remove(id);
     }
 
-    /// A Cohort object: places it below its parent and gives it quotas.
+    /// Applies a Cohort object.
     pub(crate) fn put_cohort(
         &mut self,
         name: &Name,
         parent: Option<&Name>,
-        quotas: &[(Fr, Quota)],
+        quotas: &[(FlavorResource, Quota)],
     ) {
         let id = self.cohort_or_new(name);
         if let Some(node) = self.node_mut(id) {
-            node.kind = Kind::Cohort { explicit: true };
+            node.kind = NodeKind::Cohort { explicit: true };
             node.set_quotas(quotas);
         }
         self.attach(id, parent);
     }
 
-    /// The Cohort object is gone. While something names it, the node stays as a root without quota.
+    /// Removes a Cohort object. While other objects name the Cohort, its node stays as a root
+    /// without quota.
     pub(crate) fn delete_cohort(&mut self, name: &str) {
         let Some(id) = self.cohort(name) else { return };
         if let Some(node) = self.node_mut(id) {
-            node.kind = Kind::Cohort { explicit: false };
+            node.kind = NodeKind::Cohort { explicit: false };
             node.weight = 1.0;
             node.set_quotas(&[]);
         }
@@ -97,15 +97,15 @@ impl Tree {
         self.drop_if_unused(id);
     }
 
-    /// The node of a Cohort, with or without an object.
+    /// With or without an object.
     pub(crate) fn cohort(&self, name: &str) -> Option<NodeId> {
         self.cohorts.get(name).copied()
     }
 
-    /// The node of a Cohort that has an object.
+    /// Only of a Cohort with an object.
     pub(crate) fn cohort_object(&self, name: &str) -> Option<NodeId> {
         let explicit = |id: &NodeId| {
-            self.node(*id).is_some_and(|node| node.kind == Kind::Cohort { explicit: true })
+            self.node(*id).is_some_and(|node| node.kind == NodeKind::Cohort { explicit: true })
         };
         self.cohort(name).filter(explicit)
     }
@@ -114,7 +114,6 @@ impl Tree {
         self.node(id).map(|node| &node.name)
     }
 
-    /// The Cohort above.
     pub(crate) fn parent(&self, id: NodeId) -> Option<NodeId> {
         self.node(id)?.parent
     }
@@ -123,31 +122,31 @@ impl Tree {
         self.node(id).is_some_and(Node::is_queue)
     }
 
-    /// Whether nothing but this node keeps the Cohort above it: no object, and no other child.
-    pub(crate) fn is_alone(&self, id: NodeId) -> bool {
+    /// Whether only this node keeps its Cohort in the tree: no object and no other child.
+    pub(crate) fn is_only_child(&self, id: NodeId) -> bool {
         let parent = self.parent(id).and_then(|parent| self.node(parent));
         parent.is_some_and(|node| {
-            node.kind == Kind::Cohort { explicit: false } && node.children.len() == 1
+            node.kind == NodeKind::Cohort { explicit: false } && node.children.len() == 1
         })
     }
 
-    /// What is directly below.
     pub(crate) fn children(&self, id: NodeId) -> &[NodeId] {
         self.node(id).map_or(&[], |node| &node.children)
     }
 
-    /// The node itself and those above, up to the root. Just itself on or below a cycle.
+    /// The node and its ancestors up to the root. Only the node itself on or below a cycle.
     pub(crate) fn path(&self, id: NodeId) -> Vec<NodeId> {
-        let lone = self.is_cyclic(id);
-        std::iter::successors(Some(id), |at| if lone { None } else { self.parent(*at) }).collect()
+        let isolated = self.is_cyclic(id);
+        std::iter::successors(Some(id), |at| if isolated { None } else { self.parent(*at) })
+            .collect()
     }
 
-    /// Whether the way up from here never ends.
+    /// Whether the path up from here never ends.
     pub(crate) fn is_cyclic(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.cyclic)
     }
 
-    /// The node at the top, if the way up ends.
+    /// `None` on or below a cycle.
     pub(crate) fn root(&self, id: NodeId) -> Option<NodeId> {
         let mut at = id;
         for _ in 0..=self.nodes.len() {
@@ -159,7 +158,7 @@ impl Tree {
         None
     }
 
-    /// All ClusterQueues that share a tree with `id`, itself included, in the order of the walk.
+    /// All ClusterQueues of the tree of `id`, itself included, in walk order.
     pub(crate) fn queues_of_tree(&self, id: NodeId) -> Vec<NodeId> {
         let Some(root) = self.root(id) else { return vec![id] };
         let mut queues = self.subtree(root);
@@ -167,9 +166,9 @@ impl Tree {
         queues
     }
 
-    /// `top` and everything below, parents before children. Ends on cycles too.
+    /// `top` and all nodes below, parents before children. Terminates on cycles too.
     pub(crate) fn subtree(&self, top: NodeId) -> Vec<NodeId> {
-        // Below a root there is no cycle: every node has one parent.
+        // Below a root there is no cycle, because each node has one parent.
         let may_cycle = self.parent(top).is_some();
         let mut seen = BTreeSet::from([top]);
         let mut order = vec![top];
@@ -182,8 +181,8 @@ impl Tree {
         order
     }
 
-    /// A copy of what is at and below `top`, for usage to be changed in.
-    pub(crate) fn part(&self, top: NodeId) -> Self {
+    /// A copy of the subtree at `top`, for simulated usage.
+    pub(crate) fn copy_subtree(&self, top: NodeId) -> Self {
         let mut nodes = vec![None; self.nodes.len()];
         for id in self.subtree(top) {
             if let Some(place) = nodes.get_mut(id.0 as usize) {
@@ -193,7 +192,7 @@ impl Tree {
         Self { nodes, free: Vec::new(), cohorts: BTreeMap::new() }
     }
 
-    /// Sets the parent and refreshes the tree that was left and the one that was joined.
+    /// Sets the parent and updates the old and the new tree.
     fn attach(&mut self, id: NodeId, parent: Option<&Name>) {
         let old = self.parent(id);
         let new = parent.map(|name| self.cohort_or_new(name));
@@ -235,15 +234,16 @@ impl Tree {
         if let Some(id) = self.cohort(name) {
             return id;
         }
-        let id = self.insert(Node::new(name.clone(), Kind::Cohort { explicit: false }));
+        let id = self.insert(Node::new(name.clone(), NodeKind::Cohort { explicit: false }));
         self.cohorts.insert(name.clone(), id);
         id
     }
 
-    /// Removes a Cohort that neither an object nor a child holds. It has no parent, as only an object gives one.
+    /// Removes a Cohort without object and children. It has no parent, because only an object sets
+    /// one.
     fn drop_if_unused(&mut self, id: NodeId) -> bool {
         let Some(node) = self.node(id) else { return true };
-        if node.kind != (Kind::Cohort { explicit: false }) || !node.children.is_empty() {
+        if node.kind != (NodeKind::Cohort { explicit: false }) || !node.children.is_empty() {
             return false;
         }
         let name = node.name.clone();
@@ -271,7 +271,8 @@ impl Tree {
         }
     }
 
-    /// Brings the whole tree around `id` up to date: sums, usage of Cohorts, heights, or that it is a cycle.
+    /// Updates the whole tree around `id`: sums, usage of Cohorts, heights, and whether it is on a
+    /// cycle.
     fn refresh(&mut self, id: NodeId) {
         let root = self.root(id);
         let order = match root {
@@ -298,7 +299,7 @@ impl Tree {
         }
     }
 
-    /// Works out what follows from the quotas of a tree whose sums are up to date.
+    /// Updates derived values after the tree's sums.
     fn settle(&mut self, id: NodeId) {
         let Some(node) = self.node(id) else { return };
         let lendable = if node.is_queue() || node.cyclic { Vec::new() } else { self.lendable(id) };
@@ -309,15 +310,16 @@ impl Tree {
         }
     }
 
-    /// Completes what was read from a recording: what follows from the rest is not in it.
+    /// Restores derived values that a recording leaves out.
     #[cfg(feature = "record")]
-    pub(crate) fn complete(&mut self) {
+    pub(crate) fn restore_derived_state(&mut self) {
         for number in 0..self.nodes.len() {
             self.settle(NodeId(u32::try_from(number).unwrap_or(u32::MAX)));
         }
     }
 
-    /// A node of the cycle that the way up from `id` runs into, so that the walk down finds all below it.
+    /// A node of the cycle above `id`. A walk down from it reaches all nodes on and below the
+    /// cycle.
     fn on_cycle(&self, id: NodeId) -> NodeId {
         let mut at = id;
         for _ in 0..=self.nodes.len() {
@@ -330,8 +332,8 @@ impl Tree {
         let Some(node) = self.node(id) else { return };
         let Some(parent) = node.parent else { return };
         let level = match node.kind {
-            Kind::Queue { active } => usize::from(active),
-            Kind::Cohort { .. } => node.height + 1,
+            NodeKind::Queue { active } => usize::from(active),
+            NodeKind::Cohort { .. } => node.height + 1,
         };
         let sums: Vec<_> = node
             .slots()

@@ -1,16 +1,17 @@
-//! The quota arithmetic by table, its laws by property.
+//! Table tests of the quota arithmetic, and properties of the tree.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::flavor_resource::{Fr, Pairs};
+use crate::flavor_resource::{FlavorResource, FlavorResources};
+use crate::ids::NodeId;
 use crate::{Amount, Name, Quota};
 
-fn fr() -> Fr {
-    Pairs::default().intern(&"default".into(), &"cpu".into())
+fn fr() -> FlavorResource {
+    FlavorResources::default().intern(&"default".into(), &"cpu".into())
 }
 
-/// Nominal quota, borrowing and lending limit; -1 is none.
+/// Nominal quota, borrowing limit and lending limit; -1 is no limit.
 fn quota(nominal: i64, borrow: i64, lend: i64) -> Quota {
     let limit = |limit: i64| (limit >= 0).then(|| Amount::new(limit));
     Quota {
@@ -23,8 +24,8 @@ fn quota(nominal: i64, borrow: i64, lend: i64) -> Quota {
 /// Cohorts as (name, parent, quota) and ClusterQueues as (cohort, quota, usage).
 type Shape<'a> = (&'a [(&'a str, &'a str, Quota)], &'a [(&'a str, Quota, i64)]);
 
-fn build((cohorts, queues): Shape<'_>) -> (Tree, Vec<NodeId>) {
-    let mut tree = Tree::default();
+fn build((cohorts, queues): Shape<'_>) -> (QuotaTree, Vec<NodeId>) {
+    let mut tree = QuotaTree::default();
     for (name, parent, quota) in cohorts {
         let parent = (!parent.is_empty()).then(|| Name::from(*parent));
         tree.put_cohort(&Name::from(*name), parent.as_ref(), &[(fr(), *quota)]);
@@ -42,9 +43,9 @@ fn build((cohorts, queues): Shape<'_>) -> (Tree, Vec<NodeId>) {
 }
 
 #[test]
-fn available_and_potential_by_shape() {
+fn available_and_potential_follow_the_shape() {
     let none = || quota(0, -1, -1);
-    // (case, cohorts, queues, for each queue: available, potential)
+    // (case, cohorts, queues, for each queue: available and potential)
     type Case<'a> =
         (&'a str, &'a [(&'a str, &'a str, Quota)], &'a [(&'a str, Quota, i64)], &'a [(i64, i64)]);
     let cases: &[Case<'_>] = &[
@@ -116,7 +117,7 @@ fn available_and_potential_by_shape() {
 }
 
 #[test]
-fn what_an_unlimited_quota_cannot_count_is_carried_by_those_above() {
+fn usage_above_unlimited_quota_is_carried_upwards() {
     let most = i64::MAX - 1;
     let (mut tree, ids) = build((
         &[
@@ -132,7 +133,7 @@ fn what_an_unlimited_quota_cannot_count_is_carried_by_those_above() {
 }
 
 #[test]
-fn unlimited_quota_stays_unlimited_on_the_way_up() {
+fn unlimited_quota_is_unlimited_for_ancestors() {
     let (mut tree, ids) = build((
         &[("c", "root", quota(0, -1, -1))],
         &[("c", quota(i64::MAX, -1, -1), 5), ("root", quota(1, -1, -1), 0)],
@@ -141,7 +142,7 @@ fn unlimited_quota_stays_unlimited_on_the_way_up() {
     assert_eq!(tree.potential(ids[0], fr()), Amount::UNLIMITED);
     tree.shift(ids[0], fr(), i128::from(i64::MAX) - 6);
     assert_eq!(tree.available(ids[1], fr()), Amount::UNLIMITED);
-    // No more than can be counted.
+    // No more than `i64::MAX`.
     for _ in 0..3 {
         tree.shift(ids[0], fr(), i128::from(i64::MAX));
         assert_eq!(tree.available(ids[1], fr()), Amount::ZERO);
@@ -151,7 +152,7 @@ fn unlimited_quota_stays_unlimited_on_the_way_up() {
 }
 
 #[test]
-fn how_far_away_quota_is_found() {
+fn borrow_height_is_that_of_the_covering_subtree() {
     let cohorts: &[_] = &[("near", "far", quota(0, -1, -1)), ("other", "far", quota(0, -1, -1))];
     let queues: &[_] = &[
         ("near", quota(4, -1, -1), 1),
@@ -164,24 +165,24 @@ fn how_far_away_quota_is_found() {
     assert_eq!(height(7), (1, true), "the near cohort, with somebody above to reclaim from");
     assert_eq!(height(11), (2, false), "the far cohort");
     assert_eq!(height(12), (2, false), "nobody has as much");
-    let (lone, ids) = build((&[], &[("", quota(4, -1, -1), 0)]));
-    assert_eq!(lone.borrow_height(ids[0], fr(), Amount::new(9)), (0, false));
+    let (isolated, ids) = build((&[], &[("", quota(4, -1, -1), 0)]));
+    assert_eq!(isolated.borrow_height(ids[0], fr(), Amount::new(9)), (0, false));
 }
 
 #[test]
-fn held_queues_do_not_count_for_the_height() {
+fn inactive_queues_do_not_count_for_the_height() {
     let cohorts: &[_] = &[("near", "far", quota(0, -1, -1))];
     let (mut tree, ids) =
         build((cohorts, &[("far", quota(1, -1, -1), 0), ("near", quota(1, -1, -1), 0)]));
-    let height = |tree: &Tree| tree.borrow_height(ids[0], fr(), Amount::new(5)).0;
+    let height = |tree: &QuotaTree| tree.borrow_height(ids[0], fr(), Amount::new(5)).0;
     assert_eq!(height(&tree), 2);
     tree.set_active(ids[1], false);
     assert_eq!(height(&tree), 1);
 }
 
 #[test]
-fn cohorts_live_as_long_as_something_names_them() {
-    let mut tree = Tree::default();
+fn cohort_lives_while_something_names_it() {
+    let mut tree = QuotaTree::default();
     let id = tree.add_queue("q".into());
     tree.place_queue(id, Some(&"c".into()), &[(fr(), quota(1, -1, -1))]);
     assert!(tree.cohort("c").is_some(), "named by a queue");
@@ -195,7 +196,7 @@ fn cohorts_live_as_long_as_something_names_them() {
 }
 
 #[test]
-fn a_cycle_isolates_those_below_it_and_breaking_it_heals_everything() {
+fn cycle_isolates_nodes_until_it_is_broken() {
     let (mut tree, ids) = build((
         &[
             ("a", "b", quota(1, -1, -1)),
@@ -256,12 +257,12 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Usage, available, potential, cyclic, and the heights of some amounts.
+/// Usage, available, potential, cyclic, and the borrowing heights of some amounts.
 type Answer = (Amount, Amount, Amount, bool, Vec<(usize, bool)>);
 
-/// A tree and what was done to it.
+/// A tree and the steps that it took.
 struct Played {
-    tree: Tree,
+    tree: QuotaTree,
     queues: Vec<NodeId>,
     cohorts: [Option<(Option<usize>, Quota)>; 4],
     places: [(Option<usize>, Quota, bool, i128); 4],
@@ -273,7 +274,7 @@ fn name(number: usize) -> Name {
 
 impl Played {
     fn new() -> Self {
-        let mut tree = Tree::default();
+        let mut tree = QuotaTree::default();
         let queues = (0..4).map(|number| tree.add_queue(format!("q{number}").into())).collect();
         Self { tree, queues, cohorts: [None; 4], places: [(None, Quota::default(), false, 0); 4] }
     }
@@ -326,7 +327,7 @@ impl Played {
         fresh
     }
 
-    /// All that can be asked of it.
+    /// All query results.
     fn answers(&self) -> Vec<Answer> {
         let of = |id: &NodeId| {
             let heights =
@@ -347,14 +348,14 @@ impl Played {
 
 proptest! {
     #[test]
-    fn the_live_tree_equals_one_built_anew(steps in prop::collection::vec(any_step(), 0..30)) {
+    fn live_tree_equals_a_rebuilt_tree(steps in prop::collection::vec(any_step(), 0..30)) {
         let mut played = Played::new();
         steps.iter().for_each(|step| played.step(step));
         prop_assert_eq!(played.answers(), played.rebuilt().answers());
     }
 
     #[test]
-    fn what_is_added_and_removed_again_leaves_no_trace(
+    fn added_and_removed_usage_leaves_no_trace(
         steps in prop::collection::vec(any_step(), 0..20),
         uses in prop::collection::vec((0..4_usize, any_amount()), 1..10),
     ) {
@@ -364,7 +365,7 @@ proptest! {
         for (queue, amount) in &uses {
             played.tree.shift(played.queues[*queue], fr(), i128::from(*amount));
         }
-        // In another order than it was added.
+        // In another order than at the addition.
         for (queue, amount) in &uses {
             played.tree.shift(played.queues[*queue], fr(), -i128::from(*amount));
         }
@@ -372,7 +373,7 @@ proptest! {
     }
 
     #[test]
-    fn using_what_is_available_never_takes_from_those_who_were_within_their_limits(
+    fn using_available_quota_never_hurts_other_queues(
         steps in prop::collection::vec(any_step(), 0..20),
         queue in 0..4_usize,
     ) {
@@ -381,7 +382,7 @@ proptest! {
         let id = played.queues[queue];
         let free = played.tree.available(id, fr());
         prop_assert!(free <= played.tree.potential(id, fr()));
-        // What is used after that must still be a number: beyond, unlimited quota ends somewhere.
+        // Beyond `i64::MAX` an unlimited quota is exhausted.
         let used: i128 = played.places.iter().map(|(.., used)| used).sum();
         if free > Amount::ZERO && used + i128::from(free.get()) < i128::from(i64::MAX) {
             let before: Vec<_> = played.queues.iter().map(|id| played.tree.available(*id, fr()).get().min(0)).collect();

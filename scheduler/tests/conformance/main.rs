@@ -1,8 +1,9 @@
-//! The corpus: scenarios with what Kueue decided on them, in `corpus/`. The engine decides the same.
+//! The corpus: scenarios in `corpus/` with Kueue's decisions. The engine must decide the same.
 //!
-//! A new one is found by `cargo xtask fuzz-decisions` and is put there as it is; files may be compressed.
+//! `cargo xtask fuzz-decisions` finds new ones, which go into `corpus/` unchanged; files may be
+//! compressed.
 
-// The same player as the example's, which shows differences of any file.
+// Shared with the example, which shows the differences of any file.
 #[path = "../../examples/conformance/check.rs"]
 mod check;
 #[path = "../../examples/conformance/compare.rs"]
@@ -25,8 +26,8 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
-/// Scenarios that the engine decides otherwise than Kueue did, and why. Any other that differs is a failure, and so is one
-/// of these that does not differ any more.
+/// Scenarios that the engine decides otherwise than Kueue, and why. The test fails for any other
+/// difference, and for an entry without a difference.
 const DIFFERENT: &[(&str, &str)] = &[
     ("tas-groups-0006", NO_REQUESTS),
     ("tas-groups-0014", NO_REQUESTS),
@@ -43,7 +44,7 @@ const DIFFERENT: &[(&str, &str)] = &[
 const NO_REQUESTS: &str =
     "Kueue places pods that ask for nothing, and then finds in each cycle that they do not fit";
 
-/// How many scenarios a file has, and how those differ that do.
+/// The scenarios of a file, and the differences.
 struct File {
     name: String,
     count: usize,
@@ -77,7 +78,7 @@ fn play_file(path: &Path) -> Played {
 }
 
 #[test]
-fn the_engine_decides_the_corpus_as_kueue_did() {
+fn engine_decides_the_corpus_as_kueue() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let mut files: Vec<_> =
         std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,8 +1,9 @@
-//! Events that no sane cluster sends, in any order, with times that go back and numbers at the ends of their ranges: the
-//! engine takes them all.
+//! Events that no sane cluster sends, in any order, with times that go back and amounts at the ends
+//! of their range. The engine accepts all of them.
 //!
-//! A short run belongs to every test run. `FUZZ_SECONDS=600 cargo test -p switchyard-scheduler --test laws hostile --
-//! --nocapture` goes on for that long and says how many events and cycles there were; `LAWS_SEED` repeats a run.
+//! A short run is part of every test run. `FUZZ_SECONDS=600 cargo test -p switchyard-scheduler
+//! --test laws hostile -- --nocapture` runs that long and prints the numbers of events and cycles.
+//! `LAWS_SEED` repeats a run.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,22 +13,23 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use switchyard_scheduler::{
     Admission, AdmissionCheck, AdmissionScope, Amount, CheckPhase, CheckState, ClusterQueue,
-    Cohort, Decision, Engine, Event, FairStrategy, LocalQueue, Name, PodSet, PodSetAssignment,
-    Preemption, Quota, QuotaCheckStrategy, RefusedReason, Settings, StopPolicy, Time, Workload,
+    Cohort, Decision, Engine, EngineSettings, Event, FairStrategy, LocalQueue, Name, PodSet,
+    PodSetAssignment, PreemptionSettings, Quota, QuotaCheckStrategy, RefusedReason, StopPolicy,
+    Time, Workload,
 };
 
 use crate::script::{cohort, flavor, key, local_queue, local_queue_key, name, queue, workload};
 
-/// What is done to an engine.
+/// One input of an engine.
 #[derive(Clone, Debug)]
 enum Input {
     Event(Box<Event>),
     Cycle,
-    /// The engine's last reservations are told back to it, changed or not.
+    /// Confirms the engine's last reservations, changed or not.
     Confirm {
         admitted: bool,
     },
-    /// The time becomes this.
+    /// Sets the time.
     At(i64),
 }
 
@@ -53,7 +55,7 @@ fn amount() -> impl Strategy<Value = Amount> {
     number().prop_map(Amount::new)
 }
 
-/// A queue with some quotas made absurd, and duplicates in its groups.
+/// A queue with some absurd quotas, and duplicates in its groups.
 fn odd_queue() -> impl Strategy<Value = ClusterQueue> {
     let quota = (amount(), proptest::option::of(amount()), proptest::option::of(amount()));
     (queue(), quota, number(), 0..8_u8).prop_map(
@@ -135,14 +137,14 @@ fn odd_workload() -> impl Strategy<Value = Workload> {
             Workload {
                 pod_sets: pod_sets.unwrap_or_else(|| workload.pod_sets.clone()),
                 queue_time,
-                // Most are to be admitted by the engine.
+                // The engine should admit most workloads.
                 reservation: reservation.filter(|_| rare < 2),
                 reserved_at,
                 admitted: admitted && rare < 2,
                 evicted: evicted && rare < 3,
                 finished: finished && rare == 0,
                 deleting: deleting && rare == 0,
-                held: held && !usual && rare == 1,
+                on_hold: held && !usual && rare == 1,
                 gates_closed: gates_closed && rare < 3,
                 requeue_at: requeue_at.filter(|_| rare == 3),
                 requeued: requeued.filter(|_| rare == 3),
@@ -160,7 +162,7 @@ fn event() -> impl Strategy<Value = Event> {
     let refused = prop_oneof![
         Just(RefusedReason::WriteFailed { message: String::new() }),
         proptest::option::of(time())
-            .prop_map(|retry_at| RefusedReason::GivenBack { message: "no".into(), retry_at }),
+            .prop_map(|retry_at| RefusedReason::DispatchFailed { message: "no".into(), retry_at }),
     ];
     prop_oneof![
         2 => (name("n", 3), labels()).prop_map(|(name, labels)| Event::Namespace { name, labels }),
@@ -190,7 +192,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => key().prop_map(|key| Event::Retry { key }),
         1 => name("q", 5).prop_map(|cluster_queue| Event::RetryAll { cluster_queue }),
         1 => (local_queue_key(), prop::collection::btree_map(resource(), any::<i128>(), 0..3))
-            .prop_map(|(queue, consumed)| Event::PastUse { queue, consumed }),
+            .prop_map(|(queue, consumed)| Event::PastUsage { queue, consumed }),
     ]
 }
 
@@ -228,10 +230,10 @@ fn plain(number: usize) -> switchyard_scheduler::ResourceFlavor {
 }
 
 #[allow(clippy::needless_update, reason = "settings that are added later keep their defaults")]
-fn engines() -> impl Strategy<Value = (Settings, Option<Preemption>, Vec<Input>)> {
+fn engines() -> impl Strategy<Value = (EngineSettings, Option<PreemptionSettings>, Vec<Input>)> {
     let settings = (any::<[bool; 6]>(), 0..2000_u64).prop_map(
         |([undeclared, hashing, partial, fair, preempts, both], window)| {
-            let settings = Settings {
+            let settings = EngineSettings {
                 quota_check: if undeclared {
                     QuotaCheckStrategy::IgnoreUndeclared
                 } else {
@@ -241,21 +243,27 @@ fn engines() -> impl Strategy<Value = (Settings, Option<Preemption>, Vec<Input>)
                 equivalence_hashing: hashing,
                 partial_admission: partial,
                 fair_sharing: fair,
-                ..Settings::default()
+                ..EngineSettings::default()
             };
             let first = vec![FairStrategy::LessThanInitialShare];
-            let strategies = if both { Preemption::default().fair_strategies } else { first };
-            let preemption = Preemption { recompute_overlaps: both, fair_strategies: strategies };
+            let strategies =
+                if both { PreemptionSettings::default().fair_strategies } else { first };
+            let preemption =
+                PreemptionSettings { recompute_overlaps: both, fair_strategies: strategies };
             (settings, preempts.then_some(preemption))
         },
     );
     (settings, inputs()).prop_map(|((settings, preemption), inputs)| (settings, preemption, inputs))
 }
 
-/// Plays the inputs; how many events and cycles there were.
-fn play(settings: &Settings, preemption: Option<&Preemption>, inputs: &[Input]) -> (u64, u64) {
+/// Plays the inputs. Returns the numbers of events and cycles.
+fn play(
+    settings: &EngineSettings,
+    preemption: Option<&PreemptionSettings>,
+    inputs: &[Input],
+) -> (u64, u64) {
     let mut engine = match preemption {
-        Some(preemption) => Engine::preempting(settings.clone(), preemption.clone()),
+        Some(preemption) => Engine::with_preemption(settings.clone(), preemption.clone()),
         None => Engine::new(settings.clone()),
     };
     let (mut now, mut events, mut cycles) = (Time::from_secs(1000), 0, 0);
@@ -290,12 +298,12 @@ fn play(settings: &Settings, preemption: Option<&Preemption>, inputs: &[Input]) 
             Input::At(time) => now = Time(*time),
         }
     }
-    look(&mut engine, &known, now);
+    call_all_queries(&mut engine, &known, now);
     (events, cycles)
 }
 
-/// Asks everything that can be asked.
-fn look(
+/// Calls every query.
+fn call_all_queries(
     engine: &mut Engine,
     known: &BTreeMap<switchyard_scheduler::WorkloadKey, Box<Workload>>,
     now: Time,
@@ -307,7 +315,7 @@ fn look(
         assert!(engine.pending(&queue).all(|entry| !entry.key.name.is_empty()));
     }
     for key in known.keys() {
-        // A workload without pod sets, which the API does not take, waits for nothing that could be told.
+        // The reason of a workload without pod sets, which the API rejects, may be empty.
         engine.why(key).map(|why| why.message());
     }
     engine.next_wakeup(now);
@@ -316,7 +324,7 @@ fn look(
 }
 
 #[test]
-fn hostile_events_in_any_order_never_panic() {
+fn hostile_events_never_panic() {
     let seconds = crate::number("FUZZ_SECONDS");
     let (mut seed, mut runs) = (crate::seed(), 0);
     let (events, cycles) = (Cell::new(0), Cell::new(0));

@@ -1,22 +1,23 @@
-//! Laws of the engine, over random worlds and random orders of events.
+//! Properties of the engine, over random worlds and random orders of events.
 //!
-//! Each law prints the seed of its run; `LAWS_SEED=<seed>` repeats it, `PROPTEST_CASES=<n>` runs more cases.
+//! Each property prints the seed of its run. `LAWS_SEED=<seed>` repeats the run,
+//! `PROPTEST_CASES=<n>` runs more cases.
 //!
-//! # What they catch
+//! # Power of the properties
 //!
-//! A law that no error of the engine can break says nothing. `cargo xtask break-engine` puts errors into a copy of the
-//! engine, one after the other, and runs the law that must find each. Of these, put in by hand, each fails "a recording
-//! replays alike" within one run: who was told to go (`workloads.rs`, `told_to_go`), how far a search for flavors came
-//! (`scan`), triggers that are gathered (`engine/mod.rs`), past use (`afs/mod.rs`, `consumed`) are not recorded. Of "repeated
-//! events change nothing" no error is known that it finds.
+//! A property that no error of the engine can break is worthless. `cargo xtask break-engine` puts
+//! errors into a copy of the engine, one after the other, and runs the property that must find
+//! each. By hand, each of these errors failed "a recording replays alike" within one run: the
+//! recording leaves out `preemption_issued` or `scan` (`workloads.rs`), triggers (`engine/mod.rs`),
+//! or `consumed` (`afs/mod.rs`). For "repeated events change nothing", no such error is known.
 
-mod entitled;
+mod helpful;
 mod hostile;
 mod minimal;
 mod oracle;
+mod preconditions;
 mod replay;
 mod script;
-mod vain;
 mod world;
 
 use std::cell::Cell;
@@ -32,19 +33,19 @@ fn broken(name: &str, seed: u64, error: &dyn std::fmt::Display) -> ! {
     panic!("{name}, LAWS_SEED={seed}: {error}")
 }
 
-/// The number that a variable of the environment gives.
+/// The number in an environment variable.
 #[expect(clippy::panic, reason = "a seed that is not understood must not be another")]
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
 }
 
-/// The seed of a run: a new one, or the one that is asked for.
+/// The seed of a run: of `LAWS_SEED`, else random.
 fn seed() -> u64 {
     number("LAWS_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
-/// Checks a law over random scripts.
+/// Checks a property over random scripts.
 fn law(name: &str, check: impl Fn(&Script) -> Result<(), TestCaseError>) {
     let seed = seed();
     println!("{name}: LAWS_SEED={seed}");
@@ -67,7 +68,7 @@ macro_rules! ensure {
 }
 
 #[test]
-fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
+fn admissions_stay_within_the_quota_tree() {
     let (admissions, preemptions, cases, checked) =
         (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
     law("no admission exceeds what the tree allows", |script| {
@@ -80,7 +81,7 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
                 continue;
             }
             admissions.set(admissions.get() + admitted.len());
-            // Sums at the ends of the range of amounts are not exact; hostile events see to those.
+            // Sums at the ends of the amounts' range are not exact; `hostile` covers those.
             let debts_now = world
                 .debts()
                 .into_iter()
@@ -123,7 +124,7 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
 }
 
 #[test]
-fn nobody_is_admitted_without_being_entitled() {
+fn admitted_workloads_are_entitled() {
     law("who is admitted is entitled to what it gets", |script| {
         let mut world = World::new(script.kind);
         for step in &script.steps {
@@ -137,18 +138,18 @@ fn nobody_is_admitted_without_being_entitled() {
 }
 
 #[test]
-fn nobody_is_preempted_in_vain() {
+fn preemptions_admit_their_preemptor() {
     let (preemptors, single) = (Cell::new(0), Cell::new(0));
     law("who is preempted for makes its way in", |script| {
         let mut world = World::new(script.kind);
         for step in &script.steps {
             world.step(step);
             for victim in &world.victims {
-                let injustice = world.injustice(victim);
+                let policy_violation = world.policy_violation(victim);
                 let Victim { key, preemptor, .. } = victim;
                 ensure!(
-                    injustice.is_none(),
-                    "{key} was told to go for {preemptor} although {injustice:?}"
+                    policy_violation.is_none(),
+                    "{key} was told to go for {preemptor} although {policy_violation:?}"
                 );
             }
             for victim in world.victims.iter().filter(|_| world.everything_is_written()) {
@@ -158,8 +159,8 @@ fn nobody_is_preempted_in_vain() {
                     "{key} was told to go for {preemptor}, which fits without"
                 );
             }
-            // Flavors of several pod sets are chosen one after the other: with more room the first may choose
-            // otherwise, and leave too little to the next.
+            // Flavors of several pod sets are chosen in sequence. With more free quota, the first
+            // pod set may choose otherwise and leave too little for the next.
             preemptors.set(preemptors.get() + world.preemptors.len());
             let to_check =
                 |preemptor: &&_| world.everything_is_written() && world.has_one_pod_set(preemptor);
@@ -177,7 +178,7 @@ fn nobody_is_preempted_in_vain() {
 }
 
 #[test]
-fn what_came_and_went_leaves_no_trace() {
+fn deleted_workloads_leave_no_trace() {
     law("what came and went leaves no trace", |script| {
         let mut world = World::new(script.kind);
         for step in &script.steps {
@@ -205,7 +206,7 @@ fn what_came_and_went_leaves_no_trace() {
 }
 
 #[test]
-fn the_same_events_give_the_same_decisions() {
+fn equal_events_give_equal_decisions() {
     law("the same events give the same decisions", |script| {
         let (mut one, mut other) = (World::new(script.kind), World::new(script.kind));
         for step in &script.steps {
@@ -218,15 +219,15 @@ fn the_same_events_give_the_same_decisions() {
 }
 
 #[test]
-fn repeated_events_change_nothing() {
+fn repeated_events_change_no_decision() {
     law("repeated events change nothing", |script| {
         let (mut one, mut other) = (World::new(script.kind), World::new(script.kind));
-        // Any event of a victim says that its eviction came about or not.
-        (one.prompt, other.prompt) = (true, true);
+        // Any event of a victim confirms or withdraws its eviction.
+        (one.victims_leave_at_once, other.victims_leave_at_once) = (true, true);
         for step in &script.steps {
             one.step(step);
             other.step(step);
-            other.say_again(step);
+            other.repeat_event(step);
         }
         ensure!(one.log == other.log, "{:#?}\n{:#?}", one.log, other.log);
         Ok(())
@@ -234,7 +235,7 @@ fn repeated_events_change_nothing() {
 }
 
 #[test]
-fn the_order_in_which_a_world_is_listed_does_not_matter() {
+fn order_of_the_initial_list_changes_no_decision() {
     law("the order of listing does not matter", |script| {
         let mut world = World::new(script.kind);
         for step in &script.steps {
@@ -251,7 +252,7 @@ fn the_order_in_which_a_world_is_listed_does_not_matter() {
 }
 
 #[test]
-fn an_engine_started_on_the_same_objects_shows_the_same() {
+fn restarted_engine_shows_the_same_views() {
     law("a restart shows the same", |script| {
         let mut world = World::new(script.kind);
         for step in &script.steps {
@@ -279,13 +280,16 @@ fn an_engine_started_on_the_same_objects_shows_the_same() {
 }
 
 #[test]
-fn a_strict_head_is_never_overtaken() {
+fn strict_head_is_never_overtaken() {
     law("a strict head is never overtaken", |script| {
         let mut world = World::new(script.kind);
         for step in &script.steps {
             let heads = world.strict_heads();
-            let passed_over = world.passed_over();
-            ensure!(passed_over.is_none(), "{passed_over:?} is parked in a strict queue");
+            let parked_without_cause = world.parked_without_cause();
+            ensure!(
+                parked_without_cause.is_none(),
+                "{parked_without_cause:?} is parked in a strict queue"
+            );
             let admitted = world.step(step);
             for (queue, name) in world.admissions_of(&admitted) {
                 let head = heads.get(&queue);

@@ -1,4 +1,4 @@
-//! One queue and one flavor, where who has to go can be told by adding up.
+//! One queue and one flavor, where addition alone determines the victims.
 
 use proptest::prelude::*;
 use switchyard_scheduler::{
@@ -6,10 +6,10 @@ use switchyard_scheduler::{
     PreemptionRules, Quota, ResourceFlavor, ResourceGroup, Time, Workload, WorkloadKey,
 };
 
-use crate::script::{Answer, Kind, Step};
+use crate::script::{Answer, EngineKind, Step};
 use crate::world::World;
 
-/// The priority of the newcomer.
+/// The priority of the new workload.
 const PRIORITY: i32 = 10;
 
 fn job(number: usize, cores: i64, priority: i32) -> Workload {
@@ -20,8 +20,8 @@ fn job(number: usize, cores: i64, priority: i32) -> Workload {
     Workload { priority, pod_sets, ..Workload::new(key, format!("u{number}"), "l0", created) }
 }
 
-/// A queue with jobs that run, of these cores and priorities, and so much free.
-fn busy(jobs: &[(i64, i32)], free: i64, kind: Kind) -> World {
+/// A queue with running jobs of these cores and priorities, and `free` cores.
+fn busy(jobs: &[(i64, i32)], free: i64, kind: EngineKind) -> World {
     let nominal = Amount::new(jobs.iter().map(|(cores, _)| cores).sum::<i64>() + free);
     let resources = vec![("cpu".into(), Quota { nominal, ..Quota::default() })];
     let group = ResourceGroup {
@@ -61,13 +61,13 @@ fn busy(jobs: &[(i64, i32)], free: i64, kind: Kind) -> World {
 
 proptest! {
     #[test]
-    fn those_go_who_must_and_nobody_else(
+    fn victims_are_minimal_in_one_queue(
         jobs in prop::collection::vec((1_i64..6, prop_oneof![4 => 0..PRIORITY, 1 => PRIORITY..12]), 1..8),
         free in 0_i64..3,
         wanted in 1_i64..20,
         fair in any::<bool>(),
     ) {
-        let mut world = busy(&jobs, free, if fair { Kind::Fair } else { Kind::Classical });
+        let mut world = busy(&jobs, free, if fair { EngineKind::Fair } else { EngineKind::Classical });
         world.step(&Step::Submit(Box::new(job(jobs.len(), wanted, PRIORITY))));
         let admitted = world.step(&Step::Cycle(vec![Answer::Confirm]));
         let lesser: i64 = jobs.iter().filter(|(_, priority)| *priority < PRIORITY).map(|(cores, _)| cores).sum();

@@ -1,4 +1,4 @@
-//! What a queue may still use, worked out from the objects alone: nothing of the engine's arithmetic is in here.
+//! The free quota of a queue, computed from the objects alone, without the engine's arithmetic.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,39 @@ use switchyard_scheduler::{Amount, ClusterQueue, Cohort, Name, Quota, ResourceGr
 
 use crate::world::Pair;
 
-/// Larger amounts stand for "unlimited" somewhere, of which this arithmetic knows nothing.
+/// Larger amounts stand for "unlimited", which this arithmetic does not cover.
 const BOUNDED: i64 = 1 << 40;
 
-/// The tree for one pair of flavor and resource.
-pub(crate) struct Oracle<'a> {
+/// The quota tree of one pair of flavor and resource.
+pub(crate) struct QuotaOracle<'a> {
     pub(crate) queues: &'a BTreeMap<Name, ClusterQueue>,
     pub(crate) cohorts: &'a BTreeMap<Name, Cohort>,
     pub(crate) pair: &'a Pair,
-    /// What each queue uses.
+    /// Usage by queue.
     pub(crate) used: BTreeMap<Name, i128>,
 }
 
-/// A node by kind and name.
 #[derive(Clone, Copy)]
 enum Node<'a> {
     Queue(&'a Name),
     Cohort(&'a Name),
 }
 
-/// What one node adds up to.
+/// The sums of one node.
 struct Sums {
-    /// What it and those below have.
+    /// The quota of the node and the nodes below.
     has: i128,
-    /// How much of that the parent may give to others.
+    /// The part that the parent may lend to others.
     lends: i128,
-    /// How much of what is used here the parent carries.
+    /// The part of the usage that the parent carries.
     carried: i128,
-    /// What is free of what the parent never gives away.
+    /// The free part of the quota that the node does not lend.
     spare: i128,
     used: i128,
 }
 
-impl<'a> Oracle<'a> {
-    /// What is left for a queue; `None` where unlimited amounts or cycles are about.
+impl<'a> QuotaOracle<'a> {
+    /// The free quota of a queue; `None` with unlimited amounts or cycles.
     pub(crate) fn left(&self, queue: &'a Name) -> Option<i128> {
         self.left_at(Node::Queue(queue), 0)
     }
@@ -77,7 +76,7 @@ impl<'a> Oracle<'a> {
             Some(limit) => has.min(bounded(limit)?),
             None => has,
         };
-        // What is below zero is not kept.
+        // A negative rest is not withheld.
         let kept = (has - lends).max(0);
         let lends = has - kept;
         (used < i128::from(BOUNDED)).then_some(Sums {
@@ -106,7 +105,7 @@ impl<'a> Oracle<'a> {
             .collect()
     }
 
-    /// Of a pair that is given twice the last counts.
+    /// The last of duplicate quotas counts.
     fn quota(&self, node: Node<'a>) -> Quota {
         let groups: &[ResourceGroup] = match node {
             Node::Queue(name) => self.queues.get(name).map_or(&[], |queue| &queue.resource_groups),

@@ -1,15 +1,17 @@
-//! What was decided once is decided again.
+//! Recordings replay with equal decisions.
 
 use std::cell::Cell;
+use std::io::Read as _;
 
+use flate2::read::GzDecoder;
 use proptest::test_runner::TestCaseError;
 use switchyard_scheduler::record::{self, ReplayError, Summary, replay, restore};
 
 use crate::law;
-use crate::script::Kind;
+use crate::script::EngineKind;
 use crate::world::World;
 
-/// Replays a recording, and says what is different if anything is: in a decision, or in the state at the end.
+/// Replays a recording. Fails on a different decision or a different final state.
 fn replayed(recording: &str, world: &World) -> Result<Summary, TestCaseError> {
     let failed = |error: &dyn std::fmt::Display| TestCaseError::fail(error.to_string());
     let (engine, summary) = restore(recording.as_bytes()).map_err(|error| failed(&error))?;
@@ -24,9 +26,9 @@ fn replayed(recording: &str, world: &World) -> Result<Summary, TestCaseError> {
 }
 
 #[test]
-fn a_recording_that_begins_at_any_moment_replays_alike() {
+fn recording_from_any_time_replays_equally() {
     let (cycles, admissions, preemptions) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let by_use = Cell::new(0);
+    let by_usage = Cell::new(0);
     law("a recording replays alike", |script| {
         let mut world = World::new(script.kind);
         let every = (script.steps.len() / 5).max(1);
@@ -44,9 +46,13 @@ fn a_recording_that_begins_at_any_moment_replays_alike() {
             cycles.set(cycles.get() + summary.cycles);
             admissions.set(admissions.get() + summary.admissions);
             preemptions.set(preemptions.get() + summary.preemptions);
-            by_use.set(
-                by_use.get()
-                    + if matches!(script.kind, Kind::Sharing) { summary.admissions } else { 0 },
+            by_usage.set(
+                by_usage.get()
+                    + if matches!(script.kind, EngineKind::Sharing) {
+                        summary.admissions
+                    } else {
+                        0
+                    },
             );
         }
         Ok(())
@@ -57,12 +63,12 @@ fn a_recording_that_begins_at_any_moment_replays_alike() {
         admissions.get(),
         preemptions.get()
     );
-    let some = cycles.get() == 0 || (admissions.get() > 0 && by_use.get() > 0);
+    let some = cycles.get() == 0 || (admissions.get() > 0 && by_usage.get() > 0);
     assert!(some, "nothing is decided, so the law says nothing");
 }
 
 #[expect(clippy::expect_used, reason = "the test is about such a world")]
-/// A recording of a world in which something is admitted.
+/// A recording of a world with admissions.
 fn recording() -> String {
     let found: Cell<Option<String>> = Cell::new(None);
     law("something is admitted", |script| {
@@ -78,7 +84,7 @@ fn recording() -> String {
 }
 
 #[test]
-fn a_decision_that_is_made_otherwise_is_found_and_an_unfinished_line_is_left_out() {
+fn replay_finds_changed_decisions_and_skips_a_cut_line() {
     let recording = recording();
     let whole = replay(recording.as_bytes()).expect("it replays");
     assert!(!whole.truncated);
@@ -105,4 +111,22 @@ fn a_decision_that_is_made_otherwise_is_found_and_an_unfinished_line_is_left_out
     assert!(matches!(replay(other.as_bytes()), Err(ReplayError::Version(2))));
     assert!(matches!(replay("no recording\n".as_bytes()), Err(ReplayError::Line { line: 1, .. })));
     assert!(matches!(replay("".as_bytes()), Err(ReplayError::Empty)));
+}
+
+/// Recordings of an earlier release. A renamed field or variant must keep its recorded name.
+#[test]
+fn recordings_of_an_earlier_release_replay() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/laws/recordings");
+    for file in ["classical", "fair-sharing", "admission-fair-sharing"] {
+        let file = std::fs::File::open(format!("{directory}/{file}.jsonl.gz")).expect("it exists");
+        let mut text = String::new();
+        GzDecoder::new(file).read_to_string(&mut text).expect("it is text");
+        let summary = replay(text.as_bytes()).expect("it replays");
+        assert!(summary.cycles > 0);
+
+        let header = text.lines().next().unwrap_or_default();
+        let (engine, summary) = restore(header.as_bytes()).expect("its header is read");
+        let written = record::header(&engine, summary.begin).expect("its header is written");
+        assert_eq!(written.trim_end(), header);
+    }
 }

@@ -1,4 +1,4 @@
-//! Random scripts: what happens in a small world, in any order.
+//! Random scripts: steps of a small world in any order.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,25 @@ use switchyard_scheduler::{
     TolerationOperator, Workload, WorkloadKey,
 };
 
-/// What happens, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    pub(crate) kind: Kind,
+    pub(crate) kind: EngineKind,
     pub(crate) steps: Vec<Step>,
 }
 
 /// How the engine preempts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// Not at all.
+pub(crate) enum EngineKind {
+    /// No preemption.
     Plain,
     /// By priority and borrowing.
     Classical,
     /// By fair shares.
     Fair,
-    /// As [`Kind::Classical`], and past use of LocalQueues orders workloads.
+    /// As [`EngineKind::Classical`], with admission fair sharing.
     Sharing,
 }
 
-/// One thing that happens.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Namespace {
@@ -46,8 +44,8 @@ pub(crate) enum Step {
     CohortDeleted(Name),
     LocalQueue(LocalQueue),
     LocalQueueDeleted(LocalQueueKey),
-    /// What the status of a LocalQueue says of its past use, in cores.
-    PastUse(LocalQueueKey, u32),
+    /// Past usage in a LocalQueue's status, in cores.
+    PastUsage(LocalQueueKey, u32),
     Check {
         name: Name,
         active: bool,
@@ -59,17 +57,17 @@ pub(crate) enum Step {
     Reprioritised(WorkloadKey, i32),
     Reclaimed(WorkloadKey, i32),
     Retried(WorkloadKey),
-    /// A cycle; each decided reservation is confirmed, refused or left open in turn.
+    /// A cycle. Its reservations get these answers in turn.
     Cycle(Vec<Answer>),
     Wait(u64),
 }
 
-/// What becomes of a reservation.
+/// The answer to a reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Confirm,
     Refuse,
-    GiveBack,
+    NotDispatched,
     Leave,
 }
 
@@ -77,7 +75,7 @@ pub(crate) fn name(prefix: &'static str, count: usize) -> impl Strategy<Value = 
     (0..count).prop_map(move |number| format!("{prefix}{number}").into())
 }
 
-/// Up to `most`, and now and then something absurd.
+/// Up to `most`, and rarely an absurd amount.
 fn amount(most: i64) -> impl Strategy<Value = Amount> {
     prop_oneof![60 => 0..most, 1 => Just(i64::MAX), 1 => Just(i64::MAX - 1), 1 => Just(-3)]
         .prop_map(Amount::new)
@@ -149,10 +147,10 @@ pub(crate) fn queue() -> impl Strategy<Value = ClusterQueue> {
             fungibility,
             preemption,
             rare,
-            by_use,
+            by_usage,
         )| ClusterQueue {
             cohort,
-            admission_scope: if by_use {
+            admission_scope: if by_usage {
                 AdmissionScope::UsageBasedAdmissionFairSharing
             } else {
                 AdmissionScope::default()
@@ -267,7 +265,7 @@ pub(crate) fn workload() -> impl Strategy<Value = Workload> {
                 priority,
                 pod_sets,
                 active: rare != 0,
-                held: rare == 1,
+                on_hold: rare == 1,
                 requeued: (rare == 2).then_some(false),
                 requeue_at: (rare == 3).then_some(Time::from_secs(1005)),
                 ..Workload::new(key, uid, format!("l{queue}"), Time::from_secs(created))
@@ -280,7 +278,7 @@ fn step() -> impl Strategy<Value = Step> {
     let answer = prop_oneof![
         6 => Just(Answer::Confirm),
         1 => Just(Answer::Refuse),
-        1 => Just(Answer::GiveBack),
+        1 => Just(Answer::NotDispatched),
         1 => Just(Answer::Leave),
     ];
     prop_oneof![
@@ -293,7 +291,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => name("c", 3).prop_map(Step::CohortDeleted),
         3 => local_queue().prop_map(Step::LocalQueue),
         1 => local_queue_key().prop_map(Step::LocalQueueDeleted),
-        1 => (local_queue_key(), 0..20_u32).prop_map(|(key, cores)| Step::PastUse(key, cores)),
+        1 => (local_queue_key(), 0..20_u32).prop_map(|(key, cores)| Step::PastUsage(key, cores)),
         1 => (name("a", 2), any::<bool>()).prop_map(|(name, active)| Step::Check { name, active }),
         20 => workload().prop_map(|workload| Step::Submit(Box::new(workload))),
         2 => key().prop_map(Step::Deleted),
@@ -307,7 +305,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A world that mostly works, and then anything.
+/// A world that mostly works, followed by random steps.
 pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     let flavors = (0..3).map(|number| {
         Step::Flavor(ResourceFlavor {
@@ -329,12 +327,12 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     let fixed: Vec<Step> = flavors.chain(namespaces).chain(local_queues).collect();
     let queues = prop::collection::vec(queue().prop_map(Step::Queue), 2..6);
     let kind = prop_oneof![
-        Just(Kind::Plain),
-        Just(Kind::Classical),
-        Just(Kind::Fair),
-        Just(Kind::Sharing)
+        Just(EngineKind::Plain),
+        Just(EngineKind::Classical),
+        Just(EngineKind::Fair),
+        Just(EngineKind::Sharing)
     ];
-    // Queues fill up before anything else happens, so that there is something to wait for and to preempt.
+    // Queues fill up first, so that later workloads wait and preempt.
     let fill = prop::collection::vec(workload(), 0..16).prop_map(|workloads| {
         let submit =
             |workload| [Step::Submit(Box::new(workload)), Step::Cycle(vec![Answer::Confirm])];

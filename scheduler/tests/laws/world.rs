@@ -1,34 +1,35 @@
-//! A world around an engine: the objects as an API would hold them, and what controllers do about decisions.
+//! A world around an engine: the objects of an API server, and controllers that perform decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use switchyard_scheduler::{
     Admission, AdmissionCheck, AdmissionFairSharing, Amount, ClusterQueue, ClusterQueueView,
-    Cohort, Decision, Engine, Event, LocalQueue, LocalQueueKey, LocalQueueView, Name, Preemption,
-    QueueingStrategy, RefusedReason, ResourceFlavor, Settings, Time, Workload, WorkloadKey, record,
+    Cohort, Decision, Engine, EngineSettings, Event, LocalQueue, LocalQueueKey, LocalQueueView,
+    Name, PreemptionSettings, QueueingStrategy, RefusedReason, ResourceFlavor, Time, Workload,
+    WorkloadKey, record,
 };
 
-use crate::oracle::Oracle;
-use crate::script::{Answer, Kind, Step};
+use crate::oracle::QuotaOracle;
+use crate::script::{Answer, EngineKind, Step};
 
 /// A flavor and a resource.
 pub(crate) type Pair = (Name, Name);
 
-/// An engine and the objects that it was told of.
+/// An engine and the objects in its events.
 pub(crate) struct World {
     pub(crate) engine: Engine,
-    /// Every decision, in words.
+    /// Every decision as text.
     pub(crate) log: Vec<String>,
-    /// For whom others were told to go in the last step.
+    /// The preemptors of the last step.
     pub(crate) preemptors: Vec<WorkloadKey>,
-    /// Who was told to go in the last step.
+    /// The victims of the last step.
     pub(crate) victims: Vec<Victim>,
-    /// Recordings that are under way.
+    /// Running recordings.
     pub(crate) recordings: Vec<String>,
-    /// Whoever is told to go goes at once.
-    pub(crate) prompt: bool,
-    pub(crate) kind: Kind,
+    /// Victims leave at once.
+    pub(crate) victims_leave_at_once: bool,
+    pub(crate) kind: EngineKind,
     pub(crate) now: Time,
     pub(crate) namespaces: BTreeMap<Name, bool>,
     pub(crate) flavors: BTreeMap<Name, ResourceFlavor>,
@@ -37,19 +38,19 @@ pub(crate) struct World {
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) checks: BTreeMap<Name, bool>,
     pub(crate) workloads: BTreeMap<WorkloadKey, Workload>,
-    /// Decided and neither confirmed nor refused yet.
+    /// Decided reservations without an answer.
     pub(crate) open: BTreeMap<WorkloadKey, Admission>,
-    /// Told to go, and still there.
-    pub(crate) told: BTreeSet<WorkloadKey>,
-    /// Those of [`Self::told`] when the last step's decisions were made.
-    pub(crate) going: BTreeSet<WorkloadKey>,
-    /// No worker cluster took these, and until when they are not offered again.
-    pub(crate) given_back: BTreeMap<WorkloadKey, Time>,
-    /// The queues that were no strict ones at some time.
-    pub(crate) lenient: BTreeSet<Name>,
+    /// Victims that still have their quota.
+    pub(crate) issued: BTreeSet<WorkloadKey>,
+    /// `issued` at the time of the last step's decisions.
+    pub(crate) victims_at_decision: BTreeSet<WorkloadKey>,
+    /// Workloads that no worker cluster took, and the end of their wait.
+    pub(crate) undispatched: BTreeMap<WorkloadKey, Time>,
+    /// The queues that were not strict at some time.
+    pub(crate) ever_not_strict: BTreeSet<Name>,
 }
 
-/// Who was told to go, and for whom.
+/// A victim and its preemptor.
 pub(crate) struct Victim {
     pub(crate) key: WorkloadKey,
     /// The queue that had admitted it.
@@ -57,7 +58,7 @@ pub(crate) struct Victim {
     pub(crate) preemptor: WorkloadKey,
 }
 
-fn sharing() -> AdmissionFairSharing {
+fn fair_admission_config() -> AdmissionFairSharing {
     AdmissionFairSharing {
         half_life: Duration::from_secs(5),
         sampling_interval: Duration::from_secs(2),
@@ -80,21 +81,27 @@ fn check(name: &Name, active: bool) -> Event {
 }
 
 impl World {
-    pub(crate) fn new(kind: Kind) -> Self {
-        let settings = Settings { fair_sharing: matches!(kind, Kind::Fair), ..Settings::default() };
+    pub(crate) fn new(kind: EngineKind) -> Self {
+        let settings = EngineSettings {
+            fair_sharing: matches!(kind, EngineKind::Fair),
+            ..EngineSettings::default()
+        };
         Self {
             engine: match kind {
-                Kind::Plain => Engine::new(settings),
-                Kind::Classical | Kind::Fair => Engine::preempting(settings, Preemption::default()),
-                Kind::Sharing => {
-                    Engine::preempting(settings, Preemption::default()).sharing_admission(sharing())
+                EngineKind::Plain => Engine::new(settings),
+                EngineKind::Classical | EngineKind::Fair => {
+                    Engine::with_preemption(settings, PreemptionSettings::default())
+                }
+                EngineKind::Sharing => {
+                    Engine::with_preemption(settings, PreemptionSettings::default())
+                        .with_admission_fair_sharing(fair_admission_config())
                 }
             },
             log: Vec::new(),
             preemptors: Vec::new(),
             victims: Vec::new(),
             recordings: Vec::new(),
-            prompt: false,
+            victims_leave_at_once: false,
             kind,
             now: Time::from_secs(1000),
             namespaces: BTreeMap::new(),
@@ -105,10 +112,10 @@ impl World {
             checks: BTreeMap::new(),
             workloads: BTreeMap::new(),
             open: BTreeMap::new(),
-            told: BTreeSet::new(),
-            going: BTreeSet::new(),
-            given_back: BTreeMap::new(),
-            lenient: BTreeSet::new(),
+            issued: BTreeSet::new(),
+            victims_at_decision: BTreeSet::new(),
+            undispatched: BTreeMap::new(),
+            ever_not_strict: BTreeSet::new(),
         }
     }
 
@@ -117,7 +124,7 @@ impl World {
         self.engine.apply(event, self.now);
     }
 
-    /// Begins one more recording.
+    /// Starts one more recording.
     #[expect(clippy::expect_used, reason = "everything can be recorded, or the law is broken")]
     pub(crate) fn begin_recording(&mut self) {
         self.recordings
@@ -132,13 +139,13 @@ impl World {
         }
     }
 
-    /// What the controller does when something becomes due.
+    /// The controller's flush when something is due.
     pub(crate) fn flush(&mut self) {
         self.record(record::flush);
         self.engine.flush_inadmissible(self.now);
     }
 
-    /// Does a step; who was admitted by it.
+    /// Performs a step. Returns the admitted workloads.
     pub(crate) fn step(&mut self, step: &Step) -> Vec<WorkloadKey> {
         self.preemptors.clear();
         self.victims.clear();
@@ -158,13 +165,13 @@ impl World {
             }
             Step::Queue(queue) => {
                 if queue.strategy != QueueingStrategy::StrictFIFO {
-                    self.lenient.insert(queue.name.clone());
+                    self.ever_not_strict.insert(queue.name.clone());
                 }
                 self.queues.insert(queue.name.clone(), queue.clone());
             }
             Step::QueueDeleted(name) => {
                 self.queues.remove(name);
-                self.lenient.remove(name);
+                self.ever_not_strict.remove(name);
             }
             Step::Cohort(cohort) => {
                 self.cohorts.insert(cohort.name.clone(), cohort.clone());
@@ -185,14 +192,14 @@ impl World {
             Step::Deleted(key) => {
                 self.workloads.remove(key);
                 self.open.remove(key);
-                self.told.remove(key);
-                self.given_back.remove(key);
+                self.issued.remove(key);
+                self.undispatched.remove(key);
             }
             Step::Finished(key) => {
                 self.edit(key, |workload| workload.finished = workload.reservation.is_some())
             }
             Step::Evicted(key) => {
-                self.told.remove(key);
+                self.issued.remove(key);
                 self.edit(key, |workload| {
                     workload.evicted |= workload.reservation.is_some();
                     workload.reservation = None;
@@ -206,15 +213,15 @@ impl World {
                 workload.reclaimable =
                     workload.pod_sets.iter().map(|set| (set.name.clone(), *pods)).collect();
             }),
-            Step::Retried(_) | Step::PastUse(..) => {}
+            Step::Retried(_) | Step::PastUsage(..) => {}
             Step::Cycle(answers) => return self.cycle_with(answers),
             Step::Wait(millis) => self.now = self.now.plus(Duration::from_millis(*millis)),
         }
-        self.say(step);
+        self.send_event(step);
         Vec::new()
     }
 
-    /// A workload that exists already keeps what the API does not let users change.
+    /// An existing workload keeps the fields that users cannot change.
     fn submit(&mut self, workload: &Workload) {
         let same = self.workloads.get(&workload.key).filter(|known| known.uid == workload.uid);
         let known = same.map(|known| {
@@ -222,7 +229,7 @@ impl World {
         });
         let (reservation, reserved_at, admitted, finished) = known.unwrap_or_default();
         if same.is_none() || !workload.active {
-            // Another workload, or one that may not have quota any more: nothing is to be answered.
+            // Another workload, or one without a claim to quota: no answer is due.
             self.open.remove(&workload.key);
         }
         let workload =
@@ -236,8 +243,8 @@ impl World {
         }
     }
 
-    /// Tells the engine what a step made of the objects.
-    fn say(&mut self, step: &Step) {
+    /// Sends the event of a step's change.
+    fn send_event(&mut self, step: &Step) {
         let event = match step {
             Step::Namespace { name, labelled } => namespace(name, *labelled),
             Step::Flavor(flavor) => Event::ResourceFlavor(flavor.clone()),
@@ -251,37 +258,37 @@ impl World {
             Step::Check { name, active } => check(name, *active),
             Step::Deleted(key) => Event::WorkloadDeleted { key: key.clone() },
             Step::Retried(key) => Event::Retry { key: key.clone() },
-            Step::PastUse(queue, cores) => Event::PastUse {
+            Step::PastUsage(queue, cores) => Event::PastUsage {
                 queue: queue.clone(),
                 consumed: [("cpu".into(), i128::from(*cores) * 1_000_000_000)].into(),
             },
-            Step::Submit(workload) => return self.say_workload(&workload.key),
+            Step::Submit(workload) => return self.send_workload(&workload.key),
             Step::Finished(key)
             | Step::Evicted(key)
             | Step::Reprioritised(key, _)
             | Step::Reclaimed(key, _) => {
-                return self.say_workload(key);
+                return self.send_workload(key);
             }
             Step::Cycle(_) | Step::Wait(_) => return,
         };
         self.apply(event);
     }
 
-    fn say_workload(&mut self, key: &WorkloadKey) {
+    fn send_workload(&mut self, key: &WorkloadKey) {
         if let Some(workload) = self.workloads.get(key) {
             let event = Event::Workload(Box::new(workload.clone()));
             self.apply(event);
         }
     }
 
-    /// The same event once more. Requests are not facts, and are not repeated.
-    pub(crate) fn say_again(&mut self, step: &Step) {
+    /// Repeats the event of a step. Requests are no facts and are not repeated.
+    pub(crate) fn repeat_event(&mut self, step: &Step) {
         if !matches!(step, Step::Retried(_)) {
-            self.say(step);
+            self.send_event(step);
         }
     }
 
-    /// A cycle of which everything is confirmed.
+    /// A cycle whose reservations are all confirmed.
     pub(crate) fn cycle(&mut self) {
         self.now = self.now.plus(Duration::from_secs(1));
         self.cycle_with(&[Answer::Confirm]);
@@ -291,16 +298,16 @@ impl World {
         let cycle = self.engine.cycle(self.now);
         self.record(|now| record::cycle(&cycle, now));
         self.log.extend(cycle.decisions.iter().map(|decision| format!("{decision:?}")));
-        let earlier: Vec<_> = self.told.iter().cloned().collect();
+        let earlier: Vec<_> = self.issued.iter().cloned().collect();
         let mut admitted = Vec::new();
         for decision in cycle.decisions {
             match decision {
                 Decision::Reserve { key, admission, .. } => {
-                    self.given_back.remove(&key);
+                    self.undispatched.remove(&key);
                     self.open.insert(key.clone(), admission);
                     admitted.push(key);
                 }
-                Decision::Preempt { key, preemptor, .. } => self.tell_to_go(key, preemptor),
+                Decision::Preempt { key, preemptor, .. } => self.issue_preemption(key, preemptor),
                 Decision::Migrate { .. }
                 | Decision::Pending { .. }
                 | Decision::Reassign { .. }
@@ -308,37 +315,44 @@ impl World {
                 | Decision::Evict { .. } => {}
             }
         }
-        self.going.clone_from(&self.told);
+        self.victims_at_decision.clone_from(&self.issued);
         for (key, answer) in admitted.iter().zip(answers.iter().cycle()) {
             self.answer(key, *answer);
         }
-        // Whoever was told in this cycle is still there in the next one, unless all are prompt.
-        let waiting = if self.prompt { self.told.iter().cloned().collect() } else { earlier };
+        // Victims of this cycle still have their quota in the next one, unless all leave at once.
+        let waiting = if self.victims_leave_at_once {
+            self.issued.iter().cloned().collect()
+        } else {
+            earlier
+        };
         for (key, answer) in waiting.into_iter().zip(answers.iter().cycle()) {
-            self.leave(&key, if self.prompt { Answer::Confirm } else { *answer });
+            self.answer_eviction(
+                &key,
+                if self.victims_leave_at_once { Answer::Confirm } else { *answer },
+            );
         }
         admitted
     }
 
-    fn tell_to_go(&mut self, key: WorkloadKey, preemptor: WorkloadKey) {
+    fn issue_preemption(&mut self, key: WorkloadKey, preemptor: WorkloadKey) {
         let queue = self
             .admission(&key)
             .map(|admission| admission.cluster_queue.clone())
             .unwrap_or_default();
-        self.told.insert(key.clone());
+        self.issued.insert(key.clone());
         self.preemptors.push(preemptor.clone());
         self.victims.push(Victim { key, queue, preemptor });
     }
 
-    /// What becomes of one that was told to go.
-    fn leave(&mut self, key: &WorkloadKey, answer: Answer) {
+    /// The answer of a victim.
+    fn answer_eviction(&mut self, key: &WorkloadKey, answer: Answer) {
         match answer {
             Answer::Leave => {}
             Answer::Confirm => {
                 self.perform(&Step::Evicted(key.clone()));
             }
-            Answer::Refuse | Answer::GiveBack => {
-                self.told.remove(key);
+            Answer::Refuse | Answer::NotDispatched => {
+                self.issued.remove(key);
                 self.apply(Event::PreemptionFailed { key: key.clone() });
             }
         }
@@ -360,13 +374,13 @@ impl World {
                     workload.evicted = false;
                 });
                 self.open.remove(key);
-                return self.say_workload(key);
+                return self.send_workload(key);
             }
             Answer::Refuse => RefusedReason::WriteFailed { message: "conflict".into() },
-            Answer::GiveBack => {
+            Answer::NotDispatched => {
                 let retry_at = self.now.plus(Duration::from_secs(3));
-                self.given_back.insert(key.clone(), retry_at);
-                RefusedReason::GivenBack {
+                self.undispatched.insert(key.clone(), retry_at);
+                RefusedReason::DispatchFailed {
                     message: "no cluster took it".into(),
                     retry_at: Some(retry_at),
                 }
@@ -383,8 +397,8 @@ impl World {
         }
     }
 
-    /// A new engine that is told of the same objects, from the first to the last or the other way round. What is
-    /// still open counts as confirmed.
+    /// A new engine with events of the same objects, in either order. Reservations without an
+    /// answer count as confirmed.
     pub(crate) fn restarted(&self, backwards: bool) -> Self {
         let mut events: Vec<Event> = Vec::new();
         events.extend(self.namespaces.iter().map(|(name, labelled)| namespace(name, *labelled)));
@@ -424,7 +438,7 @@ impl World {
         self.local_queues.keys().filter_map(|key| self.engine.local_queue(key))
     }
 
-    /// Where a queue is over what the tree allows, and by how much (below zero); zero elsewhere.
+    /// Where a queue exceeds its quota, and by how much (negative); else zero.
     pub(crate) fn debts(&self) -> Vec<(Name, Pair, Amount)> {
         let of = |view: ClusterQueueView<'_>| {
             let name = view.name.clone();
@@ -443,7 +457,7 @@ impl World {
         quota.map_or(Amount::ZERO, |quota| quota.available)
     }
 
-    /// The queues and pairs of which these admissions use something.
+    /// The queues and pairs that these admissions use.
     pub(crate) fn used_by(&self, admitted: &[WorkloadKey]) -> Vec<(Name, Pair)> {
         let mut used = Vec::new();
         for admission in admitted.iter().filter_map(|key| self.admission(key)) {
@@ -467,14 +481,14 @@ impl World {
             .or_else(|| self.open.get(key))
     }
 
-    /// Who was admitted by which queue.
+    /// The admissions by queue.
     pub(crate) fn admissions_of(&self, admitted: &[WorkloadKey]) -> Vec<(Name, WorkloadKey)> {
         let of =
             |key: &WorkloadKey| Some((self.admission(key)?.cluster_queue.clone(), key.clone()));
         admitted.iter().filter_map(of).collect()
     }
 
-    /// The workloads that neither finished nor have quota.
+    /// Unfinished workloads without quota.
     pub(crate) fn without_quota(&self) -> Vec<WorkloadKey> {
         let waits = |workload: &&Workload| {
             !workload.finished
@@ -484,8 +498,8 @@ impl World {
         self.workloads.values().filter(waits).map(|workload| workload.key.clone()).collect()
     }
 
-    /// What a queue may still use of a pair, worked out from the objects; `None` where that is not to be said. What was deactivated
-    /// runs, and counts, until its reservation is gone.
+    /// The free quota of a queue, computed from the objects; `None` if undecidable. A deactivated
+    /// workload counts until its reservation is gone.
     pub(crate) fn left(&self, queue: &Name, pair: &Pair) -> Option<i128> {
         let mut used: BTreeMap<Name, i128> = BTreeMap::new();
         for (key, workload) in self.workloads.iter().filter(|(_, workload)| !workload.finished) {
@@ -506,7 +520,7 @@ impl World {
                 *used.entry(admission.cluster_queue.clone()).or_default() += i128::from(held);
             }
         }
-        Oracle { queues: &self.queues, cohorts: &self.cohorts, pair, used }
+        QuotaOracle { queues: &self.queues, cohorts: &self.cohorts, pair, used }
             .left(self.queues.get_key_value(queue)?.0)
     }
 }

@@ -84,7 +84,8 @@ impl TermState {
             Action::GiveBack { uid, message, retry_at } => {
                 if let Some(reservation) = self.reservations.remove(&uid) {
                     let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
-                    let reason = RefusedReason::GivenBack { message, retry_at: Some(retry_at) };
+                    let reason =
+                        RefusedReason::DispatchFailed { message, retry_at: Some(retry_at) };
                     self.refuse(&reservation.workload, reason);
                     self.followers(&reservation.workload);
                 }

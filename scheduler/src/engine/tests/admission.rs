@@ -1,9 +1,9 @@
-//! Reservations: decided, assumed, confirmed, refused, released.
+//! Reservations: decided, confirmed, refused, released.
 
 use crate::fixtures::{Stage, amount, cq, wl};
 use crate::{CheckPhase, CheckState, Decision, Name, RefusedReason};
 
-/// What happens, and the event.
+/// Name of the event, and the event.
 type Case = (&'static str, fn(&mut Stage));
 
 fn stage() -> Stage {
@@ -13,7 +13,7 @@ fn stage() -> Stage {
 }
 
 #[test]
-fn what_fits_is_admitted_and_charged_at_once() {
+fn fitting_workload_is_admitted_and_charged_at_once() {
     let mut stage = stage();
     stage.submit(wl("a").pods("workers", 3).request("cpu", 2));
     assert_eq!(stage.cycle(), ["admit a: workers x 3 cpu 6 on default"]);
@@ -22,7 +22,7 @@ fn what_fits_is_admitted_and_charged_at_once() {
 }
 
 #[test]
-fn an_unconfirmed_reservation_survives_an_older_view_of_the_workload() {
+fn unconfirmed_reservation_survives_stale_event() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     stage.cycle();
@@ -32,7 +32,7 @@ fn an_unconfirmed_reservation_survives_an_older_view_of_the_workload() {
 }
 
 #[test]
-fn a_refused_write_gives_the_quota_back_and_is_tried_again_at_once() {
+fn failed_write_returns_quota_and_retries_at_once() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     stage.cycle();
@@ -43,7 +43,7 @@ fn a_refused_write_gives_the_quota_back_and_is_tried_again_at_once() {
 }
 
 #[test]
-fn a_refusal_of_what_is_confirmed_is_ignored() {
+fn refusal_of_confirmed_reservation_is_ignored() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     assert_eq!(stage.admit(), ["a"]);
@@ -52,13 +52,13 @@ fn a_refusal_of_what_is_confirmed_is_ignored() {
 }
 
 #[test]
-fn a_reservation_given_back_waits_until_it_is_asked_for() {
+fn undispatched_workload_waits_for_a_retry_request() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     stage.cycle();
     stage.refuse(
         "a",
-        RefusedReason::GivenBack { message: "no cluster took it".to_owned(), retry_at: None },
+        RefusedReason::DispatchFailed { message: "no cluster took it".to_owned(), retry_at: None },
     );
     stage.wait(100);
     assert_eq!(stage.cycle(), [""; 0], "its own release does not bring it back");
@@ -68,14 +68,14 @@ fn a_reservation_given_back_waits_until_it_is_asked_for() {
 }
 
 #[test]
-fn a_reservation_given_back_comes_back_at_its_time() {
+fn undispatched_workload_is_retried_at_its_time() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     stage.cycle();
     let retry_at = Some(stage.now.plus(std::time::Duration::from_secs(30)));
     stage.refuse(
         "a",
-        RefusedReason::GivenBack { message: "no cluster took it".to_owned(), retry_at },
+        RefusedReason::DispatchFailed { message: "no cluster took it".to_owned(), retry_at },
     );
     stage.wait(29);
     assert_eq!(stage.cycle(), [""; 0]);
@@ -86,7 +86,7 @@ fn a_reservation_given_back_comes_back_at_its_time() {
 }
 
 #[test]
-fn finished_deleted_and_stopped_workloads_free_their_quota() {
+fn finished_deleted_and_stopped_workloads_free_quota() {
     let cases: [Case; 3] = [
         ("finished", |stage| stage.change("a", |workload| workload.finished = true)),
         ("deleted", |stage| stage.delete("a")),
@@ -110,7 +110,7 @@ fn finished_deleted_and_stopped_workloads_free_their_quota() {
 }
 
 #[test]
-fn a_deactivated_workload_holds_its_quota_until_it_has_stopped() {
+fn deactivated_workload_keeps_quota_until_it_stopped() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     assert_eq!(stage.admit(), ["a"]);
@@ -129,7 +129,7 @@ fn a_deactivated_workload_holds_its_quota_until_it_has_stopped() {
 }
 
 #[test]
-fn another_workload_under_the_same_name_starts_anew() {
+fn new_uid_under_the_same_name_is_a_new_workload() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     assert_eq!(stage.admit(), ["a"]);
@@ -143,7 +143,7 @@ fn another_workload_under_the_same_name_starts_anew() {
 }
 
 #[test]
-fn reclaimable_pods_free_their_share() {
+fn reclaimable_pods_free_their_quota() {
     let mut stage = stage();
     stage.submit(wl("a").pods("workers", 4).request("cpu", 2));
     assert_eq!(stage.admit(), ["a"]);
@@ -158,7 +158,7 @@ fn reclaimable_pods_free_their_share() {
 }
 
 #[test]
-fn reclaimable_pods_of_a_pending_workload_are_not_asked_for() {
+fn pending_workload_does_not_request_reclaimable_pods() {
     let mut stage = stage();
     stage.submit(wl("a").pods("workers", 8).request("cpu", 2));
     stage.change("a", |workload| {
@@ -168,7 +168,7 @@ fn reclaimable_pods_of_a_pending_workload_are_not_asked_for() {
 }
 
 #[test]
-fn partial_admission_takes_as_many_pods_as_fit() {
+fn partial_admission_admits_the_most_pods_that_fit() {
     let mut stage = stage();
     stage.submit(wl("a").pods("workers", 20).request("cpu", 1).at_least(3));
     assert_eq!(stage.cycle(), ["admit a: workers x 10 cpu 10 on default"]);
@@ -184,7 +184,7 @@ fn partial_admission_takes_as_many_pods_as_fit() {
 }
 
 #[test]
-fn none_of_a_pod_set_whose_minimum_is_zero_need_fit() {
+fn min_count_zero_admits_the_pod_set_without_pods() {
     let mut stage = stage();
     stage.submit(
         wl("a")
@@ -217,7 +217,7 @@ fn the_pods_resource_counts_pods() {
 }
 
 #[test]
-fn pod_sets_share_what_is_left() {
+fn pod_sets_share_the_free_quota() {
     let mut stage = stage();
     stage.submit(wl("a").pods("driver", 1).request("cpu", 2).pods("workers", 4).request("cpu", 3));
     assert_eq!(
@@ -231,7 +231,7 @@ fn pod_sets_share_what_is_left() {
 }
 
 #[test]
-fn failed_admission_checks_keep_a_workload_out() {
+fn failed_admission_checks_keep_a_workload_pending() {
     let mut stage = stage();
     let check = |state| CheckState { name: "check".into(), state };
     stage.submit(wl("a").request("cpu", 1));
@@ -245,7 +245,7 @@ fn failed_admission_checks_keep_a_workload_out() {
 }
 
 #[test]
-fn the_checks_of_the_assigned_flavors_are_listed() {
+fn reservation_lists_the_checks_of_its_flavors() {
     let mut stage = Stage::new();
     for name in ["all", "default-only", "spot-only"] {
         stage.check(name, "example.com/check", true);
@@ -267,7 +267,7 @@ fn the_checks_of_the_assigned_flavors_are_listed() {
 }
 
 #[test]
-fn a_reservation_names_the_flavors_that_were_passed_over() {
+fn reservation_names_the_rejected_flavors() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 4).quota("spot", "cpu", 10));
     stage.submit(wl("a").request("cpu", 8));
@@ -280,7 +280,7 @@ fn a_reservation_names_the_flavors_that_were_passed_over() {
 }
 
 #[test]
-fn a_pending_workload_states_its_requests() {
+fn pending_decision_carries_requests() {
     let mut stage = stage();
     stage.submit(wl("a").pods("workers", 3).request("cpu", 5));
     let decisions = stage.engine.cycle(stage.now).decisions;
@@ -290,7 +290,7 @@ fn a_pending_workload_states_its_requests() {
 }
 
 #[test]
-fn a_reservation_of_a_queue_that_is_gone_is_charged_when_it_comes_back() {
+fn reservation_of_deleted_queue_is_charged_when_it_returns() {
     let mut stage = stage();
     stage.submit(wl("a").request("cpu", 6));
     assert_eq!(stage.admit(), ["a"]);
@@ -304,9 +304,11 @@ fn a_reservation_of_a_queue_that_is_gone_is_charged_when_it_comes_back() {
 }
 
 #[test]
-fn one_at_a_time_while_admission_waits_for_pods() {
-    let mut stage =
-        Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
+fn block_admission_admits_one_workload_at_a_time() {
+    let mut stage = Stage::with(crate::EngineSettings {
+        block_admission: true,
+        ..crate::EngineSettings::default()
+    });
     stage.queue(cq("main").quota("default", "cpu", 10));
     for (name, at) in [("a", 1), ("b", 2), ("c", 3)] {
         stage.submit(wl(name).request("cpu", 1).at(at));
@@ -319,7 +321,7 @@ fn one_at_a_time_while_admission_waits_for_pods() {
     stage.change("a", |workload| workload.pods_ready = true);
     assert_eq!(stage.admit(), ["b"]);
     assert_eq!(stage.admit(), [""; 0]);
-    // What gives its quota back is not waited for.
+    // A workload that loses its quota no longer blocks others.
     stage.delete("b");
     assert_eq!(stage.admit(), ["c"]);
     stage.change("a", |workload| workload.pods_ready = false);
@@ -329,9 +331,11 @@ fn one_at_a_time_while_admission_waits_for_pods() {
 }
 
 #[test]
-fn what_is_not_waited_for_without_end_keeps_others_waiting_only_until_then() {
-    let mut stage =
-        Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
+fn block_admission_ends_at_the_pods_ready_deadline() {
+    let mut stage = Stage::with(crate::EngineSettings {
+        block_admission: true,
+        ..crate::EngineSettings::default()
+    });
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1).at(1));
     stage.submit(wl("b").request("cpu", 1).at(2));
@@ -343,7 +347,7 @@ fn what_is_not_waited_for_without_end_keeps_others_waiting_only_until_then() {
     assert_eq!(stage.engine.next_wakeup(stage.now), Some(until), "nothing else will tell");
     stage.now = until;
     assert_eq!(stage.admit(), ["b"]);
-    // What is told of it later, again, changes nothing of that.
+    // A repeated event of the workload changes nothing.
     stage.change("a", |workload| workload.ready_by = Some(until));
     stage.change("b", |workload| workload.pods_ready = true);
     stage.submit(wl("c").request("cpu", 1));

@@ -1,9 +1,9 @@
-//! Bad input affects only what refers to it, and never panics.
+//! Bad input affects only the objects that refer to it, and never panics.
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{Amount, Event, LocalQueueKey, Quota, WorkloadKey};
 
-/// A healthy queue beside whatever a test breaks.
+/// A healthy queue beside the broken objects of a test.
 fn stage() -> Stage {
     let mut stage = Stage::new();
     stage.apply(Event::LocalQueue(lq("healthy", "healthy")));
@@ -17,7 +17,7 @@ fn assert_others_go_on(stage: &mut Stage) {
 }
 
 #[test]
-fn amounts_that_overflow_fit_nowhere_or_in_unlimited_quota() {
+fn overflowing_requests_fit_only_unlimited_quota() {
     let mut stage = stage();
     let mut queue = cq("main").quota("default", "cpu", 10);
     stage.queue(queue.clone());
@@ -29,7 +29,7 @@ fn amounts_that_overflow_fit_nowhere_or_in_unlimited_quota() {
     stage.queue(queue);
     stage.submit(wl("other").request("cpu", i64::MAX).at(1));
     stage.wait(1);
-    // More than can be counted is not given away, however much there is.
+    // An unlimited quota admits no more than an amount can count.
     assert_eq!(stage.admit_all(), ["huge"]);
     assert!(stage.why("other").starts_with("WaitingForQuota"));
     stage.delete("huge");
@@ -41,7 +41,7 @@ fn amounts_that_overflow_fit_nowhere_or_in_unlimited_quota() {
 }
 
 #[test]
-fn limits_that_overflow_or_are_below_zero_do_no_harm() {
+fn overflowing_and_negative_limits_are_tolerated() {
     for limit in [i64::MAX, i64::MIN, -5] {
         let mut stage = stage();
         let limit = Some(Amount::new(limit));
@@ -71,7 +71,7 @@ fn limits_that_overflow_or_are_below_zero_do_no_harm() {
 }
 
 #[test]
-fn negative_requests_count_as_nothing() {
+fn negative_requests_count_as_zero() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", -5));
@@ -79,7 +79,7 @@ fn negative_requests_count_as_nothing() {
 }
 
 #[test]
-fn negative_counts_and_minimums_count_as_nothing() {
+fn negative_counts_and_minimums_count_as_zero() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").pods("main", -3).request("cpu", 5).at_least(-7));
@@ -91,7 +91,7 @@ fn negative_counts_and_minimums_count_as_nothing() {
 }
 
 #[test]
-fn a_workload_with_invalid_pods_says_so() {
+fn invalid_pods_are_reported() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(
@@ -108,7 +108,7 @@ fn a_workload_with_invalid_pods_says_so() {
 }
 
 #[test]
-fn a_workload_without_pod_sets_is_never_admitted() {
+fn workload_without_pod_sets_is_never_admitted() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a"));
@@ -118,7 +118,7 @@ fn a_workload_without_pod_sets_is_never_admitted() {
 }
 
 #[test]
-fn a_namespace_that_is_not_known() {
+fn unknown_namespace_keeps_a_workload_pending() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1));
@@ -135,7 +135,7 @@ fn a_namespace_that_is_not_known() {
 }
 
 #[test]
-fn a_missing_flavor_stops_only_its_queue() {
+fn missing_flavor_stops_only_its_queue() {
     let mut stage = stage();
     stage.queue(cq("main").quota("missing", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1));
@@ -144,13 +144,13 @@ fn a_missing_flavor_stops_only_its_queue() {
 }
 
 #[test]
-fn duplicates_within_a_queue() {
+fn last_of_duplicate_quotas_counts() {
     let mut stage = stage();
     let queue = cq("main").quota("default", "cpu", 10).quota("default", "cpu", 7);
     let queue = queue.group().quota("default", "cpu", 3).quota("spot", "memory", 3);
     stage.queue(queue.check("a", &[]).check("a", &[]));
     stage.check("a", "example.com/check", true);
-    // The last of several quotas counts: 3 cores.
+    // The last of duplicate quotas counts: 3 cores.
     stage.submit(wl("big").request("cpu", 4));
     stage.submit(wl("a").request("cpu", 3).at(1));
     assert_eq!(stage.admit_all(), ["a"]);
@@ -160,7 +160,7 @@ fn duplicates_within_a_queue() {
 }
 
 #[test]
-fn a_covered_resource_without_quota_is_no_quota() {
+fn covered_resource_without_quota_has_no_quota() {
     let mut stage = stage();
     let mut queue = cq("main").quota("default", "cpu", 10);
     queue.resource_groups[0].covered_resources.push("memory".into());
@@ -171,7 +171,7 @@ fn a_covered_resource_without_quota_is_no_quota() {
 }
 
 #[test]
-fn a_reservation_that_names_unknown_things_is_charged_as_it_says() {
+fn reservation_of_unknown_objects_is_charged_as_stated() {
     let mut stage = stage();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 2));
@@ -192,7 +192,7 @@ fn a_reservation_that_names_unknown_things_is_charged_as_it_says() {
 }
 
 #[test]
-fn deleting_what_was_never_there() {
+fn deletion_of_unknown_objects_is_ignored() {
     let mut stage = stage();
     stage.apply(Event::ClusterQueueDeleted { name: "x".into() });
     stage.apply(Event::CohortDeleted { name: "x".into() });
@@ -208,7 +208,7 @@ fn deleting_what_was_never_there() {
 }
 
 #[test]
-fn a_cohort_chain_of_a_thousand_levels() {
+fn cohort_chain_of_a_thousand_levels_works() {
     let mut stage = stage();
     for level in 0..1000 {
         stage.engine.apply(
@@ -216,7 +216,7 @@ fn a_cohort_chain_of_a_thousand_levels() {
             stage.now,
         );
         if level % 100 == 0 {
-            // Attaching a queue at the bottom now and then walks the whole chain.
+            // A queue at the bottom now and then makes the engine walk the whole chain.
             stage.queue(cq("main").cohort("c0").quota("default", "cpu", i64::from(level % 7 + 1)));
         }
     }

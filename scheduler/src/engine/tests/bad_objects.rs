@@ -1,14 +1,15 @@
-//! Bad objects, row by row: what is said of a workload behind them, and that another queue is not delayed by a cycle.
+//! Bad objects by table: the reason of a workload behind them, and that another queue still admits
+//! in the same cycle.
 
 use rstest::rstest;
 
 use crate::fixtures::{Stage, cohort, cq, flavor, lq, wl};
 use crate::{
-    Amount, ClusterQueue, Decision, Event, FlavorQuotas, PreemptionPolicy, PreemptionRules, Quota,
-    ResourceGroup, Settings,
+    Amount, ClusterQueue, Decision, EngineSettings, Event, FlavorQuotas, PreemptionPolicy,
+    PreemptionRules, Quota, ResourceGroup,
 };
 
-/// A queue with five cores of which the limits are as given.
+/// A queue of five cores with these limits.
 fn limited(borrowing: Option<i64>, lending: Option<i64>) -> ClusterQueue {
     let mut queue = cq("main").quota("default", "cpu", 5);
     let quota = &mut queue.resource_groups[0].flavors[0].resources[0].1;
@@ -17,7 +18,7 @@ fn limited(borrowing: Option<i64>, lending: Option<i64>) -> ClusterQueue {
     queue
 }
 
-/// More flavors or resources than any API server lets in.
+/// More flavors or resources than an API server accepts.
 fn wide(flavors: usize, resources: usize) -> ClusterQueue {
     let covered: Vec<crate::Name> = (0..resources)
         .map(|number| if number == 0 { "cpu".into() } else { format!("r{number}").into() })
@@ -75,7 +76,7 @@ const INACTIVE: &str = "Suspended: ClusterQueue main is inactive";
 const ONE_MORE: &str = "WaitingForQuota: couldn't assign flavors to pod set main: insufficient unused quota for cpu in \
                         flavor default, 1 more needed";
 
-/// `main` is what a row makes of it; `a` asks it for so many cores.
+/// Each case builds the ClusterQueue `main`; workload `a` requests `cores` of it.
 #[rstest]
 #[case::cohorts_in_a_cycle(cycle_of_cohorts, 1, INACTIVE)]
 #[case::a_cohort_that_is_its_own_parent(|stage: &mut Stage| {
@@ -142,13 +143,14 @@ const ONE_MORE: &str = "WaitingForQuota: couldn't assign flavors to pod set main
     let weightless = ClusterQueue { fair_weight_milli: 0, ..cq("main").cohort("all").quota("default", "cpu", 5) };
     stage.queue(reclaiming(weightless));
 }, 6, ADMITTED)]
-fn only_who_refers_to_it_is_concerned(
+fn bad_object_affects_only_its_workloads(
     #[case] bad: impl Fn(&mut Stage),
     #[case] cores: i64,
-    #[case] said: &str,
+    #[case] rendered: &str,
     #[values(false, true)] fair_sharing: bool,
 ) {
-    let mut stage = Stage::preempting(Settings { fair_sharing, ..Settings::default() });
+    let mut stage =
+        Stage::with_preemption(EngineSettings { fair_sharing, ..EngineSettings::default() });
     stage.apply(Event::LocalQueue(lq("healthy", "healthy")));
     stage.queue(cq("healthy").quota("default", "cpu", 5));
     bad(&mut stage);
@@ -160,7 +162,7 @@ fn only_who_refers_to_it_is_concerned(
     for _ in 0..3 {
         stage.cycle();
     }
-    assert_eq!(stage.why("a"), said);
-    // Explaining it harms nobody either.
+    assert_eq!(stage.why("a"), rendered);
+    // An explanation harms no object either.
     assert!(stage.engine.explain(&crate::WorkloadKey::new("ns", "a"), stage.now).is_some());
 }

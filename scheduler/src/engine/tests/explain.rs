@@ -1,16 +1,16 @@
-//! What an explanation says beyond the reason: places, outlooks, and why nobody gives way.
+//! Explanations beyond the reason: queue position, outlooks and obstacles.
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{
-    Amount, Bound, ClusterQueue, Event, Explanation, Outlook, PreemptionPolicy, PreemptionRules,
-    Settings, StopPolicy, Verdict, WorkloadKey,
+    Amount, ClusterQueue, EngineSettings, Event, Explanation, Outlook, PreemptionPolicy,
+    PreemptionRules, QuotaBound, StopPolicy, Verdict, WorkloadKey,
 };
 
 fn explain(stage: &Stage, name: &str) -> Explanation {
     stage.engine.explain(&WorkloadKey::new("ns", name), stage.now).expect("the workload is known")
 }
 
-/// The outlook, then each obstacle with whom it is about.
+/// The outlook, then each obstacle with its workloads.
 fn obstacles(stage: &Stage, name: &str) -> Vec<String> {
     let explanation = explain(stage, name);
     let mut lines = vec![explanation.outlook.name().to_owned()];
@@ -22,7 +22,9 @@ fn obstacles(stage: &Stage, name: &str) -> Vec<String> {
                 "{} {}: {verdict}, {missing} missing",
                 flavor.flavor, resource.resource
             ));
-            for refusal in resource.preemption.iter().flat_map(|preemption| &preemption.refused) {
+            for refusal in
+                resource.preemption.iter().flat_map(|preemption| &preemption.non_candidates)
+            {
                 let (queue, message) = (&refusal.cluster_queue, refusal.obstacle.message());
                 lines.push(format!(
                     "  {} of {queue} with {}: {message}",
@@ -45,9 +47,10 @@ impl ClusterQueue {
     }
 }
 
-/// `main` and `other` share cohort `all`, five cores each; `other` runs `theirs` with as many cores as asked.
-fn two_queues(settings: Settings, main: ClusterQueue, theirs: &[i64]) -> Stage {
-    let mut stage = Stage::preempting(settings);
+/// `main` and `other` share the cohort `all`, with five cores each. `other` runs workloads of
+/// `theirs` cores.
+fn two_queues(settings: EngineSettings, main: ClusterQueue, theirs: &[i64]) -> Stage {
+    let mut stage = Stage::with_preemption(settings);
     stage.apply(Event::LocalQueue(lq("other", "other")));
     stage.queue(main.cohort("all").quota("default", "cpu", 5));
     stage.queue(cq("other").cohort("all").quota("default", "cpu", 5));
@@ -61,8 +64,8 @@ fn two_queues(settings: Settings, main: ClusterQueue, theirs: &[i64]) -> Stage {
 use PreemptionPolicy::{Any, LowerPriority, Never};
 
 #[test]
-fn nobody_of_the_own_queue_goes_because_the_policy_says_never() {
-    let mut stage = Stage::preempting(Settings::default());
+fn within_cluster_queue_never_protects_own_queue() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(cq("main").quota("default", "cpu", 5));
     stage.submit(wl("a").request("cpu", 4));
     stage.admit_all();
@@ -75,8 +78,8 @@ fn nobody_of_the_own_queue_goes_because_the_policy_says_never() {
 }
 
 #[test]
-fn priorities_are_told_by_the_lowest() {
-    let mut stage = Stage::preempting(Settings::default());
+fn obstacle_shows_the_lowest_priority() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(cq("main").rules(LowerPriority, Never).quota("default", "cpu", 5));
     stage.submit(wl("a").request("cpu", 2).priority(7));
     stage.submit(wl("b").request("cpu", 3).priority(5));
@@ -90,8 +93,8 @@ fn priorities_are_told_by_the_lowest() {
 }
 
 #[test]
-fn borrowers_stay_without_reclaim() {
-    let mut stage = two_queues(Settings::default(), cq("main"), &[8]);
+fn reclaim_within_cohort_never_protects_borrowers() {
+    let mut stage = two_queues(EngineSettings::default(), cq("main"), &[8]);
     stage.submit(wl("b").request("cpu", 3).priority(9));
     insta::assert_snapshot!(obstacles(&stage, "b").join("\n"), @r"
     Blocked
@@ -101,8 +104,8 @@ fn borrowers_stay_without_reclaim() {
 }
 
 #[test]
-fn whoever_does_not_borrow_stays() {
-    let mut stage = two_queues(Settings::default(), cq("main").rules(Never, Any), &[5]);
+fn non_borrowing_queue_is_protected() {
+    let mut stage = two_queues(EngineSettings::default(), cq("main").rules(Never, Any), &[5]);
     stage.submit(wl("mine").request("cpu", 4));
     stage.admit_all();
     stage.submit(wl("b").request("cpu", 3));
@@ -115,8 +118,8 @@ fn whoever_does_not_borrow_stays() {
 }
 
 #[test]
-fn a_borrower_does_not_preempt_borrowers() {
-    let mut stage = two_queues(Settings::default(), cq("main").rules(Never, Any), &[6]);
+fn borrowing_preemptor_does_not_preempt_borrowers() {
+    let mut stage = two_queues(EngineSettings::default(), cq("main").rules(Never, Any), &[6]);
     stage.submit(wl("b").request("cpu", 6).priority(9));
     let told = obstacles(&stage, "b");
     assert_eq!(told[0], "Blocked");
@@ -126,8 +129,8 @@ fn a_borrower_does_not_preempt_borrowers() {
 }
 
 #[test]
-fn shares_forbid() {
-    let settings = Settings { fair_sharing: true, ..Settings::default() };
+fn higher_share_forbids_preemption() {
+    let settings = EngineSettings { fair_sharing: true, ..EngineSettings::default() };
     let mut stage = two_queues(settings, cq("main").rules(Never, Any), &[6]);
     stage.submit(wl("mine").request("cpu", 4));
     stage.admit_all();
@@ -141,8 +144,8 @@ fn shares_forbid() {
 }
 
 #[test]
-fn those_who_would_go_are_named() {
-    let mut stage = two_queues(Settings::default(), cq("main").rules(Never, Any), &[4, 4]);
+fn explanation_names_the_victims() {
+    let mut stage = two_queues(EngineSettings::default(), cq("main").rules(Never, Any), &[4, 4]);
     stage.submit(wl("b").request("cpu", 5));
     let explanation = explain(&stage, "b");
     assert_eq!(explanation.outlook, Outlook::Preempts);
@@ -161,29 +164,29 @@ fn those_who_would_go_are_named() {
 }
 
 #[test]
-fn what_is_free_and_borrowable_and_what_bounds_it() {
-    let mut stage = two_queues(Settings::default(), cq("main"), &[2]);
+fn explanation_shows_free_quota_and_its_bound() {
+    let mut stage = two_queues(EngineSettings::default(), cq("main"), &[2]);
     let mut limited = cq("main").cohort("all").quota("default", "cpu", 5);
     limited.resource_groups[0].flavors[0].resources[0].1.borrowing_limit = Some(Amount::new(1000));
     stage.submit(wl("a").request("cpu", 7));
     let resource = |stage: &Stage| explain(stage, "a").pod_sets[0].flavors[0].resources[0].clone();
     let open = resource(&stage);
     assert_eq!((open.free.get(), open.borrowable.get(), open.most.get()), (8000, 3000, 10000));
-    assert_eq!(open.bound, Bound::Cohort { name: "all".into() });
+    assert_eq!(open.bound, QuotaBound::Cohort { name: "all".into() });
     assert_eq!(explain(&stage, "a").outlook, Outlook::Fits);
     stage.queue(limited);
     let bound = resource(&stage);
     assert_eq!((bound.free.get(), bound.borrowable.get()), (6000, 1000));
     assert_eq!(
         bound.bound,
-        Bound::BorrowingLimit { name: "main".into(), limit: Amount::new(1000) }
+        QuotaBound::BorrowingLimit { name: "main".into(), limit: Amount::new(1000) }
     );
     assert_eq!(explain(&stage, "a").outlook, Outlook::Blocked);
 }
 
 #[test]
-fn what_lending_limits_keep_back() {
-    let mut stage = two_queues(Settings::default(), cq("main"), &[]);
+fn explanation_shows_withheld_quota() {
+    let mut stage = two_queues(EngineSettings::default(), cq("main"), &[]);
     let mut other = cq("other").cohort("all").quota("default", "cpu", 5);
     other.resource_groups[0].flavors[0].resources[0].1.lending_limit = Some(Amount::new(2000));
     stage.queue(other);
@@ -194,14 +197,17 @@ fn what_lending_limits_keep_back() {
         (resource.free.get(), resource.most.get(), resource.verdict),
         (7000, 7000, Verdict::ExceedsMaxQuota)
     );
-    let kept: Vec<_> =
-        resource.kept.iter().map(|kept| format!("{} {}", kept.name, kept.amount)).collect();
-    assert_eq!(kept, ["other 3000"]);
+    let withheld: Vec<_> = resource
+        .withheld
+        .iter()
+        .map(|withheld| format!("{} {}", withheld.name, withheld.amount))
+        .collect();
+    assert_eq!(withheld, ["other 3000"]);
 }
 
 #[test]
-fn places_and_heads() {
-    let mut stage = Stage::preempting(Settings::default());
+fn explanation_shows_queue_position_and_head() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.apply(Event::LocalQueue(lq("second", "main")));
     stage.queue(cq("main").strict().quota("default", "cpu", 5));
     for (at, (name, queue)) in
@@ -215,24 +221,24 @@ fn places_and_heads() {
     assert_eq!((place.in_cluster_queue, place.of_cluster_queue), (2, 3));
     assert_eq!((place.in_local_queue, place.of_local_queue), (1, 2));
     let head = place.head.expect("it is not the head");
-    assert_eq!((&*head.key.name, place.strict, head.alone.is_some()), ("b", true, true));
+    assert_eq!((&*head.key.name, place.strict, head.solo_reason.is_some()), ("b", true, true));
     assert!(explain(&stage, "b").place.is_some_and(|place| place.head.is_none()));
 }
 
 #[test]
-fn what_is_not_tried_has_no_outlook_of_its_own() {
-    let mut stage = Stage::preempting(Settings::default());
+fn untried_workload_has_no_solo_reason() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(cq("main").stop(StopPolicy::Hold).quota("default", "cpu", 5));
     stage.submit(wl("a").request("cpu", 4));
     let explanation = explain(&stage, "a");
-    assert_eq!((explanation.outlook, explanation.alone.clone()), (Outlook::NotTried, None));
+    assert_eq!((explanation.outlook, explanation.solo_reason.clone()), (Outlook::NotTried, None));
     assert_eq!(explanation.message().as_deref(), Some("ClusterQueue main is inactive"));
     assert_eq!(explanation.inactive[0].reason, "Stopped");
 }
 
 #[test]
-fn a_workload_with_quota_shows_what_it_holds() {
-    let mut stage = Stage::preempting(Settings::default());
+fn workload_with_quota_shows_its_reservation() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(cq("main").quota("default", "cpu", 5));
     stage.submit(wl("a").request("cpu", 4));
     stage.admit();
@@ -243,10 +249,10 @@ fn a_workload_with_quota_shows_what_it_holds() {
 }
 
 #[test]
-fn explaining_everybody_changes_no_decision() {
+fn explaining_all_workloads_changes_no_decision() {
     let build = || {
         let mut stage =
-            two_queues(Settings::default(), cq("main").rules(LowerPriority, Any), &[4, 4]);
+            two_queues(EngineSettings::default(), cq("main").rules(LowerPriority, Any), &[4, 4]);
         for number in 0..6 {
             stage.submit(
                 wl(&format!("w{number}"))

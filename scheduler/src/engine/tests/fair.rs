@@ -1,13 +1,13 @@
-//! Fair sharing: who goes first, who gives way, and what status shows.
+//! Fair sharing: order of entries, victims and status.
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{
-    ClusterQueue, Engine, Event, FairStrategy, Preemption, PreemptionPolicy, PreemptionRules,
-    Settings,
+    ClusterQueue, Engine, EngineSettings, Event, FairStrategy, PreemptionPolicy, PreemptionRules,
+    PreemptionSettings,
 };
 
-fn settings() -> Settings {
-    Settings { fair_sharing: true, ..Settings::default() }
+fn settings() -> EngineSettings {
+    EngineSettings { fair_sharing: true, ..EngineSettings::default() }
 }
 
 fn reclaiming(queue: ClusterQueue) -> ClusterQueue {
@@ -18,9 +18,9 @@ fn reclaiming(queue: ClusterQueue) -> ClusterQueue {
     ClusterQueue { preemption, ..queue }
 }
 
-/// Queues `a`, `b` and `c` below one cohort that has 12 cores, each with a LocalQueue of its name.
+/// Queues `a`, `b` and `c` in one cohort of 12 cores, each with a LocalQueue of its name.
 fn three(weights: [i64; 3]) -> Stage {
-    let mut stage = Stage::preempting(settings());
+    let mut stage = Stage::with_preemption(settings());
     stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 12, -1, -1)));
     for (name, fair_weight_milli) in ["a", "b", "c"].into_iter().zip(weights) {
         stage.apply(Event::LocalQueue(lq(name, name)));
@@ -30,7 +30,7 @@ fn three(weights: [i64; 3]) -> Stage {
     stage
 }
 
-/// Submits `count` workloads of one core each to a queue and admits them.
+/// Submits and admits `count` workloads of one core each.
 fn fill(stage: &mut Stage, queue: &str, count: usize) {
     for number in 0..count {
         stage.submit(wl(&format!("{queue}{number:02}")).queue(queue).request("cpu", 1));
@@ -43,7 +43,7 @@ fn share(stage: &Stage, queue: &str) -> i64 {
 }
 
 #[test]
-fn the_share_is_what_is_borrowed_of_what_could_be_lent_by_weight() {
+fn share_is_borrowed_over_lendable_by_weight() {
     let mut stage = three([1000, 2000, 0]);
     fill(&mut stage, "a", 6);
     fill(&mut stage, "b", 3);
@@ -55,7 +55,7 @@ fn the_share_is_what_is_borrowed_of_what_could_be_lent_by_weight() {
 }
 
 #[test]
-fn the_lowest_share_goes_first_whatever_the_age_and_priority() {
+fn lowest_share_goes_before_age_and_priority() {
     let mut stage = three([1000; 3]);
     fill(&mut stage, "a", 4);
     fill(&mut stage, "b", 2);
@@ -66,13 +66,13 @@ fn the_lowest_share_goes_first_whatever_the_age_and_priority() {
 }
 
 #[test]
-fn what_does_not_borrow_goes_before_a_lower_share() {
+fn non_borrowing_entry_goes_before_a_lower_share() {
     let mut stage = three([1000; 3]);
     stage.queue(reclaiming(
         cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0),
     ));
     stage.queue(cq("lender").cohort("all").quota("spot", "cpu", 100));
-    // `c` borrows a lot of `spot`, and nothing of what it asks for.
+    // `c` borrows `spot`, and nothing of its request.
     stage.submit(wl("big").queue("c").request("cpu", 90));
     assert_eq!(stage.admit(), ["big"]);
     stage.submit(wl("from-a").queue("a").request("cpu", 1));
@@ -81,7 +81,7 @@ fn what_does_not_borrow_goes_before_a_lower_share() {
 }
 
 #[test]
-fn those_with_the_highest_share_give_way_until_it_is_fair() {
+fn highest_shares_are_preempted_until_fair() {
     let mut stage = three([1000; 3]);
     fill(&mut stage, "a", 8);
     fill(&mut stage, "b", 4);
@@ -97,7 +97,7 @@ fn those_with_the_highest_share_give_way_until_it_is_fair() {
 }
 
 #[test]
-fn nobody_gives_way_to_a_higher_share() {
+fn higher_share_preempts_nothing() {
     let mut stage = three([1000; 3]);
     fill(&mut stage, "a", 6);
     fill(&mut stage, "b", 6);
@@ -106,7 +106,7 @@ fn nobody_gives_way_to_a_higher_share() {
 }
 
 #[test]
-fn within_its_own_quota_a_queue_takes_back_whatever_the_shares() {
+fn queue_within_nominal_reclaims_whatever_the_shares() {
     let mut stage = three([1000; 3]);
     stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4)));
     fill(&mut stage, "a", 8);
@@ -119,15 +119,15 @@ fn within_its_own_quota_a_queue_takes_back_whatever_the_shares() {
 }
 
 #[test]
-fn the_second_strategy_lets_one_large_workload_go() {
+fn second_strategy_preempts_one_large_workload() {
     use FairStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
     for (fair_strategies, goes) in [
         (vec![LessThanOrEqualToFinalShare, LessThanInitialShare], true),
         (vec![LessThanOrEqualToFinalShare], false),
     ] {
-        let mut stage = Stage::around(Engine::preempting(
+        let mut stage = Stage::around(Engine::with_preemption(
             settings(),
-            Preemption { fair_strategies, ..Preemption::default() },
+            PreemptionSettings { fair_strategies, ..PreemptionSettings::default() },
         ));
         stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 12, -1, -1)));
         for name in ["a", "b"] {

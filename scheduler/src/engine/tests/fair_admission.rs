@@ -1,4 +1,4 @@
-//! Admission fair sharing: past use of LocalQueues comes before priority.
+//! Admission fair sharing: past usage of LocalQueues takes precedence over priority.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,13 @@ use rstest::rstest;
 
 use crate::fixtures::{Stage, cq, lq, wl};
 use crate::{
-    AdmissionFairSharing, AdmissionScope, ClusterQueue, Decision, Engine, Event, Gates, LocalQueue,
-    LocalQueueKey, Preemption, PreemptionPolicy, RefusedReason, Settings,
+    AdmissionFairSharing, AdmissionScope, ClusterQueue, Decision, Engine, EngineGates,
+    EngineSettings, Event, LocalQueue, LocalQueueKey, PreemptionPolicy, PreemptionSettings,
+    RefusedReason,
 };
 
 impl ClusterQueue {
-    fn weighs_local_queues(mut self) -> Self {
+    fn orders_local_queues(mut self) -> Self {
         self.admission_scope = AdmissionScope::UsageBasedAdmissionFairSharing;
         self
     }
@@ -35,14 +36,15 @@ fn config() -> AdmissionFairSharing {
     }
 }
 
-fn engine(settings: Settings) -> Engine {
-    Engine::preempting(settings, Preemption::default()).sharing_admission(config())
+fn engine(settings: EngineSettings) -> Engine {
+    Engine::with_preemption(settings, PreemptionSettings::default())
+        .with_admission_fair_sharing(config())
 }
 
-/// ClusterQueue `main` with so many cores and LocalQueues `heavy` and `light`.
+/// ClusterQueue `main` with `cores`, and LocalQueues `heavy` and `light`.
 fn stage(cores: i64) -> Stage {
-    let mut stage = Stage::around(engine(Settings::default()));
-    stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", cores));
+    let mut stage = Stage::around(engine(EngineSettings::default()));
+    stage.queue(cq("main").orders_local_queues().quota("default", "cpu", cores));
     for name in ["heavy", "light"] {
         stage.apply(Event::LocalQueue(lq(name, "main")));
     }
@@ -50,7 +52,7 @@ fn stage(cores: i64) -> Stage {
 }
 
 fn used(stage: &Stage, queue: &str) -> f64 {
-    stage.engine.weighted_use(&LocalQueueKey::new("ns", queue))
+    stage.engine.weighted_usage(&LocalQueueKey::new("ns", queue))
 }
 
 fn assert_used(stage: &Stage, queue: &str, expected: f64) {
@@ -60,11 +62,11 @@ fn assert_used(stage: &Stage, queue: &str, expected: f64) {
 
 fn restore(stage: &mut Stage, queue: &str, cores: i128) {
     let consumed = BTreeMap::from([("cpu".into(), cores * 1_000_000_000)]);
-    stage.apply(Event::PastUse { queue: LocalQueueKey::new("ns", queue), consumed });
+    stage.apply(Event::PastUsage { queue: LocalQueueKey::new("ns", queue), consumed });
 }
 
 #[test]
-fn who_used_less_goes_first_whatever_the_priority() {
+fn lower_past_usage_goes_before_priority() {
     let mut stage = stage(1);
     restore(&mut stage, "heavy", 8);
     stage.submit(wl("a").queue("heavy").request("cpu", 1).priority(100));
@@ -74,7 +76,7 @@ fn who_used_less_goes_first_whatever_the_priority() {
 }
 
 #[test]
-fn weights_divide_use_and_nothing_goes_last() {
+fn weight_divides_usage_and_zero_weight_goes_last() {
     let mut stage = stage(1);
     restore(&mut stage, "heavy", 8);
     restore(&mut stage, "light", 3);
@@ -89,7 +91,7 @@ fn weights_divide_use_and_nothing_goes_last() {
 }
 
 #[test]
-fn the_penalty_lets_queues_take_turns_within_one_sampling_interval() {
+fn entry_penalty_alternates_queues_within_an_interval() {
     let mut stage = stage(4);
     for number in 0..3 {
         stage.submit(
@@ -97,14 +99,15 @@ fn the_penalty_lets_queues_take_turns_within_one_sampling_interval() {
         );
         stage.submit(wl(&format!("l{number}")).queue("light").request("cpu", 1).at(10 + number));
     }
-    // Equal at first, so priority; then the one that was charged waits for the other. Half of a core each.
+    // Equal usage at first, so priority decides. Then the charged queue waits for the other. Half a
+    // core each.
     assert_eq!(stage.admit_all(), ["h0", "l0", "h1", "l1"]);
     assert_used(&stage, "heavy", 1.0);
     assert_used(&stage, "light", 1.0);
 }
 
 #[test]
-fn a_refused_reservation_costs_nothing() {
+fn refused_reservation_removes_the_penalty() {
     let mut stage = stage(4);
     stage.submit(wl("a").queue("heavy").request("cpu", 2));
     assert_eq!(stage.cycle().len(), 1);
@@ -117,11 +120,11 @@ fn a_refused_reservation_costs_nothing() {
 }
 
 #[test]
-fn use_is_sampled_when_time_passes_and_shown() {
+fn past_usage_is_sampled_over_time_and_shown() {
     let mut stage = stage(4);
     stage.submit(wl("a").queue("heavy").request("cpu", 4));
     stage.admit_all();
-    // The penalty: half of four. After a half-life: half of that, and half of four.
+    // The penalty is half of four. After a half-life: half of that, and half of four.
     assert_used(&stage, "heavy", 2.0);
     let next = stage.engine.next_wakeup(stage.now).expect("it is sampled again");
     stage.wait(60);
@@ -129,7 +132,8 @@ fn use_is_sampled_when_time_passes_and_shown() {
     stage.engine.flush_inadmissible(stage.now);
     assert_used(&stage, "heavy", 3.0);
     let key = LocalQueueKey::new("ns", "heavy");
-    let shown = stage.engine.local_queue(&key).and_then(|view| view.past_use).expect("it is shown");
+    let shown =
+        stage.engine.local_queue(&key).and_then(|view| view.past_usage).expect("it is shown");
     assert_eq!((shown.consumed["cpu"], shown.last_update), (3_000_000_000, stage.now));
     assert!(stage.engine.changed().local_queues.contains(&key));
     assert!(
@@ -138,18 +142,18 @@ fn use_is_sampled_when_time_passes_and_shown() {
     );
 }
 
-/// Of four cores that wait for their checks, half count as the penalty. Those that count as use go on to count as the
-/// half-life has it.
+/// Four cores wait for their admission checks. Half of them is the penalty. Cores that count as
+/// usage continue to count with the half-life.
 #[rstest]
 #[case::from_admission(false, 2.0)]
 #[case::from_reservation(true, 3.0)]
-fn quota_that_waits_for_checks_is_used_with_the_gate(
-    #[case] use_counts_from_reservation: bool,
+fn reserved_quota_counts_as_usage_with_the_gate(
+    #[case] usage_from_reservation: bool,
     #[case] used: f64,
 ) {
-    let gates = Gates { use_counts_from_reservation, ..Gates::default() };
-    let mut stage = Stage::around(engine(Settings { gates, ..Settings::default() }));
-    stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 4));
+    let gates = EngineGates { usage_from_reservation, ..EngineGates::default() };
+    let mut stage = Stage::around(engine(EngineSettings { gates, ..EngineSettings::default() }));
+    stage.queue(cq("main").orders_local_queues().quota("default", "cpu", 4));
     stage.apply(Event::LocalQueue(lq("heavy", "main")));
     stage.submit(wl("a").queue("heavy").request("cpu", 4));
     let decisions = stage.engine.cycle(stage.now).decisions;
@@ -162,8 +166,8 @@ fn quota_that_waits_for_checks_is_used_with_the_gate(
 }
 
 #[test]
-fn it_counts_only_where_the_cluster_queue_asks_for_it() {
-    let mut stage = Stage::around(engine(Settings::default()));
+fn past_usage_needs_the_admission_scope() {
+    let mut stage = Stage::around(engine(EngineSettings::default()));
     stage.queue(cq("main").quota("default", "cpu", 4));
     stage.apply(Event::LocalQueue(lq("heavy", "main")));
     restore(&mut stage, "heavy", 8);
@@ -171,16 +175,16 @@ fn it_counts_only_where_the_cluster_queue_asks_for_it() {
     stage.submit(wl("a").queue("heavy").request("cpu", 1).priority(1));
     stage.submit(wl("b").request("cpu", 1));
     assert_eq!(stage.order("main"), "a b");
-    stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 4));
+    stage.queue(cq("main").orders_local_queues().quota("default", "cpu", 4));
     assert_eq!(stage.order("main"), "b a");
     stage.queue(cq("main").quota("default", "cpu", 4));
     assert_eq!(stage.order("main"), "a b");
 }
 
 #[test]
-fn the_heaviest_queue_gives_way_first() {
+fn highest_past_usage_is_preempted_first() {
     let mut stage = stage(2);
-    let mut queue = cq("main").weighs_local_queues().quota("default", "cpu", 2);
+    let mut queue = cq("main").orders_local_queues().quota("default", "cpu", 2);
     queue.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
     stage.queue(queue);
     restore(&mut stage, "heavy", 8);
@@ -192,22 +196,25 @@ fn the_heaviest_queue_gives_way_first() {
     assert!(stage.cycle().contains(&"preempt a for c: InClusterQueue".to_owned()));
 }
 
-/// Two queues of another namespace, one of them called like the heavy one: a workload of each runs in a queue that
-/// borrows, and the one of lower priority is of the lighter LocalQueue.
+/// Two LocalQueues of another namespace, one with the name of the heavy one. Each has a workload in
+/// a queue that borrows. The workload of lower priority is of the lighter LocalQueue.
 #[rstest]
 #[case::the_heavier_one_also_in_another_cluster_queue(
     "light",
     "preempt a for c: InCohortReclamation"
 )]
 #[case::also_one_of_the_same_name("heavy", "preempt a for c: InCohortReclamation")]
-fn a_local_queue_that_used_more_gives_way_first(#[case] lighter: &str, #[case] decided: &str) {
-    let mut stage = Stage::around(engine(Settings::default()));
+fn higher_past_usage_is_preempted_first_across_queues(
+    #[case] lighter: &str,
+    #[case] decided: &str,
+) {
+    let mut stage = Stage::around(engine(EngineSettings::default()));
     stage.namespace("other", &[]);
     let mut mine = cq("mine").cohort("all").quota("default", "cpu", 4);
     mine.preemption.reclaim_within_cohort = PreemptionPolicy::Any;
     stage.queue(mine);
     stage.apply(Event::LocalQueue(lq("mine", "mine")));
-    stage.queue(cq("main").cohort("all").weighs_local_queues().quota("default", "cpu", 0));
+    stage.queue(cq("main").cohort("all").orders_local_queues().quota("default", "cpu", 0));
     stage.apply(Event::LocalQueue(lq("heavy", "main")));
     stage.apply(Event::LocalQueue(LocalQueue {
         key: LocalQueueKey::new("other", lighter),
@@ -224,7 +231,7 @@ fn a_local_queue_that_used_more_gives_way_first(#[case] lighter: &str, #[case] d
 }
 
 #[test]
-fn a_queue_that_is_deleted_leaves_no_past() {
+fn deleted_queue_loses_its_past_usage() {
     let mut stage = stage(2);
     restore(&mut stage, "heavy", 8);
     stage.apply(Event::LocalQueueDeleted { key: LocalQueueKey::new("ns", "heavy") });
@@ -233,15 +240,16 @@ fn a_queue_that_is_deleted_leaves_no_past() {
 }
 
 proptest! {
-    /// Whoever is admitted is of a LocalQueue that used no more than any other with something to try.
+    /// Each admitted workload is of a LocalQueue whose usage is at most that of all others with
+    /// pending workloads.
     #[test]
-    fn the_lighter_queue_goes_first(
+    fn lowest_past_usage_is_admitted_first(
         past in prop::collection::vec(0_i128..20, 3),
         weights in prop::collection::vec(1_i64..4, 3),
         jobs in prop::collection::vec((0_usize..3, 1_i64..4, 0_i32..3), 1..20),
     ) {
-        let mut stage = Stage::around(engine(Settings::default()));
-        stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 100));
+        let mut stage = Stage::around(engine(EngineSettings::default()));
+        stage.queue(cq("main").orders_local_queues().quota("default", "cpu", 100));
         let names = ["x", "y", "z"];
         for (name, (weight, past)) in names.iter().zip(weights.iter().zip(&past)) {
             stage.apply(Event::LocalQueue(lq(name, "main").weight(*weight * 1000)));

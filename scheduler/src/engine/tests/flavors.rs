@@ -1,13 +1,13 @@
-//! Which flavor a workload gets.
+//! Selection of flavors.
 
 use crate::fixtures::{Stage, amount, cohort, cq, flavor, lq, tolerate, wl};
 use crate::{
-    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, PodSet, PreemptionPolicy,
-    PreemptionRules, QuotaCheckStrategy, Settings, TaintEffect, Toleration, TolerationOperator,
-    Workload,
+    ClusterQueue, EngineSettings, Event, FlavorFungibility, FungibilityPolicy, PodSet,
+    PreemptionPolicy, PreemptionRules, QuotaCheckStrategy, TaintEffect, Toleration,
+    TolerationOperator, Workload,
 };
 
-/// `tainted` before `labelled` (zone=b) before `default`, 10 cores each.
+/// `tainted`, then `labelled` (zone=b), then `default`; 10 cores each.
 fn three_flavors() -> Stage {
     let mut stage = Stage::new();
     stage.apply(Event::ResourceFlavor(flavor("tainted").taint(
@@ -26,7 +26,7 @@ fn three_flavors() -> Stage {
 }
 
 #[test]
-fn taints_selectors_and_affinity_decide_which_flavor_fits() {
+fn taints_selectors_and_affinity_select_the_flavor() {
     let exists = Toleration {
         key: "gpu".to_owned(),
         operator: TolerationOperator::Exists,
@@ -63,7 +63,7 @@ fn taints_selectors_and_affinity_decide_which_flavor_fits() {
 }
 
 #[test]
-fn a_flavor_may_bring_the_toleration_of_its_own_taint() {
+fn flavor_tolerations_cover_its_own_taint() {
     let mut stage = Stage::new();
     let mut tainted = flavor("tainted").taint("gpu", "true", TaintEffect::NoExecute);
     tainted.tolerations.push(tolerate("gpu", "true"));
@@ -74,7 +74,7 @@ fn a_flavor_may_bring_the_toleration_of_its_own_taint() {
 }
 
 #[test]
-fn a_preferred_taint_refuses_nobody() {
+fn prefer_no_schedule_taint_excludes_no_pods() {
     let mut stage = Stage::new();
     stage.apply(Event::ResourceFlavor(flavor("tainted").taint(
         "gpu",
@@ -87,7 +87,7 @@ fn a_preferred_taint_refuses_nobody() {
 }
 
 #[test]
-fn the_first_flavor_that_fits_is_taken() {
+fn first_fitting_flavor_is_taken() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 4).quota("spot", "cpu", 4));
     for name in ["a", "b", "c"] {
@@ -99,7 +99,7 @@ fn the_first_flavor_that_fits_is_taken() {
 }
 
 #[test]
-fn resources_of_one_group_come_from_one_flavor_and_groups_choose_by_themselves() {
+fn one_flavor_per_group_and_groups_are_independent() {
     let mut stage = Stage::new();
     let queue = cq("main").quota("default", "cpu", 1).quota("default", "memory", 100);
     let queue = queue.quota("spot", "cpu", 10).quota("spot", "memory", 100).group();
@@ -121,7 +121,7 @@ fn pod_sets_may_get_different_flavors() {
 }
 
 #[test]
-fn undeclared_resources_block_or_are_not_counted() {
+fn undeclared_resources_block_or_are_ignored() {
     for (strategy, expected) in [
         (
             QuotaCheckStrategy::BlockUndeclared,
@@ -133,7 +133,8 @@ fn undeclared_resources_block_or_are_not_counted() {
             "admit a: main x 1 cpu 1 on default; more x 1 cpu 1 on default",
         ),
     ] {
-        let mut stage = Stage::with(Settings { quota_check: strategy, ..Settings::default() });
+        let mut stage =
+            Stage::with(EngineSettings { quota_check: strategy, ..EngineSettings::default() });
         stage.queue(cq("main").quota("default", "cpu", 10));
         stage.submit(
             wl("a").request("cpu", 1).request("example.com/x", 1).pods("more", 1).request("cpu", 1),
@@ -143,7 +144,7 @@ fn undeclared_resources_block_or_are_not_counted() {
 }
 
 #[test]
-fn nothing_of_an_undeclared_resource_is_no_obstacle() {
+fn zero_of_an_undeclared_resource_is_no_obstacle() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1).request("example.com/x", 0));
@@ -151,7 +152,7 @@ fn nothing_of_an_undeclared_resource_is_no_obstacle() {
 }
 
 #[test]
-fn a_pod_set_that_asks_for_nothing_needs_no_flavor() {
+fn pod_set_without_requests_needs_no_flavor() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").pods("idle", 3));
@@ -172,7 +173,7 @@ fn fungible(
 }
 
 #[test]
-fn borrowing_on_the_first_flavor_or_the_own_quota_of_the_next() {
+fn fungibility_borrows_first_or_tries_the_next_flavor() {
     use FungibilityPolicy::{MayStopSearch, TryNextFlavor};
     for (policy, expected) in [(MayStopSearch, "default"), (TryNextFlavor, "spot")] {
         let mut stage = Stage::new();
@@ -185,10 +186,10 @@ fn borrowing_on_the_first_flavor_or_the_own_quota_of_the_next() {
 }
 
 #[test]
-fn a_search_that_stopped_early_goes_on_behind_that_flavor() {
+fn interrupted_search_resumes_at_the_next_flavor() {
     use FungibilityPolicy::MayStopSearch;
-    // Two queues compete for what is left of `default`; the loser goes on with `spot` although its search stopped at
-    // `default`.
+    // Two queues compete for the free quota of `default`. The loser resumes with `spot`, although
+    // its search stopped at `default`.
     let mut stage = Stage::new();
     stage.apply(Event::LocalQueue(lq("other", "other")));
     for name in ["main", "other"] {
@@ -208,7 +209,7 @@ fn a_search_that_stopped_early_goes_on_behind_that_flavor() {
 }
 
 #[test]
-fn the_least_borrowing_goes_first_then_priority_then_age() {
+fn order_is_least_borrowing_then_priority_then_age() {
     let mut stage = Stage::new();
     for name in ["a", "b", "c"] {
         stage.apply(Event::LocalQueue(lq(name, name)));
@@ -226,7 +227,7 @@ fn the_least_borrowing_goes_first_then_priority_then_age() {
 }
 
 #[test]
-fn what_cannot_be_preempted_for_is_held_against_lesser_workloads_of_the_cycle() {
+fn entry_without_candidates_reserves_quota_in_the_cycle() {
     for (reclaim, expected) in
         [(PreemptionPolicy::Never, "pending"), (PreemptionPolicy::Any, "admit")]
     {
@@ -252,7 +253,7 @@ fn what_cannot_be_preempted_for_is_held_against_lesser_workloads_of_the_cycle() 
 }
 
 #[test]
-fn a_queue_above_a_borrowing_limit_that_was_cut_frees_nothing_for_others() {
+fn cut_borrowing_limit_frees_no_quota_for_others() {
     let mut stage = Stage::new();
     for name in ["a", "b", "c"] {
         stage.apply(Event::LocalQueue(lq(name, name)));
@@ -270,7 +271,8 @@ fn a_queue_above_a_borrowing_limit_that_was_cut_frees_nothing_for_others() {
     stage.submit(wl("running").queue("a").request("cpu", 16));
     assert_eq!(stage.admit(), ["running"]);
     stage.queue(limit(2));
-    // Four of twenty are free. `owner` takes three of them; `above` is four above its limit, which must not help `late`.
+    // Four of twenty are free. `owner` takes three of them; `above` is four above its limit, which
+    // must not help `late`.
     stage.submit(wl("owner").queue("c").request("cpu", 3));
     stage.submit(wl("above").queue("a").request("cpu", 3).priority(9));
     stage.submit(wl("late").queue("b").request("cpu", 4));
@@ -283,7 +285,7 @@ fn a_queue_above_a_borrowing_limit_that_was_cut_frees_nothing_for_others() {
 }
 
 #[test]
-fn lending_and_borrowing_limits_hold_on_every_level() {
+fn limits_apply_on_every_level() {
     let mut stage = Stage::new();
     stage.apply(Event::Cohort(cohort("left").below("root").limited("default", "cpu", 0, 3, -1)));
     stage.apply(Event::Cohort(cohort("right").below("root").limited("default", "cpu", 0, -1, 4)));
@@ -298,7 +300,7 @@ fn lending_and_borrowing_limits_hold_on_every_level() {
 }
 
 #[test]
-fn partial_admission_shares_the_reduction_out() {
+fn partial_admission_reduces_pod_sets_in_proportion() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 9));
     let mut workload = wl("a").pods("one", 8).request("cpu", 1).at_least(2);
@@ -309,7 +311,7 @@ fn partial_admission_shares_the_reduction_out() {
 }
 
 #[test]
-fn a_queue_without_flavors_takes_no_pods_that_ask_for_nothing() {
+fn queue_without_flavors_rejects_pods_without_requests() {
     let mut stage = Stage::new();
     stage.queue(ClusterQueue::new("main"));
     stage.submit(wl("a").pods("driver", 1).pods("workers", 3));

@@ -1,12 +1,12 @@
-//! What Kueue's feature gates switch: each is looked at on and off.
+//! Kueue's feature gates, each on and off.
 
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{
-    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, Gates, PreemptionPolicy,
-    PreemptionRules, Settings, WorkloadKey,
+    ClusterQueue, EngineGates, EngineSettings, Event, FlavorFungibility, FungibilityPolicy,
+    PreemptionPolicy, PreemptionRules, WorkloadKey,
 };
 
-const ON: Gates = Gates {
+const ON: EngineGates = EngineGates {
     flavor_fungibility: true,
     preserve_scan_progress: true,
     priority_sorting: true,
@@ -15,17 +15,20 @@ const ON: Gates = Gates {
     prioritize_preemptors: true,
     timestamp_buffer: true,
     release_failed_preemptors: true,
-    use_counts_from_reservation: true,
+    usage_from_reservation: true,
 };
 
-fn stage(gates: Gates) -> Stage {
-    Stage::preempting(Settings { gates, ..Settings::default() })
+fn stage(gates: EngineGates) -> Stage {
+    Stage::with_preemption(EngineSettings { gates, ..EngineSettings::default() })
 }
 
-/// Queues of these names below one cohort that has 12 cores, under fair sharing.
-fn fair(names: &[&str], gates: Gates) -> Stage {
-    let mut stage =
-        Stage::preempting(Settings { fair_sharing: true, gates, ..Settings::default() });
+/// Queues of these names in one cohort of 12 cores, under fair sharing.
+fn fair(names: &[&str], gates: EngineGates) -> Stage {
+    let mut stage = Stage::with_preemption(EngineSettings {
+        fair_sharing: true,
+        gates,
+        ..EngineSettings::default()
+    });
     stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 12, -1, -1)));
     for name in names {
         stage.apply(Event::LocalQueue(lq(name, name)));
@@ -49,8 +52,9 @@ fn fill(stage: &mut Stage, queue: &str, count: usize) {
     assert_eq!(stage.admit_all().len(), count);
 }
 
-/// Queues `main` and `other` that may borrow of each other, and stop at the first flavor that they can have so, or not.
-fn two(gates: Gates, when_can_borrow: FungibilityPolicy) -> Stage {
+/// Queues `main` and `other` that borrow from each other, and stop at the first flavor that
+/// borrows, or continue.
+fn two(gates: EngineGates, when_can_borrow: FungibilityPolicy) -> Stage {
     let mut stage = stage(gates);
     stage.apply(Event::LocalQueue(lq("other", "other")));
     for name in ["main", "other"] {
@@ -66,7 +70,8 @@ fn two(gates: Gates, when_can_borrow: FungibilityPolicy) -> Stage {
 #[test]
 fn flavor_fungibility() {
     for (flavor_fungibility, flavor) in [(true, "spot"), (false, "default")] {
-        let mut stage = two(Gates { flavor_fungibility, ..ON }, FungibilityPolicy::TryNextFlavor);
+        let mut stage =
+            two(EngineGates { flavor_fungibility, ..ON }, FungibilityPolicy::TryNextFlavor);
         stage.submit(wl("a").request("cpu", 3));
         assert_eq!(
             stage.cycle(),
@@ -80,7 +85,7 @@ fn flavor_fungibility() {
 fn flavor_fungibility_preserve_scan_progress() {
     for (preserve_scan_progress, flavor) in [(true, "spot"), (false, "default")] {
         let mut stage =
-            two(Gates { preserve_scan_progress, ..ON }, FungibilityPolicy::MayStopSearch);
+            two(EngineGates { preserve_scan_progress, ..ON }, FungibilityPolicy::MayStopSearch);
         stage.submit(wl("a").request("cpu", 3).at(1));
         stage.submit(wl("b").queue("other").request("cpu", 3).at(2));
         assert_eq!(stage.admit(), ["a"]);
@@ -93,9 +98,12 @@ fn flavor_fungibility_preserve_scan_progress() {
 fn priority_sorting_within_cohort() {
     for fair_sharing in [false, true] {
         for (priority_sorting, first) in [(true, "newer"), (false, "older")] {
-            let gates = Gates { priority_sorting, ..ON };
-            let mut stage =
-                Stage::preempting(Settings { fair_sharing, gates, ..Settings::default() });
+            let gates = EngineGates { priority_sorting, ..ON };
+            let mut stage = Stage::with_preemption(EngineSettings {
+                fair_sharing,
+                gates,
+                ..EngineSettings::default()
+            });
             for name in ["a", "b"] {
                 stage.apply(Event::LocalQueue(lq(name, name)));
                 stage.queue(cq(name).cohort("all").quota("default", "cpu", 5));
@@ -112,7 +120,7 @@ fn fair_sharing_preempt_within_nominal() {
     for (preempt_within_nominal, reason) in
         [(true, "InCohortReclamation"), (false, "InCohortFairSharing")]
     {
-        let mut stage = fair(&["a", "b", "c"], Gates { preempt_within_nominal, ..ON });
+        let mut stage = fair(&["a", "b", "c"], EngineGates { preempt_within_nominal, ..ON });
         stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4)));
         fill(&mut stage, "a", 8);
         fill(&mut stage, "b", 8);
@@ -128,7 +136,7 @@ fn fair_sharing_prioritize_non_borrowing() {
     for (prioritize_non_borrowing, order) in
         [(true, ["from-c", "from-a"]), (false, ["from-a", "from-c"])]
     {
-        let mut stage = fair(&["a", "b", "c"], Gates { prioritize_non_borrowing, ..ON });
+        let mut stage = fair(&["a", "b", "c"], EngineGates { prioritize_non_borrowing, ..ON });
         stage.queue(reclaiming(
             cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0),
         ));
@@ -144,7 +152,7 @@ fn fair_sharing_prioritize_non_borrowing() {
 #[test]
 fn prioritize_preemptor_workloads() {
     for (prioritize_preemptors, first) in [(true, "new"), (false, "late")] {
-        let mut stage = fair(&["a", "b", "c"], Gates { prioritize_preemptors, ..ON });
+        let mut stage = fair(&["a", "b", "c"], EngineGates { prioritize_preemptors, ..ON });
         fill(&mut stage, "c", 1);
         fill(&mut stage, "a", 11);
         stage.submit(wl("new").queue("c").request("cpu", 3));
@@ -165,7 +173,7 @@ fn scheduler_timestamp_preemption_buffer() {
     for (timestamp_buffer, newer_by, goes) in
         [(false, 1, true), (true, 300, false), (true, 301, true)]
     {
-        let mut stage = stage(Gates { timestamp_buffer, ..ON });
+        let mut stage = stage(EngineGates { timestamp_buffer, ..ON });
         let preemption = PreemptionRules {
             within_cluster_queue: PreemptionPolicy::LowerOrNewerEqualPriority,
             ..PreemptionRules::default()
@@ -179,9 +187,9 @@ fn scheduler_timestamp_preemption_buffer() {
     }
 }
 
-/// A queue whose preemptor `new` has told `running` to go.
-fn preempting(release_failed_preemptors: bool) -> Stage {
-    let mut stage = stage(Gates { release_failed_preemptors, ..ON });
+/// A queue whose preemptor `new` preempts `running`.
+fn with_preemption(release_failed_preemptors: bool) -> Stage {
+    let mut stage = stage(EngineGates { release_failed_preemptors, ..ON });
     stage.queue(ClusterQueue {
         preemption: lower_priority(),
         ..cq("main").quota("default", "cpu", 10)
@@ -202,7 +210,7 @@ fn lower_priority() -> PreemptionRules {
 
 #[test]
 fn failed_preemptor_loses_the_head_to_higher_priorities() {
-    // What happens; the order with the gate, and without it.
+    // Event; order with the gate, and without it.
     type Case = (&'static str, fn(&mut Stage), [&'static str; 2]);
     let cases: [Case; 4] = [
         ("nothing", |_| {}, ["new urgent", "new urgent"]),
@@ -233,7 +241,7 @@ fn failed_preemptor_loses_the_head_to_higher_priorities() {
     ];
     for (case, fail, orders) in cases {
         for (released, order) in [true, false].into_iter().zip(orders) {
-            let mut stage = preempting(released);
+            let mut stage = with_preemption(released);
             fail(&mut stage);
             stage.submit(wl("urgent").request("cpu", 8).priority(5));
             assert_eq!(stage.order("main"), order, "{case}, {released}");
@@ -242,9 +250,9 @@ fn failed_preemptor_loses_the_head_to_higher_priorities() {
 }
 
 #[test]
-fn a_failed_preemptor_that_is_tried_again_is_not_the_head() {
+fn retried_failed_preemptor_is_not_the_head() {
     for (released, first) in [(true, "urgent"), (false, "new")] {
-        let mut stage = preempting(released);
+        let mut stage = with_preemption(released);
         stage.change("running", |it| it.priority = 9);
         stage.cycle();
         stage.submit(wl("urgent").request("cpu", 8).priority(5));

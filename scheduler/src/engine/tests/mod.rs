@@ -1,4 +1,4 @@
-//! The engine from outside: events in, decisions in words out.
+//! The engine from outside: events in, rendered decisions out.
 
 mod admission;
 mod bad_input;

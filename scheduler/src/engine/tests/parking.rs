@@ -1,14 +1,14 @@
-//! StrictFIFO and BestEffortFIFO, parking, its triggers, equivalence, and back-off.
+//! StrictFIFO and BestEffortFIFO, parking, its triggers, equivalence and back-off.
 
 use std::collections::BTreeMap;
 
 use crate::fixtures::{Stage, cohort, cq, flavor, lq, wl};
-use crate::{Event, LabelSelector, Settings, StopPolicy, Time};
+use crate::{EngineSettings, Event, LabelSelector, StopPolicy, Time};
 
-/// What happens, and the event.
+/// Name of the event, and the event.
 type Case = (&'static str, fn(&mut Stage));
 
-/// A queue of 10 cores of which 8 are taken.
+/// A queue of 10 cores with 8 in use.
 fn busy(strict: bool) -> Stage {
     let mut stage = Stage::new();
     let queue = cq("main").quota("default", "cpu", 10);
@@ -19,7 +19,7 @@ fn busy(strict: bool) -> Stage {
 }
 
 #[test]
-fn higher_priority_goes_first_then_the_older_then_the_lesser_uid() {
+fn order_is_priority_then_age_then_uid() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     for (name, priority, at) in [("d", 0, 2), ("c", 0, 1), ("b", 0, 1), ("a", 5, 9)] {
@@ -30,7 +30,7 @@ fn higher_priority_goes_first_then_the_older_then_the_lesser_uid() {
 }
 
 #[test]
-fn a_strict_head_blocks_those_behind_it() {
+fn strict_head_blocks_the_workloads_behind_it() {
     let mut stage = busy(true);
     stage.submit(wl("big").request("cpu", 5).at(1));
     stage.submit(wl("small").request("cpu", 1).at(2));
@@ -47,7 +47,7 @@ fn a_strict_head_blocks_those_behind_it() {
 }
 
 #[test]
-fn a_best_effort_head_that_does_not_fit_is_parked_and_the_next_is_tried() {
+fn best_effort_head_is_parked_and_the_next_is_tried() {
     let mut stage = busy(false);
     stage.submit(wl("big").request("cpu", 5).at(1));
     stage.submit(wl("small").request("cpu", 1).at(2));
@@ -58,7 +58,7 @@ fn a_best_effort_head_that_does_not_fit_is_parked_and_the_next_is_tried() {
 }
 
 #[test]
-fn triggers_are_gathered_for_a_second() {
+fn triggers_are_collected_for_a_second() {
     let mut stage = busy(false);
     stage.submit(wl("big").request("cpu", 5).at(1));
     stage.admit_all();
@@ -74,7 +74,7 @@ fn triggers_are_gathered_for_a_second() {
 }
 
 #[test]
-fn what_may_let_a_parked_workload_in_brings_it_back() {
+fn helpful_events_retry_parked_workloads() {
     let queue = || cq("main").quota("default", "cpu", 10).cohort("all");
     let other = || cq("other").quota("default", "cpu", 10).cohort("all");
     let cases: [Case; 12] = [
@@ -132,7 +132,7 @@ fn what_may_let_a_parked_workload_in_brings_it_back() {
 }
 
 #[test]
-fn what_cannot_help_leaves_a_workload_parked() {
+fn unrelated_events_leave_workloads_parked() {
     let cases: [Case; 6] = [
         ("a flavor of the queue gets another topology", |stage| {
             stage.apply(Event::Topology { name: "racks".into(), levels: Vec::new() });
@@ -174,7 +174,7 @@ fn what_cannot_help_leaves_a_workload_parked() {
 }
 
 #[test]
-fn workloads_of_the_same_shape_are_parked_together_untried() {
+fn equivalent_workloads_are_parked_without_an_attempt() {
     let mut stage = busy(false);
     for (name, at) in [("a", 1), ("b", 2), ("c", 3)] {
         stage.submit(wl(name).request("cpu", 5).at(at));
@@ -185,7 +185,7 @@ fn workloads_of_the_same_shape_are_parked_together_untried() {
     assert_eq!(stage.order("main"), "[a] [b] [c] other");
     let bypassed = "WaitingForQuota: Bypassed scheduling evaluation because an equivalent workload recently failed";
     assert_eq!(stage.why("b"), bypassed);
-    // One more of the kind is not tried either, one of another priority is.
+    // Another workload of the class is not tried either; one of another priority is.
     stage.submit(wl("d").request("cpu", 5).at(5));
     stage.submit(wl("urgent").request("cpu", 5).priority(1).at(6));
     assert_eq!(stage.order("main"), "urgent [a] [b] [c] other [d]");
@@ -195,8 +195,9 @@ fn workloads_of_the_same_shape_are_parked_together_untried() {
 }
 
 #[test]
-fn without_equivalence_each_is_tried() {
-    let mut stage = Stage::with(Settings { equivalence_hashing: false, ..Settings::default() });
+fn without_equivalence_hashing_each_workload_is_tried() {
+    let mut stage =
+        Stage::with(EngineSettings { equivalence_hashing: false, ..EngineSettings::default() });
     stage.queue(cq("main").quota("default", "cpu", 1));
     stage.submit(wl("a").request("cpu", 5));
     stage.submit(wl("b").request("cpu", 5));
@@ -205,7 +206,7 @@ fn without_equivalence_each_is_tried() {
 }
 
 #[test]
-fn a_strict_queue_parks_nobody_for_being_alike() {
+fn strict_queue_does_not_park_equivalent_workloads() {
     let mut stage = busy(true);
     stage.submit(wl("a").request("cpu", 5));
     stage.submit(wl("b").request("cpu", 5));
@@ -214,7 +215,7 @@ fn a_strict_queue_parks_nobody_for_being_alike() {
 }
 
 #[test]
-fn a_workload_whose_namespace_does_not_match_is_parked_even_in_a_strict_queue() {
+fn namespace_mismatch_parks_even_in_a_strict_queue() {
     for strict in [true, false] {
         let mut stage = busy(strict);
         let queue = cq("main").quota("default", "cpu", 10);
@@ -226,7 +227,7 @@ fn a_workload_whose_namespace_does_not_match_is_parked_even_in_a_strict_queue() 
         let message = "workload namespace doesn't match ClusterQueue selector";
         assert_eq!(stage.cycle(), [format!("pending stranger: Misconfigured: {message}")]);
         assert_eq!(stage.order("main"), "[stranger]");
-        // Triggers do not bring it back, a label does.
+        // Triggers do not retry it; a label change does.
         stage.delete("running");
         stage.wait(1);
         stage.engine.flush_inadmissible(stage.now);
@@ -238,7 +239,7 @@ fn a_workload_whose_namespace_does_not_match_is_parked_even_in_a_strict_queue() 
 }
 
 #[test]
-fn a_selector_of_nothing_matches_no_namespace() {
+fn missing_selector_matches_no_namespace() {
     let mut stage = Stage::new();
     stage.queue(crate::ClusterQueue {
         namespace_selector: None,
@@ -250,7 +251,7 @@ fn a_selector_of_nothing_matches_no_namespace() {
 }
 
 #[test]
-fn a_backing_off_workload_comes_back_by_itself() {
+fn workload_returns_after_its_back_off() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(crate::Workload {
@@ -268,7 +269,7 @@ fn a_backing_off_workload_comes_back_by_itself() {
 }
 
 #[test]
-fn requeued_false_holds_a_workload_until_it_flips() {
+fn requeued_false_blocks_until_it_is_true() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     let requeue_at = Some(Time::from_secs(1001));
@@ -284,7 +285,7 @@ fn requeued_false_holds_a_workload_until_it_flips() {
 }
 
 #[test]
-fn stopped_queues_admit_nothing_and_go_on_where_they_were() {
+fn stopped_queues_admit_nothing_and_resume() {
     let mut stage = Stage::new();
     let queue = || cq("main").quota("default", "cpu", 10);
     stage.queue(queue().stop(StopPolicy::Hold));
@@ -307,7 +308,7 @@ fn stopped_queues_admit_nothing_and_go_on_where_they_were() {
 }
 
 #[test]
-fn inactive_and_held_workloads_are_not_queued() {
+fn inactive_and_on_hold_workloads_are_not_queued() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1));
@@ -316,15 +317,15 @@ fn inactive_and_held_workloads_are_not_queued() {
     assert_eq!(stage.why("a"), "Deactivated: The workload is deactivated");
     stage.change("a", |workload| {
         workload.active = true;
-        workload.held = true;
+        workload.on_hold = true;
     });
     assert_eq!(stage.cycle(), [""; 0]);
-    stage.change("a", |workload| workload.held = false);
+    stage.change("a", |workload| workload.on_hold = false);
     assert_eq!(stage.admit(), ["a"]);
 }
 
 #[test]
-fn the_class_of_a_workload_follows_its_changes() {
+fn class_follows_workload_changes() {
     let mut stage = busy(false);
     stage.submit(wl("a").request("cpu", 5).at(1));
     stage.submit(wl("b").request("cpu", 5).at(2));
@@ -336,7 +337,7 @@ fn the_class_of_a_workload_follows_its_changes() {
 }
 
 #[test]
-fn a_workload_moves_with_its_local_queue() {
+fn workload_moves_with_its_local_queue() {
     let mut stage = Stage::new();
     for name in ["main", "other"] {
         stage.queue(cq(name).quota("default", "cpu", 10));
@@ -354,14 +355,14 @@ fn a_workload_moves_with_its_local_queue() {
 }
 
 #[test]
-fn a_check_brings_parked_workloads_back_only_when_it_makes_their_queue_active() {
+fn check_retries_parked_only_if_it_activates_the_queue() {
     let mut stage = Stage::new();
     stage.check("one", "example.com/check", true);
     stage.queue(cq("main").quota("default", "cpu", 10).check("one", &[]));
     stage.submit(wl("running").request("cpu", 8));
     stage.submit(wl("big").request("cpu", 5).at(1));
     assert_eq!(stage.admit_all(), ["running"]);
-    // What the admission itself may have freed is over.
+    // Removes triggers of the admission itself.
     stage.wait(1);
     assert_eq!(stage.admit_all(), [""; 0]);
     for (active, order) in [(false, "[big]"), (true, "big")] {

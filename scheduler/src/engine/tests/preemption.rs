@@ -1,9 +1,9 @@
-//! Classical preemption: who goes for whom, in which order, and what the preemptor does meanwhile.
+//! Classical preemption: victims, their order, and the preemptor's wait.
 
 use crate::fixtures::{Stage, cq, lq, wl};
 use crate::{
-    BorrowWithinCohort, ClusterQueue, Decision, Engine, Event, Preemption, PreemptionPolicy,
-    PreemptionRules, Settings,
+    BorrowWithinCohort, ClusterQueue, Decision, Engine, EngineSettings, Event, PreemptionPolicy,
+    PreemptionRules, PreemptionSettings,
 };
 
 use PreemptionPolicy::{Any, LowerOrNewerEqualPriority, LowerPriority, Never};
@@ -17,16 +17,16 @@ fn rules(queue: ClusterQueue, within: PreemptionPolicy, reclaim: PreemptionPolic
     ClusterQueue { preemption, ..queue }
 }
 
-/// A stage with one queue of 10 cores.
+/// One queue of 10 cores.
 fn alone(within: PreemptionPolicy) -> Stage {
-    let mut stage = Stage::preempting(Settings::default());
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(rules(cq("main").quota("default", "cpu", 10), within, Never));
     stage
 }
 
 /// Queues `main` and `other` of 10 cores each in one cohort, each with a LocalQueue of its name.
 fn cohort(main: impl FnOnce(ClusterQueue) -> ClusterQueue) -> Stage {
-    let mut stage = Stage::preempting(Settings::default());
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.apply(Event::LocalQueue(lq("other", "other")));
     stage.queue(main(cq("main").cohort("all").quota("default", "cpu", 10)));
     stage.queue(cq("other").cohort("all").quota("default", "cpu", 10));
@@ -34,7 +34,7 @@ fn cohort(main: impl FnOnce(ClusterQueue) -> ClusterQueue) -> Stage {
 }
 
 #[test]
-fn within_a_queue_the_policy_decides_who_goes() {
+fn within_cluster_queue_policy_selects_victims() {
     for (policy, priority, at, goes) in [
         (Never, 9, 0, false),
         (LowerPriority, 1, 9, true),
@@ -53,7 +53,7 @@ fn within_a_queue_the_policy_decides_who_goes() {
 }
 
 #[test]
-fn a_victim_that_was_sent_to_the_back_is_as_old_as_ever_once_it_has_quota_again() {
+fn evicted_victim_regains_its_age_with_new_quota() {
     for confirmed in [false, true] {
         let mut stage = alone(LowerOrNewerEqualPriority);
         stage.submit(crate::Workload {
@@ -62,7 +62,7 @@ fn a_victim_that_was_sent_to_the_back_is_as_old_as_ever_once_it_has_quota_again(
         });
         if confirmed {
             stage.admit();
-            // With the reservation the API shows the end of the eviction.
+            // The event with the reservation also ends the eviction.
             stage.change("running", |workload| workload.queue_time = workload.created);
         } else {
             stage.engine.cycle(stage.now);
@@ -77,7 +77,7 @@ fn a_victim_that_was_sent_to_the_back_is_as_old_as_ever_once_it_has_quota_again(
 }
 
 #[test]
-fn the_fewest_go_of_the_lowest_priority_and_the_newest() {
+fn fewest_victims_of_lowest_priority_and_newest() {
     let mut stage = alone(LowerPriority);
     for (name, cpu, priority) in [("big", 5, 2), ("low", 1, 0), ("older", 2, 1), ("newer", 2, 1)] {
         stage.submit(wl(name).request("cpu", cpu).priority(priority));
@@ -85,12 +85,12 @@ fn the_fewest_go_of_the_lowest_priority_and_the_newest() {
         stage.admit();
     }
     stage.submit(wl("new").request("cpu", 2).priority(9));
-    // `low` is taken first and is not enough; `newer` is enough by itself, so `low` may stay.
+    // `low` is taken first and is not enough. `newer` suffices by itself, so `low` may stay.
     assert_eq!(stage.cycle()[0], "preempt newer for new: InClusterQueue");
 }
 
 #[test]
-fn the_preemptor_stays_the_head_until_its_victims_are_gone() {
+fn preemptor_stays_head_until_its_victims_are_gone() {
     let mut stage = alone(LowerPriority);
     stage.submit(wl("running").request("cpu", 8));
     stage.admit();
@@ -116,7 +116,7 @@ fn the_preemptor_stays_the_head_until_its_victims_are_gone() {
 }
 
 #[test]
-fn who_was_told_to_go_stays_the_victim_before_the_api_shows_it() {
+fn issued_victim_stays_victim_before_its_event() {
     let mut stage = alone(LowerPriority);
     for name in ["older", "newer"] {
         stage.submit(wl(name).request("cpu", 5).priority(1));
@@ -137,8 +137,7 @@ fn who_was_told_to_go_stays_the_victim_before_the_api_shows_it() {
 }
 
 #[test]
-fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victims_are_on_their_way_out()
- {
+fn overtaken_preemptor_keeps_quota_while_victims_leave() {
     let mut stage = cohort(|queue| rules(queue, Never, Any));
     stage.apply(Event::LocalQueue(lq("second", "second")));
     stage.queue(rules(cq("second").cohort("all").quota("default", "cpu", 10), Never, Any));
@@ -163,7 +162,7 @@ fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victim
         [format!("preempt six for first: {reason}"), format!("preempt ten for second: {reason}")]
     );
     stage.evict("ten");
-    // Four cores are left, and `lesser` would have to go again for `second`.
+    // Four cores are free, and `second` would have to preempt `lesser`.
     assert_eq!(stage.admit(), ["first"]);
     assert_eq!(stage.admit(), Vec::<String>::new());
     stage.evict("six");
@@ -171,7 +170,7 @@ fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victim
 }
 
 #[test]
-fn the_victim_is_told_why_in_kueues_words() {
+fn preemption_message_is_kueues() {
     let mut stage = cohort(|queue| rules(queue, Never, Any));
     stage.submit(wl("borrower").queue("other").request("cpu", 15));
     stage.admit();
@@ -183,7 +182,7 @@ fn the_victim_is_told_why_in_kueues_words() {
 }
 
 #[test]
-fn only_borrowers_are_reclaimed_from() {
+fn reclaim_takes_only_from_borrowers() {
     for (cpu, goes) in [(15, true), (10, false)] {
         let mut stage = cohort(|queue| rules(queue, Never, Any));
         stage.submit(wl("running").queue("other").request("cpu", cpu));
@@ -196,7 +195,7 @@ fn only_borrowers_are_reclaimed_from() {
 }
 
 #[test]
-fn reclaiming_by_priority_spares_the_more_important() {
+fn reclaim_by_priority_spares_higher_priorities() {
     for (priority, goes) in [(0, true), (5, false)] {
         let mut stage = cohort(|queue| rules(queue, Never, LowerPriority));
         stage.submit(wl("borrower").queue("other").request("cpu", 15).priority(priority));
@@ -211,7 +210,7 @@ fn reclaiming_by_priority_spares_the_more_important() {
 }
 
 #[test]
-fn a_borrower_preempts_a_borrower_only_if_allowed_and_up_to_the_threshold() {
+fn borrow_within_cohort_preempts_up_to_the_threshold() {
     for (policy, threshold, goes) in [
         (Never, None, false),
         (LowerPriority, None, true),
@@ -235,8 +234,8 @@ fn a_borrower_preempts_a_borrower_only_if_allowed_and_up_to_the_threshold() {
 }
 
 #[test]
-fn two_preemptors_of_one_cycle_do_not_share_a_victim() {
-    let mut stage = Stage::preempting(Settings::default());
+fn two_preemptors_of_a_cycle_share_no_victim() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     for name in ["other", "third"] {
         stage.apply(Event::LocalQueue(lq(name, name)));
     }
@@ -250,7 +249,7 @@ fn two_preemptors_of_one_cycle_do_not_share_a_victim() {
     stage.submit(wl("second").queue("other").request("cpu", 5));
     stage.wait(1);
     stage.admit();
-    // Both would take `second`, the newest; the later one finds `first` instead.
+    // Both would take `second`, the newest. The later one finds `first` instead.
     stage.submit(wl("a").request("cpu", 5).at(1));
     stage.submit(wl("b").queue("third").request("cpu", 5).at(2));
     let decided = stage.cycle();
@@ -259,7 +258,7 @@ fn two_preemptors_of_one_cycle_do_not_share_a_victim() {
 }
 
 #[test]
-fn a_closed_gate_forbids_preemption() {
+fn closed_preemption_gate_forbids_preemption() {
     let mut stage = alone(LowerPriority);
     stage.submit(wl("running").request("cpu", 8));
     stage.admit();
@@ -273,8 +272,8 @@ fn a_closed_gate_forbids_preemption() {
 }
 
 #[test]
-fn preemption_on_one_flavor_or_a_free_one() {
-    let mut stage = Stage::preempting(Settings::default());
+fn free_flavor_is_preferred_to_preemption_by_policy() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     let queue = cq("main").quota("default", "cpu", 10).quota("spot", "cpu", 10);
     stage.queue(rules(queue, LowerPriority, Never));
     stage.submit(wl("running").request("cpu", 8));
@@ -284,7 +283,7 @@ fn preemption_on_one_flavor_or_a_free_one() {
 }
 
 #[test]
-fn an_engine_whose_caller_does_not_preempt_tells_nobody_to_go() {
+fn engine_without_preemption_issues_none() {
     let mut stage = Stage::new();
     stage.queue(rules(cq("main").quota("default", "cpu", 10), LowerPriority, Never));
     stage.submit(wl("running").request("cpu", 8));
@@ -300,10 +299,11 @@ fn an_engine_whose_caller_does_not_preempt_tells_nobody_to_go() {
 }
 
 #[test]
-fn who_would_have_preempted_the_same_one_is_counted_as_skipped_unless_it_is_looked_for_anew() {
+fn preemption_skips_count_shared_victims_without_a_new_search() {
     for (recompute_overlaps, skipped) in [(false, 1), (true, 0)] {
-        let preemption = Preemption { recompute_overlaps, ..Preemption::default() };
-        let mut stage = Stage::around(Engine::preempting(Settings::default(), preemption));
+        let preemption = PreemptionSettings { recompute_overlaps, ..PreemptionSettings::default() };
+        let mut stage =
+            Stage::around(Engine::with_preemption(EngineSettings::default(), preemption));
         stage.apply(Event::LocalQueue(lq("other", "other")));
         stage.queue(rules(
             cq("main").cohort("all").quota("default", "cpu", 10),

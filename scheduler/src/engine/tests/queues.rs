@@ -1,4 +1,4 @@
-//! ClusterQueues, Cohorts and LocalQueues that come, change and go.
+//! Changes of ClusterQueues, Cohorts and LocalQueues.
 
 use rstest::rstest;
 
@@ -6,7 +6,7 @@ use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{Event, LocalQueueKey};
 
 #[test]
-fn objects_may_come_in_any_order() {
+fn objects_may_arrive_in_any_order() {
     let mut stage = Stage::new();
     stage.apply(Event::LocalQueueDeleted { key: LocalQueueKey::new("ns", "main") });
     stage.submit(wl("a").request("cpu", 1));
@@ -18,7 +18,7 @@ fn objects_may_come_in_any_order() {
 }
 
 #[test]
-fn a_local_queue_that_goes_takes_its_workloads_out_of_the_queue() {
+fn deleted_local_queue_removes_its_workloads() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1));
@@ -28,7 +28,7 @@ fn a_local_queue_that_goes_takes_its_workloads_out_of_the_queue() {
 }
 
 #[test]
-fn a_queue_being_deleted_admits_nothing_more_and_keeps_what_it_gave() {
+fn terminating_queue_admits_nothing_and_keeps_its_charge() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 1));
@@ -43,7 +43,7 @@ fn a_queue_being_deleted_admits_nothing_more_and_keeps_what_it_gave() {
 }
 
 #[test]
-fn quota_that_is_cut_below_usage_admits_nothing_until_it_is_free() {
+fn quota_cut_below_usage_admits_nothing_until_freed() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(wl("a").request("cpu", 6));
@@ -64,7 +64,7 @@ fn quota_that_is_cut_below_usage_admits_nothing_until_it_is_free() {
 }
 
 #[test]
-fn a_flavor_taken_out_of_a_queue_keeps_what_is_charged_to_it() {
+fn removed_flavor_keeps_its_charge() {
     let mut stage = Stage::new();
     let both = || cq("main").quota("default", "cpu", 10).quota("spot", "cpu", 10);
     stage.queue(both());
@@ -86,7 +86,7 @@ fn a_flavor_taken_out_of_a_queue_keeps_what_is_charged_to_it() {
 }
 
 #[test]
-fn a_queue_that_changes_its_cohort_takes_its_usage_along() {
+fn queue_takes_its_usage_to_another_cohort() {
     let mut stage = Stage::new();
     stage.apply(Event::LocalQueue(lq("lender", "lender")));
     stage.queue(cq("main").cohort("one").quota("default", "cpu", 0));
@@ -122,7 +122,7 @@ fn queues_below_a_cycle_of_cohorts_wait_until_it_is_broken() {
 }
 
 #[test]
-fn a_cohort_that_is_its_own_parent_is_a_cycle() {
+fn cohort_as_its_own_parent_is_a_cycle() {
     let mut stage = Stage::new();
     stage.apply(Event::Cohort(cohort("a").below("a")));
     stage.queue(cq("main").cohort("a").quota("default", "cpu", 10));
@@ -134,10 +134,7 @@ fn a_cohort_that_is_its_own_parent_is_a_cycle() {
 #[rstest]
 #[case::of_one_that_never_had_an_object(false, "[big]")]
 #[case::of_an_object_which_kueue_would_not_do(true, "big")]
-fn the_deletion_of_a_cohort_tries_parked_workloads_again(
-    #[case] explicit: bool,
-    #[case] order: &str,
-) {
+fn cohort_deletion_retries_parked_workloads(#[case] explicit: bool, #[case] order: &str) {
     let mut stage = Stage::new();
     stage.queue(cq("main").cohort("team").quota("default", "cpu", 4));
     if explicit {
@@ -162,7 +159,7 @@ fn changes_are_reported_once() {
     let changed = stage.engine.changed();
     assert!(changed.cluster_queues.contains("main"));
     assert!(changed.local_queues.contains(&LocalQueueKey::new("ns", "main")));
-    assert_eq!(stage.engine.changed(), crate::Changed::default());
+    assert_eq!(stage.engine.changed(), crate::ChangedQueues::default());
     stage.admit();
     assert!(stage.engine.changed().cluster_queues.contains("main"));
 }

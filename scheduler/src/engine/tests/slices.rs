@@ -1,9 +1,9 @@
-//! Workloads that come in the place of others: what an elastic job grew to, and what it grew from.
+//! Workload slices of elastic jobs.
 
 use crate::fixtures::{Stage, cq, flavor, lq, wl};
 use crate::{
-    Amount, ClusterQueue, Decision, Event, PreemptionPolicy, PreemptionRules, RefusedReason,
-    Settings, Workload, WorkloadKey,
+    Amount, ClusterQueue, Decision, EngineSettings, Event, PreemptionPolicy, PreemptionRules,
+    RefusedReason, Workload, WorkloadKey,
 };
 
 impl Workload {
@@ -13,14 +13,14 @@ impl Workload {
     }
 }
 
-/// A job of that many pods of a core.
+/// A job of `pods` pods with one core each.
 fn job(name: &str, pods: i32) -> Workload {
     wl(name).pods("main", pods).request("cpu", 1)
 }
 
-/// A queue of 10 cores, where `old` holds 6.
+/// A queue of 10 cores, where `old` has 6.
 fn grown_from_six(change: impl FnOnce(ClusterQueue) -> ClusterQueue) -> Stage {
-    let mut stage = Stage::preempting(Settings::default());
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(change(cq("main").quota("default", "cpu", 10)));
     stage.submit(job("old", 6));
     assert_eq!(stage.admit(), ["old"]);
@@ -40,7 +40,7 @@ fn finish(stage: &mut Stage, name: &str) {
 }
 
 #[test]
-fn what_it_grew_from_is_free_for_what_it_grows_to_and_never_charged_beside_it() {
+fn new_slice_reuses_the_old_quota_without_double_charge() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("new", 9).replacing("old"));
     assert_eq!(stage.reserved("main"), 6);
@@ -61,7 +61,7 @@ fn what_it_grew_from_is_free_for_what_it_grows_to_and_never_charged_beside_it() 
 }
 
 #[test]
-fn it_waits_for_what_it_lacks_and_goes_on_when_that_is_free() {
+fn new_slice_waits_for_the_missing_quota() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("other", 3));
     stage.admit();
@@ -81,7 +81,7 @@ fn it_waits_for_what_it_lacks_and_goes_on_when_that_is_free() {
 }
 
 #[test]
-fn more_than_the_queue_can_ever_have_is_said_of_the_whole() {
+fn maximum_capacity_counts_the_whole_new_slice() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("new", 11).replacing("old"));
     assert_eq!(
@@ -94,7 +94,7 @@ fn more_than_the_queue_can_ever_have_is_said_of_the_whole() {
 }
 
 #[test]
-fn a_job_stays_on_its_flavors() {
+fn new_slice_stays_on_the_old_flavors() {
     let mut stage = grown_from_six(|queue| queue.quota("spot", "cpu", 100));
     stage.submit(job("new", 12).replacing("old"));
     let [told] = &stage.cycle()[..] else { panic!("one is told") };
@@ -109,11 +109,11 @@ fn a_job_stays_on_its_flavors() {
 }
 
 #[test]
-fn what_it_grew_from_is_no_victim_but_others_are() {
+fn new_slice_preempts_others_but_not_the_old_slice() {
     let mut stage = grown_from_six(preempts_lower);
     stage.submit(job("lower", 4).priority(-1));
     stage.admit();
-    // Older than what it grew from, so that by age it might preempt that.
+    // Older than the replaced slice, so that by age it could preempt it.
     stage.submit(job("new", 9).at(-5).replacing("old"));
     let decided = stage.cycle();
     assert_eq!(decided[0], "preempt lower for new: InClusterQueue");
@@ -124,7 +124,7 @@ fn what_it_grew_from_is_no_victim_but_others_are() {
 }
 
 #[test]
-fn what_it_grew_from_is_not_counted_as_room_twice() {
+fn old_slice_counts_once_as_free_quota() {
     let mut stage = grown_from_six(preempts_lower);
     for (name, priority) in [("lower", -1), ("higher", 9)] {
         stage.submit(job(name, 2).priority(priority));
@@ -136,8 +136,8 @@ fn what_it_grew_from_is_not_counted_as_room_twice() {
 }
 
 #[test]
-fn the_room_that_it_waits_for_is_claimed_only_beyond_what_it_has() {
-    let mut stage = Stage::preempting(Settings::default());
+fn waiting_slice_claims_only_the_difference() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     for name in ["main", "other"] {
         let mut queue = preempts_lower(cq(name).cohort("all").quota("default", "cpu", 10));
         queue.resource_groups[0].flavors[0].resources[0].1.borrowing_limit = Some(Amount::ZERO);
@@ -156,7 +156,7 @@ fn the_room_that_it_waits_for_is_claimed_only_beyond_what_it_has() {
 }
 
 #[test]
-fn a_reservation_that_was_not_written_leaves_the_older_one_as_it_was() {
+fn failed_write_leaves_the_old_slice_charged() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("new", 9).replacing("old"));
     stage.cycle();
@@ -172,8 +172,8 @@ fn a_reservation_that_was_not_written_leaves_the_older_one_as_it_was() {
 }
 
 #[test]
-fn until_it_is_written_what_only_the_older_one_uses_stays_charged() {
-    let mut stage = Stage::preempting(Settings::default());
+fn old_slice_keeps_its_own_charge_until_the_write() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(cq("main").quota("default", "cpu", 10).quota("default", "gpu", 10));
     let of = |name: &str, cpus: i32, gpus: i32| {
         wl(name).pods("driver", cpus).request("cpu", 1).pods("worker", gpus).request("gpu", 1)
@@ -189,7 +189,7 @@ fn until_it_is_written_what_only_the_older_one_uses_stays_charged() {
 }
 
 #[test]
-fn one_that_is_leaving_is_not_replaced() {
+fn slice_being_evicted_is_not_replaced() {
     let mut stage = grown_from_six(|queue| queue);
     stage.change("old", |workload| workload.evicted = true);
     stage.submit(job("new", 9).replacing("old"));
@@ -205,7 +205,7 @@ fn one_that_is_leaving_is_not_replaced() {
     );
 }
 
-/// `old` was told to go for another, so that `new` waits; then it stays.
+/// `old` is a victim of another workload, so that `new` waits. Then the eviction is withdrawn.
 fn stays_after_all(how: impl FnOnce(&mut Stage)) -> Stage {
     let mut stage = grown_from_six(preempts_lower);
     stage.submit(job("higher", 8).priority(9));
@@ -215,7 +215,7 @@ fn stays_after_all(how: impl FnOnce(&mut Stage)) -> Stage {
     stage.wait(2);
     let taken = "pending new: WaitingForQuota: Workload has overlapping preemption targets with another workload";
     assert_eq!(stage.cycle(), [taken]);
-    // Whatever the other one's end set going is over by now.
+    // Waits for the triggers of the other workload's end.
     stage.wait(2);
     stage.cycle();
     assert_eq!(stage.order("main"), "[new]");
@@ -224,7 +224,7 @@ fn stays_after_all(how: impl FnOnce(&mut Stage)) -> Stage {
 }
 
 #[test]
-fn it_is_tried_again_when_what_it_grew_from_stays_after_all() {
+fn new_slice_is_retried_when_the_eviction_is_withdrawn() {
     let key = || WorkloadKey::new("ns", "old");
     let mut refused = stays_after_all(|stage| stage.apply(Event::PreemptionFailed { key: key() }));
     assert_eq!(refused.admit(), ["new"]);
@@ -236,7 +236,7 @@ fn it_is_tried_again_when_what_it_grew_from_stays_after_all() {
 }
 
 #[test]
-fn one_that_is_given_quota_in_another_queue_leaves_the_older_one_its_own() {
+fn slice_in_another_queue_does_not_share_quota() {
     let mut stage = grown_from_six(|queue| queue);
     stage.queue(cq("other").quota("default", "cpu", 10));
     stage.apply(Event::LocalQueue(lq("other", "other")));
@@ -248,7 +248,7 @@ fn one_that_is_given_quota_in_another_queue_leaves_the_older_one_its_own() {
 }
 
 #[test]
-fn of_two_that_replace_one_the_other_waits_although_there_is_room() {
+fn second_replacement_of_a_slice_waits() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("one", 7).replacing("old"));
     stage.submit(job("two", 3).at(5).replacing("old"));
@@ -258,7 +258,7 @@ fn of_two_that_replace_one_the_other_waits_although_there_is_room() {
 }
 
 #[test]
-fn one_that_has_no_quota_is_nothing_to_build_upon() {
+fn slice_without_quota_is_not_reused() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
     stage.submit(job("new", 9).replacing("old"));
@@ -266,7 +266,7 @@ fn one_that_has_no_quota_is_nothing_to_build_upon() {
 }
 
 #[test]
-fn after_a_restart_both_are_charged_once_in_whatever_order_they_are_told() {
+fn restart_charges_both_slices_once_in_any_order() {
     let mut told = grown_from_six(|queue| queue);
     told.submit(job("new", 9).replacing("old"));
     let Some(Decision::Reserve { admission, .. }) = told.engine.cycle(told.now).decisions.pop()
@@ -297,7 +297,7 @@ fn after_a_restart_both_are_charged_once_in_whatever_order_they_are_told() {
 }
 
 #[test]
-fn those_that_replace_each_other_are_both_charged() {
+fn slices_that_replace_each_other_are_both_charged() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("new", 3).replacing("old"));
     stage.admit();
@@ -307,7 +307,7 @@ fn those_that_replace_each_other_are_both_charged() {
 }
 
 #[test]
-fn a_workload_of_the_same_shape_that_replaces_nothing_is_not_taken_for_one() {
+fn equal_workload_without_replacement_is_independent() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("alike", 9));
     assert!(stage.cycle()[0].starts_with("pending alike"));
@@ -317,7 +317,7 @@ fn a_workload_of_the_same_shape_that_replaces_nothing_is_not_taken_for_one() {
 }
 
 #[test]
-fn fewer_pods_free_quota_of_the_same_workload() {
+fn fewer_pods_free_quota() {
     let mut stage = grown_from_six(|queue| queue);
     stage.submit(job("waits", 7));
     stage.cycle();
@@ -328,7 +328,7 @@ fn fewer_pods_free_quota_of_the_same_workload() {
 }
 
 #[test]
-fn what_explains_a_wait_counts_as_the_cycle_does() {
+fn explanation_counts_slices_as_the_cycle_does() {
     let mut stage = grown_from_six(|queue| queue);
     stage.apply(Event::ResourceFlavor(flavor("default")));
     stage.submit(job("other", 3));
@@ -342,8 +342,8 @@ fn what_explains_a_wait_counts_as_the_cycle_does() {
 }
 
 #[test]
-fn an_empty_pod_set_is_put_where_one_of_its_pods_fits() {
-    // Quota of `default` and `spot`; which of them the job without pods gets.
+fn empty_pod_set_gets_a_flavor_that_fits_one_pod() {
+    // Quota of `default` and `spot`, and the flavor of the job without pods.
     let cases = [
         ("the first holds a pod", (4, 16), "default"),
         ("the first holds none", (0, 16), "spot"),
@@ -359,7 +359,7 @@ fn an_empty_pod_set_is_put_where_one_of_its_pods_fits() {
 }
 
 #[test]
-fn what_grows_from_no_pods_grows_where_they_fit() {
+fn empty_job_grows_on_a_flavor_that_fits() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "gpu", 0).quota("spot", "gpu", 16));
     stage.submit(wl("old").pods("main", 0).request("gpu", 2));

@@ -1,4 +1,4 @@
-//! What the engine shows of queues.
+//! Views of queues.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn condition(change: impl FnOnce(&mut Stage)) -> String {
 }
 
 #[test]
-fn every_cause_of_an_inactive_queue_has_its_reason_and_message() {
+fn inactive_causes_have_reasons_and_messages() {
     insta::assert_snapshot!(condition(|s| s.queue(queue())), @"true Ready: Can admit new workloads");
     insta::assert_snapshot!(condition(|s| s.queue(queue().check("mk", &[]))), @"true Ready: Can admit new workloads");
     insta::assert_snapshot!(condition(|s| s.queue(queue().stop(StopPolicy::HoldAndDrain))), @"false Stopped: Can't admit new workloads: is stopped.");
@@ -53,7 +53,7 @@ fn every_cause_of_an_inactive_queue_has_its_reason_and_message() {
 }
 
 #[test]
-fn what_a_queue_refers_to_makes_it_active_when_it_comes() {
+fn referenced_objects_activate_a_queue() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("late", "cpu", 10).check("late", &[]));
     stage.submit(wl("a").request("cpu", 1));
@@ -68,7 +68,7 @@ fn what_a_queue_refers_to_makes_it_active_when_it_comes() {
 }
 
 #[test]
-fn usage_counts_and_borrowing_of_a_queue() {
+fn queue_view_shows_usage_counts_and_borrowing() {
     let mut stage = Stage::new();
     stage
         .queue(cq("main").cohort("all").quota("default", "cpu", 4).quota("default", "memory", 100));
@@ -119,7 +119,7 @@ fn usage_counts_and_borrowing_of_a_queue() {
 }
 
 #[test]
-fn a_local_queue_says_why_it_takes_nothing() {
+fn inactive_local_queue_says_why() {
     let condition = |policy, stage: &mut Stage| {
         stage.apply(Event::LocalQueue(crate::LocalQueue {
             stop_policy: policy,
@@ -173,7 +173,7 @@ fn pending_workloads_are_listed_with_their_positions() {
     assert_eq!((head.to_string(), ahead), ("ns/b".to_owned(), 1));
 }
 
-/// `parent/name (root): share, resource=reserved of quota ..., admitted` of each Cohort that looks different now.
+/// `parent/name (root): share, resource=reserved of quota ..., admitted` of each changed Cohort.
 fn cohorts(stage: &mut Stage) -> Vec<String> {
     let changed = stage.engine.changed().cohorts;
     let shown = |name: &crate::Name| match stage.engine.cohort(name) {
@@ -197,7 +197,7 @@ fn cohorts(stage: &mut Stage) -> Vec<String> {
 }
 
 #[test]
-fn a_cohort_shows_its_subtree_and_is_told_of_when_it_looks_different() {
+fn cohort_view_shows_subtree_and_changes() {
     use crate::fixtures::cohort;
     let mut stage = Stage::new();
     stage.apply(Event::Cohort(cohort("all")));
@@ -213,7 +213,7 @@ fn a_cohort_shows_its_subtree_and_is_told_of_when_it_looks_different() {
     );
     stage.submit(wl("a").request("cpu", 9));
     stage.cycle();
-    // Five of the ten that the root could lend are borrowed.
+    // Borrows five of the ten that the root can lend.
     assert_eq!(
         cohorts(&mut stage),
         [

@@ -1,7 +1,7 @@
-//! Variants of one workload: each for one flavor, the best that is admitted runs.
+//! Variants of one workload: one flavor each, and the best admitted one runs.
 
 use crate::fixtures::{Stage, cq, wl};
-use crate::{ClusterQueue, PreemptionPolicy, PreemptionRules, Settings, Workload};
+use crate::{ClusterQueue, EngineSettings, PreemptionPolicy, PreemptionRules, Workload};
 
 impl Workload {
     fn variant(mut self, parent: &str, flavor: &str) -> Self {
@@ -10,19 +10,19 @@ impl Workload {
     }
 }
 
-/// A variant of `job` for the flavor, of 4 cores.
+/// A variant of `job` for the flavor, with 4 cores.
 fn variant(flavor: &str) -> Workload {
     wl(flavor).pods("main", 1).request("cpu", 4).variant("job", flavor)
 }
 
-/// A queue with so many cores on its first flavor and on its second.
+/// A queue with these cores on its first and second flavor.
 fn flavors(default: i64, spot: i64) -> ClusterQueue {
     cq("main").quota("default", "cpu", default).quota("spot", "cpu", spot)
 }
 
-/// The variant for `spot` runs, as `default` had no room.
+/// The variant for `spot` runs, because `default` had no free quota.
 fn on_spot(change: impl Fn(ClusterQueue) -> ClusterQueue) -> Stage {
-    let mut stage = Stage::preempting(Settings::default());
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(change(flavors(0, 10)));
     stage.submit(variant("default").at(1));
     stage.submit(variant("spot").at(2));
@@ -33,7 +33,7 @@ fn on_spot(change: impl Fn(ClusterQueue) -> ClusterQueue) -> Stage {
 }
 
 #[test]
-fn a_workload_gets_only_the_flavors_that_it_is_for() {
+fn workload_gets_only_its_allowed_flavors() {
     let mut stage = Stage::new();
     stage.queue(flavors(10, 2));
     stage.submit(variant("spot"));
@@ -54,12 +54,12 @@ fn a_workload_gets_only_the_flavors_that_it_is_for() {
 }
 
 #[test]
-fn beside_a_better_one_the_others_wait_until_that_is_gone() {
-    let mut stage = Stage::preempting(Settings::default());
+fn variants_wait_while_a_better_one_runs() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(flavors(10, 10));
     stage.submit(variant("default").at(1));
     stage.submit(variant("spot").at(2));
-    // Also before the reservation of the better one is written.
+    // Also before the reservation of the better variant is written.
     assert_eq!(stage.cycle(), ["admit default: main x 1 cpu 4 on default"]);
     assert_eq!(
         stage.cycle(),
@@ -72,7 +72,7 @@ fn beside_a_better_one_the_others_wait_until_that_is_gone() {
 }
 
 #[test]
-fn another_workload_is_no_sibling() {
+fn variant_of_another_workload_is_no_sibling() {
     let mut stage = Stage::new();
     stage.queue(flavors(10, 10));
     stage.submit(variant("default").at(1));
@@ -81,7 +81,7 @@ fn another_workload_is_no_sibling() {
 }
 
 #[test]
-fn for_a_better_flavor_the_worse_one_goes_first_and_is_told_once() {
+fn worse_variant_is_evicted_once_before_the_better_runs() {
     let mut stage = on_spot(|queue| queue);
     let waits =
         "pending default: WaitingForPreemptedWorkloads: Pending the migration of 1 workload(s)";
@@ -98,7 +98,7 @@ fn for_a_better_flavor_the_worse_one_goes_first_and_is_told_once() {
 }
 
 #[test]
-fn a_flavor_behind_the_last_acceptable_one_is_not_moved_to() {
+fn flavor_after_last_acceptable_is_no_migration_target() {
     for (last, expected) in [("reserved", false), ("default", true), ("spot", true)] {
         let constrained = |queue: ClusterQueue| {
             let mut queue = ClusterQueue { last_acceptable: Some(last.into()), ..queue };
@@ -107,7 +107,7 @@ fn a_flavor_behind_the_last_acceptable_one_is_not_moved_to() {
             queue.resource_groups[0].flavors.insert(0, reserved);
             queue
         };
-        let mut stage = Stage::preempting(Settings::default());
+        let mut stage = Stage::with_preemption(EngineSettings::default());
         stage.apply(crate::Event::ResourceFlavor(crate::fixtures::flavor("reserved")));
         stage.queue(constrained(flavors(0, 10)));
         stage.submit(variant("default").at(1));
@@ -115,11 +115,11 @@ fn a_flavor_behind_the_last_acceptable_one_is_not_moved_to() {
         assert_eq!(stage.admit_all(), ["spot"]);
         stage.queue(constrained(flavors(10, 10)));
         stage.wait(2);
-        let said = stage.cycle();
-        assert_eq!(said[0].starts_with("migrate"), expected, "{last}: {said:?}");
+        let rendered = stage.cycle();
+        assert_eq!(rendered[0].starts_with("migrate"), expected, "{last}: {rendered:?}");
         if !expected {
             assert_eq!(
-                said,
+                rendered,
                 [
                     "pending default: PendingEvaluation: Target flavor is below LastAcceptableFlavorName"
                 ]
@@ -138,7 +138,7 @@ fn preempts(queue: ClusterQueue) -> ClusterQueue {
 }
 
 #[test]
-fn a_variant_that_made_way_for_a_better_one_is_nobodys_victim_any_more() {
+fn migrated_variant_is_no_victim() {
     let mut stage = on_spot(preempts);
     assert_eq!(stage.cycle()[0], "migrate spot to uid-default");
     stage.evict("spot");
@@ -151,8 +151,8 @@ fn a_variant_that_made_way_for_a_better_one_is_nobodys_victim_any_more() {
 }
 
 #[test]
-fn a_gated_variant_says_so_and_moves_once_its_gate_is_open_and_the_victim_gone() {
-    let mut stage = Stage::preempting(Settings::default());
+fn gated_variant_migrates_after_gate_and_victim() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.queue(preempts(flavors(4, 4)));
     stage.submit(wl("low").pods("main", 1).request("cpu", 4).priority(-1));
     assert_eq!(stage.admit(), ["low"]);
@@ -172,8 +172,8 @@ fn a_gated_variant_says_so_and_moves_once_its_gate_is_open_and_the_victim_gone()
 }
 
 #[test]
-fn a_better_one_that_waits_for_its_checks_holds_nobody_up() {
-    let mut stage = Stage::preempting(Settings::default());
+fn better_variant_waiting_for_checks_blocks_no_variant() {
+    let mut stage = Stage::with_preemption(EngineSettings::default());
     stage.check("slow", "example.com/slow", true);
     stage.queue(flavors(10, 10).check("slow", &["default"]));
     stage.submit(variant("default").at(1));

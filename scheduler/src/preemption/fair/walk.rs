@@ -1,68 +1,66 @@
-//! From which queue the next victim comes: down from the root to the child with the highest share.
+//! The order of queues as sources of victims: from the root to the child with the highest share.
+//! Kueue: `TargetClusterQueueOrdering` in `preemption/fairsharing/ordering.go`.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::Shares;
 use crate::PreemptionPolicy;
-use crate::flavor_resource::Fr;
-use crate::preemption::candidates::{Candidate, Line, Preemptor};
-use crate::tree::{NodeId, Share, Tree};
+use crate::flavor_resource::FlavorResource;
+use crate::ids::NodeId;
+use crate::preemption::candidates::{Candidate, CandidateIter, Preemptor};
+use crate::tree::{QuotaTree, Share};
 
-/// A walk over the queues that have candidates. Between two calls of [`Walk::next`] a candidate of the queue must be
-/// popped or the queue dropped, so that it ends; and when a candidate is taken out of the tree, [`Walk::changed`] must
-/// be called.
-pub(super) struct Walk<'n> {
+/// A walk over the queues with candidates.
+///
+/// Between two calls of [`QueueWalk::next`] the caller must pop a candidate or drop the queue, so
+/// that the walk ends. After each removal of a candidate from the tree the caller must call
+/// [`QueueWalk::changed`].
+pub(super) struct QueueWalk<'n> {
     preemptor: Preemptor<'n>,
-    /// The preemptor's queue and the Cohorts above it.
     path: Vec<NodeId>,
-    supply: Supply<'n>,
-    /// By Cohort that was looked at.
-    open: BTreeMap<NodeId, Open<'n>>,
-    /// The queue that the last call found, and its Cohort.
-    current: Option<(NodeId, Offer<'n>)>,
-    /// No more candidates will come.
+    supply: CandidateSupply<'n>,
+    /// By visited Cohort.
+    open_cohorts: BTreeMap<NodeId, OpenCohort<'n>>,
+    /// The queue of the last call, and its Cohort.
+    current: Option<(NodeId, QueueOffer<'n>)>,
+    /// No candidates remain.
     over: bool,
 }
 
-/// Where a walk has its candidates from.
-pub(super) enum Supply<'n> {
-    /// All whom the policy allows to preempt: of the preemptor's queue and of those that borrow. Found when their queue
-    /// is looked at: until then nobody of it was taken, so it borrows if it did when the walk began.
-    Fresh {
-        /// The pairs of which there is too little.
-        contested: &'n [Fr],
-    },
-    /// These, in their order.
+/// Where the candidates come from.
+pub(super) enum CandidateSupply<'n> {
+    /// All candidates that the policy allows, of the preemptor's queue and of queues that borrow.
+    /// Computed at the visit of their queue: no candidate of the queue was removed before, so the
+    /// queue still borrows if it did at the start.
+    Fresh { contested: &'n [FlavorResource] },
+    /// A fixed list, in its order.
     Listed(BTreeMap<NodeId, Vec<Candidate<'n>>>),
 }
 
-/// What candidates may still come from below a Cohort.
+/// The remaining sources below a Cohort.
 #[derive(Default)]
-struct Open<'n> {
-    /// The highest share first; the others' shares do not change when somebody of one is taken.
-    queues: BinaryHeap<Offer<'n>>,
+struct OpenCohort<'n> {
+    /// Highest share first. The removal of a candidate changes no other queue's share.
+    queues: BinaryHeap<QueueOffer<'n>>,
     cohorts: Vec<Child>,
 }
 
-/// A queue with its share and its candidates.
-struct Offer<'n> {
+struct QueueOffer<'n> {
     queue: NodeId,
     is_own: bool,
     share: Share,
     first: Option<Candidate<'n>>,
-    rest: Line<'n>,
+    rest: CandidateIter<'n>,
 }
 
-/// A Cohort below a Cohort.
 struct Child {
     id: NodeId,
-    /// As it is now, if it was asked for since it changed.
+    /// Cached until a change below it.
     share: Option<Share>,
 }
 
-impl<'n> Supply<'n> {
-    /// These, sorted by queue.
+impl<'n> CandidateSupply<'n> {
     pub(super) fn listed(candidates: Vec<Candidate<'n>>) -> Self {
         let mut by_queue: BTreeMap<NodeId, Vec<Candidate<'n>>> = BTreeMap::new();
         for candidate in candidates {
@@ -72,48 +70,55 @@ impl<'n> Supply<'n> {
     }
 }
 
-impl<'n> Walk<'n> {
-    pub(super) fn new(tree: &Tree, preemptor: &Preemptor<'n>, supply: Supply<'n>) -> Self {
+impl<'n> QueueWalk<'n> {
+    pub(super) fn new(
+        tree: &QuotaTree,
+        preemptor: &Preemptor<'n>,
+        supply: CandidateSupply<'n>,
+    ) -> Self {
         let path = tree.path(preemptor.cq.node);
         Self {
             preemptor: *preemptor,
             path,
             supply,
-            open: BTreeMap::new(),
+            open_cohorts: BTreeMap::new(),
             current: None,
             over: false,
         }
     }
 
-    /// The next candidate of the queue that was found.
+    /// The next candidate of the current queue.
     pub(super) fn pop(&mut self) -> Option<Candidate<'n>> {
         let (_, offer) = self.current.as_mut()?;
         std::mem::replace(&mut offer.first, offer.rest.next())
     }
 
-    /// Leaves the rest of the queue's candidates alone.
+    /// Skips the remaining candidates of the current queue.
     pub(super) fn drop_queue(&mut self) {
         self.current = None;
     }
 
-    /// Usage of a queue changed: so did the shares of the Cohorts above.
-    pub(super) fn changed(&mut self, tree: &Tree, queue: NodeId) {
+    /// Usage of a queue changed: drops the cached shares of the Cohorts above.
+    pub(super) fn changed(&mut self, tree: &QuotaTree, queue: NodeId) {
         for node in tree.path(queue) {
-            let siblings = tree.parent(node).and_then(|parent| self.open.get_mut(&parent));
-            let child =
-                siblings.and_then(|open| open.cohorts.iter_mut().find(|child| child.id == node));
+            let siblings = tree.parent(node).and_then(|parent| self.open_cohorts.get_mut(&parent));
+            let child = siblings.and_then(|open_cohorts| {
+                open_cohorts.cohorts.iter_mut().find(|child| child.id == node)
+            });
             if let Some(child) = child {
                 child.share = None;
             }
         }
     }
 
-    /// The queue that the next victim comes from.
-    pub(super) fn next(&mut self, tree: &Tree) -> Option<NodeId> {
+    /// The queue of the next victim.
+    pub(super) fn next(&mut self, tree: &QuotaTree) -> Option<NodeId> {
         if let Some((cohort, mut offer)) = self.current.take() {
             offer.share = tree.share(offer.queue);
-            if let Some(open) = self.open.get_mut(&cohort).filter(|_| offer.is_good()) {
-                open.queues.push(offer);
+            if let Some(open_cohorts) =
+                self.open_cohorts.get_mut(&cohort).filter(|_| offer.has_candidates())
+            {
+                open_cohorts.queues.push(offer);
             }
         }
         let root = *self.path.last()?;
@@ -125,8 +130,8 @@ impl<'n> Walk<'n> {
         None
     }
 
-    /// The shares that are compared for a victim of `queue`.
-    pub(super) fn shares(&self, tree: &Tree, queue: NodeId) -> Shares {
+    /// The shares that the strategies compare for a victim of `queue`.
+    pub(super) fn shares(&self, tree: &QuotaTree, queue: NodeId) -> Shares {
         let path = tree.path(queue);
         // Both paths end at the root, so they meet.
         let meeting = path.iter().find(|node| self.path.contains(node));
@@ -139,21 +144,21 @@ impl<'n> Walk<'n> {
         self.preemptor.cq.node
     }
 
-    /// One walk down. `None` if it only found out that some Cohort has nothing more to give.
-    fn descend(&mut self, tree: &Tree, root: NodeId) -> Option<NodeId> {
+    /// One walk down. `None` if it only found a Cohort without remaining candidates.
+    fn descend(&mut self, tree: &QuotaTree, root: NodeId) -> Option<NodeId> {
         let mut at = root;
         loop {
-            let mut open = match self.open.remove(&at) {
-                Some(open) => open,
-                None => self.look(tree, at),
+            let mut open_cohorts = match self.open_cohorts.remove(&at) {
+                Some(open_cohorts) => open_cohorts,
+                None => self.visit(tree, at),
             };
-            let queue = open.queues.peek().map(|offer| offer.share);
-            let cohort = highest_cohort(tree, &self.path, &mut open.cohorts);
-            // On a tie the Cohort, in which the worst can be chosen.
+            let queue = open_cohorts.queues.peek().map(|offer| offer.share);
+            let cohort = highest_cohort(tree, &self.path, &mut open_cohorts.cohorts);
+            // On a tie the Cohort wins, because it contains queues of higher share.
             let down =
                 cohort.filter(|(_, share)| queue.is_none_or(|queue| share.compare(&queue).is_ge()));
-            let found = if down.is_none() { open.queues.pop() } else { None };
-            self.open.insert(at, open);
+            let found = if down.is_none() { open_cohorts.queues.pop() } else { None };
+            self.open_cohorts.insert(at, open_cohorts);
             match (down, found) {
                 (Some((cohort, _)), _) => at = cohort,
                 (None, Some(offer)) => {
@@ -169,50 +174,49 @@ impl<'n> Walk<'n> {
         }
     }
 
-    /// Nothing more will come from below a Cohort.
+    /// Removes a Cohort without remaining candidates.
     fn close(&mut self, cohort: NodeId) {
         self.over |= self.path.last() == Some(&cohort);
-        for open in self.open.values_mut() {
-            open.cohorts.retain(|child| child.id != cohort);
+        for open_cohorts in self.open_cohorts.values_mut() {
+            open_cohorts.cohorts.retain(|child| child.id != cohort);
         }
     }
 
-    /// What is below a Cohort: active queues that have something to give, and Cohorts. A preemptor's queue without a
-    /// Cohort stands for itself.
-    fn look(&mut self, tree: &Tree, cohort: NodeId) -> Open<'n> {
+    /// The active queues with candidates and the Cohorts below a Cohort. A preemptor's queue
+    /// without a Cohort counts as its own.
+    fn visit(&mut self, tree: &QuotaTree, cohort: NodeId) -> OpenCohort<'n> {
         let alone = [cohort];
         let below = if cohort == self.own() { &alone[..] } else { tree.children(cohort) };
-        let mut open = Open::default();
+        let mut open_cohorts = OpenCohort::default();
         for id in below {
             if tree.is_queue(*id) {
-                open.queues.extend(self.offer(tree, *id, *id == cohort));
+                open_cohorts.queues.extend(self.offer(tree, *id, *id == cohort));
             } else {
-                open.cohorts.push(Child { id: *id, share: None });
+                open_cohorts.cohorts.push(Child { id: *id, share: None });
             }
         }
-        open
+        open_cohorts
     }
 
-    /// A queue, if it has something to give.
-    fn offer(&mut self, tree: &Tree, queue: NodeId, alone: bool) -> Option<Offer<'n>> {
+    fn offer(&mut self, tree: &QuotaTree, queue: NodeId, alone: bool) -> Option<QueueOffer<'n>> {
         let is_own = queue == self.own();
         if !is_own && !tree.borrows(queue) {
             return None;
         }
-        self.preemptor.cqs.get(&queue).filter(|cq| alone || cq.is_active())?;
+        self.preemptor.cluster_queues.get(&queue).filter(|cq| alone || cq.is_active())?;
         let mut rest = self.line(tree, queue)?;
-        Some(Offer { queue, is_own, share: tree.share(queue), first: rest.next(), rest })
-            .filter(Offer::is_good)
+        Some(QueueOffer { queue, is_own, share: tree.share(queue), first: rest.next(), rest })
+            .filter(QueueOffer::has_candidates)
     }
 
-    fn line(&mut self, tree: &Tree, queue: NodeId) -> Option<Line<'n>> {
+    fn line(&mut self, tree: &QuotaTree, queue: NodeId) -> Option<CandidateIter<'n>> {
         let contested = match &mut self.supply {
-            Supply::Fresh { contested } => *contested,
-            Supply::Listed(by_queue) => {
+            CandidateSupply::Fresh { contested } => *contested,
+            CandidateSupply::Listed(by_queue) => {
                 return Some(Box::new(by_queue.remove(&queue)?.into_iter()));
             }
         };
-        let cq = self.preemptor.cqs.get(&queue)?;
+        let cq = self.preemptor.cluster_queues.get(&queue)?;
         let rules = self.preemptor.cq.object.preemption;
         if queue == self.own() {
             return Some(self.preemptor.candidates_in(cq, rules.within_cluster_queue, contested));
@@ -224,15 +228,16 @@ impl<'n> Walk<'n> {
     }
 }
 
-/// The Cohort with the highest share; the last of equals. Those that have nothing to give are not looked at again.
+/// The Cohort with the highest share; the last one of equals. Drops Cohorts without candidates.
 fn highest_cohort(
-    tree: &Tree,
+    tree: &QuotaTree,
     path: &[NodeId],
     children: &mut Vec<Child>,
 ) -> Option<(NodeId, Share)> {
     let mut highest: Option<(NodeId, Share)> = None;
     children.retain_mut(|child| {
-        // Within a Cohort of the preemptor's, others may borrow from each other although it does not borrow.
+        // In a Cohort on the preemptor's path, siblings may borrow from each other although the
+        // Cohort does not borrow.
         if !tree.borrows(child.id) && !path.contains(&child.id) {
             return false;
         }
@@ -245,30 +250,30 @@ fn highest_cohort(
     highest
 }
 
-impl Offer<'_> {
-    /// Whether it has something to give.
-    fn is_good(&self) -> bool {
+impl QueueOffer<'_> {
+    /// Whether the queue has candidates.
+    fn has_candidates(&self) -> bool {
         self.first.is_some() && (self.is_own || self.share.is_borrowing())
     }
 
-    /// What decides between two of the same share.
+    /// Breaks ties of equal shares.
     fn order(&self) -> impl Ord {
         Reverse(self.first.as_ref().map(|first| first.order(self.is_own)))
     }
 }
 
-impl PartialEq for Offer<'_> {
+impl PartialEq for QueueOffer<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
-impl Eq for Offer<'_> {}
-impl PartialOrd for Offer<'_> {
+impl Eq for QueueOffer<'_> {}
+impl PartialOrd for QueueOffer<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Offer<'_> {
+impl Ord for QueueOffer<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.share.compare(&other.share).then_with(|| self.order().cmp(&other.order()))
     }

@@ -1,8 +1,8 @@
-//! Encoding by examples of Kueue's `tas_assignment_test.go`.
+//! Examples of Kueue's `tas_assignment_test.go`.
 
 use rstest::rstest;
 
-use crate::{AssignedDomain, HOSTNAME_LABEL, PodCounts, TopologyAssignment, Values, encode};
+use crate::{AssignedDomain, HOSTNAME_LABEL, LevelValues, PodCounts, TopologyAssignment, encode};
 
 #[rstest]
 #[case::one_host(&[("x1", 2)], "1 of x1: 2")]
@@ -10,7 +10,7 @@ use crate::{AssignedDomain, HOSTNAME_LABEL, PodCounts, TopologyAssignment, Value
 #[case::one_slice_is_shorter(&[("a-pool-1", 1), ("a-pool-2", 1), ("b-1", 2)], "3 of [a-pool-1|a-pool-2|b-1]: 1,1,2")]
 #[case::a_suffix_before_a_prefix(&[("ababa", 1), ("aba", 1)], "2 of [ab|]aba: 1")]
 #[case::nothing(&[], "")]
-fn assignments_are_written_as_kueue_does(#[case] domains: &[(&str, i32)], #[case] expected: &str) {
+fn assignment_encodes_as_kueue_does(#[case] domains: &[(&str, i32)], #[case] expected: &str) {
     let domain = |(host, count): &(&str, i32)| AssignedDomain {
         values: vec![(*host).into()],
         count: *count,
@@ -20,8 +20,8 @@ fn assignments_are_written_as_kueue_does(#[case] domains: &[(&str, i32)], #[case
     let written: Vec<_> = (encode(&assignment, true).iter())
         .map(|slice| {
             let values = match &slice.values_per_level[0] {
-                Values::Universal(value) => value.clone(),
-                Values::Individual { prefix, suffix, roots } => {
+                LevelValues::Universal(value) => value.clone(),
+                LevelValues::Individual { prefix, suffix, roots } => {
                     format!("{prefix}[{}]{suffix}", roots.join("|"))
                 }
             };
@@ -38,7 +38,7 @@ fn assignments_are_written_as_kueue_does(#[case] domains: &[(&str, i32)], #[case
 }
 
 #[test]
-fn hosts_of_long_prefixes_are_split() {
+fn hosts_with_long_prefixes_are_split() {
     let hosts = |pool: &str| {
         (10..60).map(|number| format!("gpu-pool-{pool}-node-{number}")).collect::<Vec<_>>()
     };

@@ -1,4 +1,4 @@
-//! Laws of placement, for random trees and requests.
+//! Properties of placement, for random trees and requests.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::topology::tree::joined;
-use crate::{OutsidePod, TopologyAssignment};
+use crate::{NonTasPod, TopologyAssignment};
 
-/// A random tree: for each host its block, rack, cpu and gpu.
+/// For each host: its block, rack, cpu and gpu.
 fn hosts() -> impl Strategy<Value = Vec<(u8, u8, i64, i64)>> {
     prop::collection::vec((0..3_u8, 0..3_u8, 0..6_i64, 0..4_i64), 1..14)
 }
@@ -38,7 +38,7 @@ fn asked() -> impl Strategy<Value = (i32, String, i64)> {
     })
 }
 
-fn planted(hosts: &[(u8, u8, i64, i64)]) -> Forest {
+fn forest_of(hosts: &[(u8, u8, i64, i64)]) -> Forest {
     let text = |(at, (block, rack, cpu, gpu)): (usize, &(u8, u8, i64, i64))| {
         format!("b{block}/r{rack}/x{at:02}:{cpu},{gpu}")
     };
@@ -78,12 +78,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn pods_are_placed_within_capacity_and_completely(hosts in hosts(), wanted in prop::collection::vec(asked(), 1..6)) {
+    fn placement_is_complete_and_within_capacity(hosts in hosts(), wanted in prop::collection::vec(asked(), 1..6)) {
         for balanced in [false, true] {
-            let mut forest = planted(&hosts);
+            let mut forest = forest_of(&hosts);
             for (count, text, cpu) in &wanted {
                 let (name, request, requests) = ("main".into(), request(text), requests(*cpu, 0));
-                let options = Options { mixed: true, balanced, empty: false };
+                let options = PlacementOptions { mixed: true, balanced, empty: false };
                 let placement = place(&forest, &[ask(&name, *count, &request, &requests)], options);
                 let Some(assignment) = placement.assignments.into_iter().flatten().next() else {
                     prop_assert!(placement.failure.is_some());
@@ -111,18 +111,18 @@ proptest! {
     }
 
     #[test]
-    fn a_single_domain_is_used_where_one_does(hosts in hosts(), count in 1..8_i32) {
-        let forest = planted(&hosts);
+    fn placement_uses_a_single_domain_if_one_fits(hosts in hosts(), count in 1..8_i32) {
+        let forest = forest_of(&hosts);
         let (name, requests) = ("main".into(), requests(1, 0));
         for (at, level) in HOSTS.iter().enumerate() {
-            let mut room: BTreeMap<Vec<Name>, i64> = BTreeMap::new();
+            let mut capacity: BTreeMap<Vec<Name>, i64> = BTreeMap::new();
             for (host, free) in free(&forest) {
-                *room.entry(path(&forest, &host)[..=at].to_vec()).or_default() += free;
+                *capacity.entry(path(&forest, &host)[..=at].to_vec()).or_default() += free;
             }
-            let one_does = room.values().any(|free| *free >= i64::from(count));
+            let one_does = capacity.values().any(|free| *free >= i64::from(count));
             for how in ["required", "preferred"] {
                 let request = request(&format!("{how} {level}"));
-                let placement = place(&forest, &[ask(&name, count, &request, &requests)], Options::default());
+                let placement = place(&forest, &[ask(&name, count, &request, &requests)], PlacementOptions::default());
                 let assignment = placement.assignments.into_iter().flatten().next();
                 let domains: BTreeSet<_> = assignment.iter().flat_map(|assignment| &assignment.domains)
                     .map(|domain| path(&forest, &joined(&domain.values))[..=at].to_vec()).collect();
@@ -136,65 +136,65 @@ proptest! {
     }
 
     #[test]
-    fn what_was_added_can_be_removed(hosts in hosts(), cpu in -3..9_i64, order in any::<bool>()) {
-        let mut forest = planted(&hosts);
+    fn added_usage_can_be_removed(hosts in hosts(), cpu in -3..9_i64, order in any::<bool>()) {
+        let mut forest = forest_of(&hosts);
         let before = free(&forest);
         let requests = requests(1, 0);
         let everywhere = TopologyAssignment {
             levels: vec![HOSTNAME_LABEL.into()],
             domains: before.keys().map(|host| crate::AssignedDomain { values: vec![host.clone()], count: 2 }).collect(),
         };
-        let pod = OutsidePod { key: "p".into(), leaf: leaf("b0/r0/new:1", &HOSTS).name, requests: requests.clone() };
-        // One more on a leaf that stays.
+        let pod = NonTasPod { key: "p".into(), leaf: leaf("b0/r0/new:1", &HOSTS).name, requests: requests.clone() };
+        // Another pod on a leaf that stays.
         let (block, rack, ..) = hosts[0];
-        let resident = OutsidePod {
+        let resident = NonTasPod {
             key: "r".into(),
             leaf: leaf(&format!("b{block}/r{rack}/x00:0"), &HOSTS).name,
             requests: requests.clone(),
         };
-        forest.put_outside(&resident);
+        forest.put_non_tas_pod(&resident);
         prop_assert_eq!(free(&forest).get("x00").copied(), before.get("x00").map(|free| free - 1));
         charge(&mut forest, &everywhere, &requests, 1);
-        forest.put_outside(&pod);
+        forest.put_non_tas_pod(&pod);
         forest.put_leaf(leaf(&format!("b0/r0/new:{cpu}"), &HOSTS));
         prop_assert_eq!(free(&forest).get("new").copied(), Some(cpu - 1));
         if order {
             forest.delete_leaf(&pod.leaf);
-            forest.delete_outside(&pod.key);
+            forest.delete_non_tas_pod(&pod.key);
         } else {
-            forest.delete_outside(&pod.key);
+            forest.delete_non_tas_pod(&pod.key);
             forest.delete_leaf(&pod.leaf);
         }
         charge(&mut forest, &everywhere, &requests, -1);
-        forest.delete_outside(&resident.key);
+        forest.delete_non_tas_pod(&resident.key);
         prop_assert_eq!(free(&forest), before);
     }
 
     #[test]
-    fn the_order_of_leaves_changes_nothing(hosts in hosts(), wanted in asked(), turn in 0..14_usize) {
+    fn order_of_leaves_changes_no_placement(hosts in hosts(), wanted in asked(), turn in 0..14_usize) {
         let (count, text, cpu) = wanted;
         let (name, request, requests) = ("main".into(), request(&text), requests(cpu, 0));
-        let once = planted(&hosts);
-        let mut again = planted(&hosts);
-        // Leaves that go and come back, as of nodes that flap.
+        let once = forest_of(&hosts);
+        let mut again = forest_of(&hosts);
+        // Leaves are removed and added again, like nodes that flap.
         for at in 0..hosts.len() {
             let (block, rack, cpu, gpu) = hosts[(at + turn) % hosts.len()];
             let text = format!("b{block}/r{rack}/x{:02}:{cpu},{gpu}", (at + turn) % hosts.len());
             again.delete_leaf(&leaf(&text, &HOSTS).name);
             again.put_leaf(leaf(&text, &HOSTS));
         }
-        let options = Options { mixed: true, ..Options::default() };
-        let asks = [ask(&name, count, &request, &requests)];
-        prop_assert_eq!(written(&place(&once, &asks, options)), written(&place(&again, &asks, options)));
+        let options = PlacementOptions { mixed: true, ..PlacementOptions::default() };
+        let requests_of_pod_sets = [ask(&name, count, &request, &requests)];
+        prop_assert_eq!(written(&place(&once, &requests_of_pod_sets, options)), written(&place(&again, &requests_of_pod_sets, options)));
     }
 
     #[test]
-    fn flavors_of_the_same_hosts_see_each_other(hosts in hosts(), count in 1..4_i32) {
-        let mut forest = planted(&hosts);
+    fn flavors_of_the_same_hosts_share_usage(hosts in hosts(), count in 1..4_i32) {
+        let mut forest = forest_of(&hosts);
         forest.put_flavor(&ResourceFlavor { name: "g".into(), ..flavor("g", "a") });
         let requests = requests(1, 0);
         let (name, request) = ("main".into(), request("preferred rack"));
-        let placement = place(&forest, &[ask(&name, count, &request, &requests)], Options::default());
+        let placement = place(&forest, &[ask(&name, count, &request, &requests)], PlacementOptions::default());
         let Some(assignment) = placement.assignments.into_iter().flatten().next() else { return Ok(()) };
         let before = free(&forest);
         let places = forest.uses(&flavors(&["g".into()]), &assignment, &requests);

@@ -1,4 +1,4 @@
-//! Tables of placement, and its laws.
+//! Examples and properties of placement.
 
 mod encoding;
 mod laws;
@@ -7,7 +7,7 @@ mod placing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::place::Placement;
-use super::{Ask, Assumed, Forest, Options, Placer, PodFilter};
+use super::{Assumed, Forest, PlacementOptions, PlacementRequest, Placer, PodFilter};
 use crate::{
     Amount, CapacityLeaf, HOSTNAME_LABEL, Name, ResourceFlavor, SliceLayer, Topology,
     TopologyRequest,
@@ -40,7 +40,7 @@ pub(super) fn leaf(text: &str, levels: &[&str]) -> CapacityLeaf {
     }
 }
 
-/// One flavor, `f`, with these leaves.
+/// The flavor `f` with these leaves.
 pub(super) fn forest(levels: &[&str], leaves: &str) -> Forest {
     let mut forest = Forest::new(true);
     forest.put_topology(Topology {
@@ -72,7 +72,8 @@ pub(super) fn requests(cpu: i64, gpu: i64) -> BTreeMap<Name, Amount> {
         .collect()
 }
 
-/// `required LEVEL`, `preferred LEVEL` or `unconstrained`, then layers of slices as `LEVEL=SIZE`, then `group`.
+/// `required LEVEL`, `preferred LEVEL` or `unconstrained`, then slice layers as `LEVEL=SIZE`, then
+/// `group`.
 pub(super) fn request(text: &str) -> TopologyRequest {
     let mut request = TopologyRequest::default();
     let mut words = text.split_whitespace();
@@ -92,7 +93,7 @@ pub(super) fn request(text: &str) -> TopologyRequest {
     request
 }
 
-/// What a placement comes to, in words: `x1*2 x3`, or the failure.
+/// The rendered placement: `x1*2 x3`, or the failure.
 pub(super) fn written(placement: &Placement) -> String {
     if let Some((_, failure)) = &placement.failure {
         return failure.to_string();
@@ -106,9 +107,17 @@ pub(super) fn written(placement: &Placement) -> String {
     placement.assignments.iter().map(pod_set).collect::<Vec<_>>().join("; ")
 }
 
-pub(super) fn place(forest: &Forest, asks: &[Ask<'_>], options: Options) -> Placement {
+pub(super) fn place(
+    forest: &Forest,
+    requests_of_pod_sets: &[PlacementRequest<'_>],
+    options: PlacementOptions,
+) -> Placement {
     let tree = forest.tree("f").expect("the flavor has a tree");
-    Placer { tree, resources: &forest.resources, options }.place(asks, None, &mut Assumed::new())
+    Placer { tree, resources: &forest.resources, options }.place(
+        requests_of_pod_sets,
+        None,
+        &mut Assumed::new(),
+    )
 }
 
 pub(super) fn ask<'a>(
@@ -116,8 +125,8 @@ pub(super) fn ask<'a>(
     count: i32,
     request: &'a TopologyRequest,
     requests: &'a BTreeMap<Name, Amount>,
-) -> Ask<'a> {
-    Ask {
+) -> PlacementRequest<'a> {
+    PlacementRequest {
         name,
         count,
         request: Some(request),

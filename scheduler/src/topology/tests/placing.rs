@@ -1,4 +1,4 @@
-//! Placement by examples; most are those of Kueue's `tas_cache_test.go`.
+//! Examples of placement, most of them from Kueue's `tas_cache_test.go`.
 
 use rstest::rstest;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::topology::Unhealthy;
 use crate::{AssignedDomain, Taint, TaintEffect, TopologyAssignment};
 
-const MIXED: Options = Options { mixed: true, balanced: false, empty: false };
+const MIXED: PlacementOptions = PlacementOptions { mixed: true, balanced: false, empty: false };
 
 #[rstest]
 #[case::one_rack_rather_than_two_hosts(
@@ -101,7 +101,7 @@ const MIXED: Options = Options { mixed: true, balanced: false, empty: false };
     "slice topology requested, but slice size not provided"
 )]
 #[case::nothing_there("", 4, "required block", "no topology domains at level: block")]
-fn hosts_take_pods(
+fn placement_on_hosts(
     #[case] leaves: &str,
     #[case] count: i32,
     #[case] asked: &str,
@@ -133,7 +133,7 @@ fn hosts_take_pods(
     "preferred block",
     "topology \"default\" allows to fit only 7 out of 10 pod(s)"
 )]
-fn racks_take_pods(
+fn placement_on_racks(
     #[case] count: i32,
     #[case] cpu: i64,
     #[case] asked: &str,
@@ -155,7 +155,7 @@ fn racks_take_pods(
     "required block group",
     "topology \"default\" allows to fit only 4 out of 4 pod(s). Total nodes: 2; excluded: resource \"gpu\": 1"
 )]
-fn a_leader_is_placed_with_its_workers(
+fn leader_is_placed_with_its_workers(
     #[case] leaves: &str,
     #[case] count: i32,
     #[case] asked: &str,
@@ -164,13 +164,13 @@ fn a_leader_is_placed_with_its_workers(
     let forest = forest(&[BLOCK], leaves);
     let (names, request): ([Name; 2], _) = (["leader".into(), "workers".into()], request(asked));
     let (of_leader, of_worker) = (requests(1, 0), requests(1, 1));
-    let asks =
+    let requests_of_pod_sets =
         [ask(&names[0], 1, &request, &of_leader), ask(&names[1], count, &request, &of_worker)];
-    assert_eq!(written(&place(&forest, &asks, MIXED)), expected);
+    assert_eq!(written(&place(&forest, &requests_of_pod_sets, MIXED)), expected);
 }
 
 #[test]
-fn a_third_pod_set_in_a_group_is_refused() {
+fn third_pod_set_in_a_group_is_rejected() {
     let forest = forest(&[BLOCK], "b1:9");
     let (name, request, requests) =
         ("main".into(), request("required block group"), requests(1, 0));
@@ -193,31 +193,40 @@ fn excluded_hosts_are_counted_by_reason() {
         ("main".into(), request("required kubernetes.io/hostname"), requests(1, 0));
     let filter =
         PodFilter { node_selector: BTreeMap::from([("zone", "z")]), ..PodFilter::default() };
-    let asks = [Ask { filter, ..ask(&name, 1, &request, &requests) }];
+    let requests_of_pod_sets = [PlacementRequest { filter, ..ask(&name, 1, &request, &requests) }];
     let expected = "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 4; excluded: nodeSelector: \
                     2, resource \"cpu\": 1, taint \"key=value:NoSchedule\": 1";
-    assert_eq!(written(&place(&forest, &asks, MIXED)), expected);
+    assert_eq!(written(&place(&forest, &requests_of_pod_sets, MIXED)), expected);
 }
 
 #[test]
 fn balanced_placement_gives_each_rack_the_same() {
     let forest = forest(&HOSTS, "b1/r1/x1:4 b1/r2/x2:4 b1/r3/x3:2");
     let (name, request, requests) = ("main".into(), request("preferred rack"), requests(1, 0));
-    let asks = [ask(&name, 6, &request, &requests)];
-    assert_eq!(written(&place(&forest, &asks, MIXED)), "x1*4 x3*2");
-    assert_eq!(written(&place(&forest, &asks, Options { balanced: true, ..MIXED })), "x1*3 x2*3");
+    let requests_of_pod_sets = [ask(&name, 6, &request, &requests)];
+    assert_eq!(written(&place(&forest, &requests_of_pod_sets, MIXED)), "x1*4 x3*2");
+    assert_eq!(
+        written(&place(
+            &forest,
+            &requests_of_pod_sets,
+            PlacementOptions { balanced: true, ..MIXED }
+        )),
+        "x1*3 x2*3"
+    );
 }
 
 #[test]
-fn balanced_placement_that_breaks_layers_is_not_used() {
+fn balanced_placement_that_breaks_layers_is_dropped() {
     let hosts =
         "b1/r0/x0:2 b1/r0/x1:3 b0/r0/x2:4 b0/r0/x3:4 b0/r0/x4:4 b1/r1/x5:2 b1/r0/x6:3 b1/r1/x7:2";
     let forest = forest(&HOSTS, hosts);
     let (name, request) =
         ("main".into(), request("preferred block rack=4 kubernetes.io/hostname=2"));
     let requests = requests(1, 0);
-    let asks = [ask(&name, 20, &request, &requests)];
-    let placed = |balanced| place(&forest, &asks, Options { balanced, ..MIXED }).assignments;
+    let requests_of_pod_sets = [ask(&name, 20, &request, &requests)];
+    let placed = |balanced| {
+        place(&forest, &requests_of_pod_sets, PlacementOptions { balanced, ..MIXED }).assignments
+    };
     assert_eq!(placed(true), placed(false));
     assert_eq!(placed(true)[0].as_ref().map(TopologyAssignment::pods), Some(20));
 }
@@ -240,7 +249,7 @@ fn at(hosts: &[(&str, i32)]) -> TopologyAssignment {
 #[case::the_slice_stays_together("preferred block rack=2", &[("x1", 1), ("x2", 1), ("x4", 1), ("x5", 1)], "x1", "x2*1 x3*1 x4*1 x5*1")]
 #[case::others_are_gone_too("required rack", &[("x1", 1), ("x9", 1)], "x1", "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain x9")]
 #[case::the_only_host("required rack", &[("x1", 1)], "x1", "x2*1")]
-fn a_failed_node_is_replaced(
+fn failed_node_is_replaced(
     #[case] asked: &str,
     #[case] own: &[(&str, i32)],
     #[case] node: &str,
@@ -254,10 +263,16 @@ fn a_failed_node_is_replaced(
     }
     let tree = forest.tree("f").expect("a tree");
     let placer = Placer { tree, resources: &forest.resources, options: MIXED };
-    let asks = [Ask { own: Some(&own), ..ask(&name, own.pods(), &request, &requests) }];
+    let requests_of_pod_sets =
+        [PlacementRequest { own: Some(&own), ..ask(&name, own.pods(), &request, &requests) }];
     let node: Name = node.into();
-    let place =
-        |keep| placer.place(&asks, Some(Unhealthy { node: &node, keep }), &mut Assumed::new());
+    let place = |keep| {
+        placer.place(
+            &requests_of_pod_sets,
+            Some(Unhealthy { node: &node, keep }),
+            &mut Assumed::new(),
+        )
+    };
     assert_eq!(written(&place(false)), expected);
     assert_eq!(place(true).assignments, vec![Some(own.clone())], "a single pod cannot move");
 }
@@ -266,19 +281,21 @@ fn a_failed_node_is_replaced(
 #[case::more_pods_beside_those_that_run(3, "x1*1 x2*2")]
 #[case::fewer_pods_from_the_end(1, "x2*1")]
 #[case::as_many_pods(2, "x2*2")]
-fn elastic_pods_stay(#[case] count: i32, #[case] expected: &str) {
+fn elastic_pods_stay_in_place(#[case] count: i32, #[case] expected: &str) {
     let forest = forest(&HOSTS, "b1/r1/x1:4 b1/r1/x2:2");
     let (name, request, requests, previous) =
         ("main".into(), request("unconstrained"), requests(1, 0), at(&[("x2", 2)]));
-    let asks = [Ask { previous: Some(&previous), ..ask(&name, count, &request, &requests) }];
-    assert_eq!(written(&place(&forest, &asks, MIXED)), expected);
+    let requests_of_pod_sets =
+        [PlacementRequest { previous: Some(&previous), ..ask(&name, count, &request, &requests) }];
+    assert_eq!(written(&place(&forest, &requests_of_pod_sets, MIXED)), expected);
 }
 
 #[test]
-fn elastic_pods_at_lost_places_are_placed_anew() {
+fn elastic_pods_in_lost_domains_are_placed_again() {
     let forest = forest(&HOSTS, "b1/r1/x1:4");
     let (name, request, requests, previous) =
         ("main".into(), request("unconstrained"), requests(1, 0), at(&[("x2", 2)]));
-    let asks = [Ask { previous: Some(&previous), ..ask(&name, 3, &request, &requests) }];
-    assert_eq!(written(&place(&forest, &asks, MIXED)), "x1*3");
+    let requests_of_pod_sets =
+        [PlacementRequest { previous: Some(&previous), ..ask(&name, 3, &request, &requests) }];
+    assert_eq!(written(&place(&forest, &requests_of_pod_sets, MIXED)), "x1*3");
 }
