@@ -22,25 +22,25 @@ impl Mutant {
 /// By law.
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
-        law: "no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows",
+        law: "admissions_stay_within_the_quota_tree",
         says: "what others of the cycle took is not looked at",
         file: "engine/cycle.rs",
         changes: &[(
-            "let fits = entry.assignment.usage.iter().all(free);",
-            "let fits = entry.assignment.usage.iter().all(free) || true;",
+            "entry.again.is_some() || entry.assignment.usage.iter().all(free);",
+            "entry.again.is_some() || entry.assignment.usage.iter().all(free) || true;",
         )],
     },
     Mutant {
-        law: "no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows",
+        law: "admissions_stay_within_the_quota_tree",
         says: "borrowing limits do not count",
         file: "tree/quota.rs",
         changes: &[(
-            "least = least.min(sum.plus(lent.less(slot.used_in_parent()) + limit).amount());",
+            "least = least.min(sum.plus(lent.minus(slot.used_in_parent()) + limit).amount());",
             "let _ = (limit, lent);",
         )],
     },
     Mutant {
-        law: "nobody_is_admitted_without_being_entitled",
+        law: "admitted_workloads_are_entitled",
         says: "taints are not looked at",
         file: "flavors/filters.rs",
         changes: &[(
@@ -49,7 +49,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "nobody_is_admitted_without_being_entitled",
+        law: "admitted_workloads_are_entitled",
         says: "every namespace matches",
         file: "referenced.rs",
         changes: &[(
@@ -58,7 +58,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "nobody_is_admitted_without_being_entitled",
+        law: "admitted_workloads_are_entitled",
         says: "stopped LocalQueues take workloads",
         file: "workloads.rs",
         changes: &[(
@@ -67,7 +67,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "nobody_is_admitted_without_being_entitled",
+        law: "admitted_workloads_are_entitled",
         says: "fewer pods than minCount are enough",
         file: "flavors/reduce.rs",
         changes: &[(
@@ -76,7 +76,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "nobody_is_preempted_in_vain",
+        law: "preemptions_admit_their_preemptor",
         says: "equal priority gives way, too",
         file: "preemption/candidates.rs",
         changes: &[
@@ -91,63 +91,63 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        law: "those_go_who_must_and_nobody_else",
+        law: "victims_are_minimal_in_one_queue",
         says: "the first victim is enough",
         file: "preemption/classical.rs",
         changes: &[(
-            "self.preemptor.fits(tree, need, borrowing)\n    }",
-            "self.preemptor.fits(tree, need, borrowing) || true\n    }",
+            "self.preemptor.fits(tree, need, borrowing, targets)\n    }",
+            "self.preemptor.fits(tree, need, borrowing, targets) || true\n    }",
         )],
     },
     Mutant {
-        law: "those_go_who_must_and_nobody_else",
+        law: "victims_are_minimal_in_one_queue",
         says: "nobody is put back whom the preemptor fits without",
         file: "preemption/victim_search.rs",
         changes: &[(
-            "if self.fits(tree, need, borrowing) {",
-            "if self.fits(tree, need, borrowing) && false {",
+            "if !self.fits(tree, need, borrowing, targets) {",
+            "if !self.fits(tree, need, borrowing, targets) || true {",
         )],
     },
     Mutant {
-        law: "what_came_and_went_leaves_no_trace",
+        law: "deleted_workloads_leave_no_trace",
         says: "a deleted workload goes on using quota",
         file: "engine/workload.rs",
         changes: &[(
-            "        self.leave(id);\n        self.count(id, -1);\n",
-            "        self.leave(id);\n",
+            "        self.dequeue(id);\n        self.count(id, -1);\n",
+            "        self.dequeue(id);\n",
         )],
     },
     Mutant {
-        law: "the_same_events_give_the_same_decisions",
+        law: "equal_events_give_equal_decisions",
         says: "chance orders the entries of a cycle",
         file: "engine/cycle.rs",
         changes: &[(
-            "let rank = |e: &Entry| (e.assignment.borrow,",
-            "let chance = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);\n            let \
-                 rank = |e: &Entry| (chance(), e.assignment.borrow,",
+            "(!e.is_preemptor, borrow, Reverse(priority),",
+            "let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);\n                \
+             (!e.is_preemptor, chance, borrow, Reverse(priority),",
         )],
     },
     Mutant {
-        law: "the_order_in_which_a_world_is_listed_does_not_matter",
+        law: "order_of_the_initial_list_changes_no_decision",
         says: "who came first goes before who has the lesser uid",
         file: "queue/heap.rs",
         changes: &[(
-            "    pub(crate) uid: Name,\n    pub(crate) id: WlId,\n",
-            "    pub(crate) id: WlId,\n    pub(crate) uid: Name,\n",
+            "    pub(crate) uid: Name,\n    pub(crate) id: WorkloadId,\n",
+            "    pub(crate) id: WorkloadId,\n    pub(crate) uid: Name,\n",
         )],
     },
     Mutant {
-        law: "an_engine_started_on_the_same_objects_shows_the_same",
+        law: "restarted_engine_shows_the_same_views",
         says: "pods that are done go on using quota that was charged before",
         file: "engine/workload.rs",
         changes: &[(
-            "(Some(admission), _) => Some(self.confirmed(new, admission, since)),",
-            "(Some(_), Some(hold)) if hold.confirmed => Some(hold.clone()),\n            (Some(admission), _) => \
-             Some(self.confirmed(new, admission, since)),",
+            "(Some(admission), _) => Some(self.confirmed_reservation(new, admission, since)),",
+            "(Some(_), Some(reservation)) if reservation.confirmed => Some(reservation.clone()),\n            (Some(admission), _) => \
+             Some(self.confirmed_reservation(new, admission, since)),",
         )],
     },
     Mutant {
-        law: "a_strict_head_is_never_overtaken",
+        law: "strict_head_is_never_overtaken",
         says: "priority does not order the heap",
         file: "queue/heap.rs",
         changes: &[(
@@ -156,12 +156,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "a_strict_head_is_never_overtaken",
+        law: "strict_head_is_never_overtaken",
         says: "a StrictFIFO queue parks what fits on no flavor",
         file: "queue/mod.rs",
         changes: &[(
-            "QueueingStrategy::StrictFIFO => requeue != Requeue::NamespaceMismatch,",
-            "QueueingStrategy::StrictFIFO => !matches!(requeue, Requeue::NamespaceMismatch | Requeue::NoFit),",
+            "QueueingStrategy::StrictFIFO => requeue != RequeueReason::NamespaceMismatch,",
+            "QueueingStrategy::StrictFIFO => !matches!(requeue, RequeueReason::NamespaceMismatch | RequeueReason::NoFit),",
         )],
     },
     Mutant {
@@ -169,12 +169,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         says: "those that were not tried yet have none",
         file: "engine/queries.rs",
         changes: &[(
-            "None => self.untried(id, wl),",
-            "None => self.untried(id, wl).filter(|_| false),",
+            "None => self.untried_reason(id, wl),",
+            "None => self.untried_reason(id, wl).filter(|_| false),",
         )],
     },
     Mutant {
-        law: "tree::tests::the_live_tree_equals_one_built_anew",
+        law: "tree::tests::live_tree_equals_a_rebuilt_tree",
         says: "the tree that somebody left is not summed up anew",
         file: "tree/structure.rs",
         changes: &[(
@@ -183,7 +183,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "tree::tests::what_is_added_and_removed_again_leaves_no_trace",
+        law: "tree::tests::added_and_removed_usage_leaves_no_trace",
         says: "usage stays at the largest number",
         file: "tree/node.rs",
         changes: &[(
@@ -192,18 +192,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        law: "tree::tests::using_what_is_available_never_takes_from_those_who_were_within_their_limits",
+        law: "tree::tests::using_available_quota_never_hurts_other_queues",
         says: "what is used at the root is not looked at",
         file: "tree/quota.rs",
         changes: &[(
-            "return least.min(sum.plus(slot.subtree.less(slot.usage)).amount());",
+            "return least.min(sum.plus(slot.subtree.minus(slot.usage)).amount());",
             "return least.min(sum.plus(slot.subtree).amount());",
         )],
     },
     Mutant {
-        law: "engine::tests::fair_admission::the_lighter_queue_goes_first",
+        law: "engine::tests::fair_admission::lowest_past_usage_is_admitted_first",
         says: "past use orders nothing",
         file: "queue/heap.rs",
-        changes: &[("Some(First { usage,", "Some(First { usage: usage.min(Usage::default()),")],
+        changes: &[(
+            "Some(First { usage,",
+            "Some(First { usage: usage.min(WeightedUsage::default()),",
+        )],
     },
 ];

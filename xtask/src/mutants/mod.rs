@@ -182,3 +182,18 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_still_applies_to_the_engine() {
+        for mutant in MUTANTS {
+            let text = read(&run::root().join("scheduler/src").join(mutant.file)).unwrap();
+            for (from, _) in mutant.changes {
+                assert_eq!(text.matches(from).count(), 1, "{}: {from:?}", mutant.file);
+            }
+        }
+    }
+}
