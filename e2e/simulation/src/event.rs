@@ -1,4 +1,4 @@
-//! What may happen next in a run.
+//! The events of a run.
 
 use switchyard_controller::lease::step::Observed;
 use switchyard_hub::dispatch::Uid;
@@ -8,27 +8,26 @@ use crate::hub::{Change, News, Show, WriteJob, WriteReply};
 use crate::network::LinkId;
 use crate::plan::Ms;
 
-/// A process that may crash or stand still.
+/// A process that may crash or freeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Process {
     Hub(usize),
     Agent(usize),
 }
 
-/// One thing that happens.
 #[derive(Debug)]
 pub(crate) enum Event {
     Fault(usize),
     FaultEnds(usize),
     Submit(usize),
     Probe,
-    /// An agent that floods the hub says more.
+    /// A flooding agent sends its next messages.
     Flood {
         cluster: usize,
         until: Ms,
     },
 
-    /// The agent looks for a hub.
+    /// The agent dials a hub.
     Dial {
         cluster: usize,
         boot: u32,
@@ -37,7 +36,7 @@ pub(crate) enum Event {
         cluster: usize,
         boot: u32,
     },
-    /// The agent reads a whole list.
+    /// The agent receives a full list.
     List {
         cluster: usize,
         boot: u32,
@@ -57,7 +56,7 @@ pub(crate) enum Event {
         cluster: usize,
         id: u64,
     },
-    /// It is performed although the agent has given it up.
+    /// A request is performed after the agent's timeout.
     ActLate {
         cluster: usize,
         boot: u32,
@@ -69,7 +68,7 @@ pub(crate) enum Event {
         id: u64,
         outcome: Outcome,
     },
-    /// The worker's controllers look at everything once.
+    /// The worker's controllers reconcile everything.
     Controllers {
         cluster: usize,
     },
@@ -124,7 +123,7 @@ pub(crate) enum Event {
         won: Option<Observed>,
         sent: Ms,
     },
-    /// The election's round has taken too long.
+    /// The election round times out.
     LeasePatience {
         hub: usize,
         boot: u32,
@@ -150,7 +149,7 @@ pub(crate) enum Event {
         epoch: u64,
         news: Box<News>,
     },
-    /// A replica hears what people want of a cluster.
+    /// A replica receives a cluster's policy.
     Rules {
         hub: usize,
         boot: u32,
@@ -161,7 +160,7 @@ pub(crate) enum Event {
         hub: usize,
         boot: u32,
     },
-    /// The hub's quota engine looks for whom it has quota.
+    /// The hub's quota engine runs a cycle.
     Engine {
         hub: usize,
         boot: u32,
@@ -190,14 +189,14 @@ pub(crate) enum Event {
         uid: Uid,
         failed: Option<Show>,
     },
-    /// The hub's controllers look at a workload.
+    /// The hub's controllers reconcile a workload.
     Lifecycle {
         uid: Uid,
     },
 }
 
 impl Event {
-    /// The process that takes it in; none if it happens outside of any.
+    /// The process that receives the event; `None` for events outside all processes.
     pub(crate) fn process(&self, network: &crate::network::Network) -> Option<Process> {
         Some(match self {
             Self::Dial { cluster, .. }

@@ -1,4 +1,4 @@
-//! Faults, as they begin and end.
+//! Starts and ends of faults.
 
 use switchyard_proto::v1::{HubMessage, hub_message};
 
@@ -165,14 +165,14 @@ impl World {
         }
     }
 
-    /// What came while a process stood still is taken in, in about that order.
+    /// A thawed process receives the events of its freeze, in roughly their order.
     fn thaw(&mut self, waiting: Vec<Event>) {
         for event in waiting {
             self.at(self.now, event);
         }
     }
 
-    /// Messages of earlier connections come once more, over the one that stands.
+    /// Replays messages of earlier connections over the present one.
     fn replay(&mut self, cluster: usize) {
         let open = self.network.links.iter().find(|(_, link)| {
             link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
@@ -191,8 +191,8 @@ impl World {
                 self.hub_takes(id, hub, cluster, message);
             }
         }
-        // An agent refuses messages with the id of another session. Only a Welcome brings the id itself, and TLS keeps a Welcome of
-        // another stream out.
+        // An agent rejects messages with another session's id. Only a Welcome brings the id itself,
+        // and TLS keeps the Welcome of another stream out.
         let is_welcome =
             |message: &HubMessage| matches!(message.kind, Some(hub_message::Kind::Welcome(_)));
         for message in down.into_iter().filter(|message| !is_welcome(message)) {

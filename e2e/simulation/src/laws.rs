@@ -1,4 +1,4 @@
-//! What must hold after every step, and once everything has healed.
+//! The laws: properties that hold after every step, and once all faults have ended.
 
 use std::fmt;
 
@@ -8,56 +8,51 @@ use switchyard_ledger::{Kind, Object};
 use crate::plan::Ms;
 use crate::world::World;
 
-/// How long the way of a job takes at most where nothing fails, beside the job itself: longer than a cluster that does
-/// not answer is waited for, and shorter than what finds out that it is gone.
+/// The longest time from submission to end without faults, beside the job's run time. Longer than
+/// the wait for a silent cluster, and shorter than its detection.
 const USUAL: Ms = 12_000;
 
-/// Within so long after the last fault, clusters have heard what people want.
+/// Within this time after the last fault, clusters know the users' changes.
 const TOLD_WITHIN: Ms = 60_000;
 
-/// What must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Law {
-    /// At most one attempt of a workload runs at any moment.
+    /// At most one attempt of a workload runs at any time.
     OneRuns,
-    /// Every workload ends finished, deleted by its owner, or goes on.
+    /// Every workload finishes, is deleted by its owner, or continues.
     Liveness,
-    /// A job that has ended never runs again, and its end reaches the hub once.
+    /// An ended job never runs again, and its end reaches the hub once.
     EndedOnce,
-    /// Quota charged on the hub covers what runs.
+    /// The hub's charge covers all running pods.
     Quota,
-    /// Nothing is left behind after the faults.
+    /// No orphans remain after the faults.
     NoOrphans,
-    /// Only objects of our own are touched.
+    /// Only objects with the hub's marks change.
     Foreign,
-    /// One cluster's fault delays no other's jobs.
+    /// A fault of one cluster delays no other cluster's jobs.
     Isolation,
     /// A deposed leader starts and stops nothing.
     Deposed,
-    /// What a cluster runs was written to the hub's Workload before.
+    /// The hub's Workload names a cluster and attempt before they run.
     WrittenFirst,
-    /// What a fence has stopped goes on where it was: only what was evicted on a cluster goes elsewhere as evicted.
+    /// A fenced job resumes in place. Only a job that was evicted on a cluster moves as evicted.
     InPlace,
-    /// When much is lost at once, nothing is given up until people have looked, or all are back.
+    /// If many clusters are lost at once, none is given up before operators act or all are back.
     Careful,
-    /// What a hub has forgotten is removed only once its job was applied again.
+    /// A forgotten copy is removed only after its job was applied again.
     Forgotten,
-    /// What runs has the priority that its owner wants for it now.
+    /// A running job has the priority that its owner last set.
     InStep,
-    /// No two clusters may preempt for a workload within the time that one is given.
+    /// At most one cluster may preempt for a workload within one preemption timeout.
     OnePreempts,
-    /// A program under test gave up.
+    /// A program under test panicked.
     Panic,
 }
 
-/// A law that did not hold.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// Which.
     pub law: Law,
-    /// What happened.
     pub what: String,
-    /// When.
     pub at: Ms,
 }
 
@@ -68,7 +63,7 @@ impl fmt::Display for Violation {
 }
 
 impl World {
-    /// After every step in which something started, stopped, or was charged.
+    /// Called after each step that started, stopped or charged something.
     pub(crate) fn check_laws(&mut self) {
         for cluster in 0..self.clusters.len() {
             self.forgive(cluster);
@@ -96,7 +91,7 @@ impl World {
                     self.needs(excuse, cluster, index, attempt);
                 }
             }
-            // What the hub has forgotten is charged once its job is applied again, and has got its quota.
+            // A forgotten workload is charged once its job is applied again and has quota.
             let (forgotten, known): (Vec<_>, Vec<_>) =
                 running.into_iter().partition(|(cluster, _)| self.is_forgotten(*cluster, index));
             for (cluster, attempt) in forgotten {
@@ -108,10 +103,11 @@ impl World {
         }
     }
 
-    /// What runs, by what its pods have, is no more than what is charged, by what the Workload says.
+    /// The requests of running pods must not exceed the Workload's charge.
     fn check_quota(&mut self, index: usize, uid: &Uid, running: &[(usize, u64)]) {
         let Some(object) = self.api.objects.get(uid) else { return };
-        // What its owner deletes gives its quota back at once: no claim is made for the moment until it has stopped.
+        // A deleted workload releases its quota at once; the law makes no claim about the moment
+        // until it has stopped.
         if object.owner_gone || object.deleted {
             for (cluster, attempt) in running {
                 self.needs(
@@ -123,7 +119,7 @@ impl World {
             }
             return;
         }
-        // A deposed leader reserves nothing, whatever it still remembers.
+        // A deposed leader reserves nothing, whatever its memory says.
         let leads = |hub: &usize| self.holds_lease(*hub);
         let mut terms =
             (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref());
@@ -139,18 +135,18 @@ impl World {
         }
     }
 
-    /// Pods of a job have just started.
+    /// Pods of a job started.
     pub(crate) fn check_start(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = self.uid(index);
         for cluster in 0..self.clusters.len() {
             self.forgive(cluster);
         }
-        // A cluster that was wrongly declared lost goes on with what it was told, until it is told otherwise.
+        // A cluster that was wrongly declared lost continues until it receives other assignments.
         if self.excused(cluster, index, attempt) {
             return;
         }
         let Some(object) = self.law_of(&uid) else { return };
-        // Of a cluster that was rightly given up, nobody could know.
+        // A rightly given up cluster is excused.
         let (lost, known): (Vec<_>, Vec<_>) =
             object.ended.iter().partition(|(at, ended)| self.is_end_lost(*at, index, *ended));
         for (at, ended) in lost {
@@ -166,7 +162,7 @@ impl World {
         }
     }
 
-    /// A job object has just been made.
+    /// A job was created.
     pub(crate) fn check_made(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = self.uid(index);
         let written =
@@ -179,7 +175,7 @@ impl World {
         }
     }
 
-    /// A cluster is let preempt, by the hub's word at that time, in seconds.
+    /// The hub opened the preemption gate of a cluster at `at`, in seconds.
     pub(crate) fn check_opened(&mut self, cluster: usize, index: usize, at: i64) {
         let timeout = self
             .plan
@@ -195,10 +191,11 @@ impl World {
             Object::Job(_) => None,
         };
         let others = (0..self.clusters.len()).filter(|other| *other != cluster);
-        // Whole seconds.
+        // Times are whole seconds.
         let others = others.filter_map(|other| Some((other, opened(&other)?)));
         let found: Vec<_> = others.filter(|(_, of)| (at - of).abs() + 1 < timeout).collect();
-        // Of a gate that was opened before its store was lost a hub knows nothing, unless it has adopted the copy.
+        // The hub does not know a gate that opened before its store was lost, unless it adopted the
+        // copy.
         let (forgotten, known): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|(other, _)| self.is_forgotten(*other, index));
         for (other, _) in forgotten {
@@ -212,7 +209,7 @@ impl World {
         }
     }
 
-    /// An attempt is about to be taken away from its cluster.
+    /// An attempt is about to be withdrawn from its cluster.
     pub(crate) fn check_left(&mut self, term: (usize, u64), decided: Ms, uid: &Uid, left: &Left) {
         let cluster = number(&left.cluster);
         if left.reason == "ClusterLost" {
@@ -220,7 +217,7 @@ impl World {
             self.check_careful(term, decided, cluster);
         }
         let (index, at) = (number(uid), &self.clusters[cluster]);
-        // What the store has forgotten may have told it to remove an attempt that is wanted again.
+        // The lost store may have removed an attempt that is wanted again.
         let theirs =
             self.law_of(uid).and_then(|object| object.facts.known_as.as_ref()).unwrap_or(uid);
         let by_forgotten =
@@ -246,7 +243,7 @@ impl World {
         });
     }
 
-    /// A job has just ended: where nothing has failed for long, its Workload there had the priority of the hub's.
+    /// A job ended: without recent faults, its Workload there must have the hub's priority.
     pub(crate) fn check_priority(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = self.uid(index);
         let led =
@@ -282,7 +279,7 @@ impl World {
         }
     }
 
-    /// Where only the first cluster failed, jobs of the others took no longer than usual.
+    /// If only the first cluster failed, jobs of the others took the usual time at most.
     pub(crate) fn check_isolation(&mut self) {
         if !self.plan.is_isolated() {
             return;
@@ -302,7 +299,7 @@ impl World {
         }
     }
 
-    /// What is not as it should be in the end; none if all is well.
+    /// The first unsettled state at the end; `None` if everything settled.
     pub(crate) fn unsettled(&self) -> Option<String> {
         for (uid, object) in &self.api.objects {
             if !object.deleted && !object.facts.finished {
@@ -337,19 +334,19 @@ impl World {
     }
 }
 
-/// A workload's first uid on the hub. Its name goes by it as well.
+/// A workload's first uid on the hub. Also determines its name.
 pub(crate) fn uid(index: usize) -> Uid {
     uid_in(index, 0)
 }
 
-/// A workload's uid on a hub whose store was lost so many times.
+/// A workload's uid on a hub after `losses` losses of its store.
 pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
     let letter =
         char::from_u32('w' as u32 + losses).filter(char::is_ascii_lowercase).unwrap_or('z');
     format!("{letter}{index}").into()
 }
 
-/// What a workload is charged, once it is.
+/// The charge of a workload.
 fn amount(facts: &Facts) -> u64 {
     let of = |pod_set: &switchyard_scheduler::PodSet| {
         let each = pod_set.requests.get("cpu").map_or(0, |amount| amount.get());
@@ -358,7 +355,6 @@ fn amount(facts: &Facts) -> u64 {
     facts.pod_sets.iter().map(of).sum()
 }
 
-/// A cluster's name.
 pub(crate) fn name(cluster: usize) -> String {
     format!("c{cluster}")
 }
@@ -369,7 +365,7 @@ pub(crate) fn number(text: &str) -> usize {
     digits.parse().unwrap_or(usize::MAX)
 }
 
-/// An object of a worker in a line.
+/// For the trace.
 pub(crate) fn short(object: &Object) -> String {
     let meta = object.meta();
     let facts = match object {

@@ -1,13 +1,15 @@
-//! The hub's dispatcher, its agents' ledgers, and the API servers of all of them under faults, in virtual time and driven
-//! by a seed.
+//! Simulation of the hub's dispatcher, its agents' ledgers and their API servers under faults, in
+//! virtual time and driven by a seed.
 //!
-//! What decides is what runs in production: [`switchyard_hub::dispatch::Dispatcher`], [`switchyard_hub::cluster_channel::Port`],
-//! [`switchyard_ledger::Ledger`], [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. What is
-//! a model is what surrounds them: API servers with versions, conflicts, stale watches and lost answers; the controllers
-//! of hub and workers; connections; processes that crash and stand still.
+//! The deciding code is production code: [`switchyard_hub::dispatch::Dispatcher`],
+//! [`switchyard_hub::cluster_channel::Port`], [`switchyard_ledger::Ledger`],
+//! [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. Models surround it:
+//! API servers with versions, conflicts, stale watches and lost answers; the controllers of hub and
+//! workers; connections; processes that crash and freeze.
 //!
-//! A [`plan::Plan`] is made of a seed and says everything about a run. [`run`] plays it and checks [`Law`]s after every
-//! step; [`shrink::shrink`] finds a smaller plan that breaks the same law; a [`Mutation`] breaks the code on purpose.
+//! A [`plan::Plan`] follows from a seed and determines a run. [`run`] plays it and checks the
+//! [`Law`]s after every step. [`shrink::shrink`] finds a smaller plan that breaks the same law. A
+//! [`Mutation`] breaks the code on purpose.
 
 mod cluster;
 mod dice;
@@ -32,7 +34,7 @@ pub use search::{Found, explain, search, search_for, search_until};
 pub use switchyard_flags::simulate::Mutation;
 pub use world::{Report, run};
 
-/// As [`run`]; a panic of what is tested is a violation like others.
+/// As [`run`], with a panic of the tested code as a violation.
 pub fn guarded(plan: &Plan, mutation: Option<Mutation>, traced: bool) -> Report {
     catch_unwind(AssertUnwindSafe(|| run(plan, mutation, traced))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -1,4 +1,4 @@
-//! Clusters that are away: what the hub may do without them, and what the laws then forgive.
+//! Lost clusters: what the hub may do without them, and which attempts the laws then excuse.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,23 @@ use crate::plan::Ms;
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// What agents' leases last.
+/// The duration of agents' leases.
 pub(crate) const LEASE: Ms = 30_000;
-/// After how long the hub gives a cluster without an agent up.
+/// How long the hub waits for a cluster without an agent before it gives the cluster up.
 pub(crate) const WORKER_LOST: Ms = 45_000;
-/// How long an agent that could not act, or was away, may take to do what it is told once it can.
+/// How long an agent that was away, or could not act, may take to catch up.
 const CATCH_UP: Ms = 60_000;
-/// What is lost within so long is lost at about one time: less than what the hub goes by, as clocks differ.
+/// Clusters lost within this time count as lost at once. Smaller than the hub's own window, because
+/// clocks differ.
 const AT_ONCE: Ms = 250_000;
-/// For how long a hub that has just begun gives nothing up, but for what people say.
+/// How long a new hub gives nothing up, except on a user's word.
 const RESTART_GRACE: Ms = 60_000;
-/// A session that lasted so long after people had changed what its loss means has brought it to the agent: what the hub goes
-/// by, until the change has come to the hub, and until a session's end is noticed.
+/// A session that outlasts a policy change by this has brought the change to the agent. Covers the
+/// hub's own bound, the change's way to the hub, and the detection of a session's end.
 const HEARD_WITHIN: Ms = 60_000;
 
 impl World {
-    /// What people want of a cluster.
+    /// The users' policy for a cluster.
     pub(crate) fn rules(&self, cluster: usize) -> ClusterRules {
         let it = &self.clusters[cluster];
         let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == Loss::Hold;
@@ -40,14 +41,15 @@ impl World {
         }
     }
 
-    /// The leading hub has heard of a cluster.
+    /// The leading hub received a message of a cluster.
     pub(crate) fn heard_of(&mut self, cluster: usize) {
         self.forgive(cluster);
         self.clusters[cluster].heard = self.now;
     }
 
-    /// Once a hub has seen a cluster lost for as long as its policy says, it may give it up: what the cluster was told to run may
-    /// then run elsewhere as well, or have ended there without anybody's knowing. That is over once the cluster is back.
+    /// Once a hub has seen a cluster lost for its policy's time, it may give the cluster up. The
+    /// cluster's assignments may then also run elsewhere, or may have ended there unseen. This ends
+    /// once the cluster is back.
     pub(crate) fn forgive(&mut self, cluster: usize) {
         self.end_excuses(cluster);
         let there: Vec<(usize, u64)> = self
@@ -61,8 +63,8 @@ impl World {
         self.clusters[cluster].forgiven.extend(there);
     }
 
-    /// Whether a hub has seen a cluster lost for as long as anybody wants to wait for a workload. That it was lost is what the hub's
-    /// dispatcher was told: while its session stands, nothing is forgiven.
+    /// Whether a hub has seen a cluster lost for the longest time of any policy of a workload. Loss
+    /// counts by the knowledge of the hub's dispatcher: with a session, nothing is excused.
     pub(crate) fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
         let patience = |loss: &Loss| match loss {
             Loss::Hold => None,
@@ -77,7 +79,7 @@ impl World {
             let lost = |since: Ms| {
                 losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
             };
-            // What may run twice is not waited for, either, while its agent says that it cannot act.
+            // `Duplicate` also does not wait for an agent that reports that it cannot act.
             let twice = losses.iter().filter(|loss| matches!(loss, Loss::Duplicate { .. }));
             let unable = |since: Ms| {
                 twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
@@ -90,7 +92,8 @@ impl World {
         })
     }
 
-    /// A cluster is back once it has been well for so long that all it was told is done: what may have run twice does not any more.
+    /// A cluster is back once it has been healthy long enough to catch up. From then on no
+    /// duplicate runs there.
     fn end_excuses(&mut self, cluster: usize) {
         let well = self.is_well(cluster);
         let (now, it) = (self.now, &mut self.clusters[cluster]);
@@ -104,7 +107,7 @@ impl World {
         let forgiven = std::mem::take(&mut it.forgiven);
         for (workload, attempt) in forgiven {
             if self.is_forgotten(cluster, workload) {
-                // Nobody removes what the hub has forgotten.
+                // The hub removes nothing that it has forgotten.
                 self.clusters[cluster].forgiven.insert((workload, attempt));
                 continue;
             }
@@ -124,7 +127,7 @@ impl World {
         }
     }
 
-    /// Whether nothing is wrong with a cluster, as far as it is its own: a hub that leads hears it, and it can act.
+    /// Whether the cluster itself is healthy: a leading hub hears it, and it can act.
     fn is_well(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];
         let leads = |hub: &crate::hub::Hub| {
@@ -146,13 +149,13 @@ impl World {
         heard && acts && one && self.now > it.unable_until && self.hubs.iter().any(leads)
     }
 
-    /// Nobody there can see to a fence.
+    /// No agent enforces a fence there.
     fn is_unfenced(&self, cluster: usize) -> bool {
         self.plan.clusters[cluster].loss == Loss::GiveUp
     }
 
-    /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
-    /// that nobody there can see to.
+    /// All policies that a workload ever had on a cluster. The workload's own policy takes
+    /// precedence, except for a fence that no agent enforces.
     fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<Loss> {
         let theirs = &self.clusters[cluster].losses;
         let said = self
@@ -168,7 +171,7 @@ impl World {
         said.into_iter().flat_map(of).collect()
     }
 
-    /// People change what the loss of a cluster means. Hubs hear of it a moment later.
+    /// Users change a cluster's policy. Hubs learn it a moment later.
     pub(crate) fn change_rule(&mut self, cluster: usize, loss: Loss) {
         self.forgive(cluster);
         let it = &mut self.clusters[cluster];
@@ -190,7 +193,8 @@ impl World {
         }
     }
 
-    /// A term begins. What its agent was told last, an earlier term may have taken along: see what is not claimed.
+    /// A term begins. The last policy change of an earlier term may not have reached its agent; no
+    /// guarantee covers it.
     pub(crate) fn note_unheard(&mut self) {
         for cluster in 0..self.clusters.len() {
             for workload in 0..self.plan.workloads.len() {
@@ -204,18 +208,19 @@ impl World {
         }
     }
 
-    /// Whether this attempt was rightly given up on that cluster.
+    /// Whether this attempt was rightly given up on the cluster.
     pub(crate) fn given_up(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
         self.clusters[cluster].forgiven.contains(&(workload, attempt))
     }
 
-    /// Whether nobody could tell how this attempt ended on that cluster.
+    /// Whether no hub can know how this attempt ended on the cluster.
     pub(crate) fn is_end_lost(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
         self.given_up(cluster, workload, attempt)
             || self.clusters[cluster].dropped.contains(&(workload, attempt))
     }
 
-    /// Why nobody promised that this attempt does not run on that cluster while a later one does, if nobody did.
+    /// The excuse for this attempt to run on the cluster beside a later one; `None` if there is
+    /// none.
     pub(crate) fn excuse(
         &self,
         cluster: usize,
@@ -243,12 +248,12 @@ impl World {
         })
     }
 
-    /// Whether nobody promised that this attempt does not run on that cluster while a later one does.
+    /// Whether this attempt may run on the cluster beside a later one.
     pub(crate) fn excused(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
         self.excuse(cluster, workload, attempt).is_some()
     }
 
-    /// Whether the agent is there and can reach its own API server, or has told the hub that it does not.
+    /// Whether the agent runs and reaches its own API server, or has reported that it does not.
     fn is_able(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];
         it.agent.up
@@ -257,15 +262,15 @@ impl World {
             && (it.outage == 0 || it.told_unable)
     }
 
-    /// Until then, the agent could not act on its cluster. That it does not reach its API server excuses nothing once the
-    /// hub has been told.
+    /// The agent could not act on its cluster until `until`. An unreachable API server is no excuse
+    /// once the hub has the report.
     pub(crate) fn was_unable(&mut self, cluster: usize, until: Ms) {
         if !self.clusters[cluster].told_unable {
             self.clusters[cluster].unable_until = until;
         }
     }
 
-    /// People say that a cluster which is away will not come back. They may be wrong.
+    /// Operators declare a disconnected cluster lost. They may be wrong.
     pub(crate) fn declare_lost(&mut self, cluster: usize) {
         let connected =
             self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.is_live(cluster));
@@ -276,7 +281,7 @@ impl World {
         }
     }
 
-    /// People have looked at what is lost.
+    /// Operators release the circuit breaker.
     pub(crate) fn release_breaker(&mut self) {
         self.released = Some(self.now);
         for cluster in 0..self.clusters.len() {
@@ -284,8 +289,8 @@ impl World {
         }
     }
 
-    /// A cluster is about to be given up: not while others were lost at about the same time, unless people have looked.
-    /// Decided upon in that term, at that time.
+    /// A cluster is about to be given up, by a decision of this term and time. Forbidden while
+    /// other clusters were lost at about the same time, unless operators acted.
     pub(crate) fn check_careful(
         &mut self,
         (hub, epoch): (usize, u64),
@@ -311,7 +316,7 @@ impl World {
         }
     }
 
-    /// The declaration was of the loss that is over now.
+    /// The declaration was about a loss that is over.
     pub(crate) fn is_back(&mut self, cluster: usize) {
         if std::mem::take(&mut self.clusters[cluster].declared) {
             self.forgive(cluster);
@@ -319,7 +324,7 @@ impl World {
         }
     }
 
-    /// Hubs read the MultiKueueCluster anew.
+    /// Hubs read the MultiKueueCluster again.
     pub(crate) fn rules_changed(&mut self, cluster: usize) {
         self.forgive(cluster);
         for hub in 0..self.hubs.len() {

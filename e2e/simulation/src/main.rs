@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: many seeds, or one again.
+//! `cargo xtask simulate`: plays many seeds, or one seed again.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Connections between agents and hub replicas: in order and once each way, like TCP, until an end is gone. A direction
-//! that is cut keeps what is under way, and delivers it when it heals.
+//! Connections between agents and hub replicas: ordered and reliable in each direction, like TCP,
+//! until an end closes. A cut direction keeps its packets and delivers them when it heals.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,16 +9,15 @@ use crate::event::Event;
 use crate::plan::Ms;
 use crate::world::World;
 
-/// Names a connection; grows.
+/// Identifies a connection; increases.
 pub(crate) type LinkId = u64;
 
-/// Messages on their way in one direction, beyond which the sender waits.
+/// The packets on their way in one direction before the sender must wait.
 pub(crate) const WINDOW: usize = 16;
 
-/// Earlier messages that a replay may bring back.
+/// Old messages that a replay may repeat.
 const KEPT: usize = 12;
 
-/// What travels.
 #[derive(Debug, Clone)]
 pub(crate) enum Packet<M> {
     Message(M),
@@ -39,18 +38,17 @@ impl<M> Default for Pipe<M> {
 }
 
 impl<M> Pipe<M> {
-    /// Whether something should have arrived by now.
+    /// Whether a packet is overdue.
     pub(crate) fn is_late(&self, now: Ms) -> bool {
         self.packets.front().is_some_and(|(at, _)| *at < now)
     }
 
-    /// Whether the sender may go on.
+    /// Whether the sender may send.
     pub(crate) fn has_room(&self) -> bool {
         self.packets.len() < WINDOW
     }
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) cluster: usize,
@@ -59,16 +57,14 @@ pub(crate) struct Link {
     pub(crate) hub_boot: u32,
     pub(crate) up: Pipe<AgentMessage>,
     pub(crate) down: Pipe<HubMessage>,
-    /// The agent's end is open.
     pub(crate) agent_open: bool,
-    /// The hub's end is open.
     pub(crate) hub_open: bool,
-    /// What the hub made of it.
+    /// The hub's session of the connection.
     pub(crate) session: Option<Session>,
 }
 
 impl Link {
-    /// The session, if the hub may send something in it now.
+    /// The session, if the hub may send now.
     pub(crate) fn ready(&self) -> Option<u64> {
         let open = self.hub_open && self.down.has_room();
         self.session.as_ref().filter(|_| open).map(|session| session.id)
@@ -81,17 +77,17 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) epoch: u64,
     pub(crate) nonce: u64,
-    /// On the hub's clock, when the ping that is out was sent.
+    /// When the outstanding ping was sent, on the hub's clock.
     pub(crate) asked: Option<i64>,
     pub(crate) next_ping: i64,
 }
 
-/// All connections, and which ways are cut.
+/// All connections, and the cut directions.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     pub(crate) links: BTreeMap<LinkId, Link>,
     next: LinkId,
-    /// How many faults cut each cluster off: what it says, what it hears.
+    /// By cluster, the number of faults that cut each direction: from the cluster, to the cluster.
     cut: BTreeMap<usize, (u32, u32)>,
     /// The last messages of earlier connections, by cluster.
     pub(crate) old_up: BTreeMap<usize, VecDeque<AgentMessage>>,
@@ -99,13 +95,12 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Whether what a cluster says (`up`), or hears, does not get through.
+    /// Whether messages from a cluster (`up`) or to it are cut.
     pub(crate) fn is_cut(&self, cluster: usize, up: bool) -> bool {
         let (mute, deaf) = self.cut.get(&cluster).copied().unwrap_or_default();
         if up { mute > 0 } else { deaf > 0 }
     }
 
-    /// A new connection.
     pub(crate) fn connect(
         &mut self,
         cluster: usize,
@@ -147,7 +142,6 @@ fn keep<M>(kept: &mut VecDeque<M>, message: M) {
 }
 
 impl World {
-    /// The agent sends.
     pub(crate) fn send_up(&mut self, id: LinkId, packet: Packet<AgentMessage>) {
         let delay = self.delay(id);
         let now = self.now;
@@ -158,7 +152,6 @@ impl World {
         self.at(at, Event::Packet { link: id, up: true });
     }
 
-    /// The hub sends.
     pub(crate) fn send_down(&mut self, id: LinkId, packet: Packet<HubMessage>) {
         let delay = self.delay(id);
         let now = self.now;
@@ -176,7 +169,7 @@ impl World {
         self.dice(1 + cluster).between(1, if slow { longest * 20 } else { longest })
     }
 
-    /// A packet is due: the first in line arrives, unless the way is cut.
+    /// A packet is due: the first one in line arrives, unless the direction is cut.
     pub(crate) fn packet(&mut self, id: LinkId, up: bool) {
         let now = self.now;
         let Some(link) = self.network.links.get_mut(&id) else { return };
@@ -224,7 +217,7 @@ impl World {
         self.sweep(id);
     }
 
-    /// Cuts a cluster off (`by` is one), or heals it: what waited comes then.
+    /// Adds a cut of a cluster (`by` is 1) or ends one. Waiting packets then arrive.
     pub(crate) fn cut(&mut self, cluster: usize, mute: bool, deaf: bool, by: i32) {
         let cut = self.network.cut.entry(cluster).or_default();
         if mute {
@@ -254,7 +247,6 @@ impl World {
         }
     }
 
-    /// The agent's end is closed.
     pub(crate) fn close_agent_end(&mut self, id: LinkId, fin: bool) {
         let Some(link) = self.network.links.get_mut(&id).filter(|link| link.agent_open) else {
             return;
@@ -266,7 +258,6 @@ impl World {
         self.sweep(id);
     }
 
-    /// The hub's end is closed.
     pub(crate) fn close_hub_end(&mut self, id: LinkId, fin: bool) {
         let Some(link) = self.network.links.get_mut(&id).filter(|link| link.hub_open) else {
             return;

@@ -1,4 +1,4 @@
-//! What a seed stands for: the fleet, its workloads, and the faults that it meets. A plan and its seed are a whole run.
+//! Plans: the fleet, workloads and faults of a seed. A plan and its seed determine a run.
 
 mod kinds;
 mod stories;
@@ -8,205 +8,162 @@ use switchyard_hub::dispatch::{Loss, Mode};
 use crate::dice::Dice;
 use crate::laws::Law;
 
-/// Milliseconds since the run began.
+/// Milliseconds since the start of the run.
 pub type Ms = u64;
 
-/// One run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Drives all delays and losses.
+    /// Determines all delays and losses.
     pub seed: u64,
-    /// How the hub chooses clusters.
+    /// The dispatcher.
     pub mode: Mode,
-    /// Where it asks several, whether it lets them preempt one after the other, and how long it gives each.
+    /// If several clusters are asked: let them preempt one after the other, and the time that each
+    /// gets.
     pub preemption_timeout: Option<Ms>,
-    /// The worker clusters.
     pub clusters: Vec<ClusterPlan>,
-    /// How fast each hub replica's clock runs, in thousandths.
+    /// The clock speed of each hub replica, in thousandths.
     pub hubs: Vec<u64>,
-    /// The election has the times that the chart gives it, not those that the program has by itself.
+    /// Election times of the chart, not the program's defaults.
     pub charted: bool,
-    /// What users submit.
     pub workloads: Vec<WorkloadPlan>,
-    /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// How rough it is without any fault.
+    /// Noise beside the faults.
     pub noise: Noise,
-    /// Only this law is checked; none: all of them.
+    /// Check only this law; `None` checks all.
     pub only: Option<Law>,
 }
 
-/// One worker cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterPlan {
-    /// Its quota.
     pub capacity: u64,
-    /// How fast its agent's clock runs, in thousandths.
+    /// Clock speed of its agent, in thousandths.
     pub clock: u64,
-    /// What its loss means.
+    /// `onDisconnect` of the cluster.
     pub loss: Loss,
-    /// A workload whose name is taken by an object that is nobody's business.
+    /// A workload whose name belongs to an unrelated object.
     pub occupied: Option<usize>,
-    /// Its controller is another than ours: jobs own their Workloads, which are finished as soon as they end.
+    /// The worker runs stock Kueue: jobs own their Workloads, which finish as soon as the jobs end.
     pub adopts: bool,
 }
 
-/// One workload.
 #[derive(Debug, Clone)]
 pub struct WorkloadPlan {
-    /// When it is submitted.
+    /// Time of submission.
     pub at: Ms,
-    /// What it asks for.
+    /// Requested quota.
     pub need: u64,
-    /// How long its pods run.
+    /// Run time of its pods.
     pub runs: Ms,
-    /// Whether it ends well.
     pub success: bool,
-    /// How long its job stays after its end, if nothing holds it (`ttlSecondsAfterFinished`).
+    /// `ttlSecondsAfterFinished`; applies unless a finalizer holds the job.
     pub ttl: Option<Ms>,
-    /// What the loss of its cluster means for it, if it is not what the cluster says.
+    /// `onDisconnect` of the job; `None` leaves it to the cluster.
     pub loss: Option<Loss>,
 }
 
-/// Something that goes wrong from `at` to `until`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// From when on.
     pub at: Ms,
-    /// Until when.
     pub until: Ms,
-    /// What.
     pub kind: FaultKind,
 }
 
-/// What may go wrong. Numbers are those of clusters, hub replicas and workloads.
+/// Fields are numbers of clusters, hub replicas and workloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The agent's process dies; `fin` says whether its machine lives to tell the other end.
+    /// The agent's process crashes.
     AgentCrash {
-        /// Where.
         cluster: usize,
-        /// Whether the connection is closed in form.
+        /// Whether the machine survives and closes the connection.
         fin: bool,
     },
-    /// The agent's process stands still.
+    /// The agent's process freezes.
     AgentFreeze(usize),
-    /// A hub replica's process dies.
+    /// A hub replica's process crashes.
     HubCrash {
-        /// Which.
         hub: usize,
-        /// Whether connections are closed in form.
+        /// Whether the machine survives and closes the connections.
         fin: bool,
     },
-    /// A hub replica's process stands still, then goes on as if nothing had been.
+    /// A hub replica's process freezes, then continues unaware.
     HubFreeze(usize),
     /// A hub replica cannot reach the hub's API server.
     HubCut(usize),
-    /// What the agent says does not reach the hub.
+    /// Messages from the agent to the hub are cut.
     Mute(usize),
-    /// What the hub says does not reach the agent.
+    /// Messages from the hub to the agent are cut.
     Deaf(usize),
-    /// Neither reaches the other; new connections are refused.
+    /// Both directions are cut, and new connections fail.
     Partition(usize),
-    /// The agent's certificate has expired: its session ends, and no other begins.
+    /// The agent's certificate expires: its session ends, and no other begins.
     Expired(usize),
-    /// Half of the fleet is gone.
+    /// Half of the clusters are lost.
     HalfGone,
-    /// The worker's API server is away.
+    /// The worker's API server is down.
     ApiOutage(usize),
-    /// The worker's watches miss what happens.
+    /// The worker's watches miss events.
     WatchGap(usize),
-    /// All that the worker does takes long.
+    /// The worker is slow in everything.
     Slow(usize),
-    /// The wall clock of a hub replica jumps by so many seconds, and its process starts anew.
+    /// The wall clock of a hub replica jumps, and its process restarts.
     ClockJump {
-        /// Which.
         hub: usize,
-        /// Forth or back.
+        /// Positive or negative.
         seconds: i64,
     },
-    /// The hub evicts a workload: preemption, or its administrator.
+    /// The hub evicts a workload, by preemption or by its administrator.
     Evict(usize),
-    /// Its owner deletes the job.
+    /// The owner deletes the job.
     Delete(usize),
-    /// A worker evicts what it has of a workload.
-    WorkerEvicts {
-        /// Where.
-        cluster: usize,
-        /// What.
-        workload: usize,
-    },
+    /// A worker evicts its copy of a workload.
+    WorkerEvicts { cluster: usize, workload: usize },
     /// The worker's administrator deletes a job.
-    WorkerDeletes {
-        /// Where.
-        cluster: usize,
-        /// What.
-        workload: usize,
-    },
-    /// Somebody removes a job of ours by force and puts another object in its place, until the fault ends.
-    Replaced {
-        /// Where.
-        cluster: usize,
-        /// What.
-        workload: usize,
-    },
-    /// The last messages of earlier connections come once more, now and at the end of the fault.
+    WorkerDeletes { cluster: usize, workload: usize },
+    /// A user removes a job by force and creates another object of its name, until the fault ends.
+    Replaced { cluster: usize, workload: usize },
+    /// The last messages of earlier connections are replayed, at the start and at the end of the
+    /// fault.
     Replay(usize),
-    /// A worker's API server turns every creation down: a webhook of somebody's, a quota of objects.
+    /// A worker's API server rejects every creation: a webhook, or an object quota.
     TurnsDown(usize),
-    /// An agent says what it has said before again and again, and another capacity each time.
+    /// An agent repeats its messages again and again, with changing capacity.
     Flood(usize),
-    /// Somebody on the worker makes objects of his own with this hub's marks, of workloads that no hub knows.
+    /// A user of the worker forges objects with this hub's marks, of unknown workloads.
     Forged(usize),
-    /// Operators say that a cluster is lost, if it is away.
+    /// Operators declare a cluster lost, if it is disconnected.
     DeclareLost(usize),
     /// Operators release the circuit breaker.
     Release,
-    /// The hub's store is lost, and all of its replicas with it. At the end they begin anew, and owners apply their jobs
-    /// again, but for one perhaps.
+    /// The hub's store is lost, and all replicas with it. At the end they restart, and owners apply
+    /// their jobs again, except perhaps one.
     StoreLost {
         /// The workload whose owner does not.
         not_again: Option<usize>,
     },
-    /// At its end, the hub's store becomes again what it was at its beginning: a backup. All replicas begin anew, and owners
-    /// apply again what the backup does not have.
+    /// At its end, the hub's store is restored from a backup made at its start. All replicas
+    /// restart, and owners apply again what the backup lacks.
     StoreRestored,
     /// Operators drain a cluster.
     Drain(usize),
-    /// People change what the loss of its cluster means for a workload, and its priority; at the end, its loss means what it
-    /// did before, and its priority is a third one.
-    Says {
-        /// Which.
-        workload: usize,
-        /// What it means.
-        loss: Option<Loss>,
-    },
-    /// People change what the loss of a cluster means; at the end it means what it did before.
-    Rule {
-        /// Which.
-        cluster: usize,
-        /// What it means.
-        loss: Loss,
-    },
-    /// Operators want a workload on that cluster.
-    Move {
-        /// What.
-        workload: usize,
-        /// Where to.
-        cluster: usize,
-    },
+    /// The owner changes a workload's policy and priority. At the end the policy is restored, and
+    /// the priority changes again.
+    Says { workload: usize, loss: Option<Loss> },
+    /// Users change a cluster's policy; at the end it is restored.
+    Rule { cluster: usize, loss: Loss },
+    /// Operators move a workload to the cluster.
+    Move { workload: usize, cluster: usize },
 }
 
-/// Losses in a thousand, and delays.
+/// Probabilities in thousandths, and delays.
 #[derive(Debug, Clone)]
 pub struct Noise {
-    /// Writes that happen and whose answer is lost.
+    /// Writes that happen, and whose answer is lost.
     pub lost_answers: u32,
-    /// Requests that do not get through at all.
+    /// Requests that are lost.
     pub lost_requests: u32,
-    /// Requests that are performed after their sender has given them up.
+    /// Requests that are performed after their sender's timeout.
     pub late: u32,
-    /// Messages that come twice.
+    /// Messages that arrive twice.
     pub twice: u32,
     /// The longest delay of a message or request.
     pub delay: Ms,
@@ -214,13 +171,12 @@ pub struct Noise {
     pub stale: Ms,
 }
 
-/// When a run without faults has nothing more to wait for.
+/// By then, a run without faults waits for nothing more.
 const LAST_SUBMIT: Ms = 30_000;
-/// When a hub that was not disturbed has long known its clusters.
+/// By then, an undisturbed hub has known its clusters for long.
 const ISOLATED_FROM: Ms = 30_000;
 
 impl Plan {
-    /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed, 0);
         let clusters =
@@ -246,7 +202,7 @@ impl Plan {
             noise: Noise::roll(&mut dice),
             only: None,
         };
-        // A name that is taken everywhere would keep its workload from ever running.
+        // A name that is taken on all clusters would keep its workload from ever running.
         if plan.clusters.len() > 1 && dice.chance(100) {
             plan.clusters[0].occupied = Some(dice.index(plan.workloads.len()));
         }
@@ -257,7 +213,7 @@ impl Plan {
             3 => plan.lose_end(&mut dice),
             _ => plan.roll_faults(&mut dice),
         }
-        // From a stream of its own, so that what was rolled so far stays what it was.
+        // A stream of its own keeps the earlier choices of each seed.
         let mut more = Dice::new(seed, 1);
         for cluster in plan.clusters.iter_mut().filter(|cluster| cluster.loss == Loss::Hold) {
             cluster.loss = match more.between(0, 9) {
@@ -284,7 +240,7 @@ impl Plan {
         if own.chance(100) {
             plan.lose_many(&mut own);
         }
-        // From a stream of its own as well.
+        // Another stream of its own, for the same reason.
         let mut last = Dice::new(seed, 3);
         if last.chance(150) {
             plan.lose_store(&mut last);
@@ -310,7 +266,7 @@ impl Plan {
         plan
     }
 
-    /// Up to eight faults: all over the run, or all about one moment.
+    /// Up to eight faults, spread over the run or close together.
     fn roll_faults(&mut self, dice: &mut Dice) {
         let count = if dice.chance(100) { 0 } else { dice.between(1, 8) };
         let moment = dice.chance(500).then(|| {
@@ -328,7 +284,7 @@ impl Plan {
         }
     }
 
-    /// Whether only the first cluster fails, and the others have room for all.
+    /// Whether only the first cluster fails, and the others have quota for all workloads.
     pub fn is_isolated(&self) -> bool {
         let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
         let losses =
@@ -346,7 +302,7 @@ impl Plan {
                 .all(|it| it.kind.cluster() == Some(0) && it.kind.workload().is_none())
     }
 
-    /// Whether each workload has a cluster on which it can run, once nothing goes wrong any more.
+    /// Whether each workload can run on some cluster once all faults have ended.
     pub fn can_end(&self) -> bool {
         self.workloads.iter().enumerate().all(|(index, workload)| {
             self.clusters
@@ -355,7 +311,7 @@ impl Plan {
         })
     }
 
-    /// From when on nothing goes wrong any more.
+    /// The end of the last fault.
     pub fn calm(&self) -> Ms {
         let last = self.workloads.iter().map(|workload| workload.at).max().unwrap_or(0);
         self.faults.iter().map(|fault| fault.until).max().unwrap_or(0).max(last)
@@ -363,7 +319,7 @@ impl Plan {
 
     fn roll_fault(&self, dice: &mut Dice) -> Fault {
         let kind = self.roll_kind(dice);
-        // Most go wrong while something is under way.
+        // Most faults begin while a workload is active.
         let at = match self.workloads.get(dice.index(self.workloads.len())) {
             Some(workload) if dice.chance(750) => workload.at + dice.between(0, 6_000),
             _ => dice.between(0, LAST_SUBMIT + 30_000),
@@ -406,7 +362,7 @@ impl Plan {
     }
 }
 
-/// What a workload may say of the loss of its cluster.
+/// A workload's policy.
 fn roll_loss(dice: &mut Dice) -> Loss {
     let after = dice.between(0, 30) as i64 * 1000;
     match dice.between(0, 3) {

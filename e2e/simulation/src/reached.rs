@@ -1,24 +1,23 @@
-//! How often each fault had an effect, and each excuse of a law was needed: a law that is never tried says nothing.
+//! Counts of effective faults and of needed excuses, because a law that is never tested proves
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts, by name.
+/// By name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reached(BTreeMap<&'static str, u64>);
 
 impl Reached {
-    /// One more.
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// How often that was reached.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// Those of another run as well.
+    /// Adds the counts of another run.
     pub(crate) fn add(&mut self, other: &Self) {
         for (what, times) in &other.0 {
             *self.0.entry(what).or_default() += times;
@@ -35,7 +34,6 @@ impl fmt::Display for Reached {
     }
 }
 
-/// Every fault.
 pub const FAULTS: [&str; 31] = [
     "fault: agent crash",
     "fault: agent freeze",
@@ -70,7 +68,7 @@ pub const FAULTS: [&str; 31] = [
     "fault: rule",
 ];
 
-/// The excuses, but for those that are seldom needed, and what the laws are about beside them.
+/// All excuses except rare ones, and other states that the laws cover.
 pub const EXCUSES: [&str; 11] = [
     "excuse: two run, as the loss means Duplicate",
     "excuse: two run, as the cluster was declared lost",

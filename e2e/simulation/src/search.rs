@@ -1,4 +1,4 @@
-//! Many seeds, on as many threads as there are processors.
+//! Plays many seeds, on one thread per processor.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,25 +10,25 @@ use crate::laws::{Law, Violation};
 use crate::plan::Plan;
 use crate::reached::Reached;
 
-/// What a search found.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Seeds that were run.
+    /// Played seeds.
     pub seeds: u64,
-    /// Events in all of them.
+    /// Events of all seeds.
     pub steps: u64,
-    /// Seeds that broke a law, in their order. Which come first may depend on the machine if the search stops at one.
+    /// In order of seeds. A search that stops at the first failure may find different ones on
+    /// different machines.
     pub failures: Vec<(u64, Violation)>,
-    /// How often each fault and excuse was reached in all of them.
+    /// Counts over all seeds.
     pub reached: Reached,
 }
 
-/// Runs the seeds from `first` on, `count` of them; to the end, or (`stop`) until one breaks a law.
+/// Plays `count` seeds from `first` on. With `stop`, ends at the first violation.
 pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
     search_for(None, first, count, mutation, stop)
 }
 
-/// As [`search`], and no seed begins after `end`.
+/// As [`search`]; starts no seed after `end`.
 pub fn search_until(
     end: Instant,
     first: u64,
@@ -39,7 +39,7 @@ pub fn search_until(
     search_while(|| Instant::now() < end, None, first, count, mutation, stop)
 }
 
-/// As [`search`], for those that break one law, whatever other laws they break before.
+/// As [`search`], for violations of one law, whatever other laws break before.
 pub fn search_for(
     only: Option<Law>,
     first: u64,
@@ -94,7 +94,7 @@ fn search_while(
     Found { seeds: seeds.into_inner(), steps: steps.into_inner(), failures, reached }
 }
 
-/// A failure with the shortest trace that can be found for it.
+/// A failure with the shortest trace that the search finds.
 pub fn explain(
     seed: u64,
     violation: &Violation,

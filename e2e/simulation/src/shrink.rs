@@ -1,12 +1,12 @@
-//! The shortest run that still fails: faults, workloads and noise are left out as long as the same law breaks.
+//! Shrinks a failing run: removes faults, workloads and noise while the same law breaks.
 
 use crate::laws::Law;
 use crate::plan::Plan;
 use switchyard_flags::simulate::Mutation;
 
-/// Seeds of delays that are tried for each smaller plan.
+/// Seeds for each smaller plan.
 const SEEDS: u64 = 6;
-/// Runs in all.
+/// All runs of one shrink.
 const RUNS: u32 = 3_000;
 
 /// A smaller plan that breaks the same law, or the same plan.
@@ -14,7 +14,7 @@ pub fn shrink(plan: &Plan, law: Law, mutation: Option<Mutation>) -> Plan {
     let mut runs = 0;
     let mut best = plan.clone();
     loop {
-        // One in which a job can never run breaks the law of liveness, whatever the code does.
+        // A plan with a job that can never run breaks the law of liveness with correct code too.
         let smaller = candidates(&best).into_iter().filter(Plan::can_end).find_map(|candidate| {
             (0..SEEDS).find_map(|step| {
                 runs += 1;
@@ -47,7 +47,8 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         smaller.faults.remove(index);
         all.push(smaller);
     }
-    // Workloads are named by their number: only the last can go; the others come too late to matter.
+    // Workloads are named by number, so only the last can be removed. The others are submitted too
+    // late to matter.
     if plan.workloads.len() > 1 {
         let mut smaller = plan.clone();
         smaller.workloads.pop();

@@ -1,4 +1,4 @@
-//! The whole of a run: virtual time, what is due, who takes it in.
+//! The run: virtual time, scheduled events, and their delivery.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,11 @@ use crate::plan::{Ms, Plan};
 use crate::reached::Reached;
 use switchyard_flags::simulate::Mutation;
 
-/// No run takes longer, in virtual time after the last fault: what is not settled by then never will be.
+/// The longest virtual time after the last fault. A run that is unsettled by then never settles.
 const PATIENCE: Ms = 30 * 60_000;
-/// No run takes more steps.
+/// The most steps of a run.
 const MAX_STEPS: u64 = 400_000;
 
-/// One run.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) mutation: Option<Mutation>,
@@ -30,40 +29,35 @@ pub(crate) struct World {
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) network: Network,
     pub(crate) violation: Option<Violation>,
-    /// Something changed that the laws are about.
+    /// A state changed that the laws cover.
     pub(crate) moved: bool,
     pub(crate) faults_open: usize,
-    /// When the last fault ended.
+    /// The end of the last fault.
     pub(crate) quiet_since: Ms,
     /// When operators last released the circuit breaker.
     pub(crate) released: Option<Ms>,
-    /// What was when the hub's store was last lost.
+    /// The state at the last loss of the hub's store.
     pub(crate) lost_store: LostStore,
     settled: bool,
     pub(crate) steps: u64,
-    /// What was reached.
     pub(crate) reached: Reached,
-    /// Excuses that were needed, of which workload as which attempt on which cluster: each is counted once.
+    /// Needed excuses by workload, attempt and cluster. Each counts once.
     needed: BTreeSet<(&'static str, usize, usize, u64)>,
     trace: Option<Vec<String>>,
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What was broken, if something was.
     pub violation: Option<Violation>,
-    /// How many events there were.
     pub steps: u64,
-    /// How long it took, in virtual time.
+    /// In virtual time.
     pub took: Ms,
-    /// What happened, line by line, if asked for.
+    /// One line per event, if requested.
     pub trace: Vec<String>,
-    /// How often each fault and excuse was reached.
     pub reached: Reached,
 }
 
-/// Runs a plan to its end.
 pub fn run(plan: &Plan, mutation: Option<Mutation>, traced: bool) -> Report {
     let mut world = World::new(plan.clone(), mutation, traced);
     world.run();
@@ -142,25 +136,25 @@ impl World {
         }
     }
 
-    // === for all rooms
+    // === shared by all modules
 
-    /// Something is due then.
+    /// Schedules an event.
     pub(crate) fn at(&mut self, at: Ms, event: Event) {
         self.order += 1;
         self.queue.insert((at.max(self.now), self.order), event);
     }
 
-    /// Something is due after that long.
+    /// Schedules an event after a delay.
     pub(crate) fn after(&mut self, delay: Ms, event: Event) {
         self.at(self.now + delay, event);
     }
 
-    /// A stream of randomness: 0 is the hub's, the clusters' follow.
+    /// A random stream: 0 is the hub's, the clusters' follow.
     pub(crate) fn dice(&mut self, stream: usize) -> &mut Dice {
         &mut self.dice[stream]
     }
 
-    /// A line for people; made only when somebody reads it.
+    /// A line of the trace, made only if the run is traced.
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             let seconds = self.now / 1000;
@@ -168,7 +162,7 @@ impl World {
         }
     }
 
-    /// A law does not hold. The first one ends the run.
+    /// Reports a violation. The first one ends the run.
     pub(crate) fn broken(&mut self, law: Law, what: String) {
         if self.plan.only.is_some_and(|only| only != law) {
             return;
@@ -179,12 +173,11 @@ impl World {
         }
     }
 
-    /// That happened, once more.
     pub(crate) fn reached(&mut self, what: &'static str) {
         self.reached.count(what);
     }
 
-    /// Without this excuse, a law would be broken by that attempt of a workload on a cluster.
+    /// Records that a law needed this excuse for an attempt of a workload on a cluster.
     pub(crate) fn needs(
         &mut self,
         excuse: &'static str,
@@ -197,7 +190,7 @@ impl World {
         }
     }
 
-    /// Whether the code is broken in this way, on purpose.
+    /// Whether the code is mutated in this way.
     pub(crate) fn mutated(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
@@ -278,7 +271,7 @@ impl World {
         }
     }
 
-    /// Whether everything has come to its end.
+    /// Checks whether the run has settled.
     fn probe(&mut self) {
         if self.faults_open > 0 {
             return self.after(1_000, Event::Probe);

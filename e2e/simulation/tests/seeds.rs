@@ -1,15 +1,15 @@
-//! No law breaks, whatever goes wrong; and each law can break: every way to break the code on purpose is found.
+//! No law breaks under any fault, and each law can break: it finds every mutation of the code.
 
 use rstest::rstest;
 use switchyard_simulation::{EXCUSES, FAULTS, Law, Mutation, explain, search, search_for};
 
-/// In every run of the tests. `cargo xtask simulate --seeds N` runs as many as there is time for.
+/// For every test run. `cargo xtask simulate --seeds N` plays more.
 const SEEDS: u64 = 1_000;
 
-/// How often in those each fault has an effect, at least.
+/// How often each fault must have an effect in these seeds.
 const FAULT_FLOOR: u64 = 3;
 
-/// How often each excuse is needed, at least.
+/// How often each excuse must be needed.
 const EXCUSE_FLOOR: u64 = 1;
 
 #[test]
@@ -19,7 +19,7 @@ fn no_law_breaks_in_a_thousand_seeds() {
         panic!("{}", explain(*seed, violation, None, false));
     }
     println!("{} seeds, {} steps\n{}", found.seeds, found.steps, found.reached);
-    // A law that is never tried, and an excuse that nobody needs, say nothing.
+    // A law that is never tested, or an excuse that is never needed, proves nothing.
     let floors = FAULTS
         .iter()
         .map(|what| (what, FAULT_FLOOR))

@@ -1,4 +1,4 @@
-//! The agent's process: the production ledger and talk, and what their shell does around them.
+//! The agent's process: the production ledger and session protocol, inside a modelled shell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,32 +18,31 @@ use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
 pub(crate) const HUB_ID: &str = "hub";
-/// What an agent's clock shows when its process begins.
+/// The agent's clock at its first start.
 const BOOT: Duration = Duration::from_secs(100_000);
 
-/// One agent.
 pub(crate) struct Agent {
     pub(crate) up: bool,
     pub(crate) boot: u32,
-    /// What waits while it stands still.
+    /// Events that wait while the process is frozen.
     pub(crate) frozen: Option<Vec<Event>>,
     started: Ms,
     ledger: Ledger,
     talk: Talk,
     link: Option<LinkId>,
-    /// Requests that have not been answered.
+    /// Requests without an answer.
     pub(crate) asked: BTreeMap<u64, Action>,
-    /// Kinds whose watch has begun, and when its last event comes.
+    /// Kinds with a running watch, and the time of the watch's last event.
     pub(crate) listed: BTreeSet<Kind>,
     pub(crate) watched: BTreeMap<Kind, Ms>,
     tick: Option<Ms>,
-    /// The highest epoch that was heard since the process began.
+    /// The highest epoch since the process started.
     epoch: u64,
     failures: u32,
 }
 
 impl Agent {
-    /// What it knows, for a trace.
+    /// For the trace.
     pub(crate) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -74,7 +73,7 @@ fn rules() -> Rules {
 }
 
 impl World {
-    /// The agent's process begins.
+    /// Starts the agent's process.
     pub(crate) fn agent_boot(&mut self, cluster: usize) {
         let now = self.now;
         let agent = &mut self.clusters[cluster].agent;
@@ -90,7 +89,7 @@ impl World {
         self.after(delay, Event::Dial { cluster, boot });
     }
 
-    /// The agent's process dies.
+    /// The agent's process crashes.
     pub(crate) fn agent_dies(&mut self, cluster: usize, fin: bool) {
         self.note(|| format!("c{cluster}: agent dies"));
         self.drop_requests(cluster);
@@ -114,7 +113,7 @@ impl World {
         BOOT + Duration::from_millis(since * self.plan.clusters[cluster].clock / 1000)
     }
 
-    /// What an earlier process wrote down.
+    /// Restores the state that an earlier process stored.
     fn recall(&mut self, cluster: usize) {
         let (epoch, until) = self.clusters[cluster].memory;
         let clock = self.plan.clusters[cluster].clock;
@@ -128,7 +127,7 @@ impl World {
         }
     }
 
-    /// Writes down what the next process has to know.
+    /// Stores the state that the next process needs.
     fn remember(&mut self, cluster: usize) {
         let own = self.agent_now(cluster);
         let ledger = &self.clusters[cluster].agent.ledger;
@@ -153,7 +152,7 @@ impl World {
         let refused = self.network.is_cut(cluster, true)
             || self.network.is_cut(cluster, false)
             || self.clusters[cluster].expired > 0
-            // It is not sure to lead.
+            // The replica may have lost its lease.
             || self.clusters[cluster].outage > 0;
         let takes = |hub: &usize| {
             let it = &self.hubs[*hub];
@@ -192,7 +191,7 @@ impl World {
         self.hang_up(cluster);
     }
 
-    /// Something has come from the hub.
+    /// Receives a packet from the hub.
     pub(crate) fn agent_hears(&mut self, link: LinkId, packet: Packet<HubMessage>) {
         let Some(cluster) = self.network.links.get(&link).map(|link| link.cluster) else { return };
         if self.clusters[cluster].agent.link != Some(link) {
@@ -204,7 +203,7 @@ impl World {
         }
     }
 
-    /// A message, of whatever session.
+    /// Handles a message of any session.
     pub(crate) fn agent_takes(&mut self, cluster: usize, message: HubMessage) {
         let now = self.agent_now(cluster);
         let deposed = message.epoch < self.clusters[cluster].agent.epoch;
@@ -231,14 +230,14 @@ impl World {
         }
     }
 
-    // === what the cluster tells
+    // === watches
 
     pub(crate) fn list(&mut self, cluster: usize, boot: u32, kind: Kind) {
         if !self.alive(cluster, boot) {
             return;
         }
         let it = &self.clusters[cluster];
-        // A watch may be silent; the list with which a process begins is a request like others.
+        // A running watch may be silent. The list at a process start is an ordinary request.
         if it.outage > 0 || it.gap > 0 && it.agent.listed.contains(&kind) {
             return self.after(1_000, Event::List { cluster, boot, kind });
         }
@@ -252,7 +251,7 @@ impl World {
         let uids = it.uids(kind);
         let gvk = if kind == Kind::Workload { super::WORKLOAD } else { super::JOB }.into();
         let first = it.agent.listed.insert(kind);
-        // What the watch before had under way comes before the list, or not at all.
+        // Events of the earlier watch arrive before the list, or never.
         for seen in all {
             self.agent_sees(cluster, boot, seen);
         }
@@ -308,7 +307,7 @@ impl World {
         }
     }
 
-    /// One round of the agent's loop: timers, then whatever there is to say.
+    /// One round of the agent's loop: timers, then outgoing messages.
     pub(crate) fn agent_turn(&mut self, cluster: usize) {
         let agent = &self.clusters[cluster].agent;
         if !agent.up || agent.frozen.is_some() {
@@ -340,7 +339,7 @@ impl World {
         let kind = match say {
             Say::Hello => agent_message::Kind::Hello(self.hello(cluster)),
             Say::Capacity => agent_message::Kind::Capacity(self.capacity(cluster)),
-            // Its Lease, which it cannot renew, tells it.
+            // Its Lease, which the agent cannot renew, carries this.
             Say::Message(agent_message::Kind::Ping(ping)) => agent_message::Kind::Ping(v1::Ping {
                 unable: self.clusters[cluster].outage > 0,
                 ..ping
@@ -395,7 +394,8 @@ impl World {
             .min()
     }
 
-    /// The next look, if nothing happens before. While a message waits for room, only deadlines count.
+    /// Schedules the next round without other events. While a message waits for window space, only
+    /// deadlines count.
     fn plan_tick(&mut self, cluster: usize, now: Time, full: bool) {
         let agent = &self.clusters[cluster].agent;
         let at = if full { Some(agent.talk.deadline()) } else { self.wakeup(cluster, now) };
@@ -411,7 +411,7 @@ impl World {
         self.at(due, Event::AgentTick { cluster, boot });
     }
 
-    /// Messages as a broken agent would take them.
+    /// Messages as a mutated agent accepts them.
     fn mutate_down(&self, cluster: usize, mut message: HubMessage) -> HubMessage {
         let agent = &self.clusters[cluster].agent;
         let Some(session) =
@@ -423,7 +423,7 @@ impl World {
         if message.session_id == session {
             return message;
         }
-        // One that takes the messages of any session for its own cannot go by revisions either.
+        // A mutated agent that accepts messages of any session must ignore revisions too.
         message.session_id = session;
         if let Some(hub_message::Kind::Desired(desired)) = &mut message.kind {
             let revision = agent.ledger.memory().revision;
@@ -437,7 +437,7 @@ impl World {
     }
 }
 
-/// What the hub sends for a workload.
+/// The hub's payload for a workload.
 fn payload(uid: &str) -> v1::Payload {
     let (workload, job) = (uid.as_bytes().to_vec(), b"job".to_vec());
     v1::Payload { hash: switchyard_proto::payload_hash(&workload, &job), workload, job }

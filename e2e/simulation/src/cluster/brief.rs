@@ -1,8 +1,8 @@
-//! Messages in a line, for the trace.
+//! One-line texts of messages, for the trace.
 
 use switchyard_proto::v1::{HubMessage, agent_message, hub_message};
 
-/// What an agent says.
+/// An agent's message.
 pub(super) fn brief_up(kind: &agent_message::Kind) -> String {
     match kind {
         agent_message::Kind::Observed(observed) => {
@@ -23,7 +23,7 @@ pub(super) fn brief_up(kind: &agent_message::Kind) -> String {
     }
 }
 
-/// What a hub says.
+/// A hub's message.
 pub(super) fn brief_down(message: &HubMessage) -> String {
     use hub_message::Kind;
     let what = match &message.kind {

@@ -1,4 +1,4 @@
-//! What the worker does by itself: quota, starting and stopping jobs, pods, garbage collection.
+//! The worker's own controllers: quota, start and stop of jobs, pods, garbage collection.
 
 use switchyard_ledger::{Gate, JobEnd, Kind, Object};
 
@@ -8,14 +8,15 @@ use crate::plan::Ms;
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// How long our controller leaves a hub's copies to be collected before it gives their quota back.
+/// How long Switchyard's worker controller waits for the hub to collect a copy before it releases
+/// the copy's quota.
 const COPY_GRACE: Ms = 3_000;
 
 impl World {
-    /// All controllers look at everything once.
+    /// Every controller reconciles everything once.
     pub(crate) fn controllers(&mut self, cluster: usize) {
         if self.clusters[cluster].outage > 0 {
-            // They look again when the API server is back.
+            // They reconcile again when the API server is back.
             self.clusters[cluster].looking = false;
             return;
         }
@@ -35,7 +36,7 @@ impl World {
         }
     }
 
-    /// Quota in use: what is reserved, and what still runs.
+    /// Quota in use: reserved, or by pods that still run.
     pub(crate) fn used(&self, cluster: usize) -> u64 {
         let it = &self.clusters[cluster];
         (0..self.plan.workloads.len())
@@ -59,7 +60,7 @@ impl World {
         if !self.waits_for_quota(cluster, index) {
             return;
         }
-        // Those that were evicted for others do not take the room before them.
+        // Workloads evicted for others must not take the freed quota first.
         if used + need <= capacity
             && !(0..index).any(|other| self.waits_for_victims(cluster, other))
         {
@@ -92,7 +93,7 @@ impl World {
         })
     }
 
-    /// Whether a workload may preempt, and has not got its room yet.
+    /// Whether a workload may preempt and has no quota yet.
     fn waits_for_victims(&mut self, cluster: usize, index: usize) -> bool {
         let fits = self.plan.workloads[index].need <= self.clusters[cluster].capacity;
         let gate = self.clusters[cluster].workload(index).and_then(|it| it.gate);
@@ -100,8 +101,8 @@ impl World {
             && self.waits_for_quota(cluster, index)
     }
 
-    /// Makes room by evicting those that come after it, once its gate is open; says so while it is closed. Who has no gate
-    /// preempts nobody.
+    /// Evicts workloads behind this one in the queue, once its preemption gate is open. While the
+    /// gate is closed, sets the condition. A workload without a gate preempts nothing.
     fn preempt(&mut self, cluster: usize, index: usize) {
         let (used, capacity) = (self.used(cluster), self.clusters[cluster].capacity);
         let now = (crate::hub::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
@@ -138,7 +139,7 @@ impl World {
         }
     }
 
-    /// Evictions, ends, and what follows its owner.
+    /// Evictions, ends, and owner references.
     fn reconcile_workload(&mut self, cluster: usize, index: usize) {
         let Some(of) = self.clusters[cluster]
             .workload(index)
@@ -146,8 +147,8 @@ impl World {
         else {
             return;
         };
-        // A job names its Workload. One that was applied again has another uid, and so its Workload another name, but for
-        // prebuilt ones, which are not simulated.
+        // A job names its Workload. A job that was applied again has another uid, and so its
+        // Workload another name. Prebuilt Workloads, which would keep theirs, are not simulated.
         let job = self.clusters[cluster]
             .job(index)
             .filter(|job| job.meta.workload_uid == of)
@@ -190,7 +191,7 @@ impl World {
         }
     }
 
-    /// Jobs run when they are admitted, and only then.
+    /// Jobs run exactly while they are admitted.
     fn reconcile_job(&mut self, cluster: usize, index: usize) {
         let Some(of) = self.clusters[cluster].job(index).map(|job| job.meta.workload_uid.clone())
         else {
@@ -215,7 +216,8 @@ impl World {
         }
         let foreground =
             self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|it| it.foreground);
-        // Its controller leaves alone what is being deleted; pods go before their job only if that waits for them.
+        // Its controller ignores an object that is being deleted. With foreground deletion, the job
+        // waits for its pods.
         if deleting && !foreground {
             return;
         }
@@ -284,7 +286,7 @@ impl World {
             return self.after(1_000, Event::PodsStop { cluster, workload, object });
         }
         if !self.same_job(cluster, workload, object) {
-            // Nobody has them any more.
+            // The pods have no owner any more.
             self.moved |= self.clusters[cluster].pods.remove(object).is_some();
             return self.look_soon(cluster);
         }
@@ -317,7 +319,7 @@ impl World {
             return;
         }
         let deleting = job.meta.deleting;
-        // What is deleted in the foreground is being stopped.
+        // A job in foreground deletion is being stopped.
         if deleting
             && self.clusters[cluster]
                 .objects
@@ -334,7 +336,7 @@ impl World {
         let attempt = job.meta.attempt;
         self.law_ended(workload, cluster, attempt);
         if deleting {
-            // Somebody has deleted it here, and whoever lets it go may not know of its end yet.
+            // A user deleted it here. If the hub releases it, the hub may not know its end yet.
             self.clusters[cluster].dropped.insert((workload, attempt));
             self.reached("excuse: an end of what was deleted on the worker");
         }
@@ -350,7 +352,7 @@ impl World {
         }
     }
 
-    /// An ended job has been kept for long enough.
+    /// The job's TTL after its end is over.
     pub(crate) fn job_expires(&mut self, cluster: usize, workload: usize, object: &str) {
         if self.clusters[cluster].outage > 0 {
             let object = object.to_owned();

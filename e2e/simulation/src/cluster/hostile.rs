@@ -1,4 +1,4 @@
-//! Those who mean harm, within what they are allowed: tenants of a worker, and an agent.
+//! Attackers, within their rights: tenants of a worker, and an agent.
 
 use switchyard_ledger::{Kind, Object};
 use switchyard_proto::v1::{AgentMessage, agent_message};
@@ -8,13 +8,14 @@ use crate::event::Event;
 use crate::plan::Ms;
 use crate::world::World;
 
-/// From this number on, names are of objects that somebody forged.
+/// Workloads from this number on belong to forged objects.
 pub(crate) const FORGED: usize = 1_000;
-/// How many he makes.
+/// Forged objects per attack.
 const FORGERIES: usize = 3;
 
 impl World {
-    /// Somebody makes objects with the hub's marks, in range, of workloads that it does not know: one waits, one runs, one has ended.
+    /// Creates objects with the hub's marks, in the watched range, of workloads that the hub does
+    /// not know: one waits, one runs, one has ended.
     pub(crate) fn forge(&mut self, cluster: usize) {
         for index in FORGED..FORGED + FORGERIES {
             if self.clusters[cluster].objects.contains_key(&(Kind::Job, index)) {
@@ -34,7 +35,7 @@ impl World {
         }
     }
 
-    /// He takes away what is left of them, whoever holds it.
+    /// Removes the remaining forged objects, finalizers included.
     pub(crate) fn forged_go(&mut self, cluster: usize) {
         for index in FORGED..FORGED + FORGERIES {
             let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
@@ -49,7 +50,7 @@ impl World {
         }
     }
 
-    /// An agent says again what it has said in this session, and another capacity.
+    /// The agent repeats its observations of this session, with changing capacity.
     pub(crate) fn flood(&mut self, cluster: usize, until: Ms) {
         if self.now >= until {
             return;
@@ -99,7 +100,7 @@ impl World {
         self.hub_takes(id, hub, cluster, AgentMessage { session_id, kind });
         let boot = self.clusters[cluster].agent.boot;
         if self.now + delay >= until {
-            // At last it says what is.
+            // The last message is true.
             self.after(delay, Event::CapacityChanged { cluster, boot });
         }
     }

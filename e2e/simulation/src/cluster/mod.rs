@@ -1,4 +1,4 @@
-//! One worker cluster: its API server, its controllers, and its agent.
+//! One worker cluster: API server, controllers and agent.
 
 mod agent;
 mod brief;
@@ -32,80 +32,79 @@ pub(crate) const NAMESPACE: &str = "ns";
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) object: Object,
-    /// Carries none of our marks.
+    /// Has none of the hub's marks.
     pub(crate) foreign: bool,
-    /// It is deleted after its pods, and not before them.
+    /// In foreground deletion: deleted after its pods.
     pub(crate) foreground: bool,
     /// Counts the starts of its pods.
     pub(crate) run: u64,
-    /// Its pods are told to start, or to stop.
+    /// Its pods are starting or stopping.
     pub(crate) turning: bool,
-    /// When it ended.
     pub(crate) ended: Option<Ms>,
 }
 
-/// The pods of a job. They outlive it for a moment, unless it waits for them.
+/// The pods of a job. They outlive the job for a moment, except in foreground deletion.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pods {
     pub(crate) workload: usize,
     pub(crate) attempt: u64,
 }
 
-/// One worker cluster.
 pub(crate) struct Cluster {
     pub(crate) capacity: u64,
-    /// By the uid of the job that made them.
+    /// By uid of their job.
     pub(crate) pods: BTreeMap<String, Pods>,
-    /// By the number of the hub's workload whose name it has.
+    /// By the number of the hub's workload of the same name.
     pub(crate) objects: BTreeMap<(Kind, usize), Stored>,
     version: u64,
     uids: u64,
     pub(crate) agent: Agent,
-    /// The agent's requests that have not reached the API server.
+    /// Requests of the agent on their way to the API server.
     requests: BTreeMap<u64, Action>,
     next_request: u64,
-    /// Faults under way.
+    /// Running faults.
     pub(crate) slow: u32,
     pub(crate) outage: u32,
     pub(crate) gap: u32,
     pub(crate) turns_down: u32,
     pub(crate) expired: u32,
-    /// What its loss means now, and all that it ever meant.
+    /// The present `onDisconnect` policy, and all earlier ones.
     pub(crate) loss: Loss,
     pub(crate) losses: BTreeSet<Loss>,
-    /// When people last changed that.
+    /// The last change of the policy.
     pub(crate) changed: Ms,
-    /// Workloads whose policy was changed, and then the hub began anew before the agent had surely heard of it.
+    /// Workloads whose policy changed before a hub restart, when the agent may not have received
+    /// the change.
     pub(crate) unheard: BTreeSet<usize>,
-    /// Operators drain it.
+    /// Drains by operators.
     pub(crate) drained: u32,
-    /// Somebody has declared it lost, and it has not been back.
+    /// Declared lost by an operator, and not back yet.
     pub(crate) declared: bool,
-    /// Somebody has, at some time.
+    /// Declared lost at some time.
     pub(crate) lied: bool,
-    /// What an agent remembers beyond its end: the highest epoch, and when the lease ends.
+    /// What an agent stores beyond its process: the highest epoch and the end of the lease.
     pub(crate) memory: (u64, Option<Ms>),
-    /// When a leading hub last heard of it.
+    /// When a leading hub last received a message of the cluster.
     pub(crate) heard: Ms,
-    /// Until when the agent could not act on its cluster.
+    /// Until then the agent could not act on its cluster.
     pub(crate) unable_until: Ms,
-    /// The process of a hub that it told that it cannot, and that has not written it down.
+    /// The hub process that received the agent's report "not able", and has not stored it.
     pub(crate) said_unable: Option<(usize, u32)>,
-    /// By the last word that a hub has heard, and could write down, it cannot.
+    /// The last report that a hub received and could store was "not able".
     pub(crate) told_unable: bool,
-    /// Workloads that people evicted here, or took away.
+    /// Workloads that users evicted or deleted here.
     pub(crate) evicted: BTreeSet<usize>,
-    /// The highest attempts that a hub has told it to remove since the store was last lost, by the uids that it knows.
+    /// The highest attempts that a hub removed since the store was last lost, by uid.
     pub(crate) removed: BTreeMap<Uid, u64>,
-    /// The same, from before the store was lost.
+    /// The same, before the store was lost.
     pub(crate) removed_before: BTreeMap<Uid, u64>,
-    /// Workloads, and their attempts, that were rightly given up here.
+    /// Attempts of workloads that were rightly given up here.
     pub(crate) forgiven: BTreeSet<(usize, u64)>,
-    /// Since when nothing is wrong with it.
+    /// When the cluster last became healthy.
     pub(crate) well_since: Option<Ms>,
-    /// Of those that were: whose end came while the cluster was given up, and another attempt was what counted.
+    /// Forgiven attempts that ended while the cluster was given up and another attempt counted.
     pub(crate) dropped: BTreeSet<(usize, u64)>,
-    /// The controllers are about to look.
+    /// The controllers are about to reconcile.
     looking: bool,
 }
 
@@ -147,12 +146,12 @@ impl Cluster {
         }
     }
 
-    /// The attempts of a workload that have pods here, whether their jobs are still there or not.
+    /// The attempts of a workload with pods here, with or without their jobs.
     pub(crate) fn running(&self, index: usize) -> impl Iterator<Item = u64> {
         self.pods.values().filter(move |pods| pods.workload == index).map(|pods| pods.attempt)
     }
 
-    /// Whether anything of a workload has pods here.
+    /// Whether a workload has pods here.
     pub(crate) fn has_pods(&self, index: usize) -> bool {
         self.running(index).next().is_some()
     }
@@ -186,7 +185,7 @@ pub(crate) fn meta_mut(object: &mut Object) -> &mut Meta {
     }
 }
 
-/// What a Workload is made of for a job.
+/// The job from which a Workload is made.
 fn origin(index: usize, created: i64) -> Origin {
     let subject = crate::hub::subject(index);
     let (kind, job_name) = (subject.kind.to_string(), subject.job.to_string());
@@ -202,13 +201,13 @@ fn no(reason: &str, message: &str) -> Option<Condition> {
 }
 
 impl World {
-    /// An object with a workload's name that is nobody's business.
+    /// Creates an unrelated object with a workload's name.
     pub(crate) fn stand_in_the_way(&mut self, cluster: usize) {
         let Some(index) = self.plan.clusters[cluster].occupied else { return };
         self.put_foreign(cluster, index);
     }
 
-    /// Puts a new object into a cluster's store.
+    /// Puts a new object into the cluster's store.
     fn make(
         &mut self,
         cluster: usize,
@@ -275,7 +274,8 @@ impl World {
         self.touch(cluster, kind, index);
     }
 
-    /// An object has changed: it gets a new version, or goes if nothing holds it any more; watches tell, controllers look.
+    /// Changes an object: sets a new version, or removes it if nothing holds it. Notifies watches
+    /// and controllers.
     fn touch(&mut self, cluster: usize, kind: Kind, index: usize) {
         self.moved = true;
         let it = &mut self.clusters[cluster];
@@ -332,7 +332,7 @@ impl World {
         self.at(at, Event::Watch { cluster, boot, seen: Box::new(seen) });
     }
 
-    /// Somebody on the worker changes a Workload of ours.
+    /// A user of the worker changes a Workload with the hub's marks.
     pub(crate) fn change_workload(
         &mut self,
         cluster: usize,
@@ -347,7 +347,8 @@ impl World {
         }
     }
 
-    /// Somebody on the worker deletes a job of ours, after its pods or before them. Whether there was one to be deleted.
+    /// A user of the worker deletes a job with the hub's marks, in the foreground or not. Returns
+    /// whether there was one.
     pub(crate) fn delete_job(&mut self, cluster: usize, index: usize, foreground: bool) -> bool {
         let Some(job) = self.clusters[cluster].job(index).filter(|job| !job.meta.deleting) else {
             return false;
@@ -360,7 +361,7 @@ impl World {
         true
     }
 
-    /// The pods of a job that is gone are collected.
+    /// Garbage-collects the pods of a deleted job.
     fn collect_pods(&mut self, cluster: usize, workload: usize, object: String) {
         self.reached("pods outlive their job");
         let slow = self.clusters[cluster].slow > 0;
@@ -368,7 +369,7 @@ impl World {
         self.after(delay, Event::PodsStop { cluster, workload, object });
     }
 
-    /// Somebody takes a job of ours away by force, and makes another object of its name.
+    /// A user removes a job by force and creates another object of its name.
     pub(crate) fn replace(&mut self, cluster: usize, index: usize) {
         let ours = self.clusters[cluster].job(index).filter(|job| job.end.is_none()).cloned();
         let Some(mut job) = ours else { return };
@@ -383,7 +384,7 @@ impl World {
         self.put_foreign(cluster, index);
     }
 
-    /// That object goes.
+    /// Removes that object.
     pub(crate) fn replaced_goes(&mut self, cluster: usize, index: usize) {
         let always = self.plan.clusters[cluster].occupied == Some(index);
         if !always
@@ -401,7 +402,7 @@ impl World {
         self.make(cluster, Kind::Job, index, "somebody's", 0, true);
     }
 
-    /// The watches begin anew: what they missed is found by whole lists.
+    /// Restarts the watches. Full lists show the missed changes.
     pub(crate) fn relist(&mut self, cluster: usize) {
         let boot = self.clusters[cluster].agent.boot;
         for kind in [Kind::Workload, Kind::Job] {
@@ -411,7 +412,7 @@ impl World {
         }
     }
 
-    /// The controllers will look.
+    /// Schedules the controllers.
     pub(crate) fn look_soon(&mut self, cluster: usize) {
         if std::mem::replace(&mut self.clusters[cluster].looking, true) {
             return;

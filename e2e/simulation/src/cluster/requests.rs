@@ -1,4 +1,4 @@
-//! The agent's requests at the worker's API server.
+//! The agent's requests to the worker's API server.
 
 use switchyard_ledger::{
     Action, Gate, Kind, Object, Outcome, RemoteWorkload, Target, Trouble, Verb,
@@ -12,7 +12,6 @@ use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
 impl World {
-    /// The agent sends a request.
     pub(crate) fn request(&mut self, cluster: usize, action: Action) {
         let slow = self.clusters[cluster].slow > 0;
         let longest = self.plan.noise.delay;
@@ -25,7 +24,7 @@ impl World {
         self.after(delay, Event::Act { cluster, id });
     }
 
-    /// A request arrives, unless its sender died and took it along.
+    /// A request arrives, unless its sender crashed and it was lost.
     pub(crate) fn act(&mut self, cluster: usize, id: u64) {
         let noise = self.plan.noise.clone();
         let lost = self.dice(1 + cluster).chance(noise.lost_requests);
@@ -55,7 +54,7 @@ impl World {
         self.after(delay, Event::Done { cluster, boot, id, outcome });
     }
 
-    /// A request is performed although the agent has given it up; never, if it has died since.
+    /// Performs a request after the agent's timeout. Never performed if the agent crashed since.
     pub(crate) fn act_late(&mut self, cluster: usize, boot: u32, action: &Action) {
         if self.clusters[cluster].outage == 0 && self.clusters[cluster].agent.boot == boot {
             self.note(|| format!("c{cluster}: late, {}", action.verb.name()));
@@ -63,7 +62,7 @@ impl World {
         }
     }
 
-    /// The agent's process is dead: what it had sent happens at once or never.
+    /// After a crash of the agent, its requests happen at once or never.
     pub(crate) fn drop_requests(&mut self, cluster: usize) {
         for (_, action) in std::mem::take(&mut self.clusters[cluster].requests) {
             if self.clusters[cluster].outage == 0 && self.dice(1 + cluster).chance(500) {
@@ -193,7 +192,7 @@ impl World {
         }
     }
 
-    /// Whether the store has this very object.
+    /// Whether the store has exactly this object.
     fn is(&self, cluster: usize, kind: Kind, target: &Target) -> bool {
         let there = self.clusters[cluster].objects.get(&(kind, number(&target.name)));
         there.is_some_and(|stored: &Stored| stored.object.meta().target.uid == target.uid)
@@ -241,7 +240,7 @@ impl World {
             self.touch(cluster, kind, index);
         }
         match self.now_there(cluster, kind, index) {
-            // Its finalizer was all that held it: the answer is its last state.
+            // Only its finalizer held it: the answer is its last state.
             Outcome::Gone => Outcome::Object(Box::new(after)),
             there => there,
         }

@@ -1,4 +1,4 @@
-//! Leadership: the production election against a Lease that answers late, or not at all.
+//! Leadership: the production election against a Lease that answers late or never.
 
 use switchyard_controller::lease::step::{Action, Observed, Timing};
 
@@ -8,7 +8,7 @@ use crate::plan::Ms;
 use crate::world::World;
 
 impl World {
-    /// As the chart has it, or as the program has it by itself.
+    /// The chart's times, or the program's defaults.
     fn timing(&self) -> Timing {
         let ms = std::time::Duration::from_millis;
         match self.plan.charted {
@@ -17,7 +17,7 @@ impl World {
         }
     }
 
-    /// Whether a replica leads by what the API server has: a deposed leader may not know yet that it does not.
+    /// Whether the API server's Lease names this replica. A deposed leader may not know yet.
     pub(crate) fn holds_lease(&self, hub: usize) -> bool {
         let epoch = self.hubs[hub].term.as_ref().map(|term| term.epoch);
         let lease = self.api.lease.as_ref();
@@ -68,17 +68,18 @@ impl World {
             return self.round_over(hub, boot);
         }
         let transitions = action.transitions(transitions, self.hubs[hub].floor);
-        // The version that is replaced; the server gives a new one.
+        // The replaced version; the server assigns a new one.
         let next =
             Observed { version, holder: identity, duration: Some(timing.lease), transitions };
-        // Where it is written four times as often, and given up five times as soon, a term is to last as long as it otherwise does.
+        // The chart writes four times as often and gives up five times as soon. The smaller chance
+        // keeps terms equally long.
         let chance = self.plan.noise.late / if self.plan.charted { 10 } else { 1 };
         let late = self.dice(0).chance(chance);
         let delay = self.dice(0).between(1, if late { LATE } else { 30 });
         self.after(delay, Event::LeaseWrite { hub, boot, round, next, sent });
     }
 
-    /// The write arrives, even if its sender has stopped in the meantime.
+    /// The write arrives, even if its sender crashed.
     pub(crate) fn lease_write(
         &mut self,
         hub: usize,
@@ -128,7 +129,7 @@ impl World {
         }
     }
 
-    /// What the round led to is published, and the next one planned.
+    /// Publishes the result of a round and schedules the next one.
     fn round_over(&mut self, hub: usize, boot: u32) {
         let (instant, timing) = (self.hub_instant(hub), self.timing());
         let it = &mut self.hubs[hub];

@@ -1,4 +1,4 @@
-//! The hub: its API server, its replicas, and in the one that leads the production dispatcher and ports.
+//! The hub: API server and replicas; in the leader, the production dispatcher and cluster channels.
 
 mod election;
 mod recovery;
@@ -33,55 +33,51 @@ pub(crate) use writes::{LATE, WriteJob, WriteReply};
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) facts: Facts,
-    /// It is not there any more.
     pub(crate) deleted: bool,
-    /// Its owner has deleted the job.
+    /// Its owner deleted the job.
     pub(crate) owner_gone: bool,
-    /// Since when the job's status says that it has ended.
+    /// When the job's status first showed an end.
     pub(crate) job_ended: Option<Ms>,
-    // === what only the laws know
-    /// When it was finished.
+    // === known to the laws only
     pub(crate) finished_at: Option<Ms>,
-    /// How often an end was written.
+    /// Writes of an end.
     pub(crate) ends: u32,
     /// Every cluster and attempt that was ever written.
     pub(crate) committed: BTreeSet<(usize, u64)>,
-    /// Everything it ever said of the loss of its cluster.
+    /// Every policy that it ever had.
     pub(crate) losses: BTreeSet<Option<Loss>>,
-    /// When its owner last changed that.
+    /// When its owner last changed the policy.
     pub(crate) changed: Ms,
-    /// Where and as which attempt its job really ended.
+    /// Where, and as which attempt, its job really ended.
     pub(crate) ended: Vec<(usize, u64)>,
 }
 
-/// The hub's API server.
 #[derive(Debug, Default)]
 pub(crate) struct Api {
     pub(crate) objects: BTreeMap<Uid, Object>,
     pub(crate) version: u64,
     pub(crate) lease: Option<Observed>,
     lease_version: u64,
-    /// What the statuses of MultiKueueClusters say of their agents.
+    /// The agents' states in the statuses of MultiKueueClusters.
     pub(crate) agents: BTreeMap<usize, AgentStatus>,
 }
 
-/// What a watch of the hub tells.
+/// A watch event of the hub.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Is(Box<Facts>),
     Gone(Uid),
 }
 
-/// One replica of the hub.
 #[derive(Default)]
 pub(crate) struct Hub {
     pub(crate) up: bool,
     pub(crate) boot: u32,
-    /// What waits while it stands still.
+    /// Events that wait while the process is frozen.
     pub(crate) frozen: Option<Vec<Event>>,
     /// Faults that cut it off its API server.
     pub(crate) cut: u32,
-    /// By how much its wall clock is wrong.
+    /// Error of its wall clock.
     pub(crate) skew: i64,
     started: Ms,
     election: Election,
@@ -90,34 +86,33 @@ pub(crate) struct Hub {
     store: BTreeMap<Uid, Facts>,
     watched: Ms,
     last_session: u64,
-    /// Its sessions, and what agents said of themselves in them.
+    /// Sessions, and the agents' own states.
     registry: Registry,
     /// The highest epoch that an agent remembers.
     floor: u64,
-    /// What is desired of each cluster; emptied with each term.
+    /// Assignments by cluster; emptied with each term.
     ports: BTreeMap<usize, Port>,
     pub(crate) term: Option<Term>,
 }
 
-/// One term of leadership: all that the hub remembers while it lasts.
+/// One term of leadership, with all state of the term.
 pub(crate) struct Term {
     pub(crate) epoch: u64,
     pub(crate) dispatcher: Dispatcher,
-    /// Connections that have said Hello, by cluster.
+    /// Connections after their Hello, by cluster.
     sessions: BTreeMap<usize, crate::network::LinkId>,
-    /// The session that counts, by cluster, for the dispatcher's task.
+    /// The valid session by cluster, for the dispatcher's task.
     live: Sessions,
-    /// Clusters that were connected in this term and are not, and since when.
+    /// Clusters that disconnected in this term, and when.
     pub(crate) lost: BTreeMap<usize, Ms>,
-    /// When it began.
     pub(crate) begun: Ms,
-    /// Clusters that are not connected, as the dispatcher was told, and since when; at first all.
+    /// Disconnected clusters by the dispatcher's knowledge, and since when; at first all.
     pub(crate) away: BTreeMap<usize, Ms>,
-    /// Those whose agents cannot act, as it was told.
+    /// Clusters whose agents cannot act, by the dispatcher's knowledge.
     pub(crate) unable: BTreeMap<usize, Ms>,
-    /// Quota in the engine's memory, and the version of the Workload for which it was reserved.
+    /// Quota reserved in the engine's memory, and the version of its Workload.
     pub(crate) memory: BTreeMap<Uid, u64>,
-    /// Not queued again before.
+    /// Not queued again before this.
     parked: BTreeMap<Uid, Ms>,
     told: Memory,
     slots: BTreeMap<Uid, show::Slot>,
@@ -127,30 +122,30 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// Whether the dispatcher's task thinks that a cluster is connected.
+    /// Whether the dispatcher's task counts a cluster as connected.
     pub(crate) fn is_live(&self, cluster: usize) -> bool {
         self.live.is_up(&name(cluster))
     }
 }
 
-/// When all wall clocks were right, in milliseconds since the epoch.
+/// The start of the run on a correct wall clock, in milliseconds since the epoch.
 pub(crate) const START: i64 = 1_700_000_000_000;
 
 impl World {
-    /// The hub's own clock: it runs at its own speed and began with the wall's time.
+    /// The hub's own clock: started with the wall clock, runs at its own speed.
     pub(crate) fn hub_now(&self, hub: usize) -> i64 {
         let it = &self.hubs[hub];
         let since = (self.now - it.started) * self.plan.hubs[hub] / 1000;
         START + it.skew + (it.started + since) as i64
     }
 
-    /// In how many milliseconds the hub's own clock shows `at`.
+    /// Milliseconds until the hub's own clock shows `at`.
     fn hub_until(&self, hub: usize, at: i64) -> Ms {
         let left = u64::try_from(at - self.hub_now(hub)).unwrap_or(0);
         1 + left * 1000 / self.plan.hubs[hub]
     }
 
-    /// The hub's monotonic clock, as the election wants it.
+    /// The hub's monotonic clock, for the election.
     fn hub_instant(&self, hub: usize) -> Instant {
         let milliseconds = u64::try_from(self.hub_now(hub) - START + 10_000_000).unwrap_or(0);
         epoch() + std::time::Duration::from_millis(milliseconds)
@@ -161,14 +156,14 @@ impl World {
         it.up && it.boot == boot
     }
 
-    /// The term, if it is still this one.
+    /// The term, if it still lasts.
     fn term(&mut self, hub: usize, boot: u32, epoch: u64) -> Option<&mut Term> {
         let it = &mut self.hubs[hub];
         let same = it.up && it.boot == boot;
         it.term.as_mut().filter(|term| same && term.epoch == epoch)
     }
 
-    /// A replica's process begins.
+    /// Starts a replica's process.
     pub(crate) fn hub_boot(&mut self, hub: usize) {
         let now = self.now;
         let it = &mut self.hubs[hub];
@@ -188,7 +183,7 @@ impl World {
         self.hub_lists(hub);
     }
 
-    /// A replica's process dies. What it had sent happens at once, or never.
+    /// A replica's process crashes. Its requests happen at once or never.
     pub(crate) fn hub_dies(&mut self, hub: usize, fin: bool) {
         self.note(|| format!("hub {hub} dies"));
         let it = &mut self.hubs[hub];
@@ -209,7 +204,7 @@ impl World {
         self.moved = true;
     }
 
-    /// The hub reads all Workloads anew: at the start, and when the API server is back.
+    /// The hub lists all Workloads: at its start, and when the API server is back.
     pub(crate) fn hub_lists(&mut self, hub: usize) {
         if self.hubs[hub].cut > 0 {
             return;
@@ -233,7 +228,7 @@ impl World {
         }
     }
 
-    /// A change of a Workload goes to every replica's watch, and the controllers look at it.
+    /// A change of a Workload goes to each replica's watch, and triggers the controllers.
     pub(crate) fn api_changed(&mut self, uid: &Uid) {
         self.moved = true;
         self.api.version += 1;
@@ -269,13 +264,13 @@ impl World {
     }
 }
 
-/// The same instant for the whole process: only differences count.
+/// One instant for the whole process; only differences count.
 fn epoch() -> Instant {
     static EPOCH: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
 }
 
-/// A change in a line.
+/// For the trace.
 pub(crate) fn describe(change: &Change) -> String {
     match change {
         Change::Gone(uid) => format!("{uid} is gone"),

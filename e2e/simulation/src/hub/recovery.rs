@@ -1,4 +1,5 @@
-//! The hub's store is lost: its replicas begin anew with nothing, owners apply their jobs again.
+//! Loss of the hub's store: its replicas restart with an empty store, and owners apply their jobs
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,36 +14,34 @@ use crate::plan::Ms;
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// Until when owners have applied their jobs again.
+/// By then, owners have applied their jobs again.
 const APPLIED: Ms = 40_000;
 
-/// What was when the hub's store was last lost.
+/// The state at the last loss of the hub's store.
 #[derive(Debug, Default)]
 pub(crate) struct LostStore {
-    /// How often it was.
+    /// Losses so far.
     times: u32,
-    /// When.
+    /// Time of the last loss.
     at: Option<Ms>,
-    /// Workloads as they were, for owners who apply them again and for what the laws know.
+    /// The lost workloads, for owners who apply them again and for the laws.
     past: BTreeMap<usize, Object>,
-    /// A backup of what was.
     backup: Option<BTreeMap<Uid, Object>>,
 }
 
 impl World {
-    /// A workload's uid on the hub as it is now.
+    /// A workload's present uid on the hub.
     pub(crate) fn uid(&self, index: usize) -> Uid {
         let uids = (0..=self.lost_store.times).rev().map(|times| uid_in(index, times));
         let there = uids.clone().find(|uid| self.api.objects.contains_key(uid));
         there.unwrap_or_else(|| uid_in(index, self.lost_store.times))
     }
 
-    /// A backup is made.
     pub(crate) fn back_up(&mut self) {
         self.lost_store.backup = Some(self.api.objects.clone());
     }
 
-    /// The store is as it was when the backup was made; what is younger is applied again.
+    /// Restores the backup. Owners apply newer workloads again.
     pub(crate) fn restore(&mut self) {
         let Some(backup) = self.lost_store.backup.take() else { return };
         self.lose_store(None);
@@ -56,36 +55,37 @@ impl World {
         self.begin_again(None);
     }
 
-    /// Whether the hub has lost its store and knows of it.
+    /// Whether the hub lost its store and knows of it.
     pub(super) fn is_forgetful(&self) -> bool {
         self.lost_store.at.is_some() && !self.mutated(Mutation::ForgetMemory)
     }
 
-    /// What a hub process that begins now knows of the lost store. `now` is its own clock; the API server's clock is right.
+    /// What a new hub process knows about the loss. `now` is its own clock; the API server's clock
+    /// is right.
     pub(super) fn store_loss(&self, now: Time) -> Option<StoreLoss> {
         let true_time = |at: Ms| START + i64::try_from(at).unwrap_or(0);
         let since = self.lost_store.at.filter(|_| self.is_forgetful())?;
         Some(StoreLoss::new(true_time(since), true_time(self.now), now))
     }
 
-    /// All replicas die, and nothing of the store is left.
+    /// Crashes all replicas and empties the store.
     pub(crate) fn lose_store(&mut self, not_again: Option<usize>) {
         for hub in 0..self.hubs.len() {
             self.hub_dies(hub, true);
         }
-        // What agents have said of themselves is forgotten with it.
+        // The agents' states are lost with the store.
         for cluster in &mut self.clusters {
             (cluster.said_unable, cluster.told_unable) = (None, false);
         }
         let version = self.api.version;
         let api = std::mem::take(&mut self.api);
-        // Versions go on, so that what a dead process had sent meets nothing that it knows.
+        // Versions continue, so that late requests of a dead process never match.
         (self.api.version, self.api.lease_version) = (version, api.lease_version);
         for (uid, object) in api.objects {
             self.lost_store.past.insert(number(&uid), object);
         }
         (self.lost_store.times, self.lost_store.at) = (self.lost_store.times + 1, Some(self.now));
-        // What the store has forgotten may have told a cluster to remove a job that is wanted now.
+        // The lost store may have removed a job that is wanted again.
         for cluster in &mut self.clusters {
             for (uid, attempt) in std::mem::take(&mut cluster.removed) {
                 let before = cluster.removed_before.entry(uid).or_default();
@@ -95,7 +95,7 @@ impl World {
         self.note(|| format!("the store is lost; {not_again:?} is not applied again"));
     }
 
-    /// The replicas begin anew, and what had not ended is applied again.
+    /// Restarts the replicas and applies unfinished workloads again.
     pub(crate) fn begin_again(&mut self, not_again: Option<usize>) {
         for hub in 0..self.hubs.len() {
             if !self.hubs[hub].up {
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// A workload that is applied again, with what the laws know of it.
+    /// A workload that is applied again, with the laws' knowledge about it.
     pub(super) fn with_past(&self, index: usize, object: Object) -> Object {
         match self.lost_store.past.get(&index) {
             None => object,
@@ -121,7 +121,7 @@ impl World {
                 committed: past.committed.clone(),
                 changed: past.changed,
                 losses: past.losses.union(&object.losses).copied().collect(),
-                // That a job has ended is not known any more once nothing of it is left.
+                // The end of a job is unknown once nothing of the job is left.
                 ended: past
                     .ended
                     .iter()
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Whether a cluster still has the end of a job, and will keep it: nobody has written it down.
+    /// Whether a cluster has the end of a job and keeps it: no hub has stored it.
     fn has_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
         !self.lost_store.past.get(&index).is_some_and(|past| past.facts.finished)
             && self.shows_end(cluster, index, attempt)
@@ -147,18 +147,18 @@ impl World {
         })
     }
 
-    /// What the laws know of a workload, be it forgotten.
+    /// The laws' knowledge about a workload, even a forgotten one.
     pub(crate) fn law_of(&self, uid: &Uid) -> Option<&Object> {
         self.api.objects.get(uid).or_else(|| self.lost_store.past.get(&number(uid)))
     }
 
-    /// All workloads that ever were, by their numbers, with what the laws know of them.
+    /// All workloads ever, by number, with the laws' knowledge about them.
     pub(crate) fn laws_objects(&self) -> impl Iterator<Item = (usize, &Object)> {
         let now = self.api.objects.iter().map(|(uid, object)| (number(uid), object));
         now.chain(self.lost_store.past.iter().map(|(index, object)| (*index, object)))
     }
 
-    /// A job has really ended.
+    /// A job really ended.
     pub(crate) fn law_ended(&mut self, index: usize, cluster: usize, attempt: u64) {
         let uid = self.uid(index);
         let object = match self.api.objects.get_mut(&uid) {
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// The uids by which a workload's job may be known on clusters.
+    /// The uids that clusters may know for a workload's job.
     fn known_as(&self, index: usize) -> BTreeSet<Uid> {
         let uid = self.uid(index);
         match self.api.objects.get(&uid).filter(|object| !object.deleted) {
@@ -179,7 +179,8 @@ impl World {
         }
     }
 
-    /// Whether what a cluster has of a workload is from before the store was lost, and was not adopted.
+    /// Whether a cluster's copy of a workload is older than the loss of the store and was not
+    /// adopted.
     pub(crate) fn is_forgotten(&self, cluster: usize, index: usize) -> bool {
         let known = self.known_as(index);
         let objects = &self.clusters[cluster].objects;
@@ -195,7 +196,7 @@ impl World {
         })
     }
 
-    /// Whether the hub shows that, and that it stays.
+    /// Whether the hub shows the copy as an orphan, and keeps it.
     pub(crate) fn is_shown_as_forgotten(&self, cluster: usize, index: usize) -> bool {
         let Some(term) = self.hubs.iter().find_map(|hub| hub.term.as_ref()) else { return false };
         let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
@@ -203,8 +204,8 @@ impl World {
             && shown.iter().any(|it| it.note.is_some() && number(&it.uid) == index)
     }
 
-    /// A hub tells a cluster to remove a workload: no job that it has forgotten. What is removed is up to that attempt; a later
-    /// one, that a backup has forgotten, is not touched by it.
+    /// Checks a removal by the hub: it must not hit a forgotten job. A removal applies up to its
+    /// attempt; it spares a later attempt that a backup has forgotten.
     pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid, attempt: u64) {
         let index = number(uid);
         if index >= FORGED {
@@ -213,7 +214,7 @@ impl World {
         let objects = &self.clusters[cluster].objects;
         let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
         let uid_now = self.uid(index);
-        // Its end as the attempt that the hub knows counts, though a backup has forgotten a later one.
+        // Its end counts for the hub's attempt, although a backup has forgotten a later one.
         let unwanted = self.api.objects.get(&uid_now).is_some_and(|it| {
             let attempt = it.facts.attempt;
             let shown = (0..self.clusters.len()).any(|at| self.shows_end(at, index, attempt));
@@ -222,13 +223,14 @@ impl World {
         });
         let is_meant = |meta: &Meta| meta.workload_uid == **uid && meta.attempt <= attempt;
         let meant = !unwanted && job.is_some_and(|stored| is_meant(stored.object.meta()));
-        // Made since its cluster said that it had none, or performed long after all of it was gone: nothing ever ran.
+        // Created after the cluster reported no job, or performed long after its removal: it never
+        // ran.
         let made_late = job.is_some_and(|stored| stored.run == 0);
         if !meant || made_late || !self.is_forgotten(cluster, index) {
             return;
         }
         let attempt = job.map_or(0, |stored| stored.object.meta().attempt);
-        // A later one of the same workload is what it comes back to: the earlier ones are of no use any more.
+        // A later attempt of the workload makes the earlier ones useless.
         let is_later = |at: &crate::cluster::Cluster| {
             let job = at.objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
             job.is_some_and(|it| {

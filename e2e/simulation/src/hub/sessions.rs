@@ -1,5 +1,5 @@
-//! Sessions at the hub's end: what a connection's task does around the production port, and what it tells the
-//! dispatcher's task.
+//! Sessions at the hub's end: the production cluster channel inside a modelled connection task, and
+//! the task's reports to the dispatcher.
 
 use jiff::Timestamp;
 use switchyard_hub::cluster_channel::Outgoing;
@@ -20,10 +20,10 @@ use switchyard_flags::simulate::Mutation;
 const PING_INTERVAL: i64 = 10_000;
 const PING_TIMEOUT: i64 = 5_000;
 const LEASE: i64 = crate::loss::LEASE as i64;
-/// Until a session's event is taken in.
+/// The delay of a session's report.
 const NEWS: u64 = 40;
 
-/// What sessions tell the dispatcher's task.
+/// Reports of sessions to the dispatcher's task.
 #[derive(Debug)]
 pub(crate) enum News {
     Up {
@@ -53,7 +53,7 @@ pub(crate) enum News {
 }
 
 impl World {
-    /// Something has come from an agent.
+    /// Receives a packet from an agent.
     pub(crate) fn hub_hears(&mut self, id: LinkId, packet: Packet<AgentMessage>) {
         let Some(link) = self.network.links.get(&id) else { return };
         let (hub, cluster) = (link.hub, link.cluster);
@@ -70,7 +70,7 @@ impl World {
         self.hub_takes(id, hub, cluster, message);
     }
 
-    /// A session begins: an older one of the cluster is over.
+    /// Starts a session and ends an older one of the cluster.
     fn greet(&mut self, id: LinkId, hub: usize, cluster: usize, hello: &Hello) {
         let now = self.hub_now(hub);
         let Some(term) = &self.hubs[hub].term else { return self.close_hub_end(id, true) };
@@ -95,7 +95,7 @@ impl World {
         if let Some(term) = &mut self.hubs[hub].term {
             term.sessions.insert(cluster, id);
         }
-        // Nobody here leads to the same cluster as another.
+        // No two clusters of the simulation are the same one.
         let _cut = self.hubs[hub].registry.enter(&name(cluster), live(session));
         self.statuses_soon(hub);
         let ours = hello.last_hub_id == crate::cluster::HUB_ID
@@ -123,7 +123,7 @@ impl World {
         self.pump(hub);
     }
 
-    /// A message of an agent, of whatever session.
+    /// Handles an agent's message of any session.
     pub(crate) fn hub_takes(
         &mut self,
         id: LinkId,
@@ -194,7 +194,7 @@ impl World {
         self.pump(hub);
     }
 
-    /// The hub asks whether the agent is there, or finds that it is not.
+    /// The hub pings the agent, or detects its silence.
     pub(crate) fn session_tick(&mut self, hub: usize, boot: u32, id: LinkId) {
         if !self.hub_is(hub, boot) {
             return;
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// Says goodbye and closes.
+    /// Sends a goodbye and closes the session.
     pub(super) fn goodbye(&mut self, id: LinkId, reason: &str) {
         let goodbye = Goodbye { reason: reason.to_owned(), retry_after: None };
         self.tell(id, hub_message::Kind::Goodbye(goodbye));
@@ -350,7 +350,7 @@ impl World {
     }
 }
 
-/// A session, as people are told of it.
+/// A session as users see it.
 fn live(session_id: u64) -> Live {
     Live {
         session_id,

@@ -1,4 +1,5 @@
-//! What is shown on the hub's job: per workload one write at a time, the newest wins, an end after its status.
+//! The mirrored status of the hub's job. One write at a time per workload: the newest wins, and an
+//! end follows its status.
 
 use serde_json::{Value, json};
 use switchyard_hub::dispatch::{Action, Outcome, Uid, Written};
@@ -7,11 +8,11 @@ use crate::event::Event;
 use crate::plan::Ms;
 use crate::world::World;
 
-/// How long a status that is not the last waits for the next one.
+/// How long an intermediate status waits for the next one.
 const SETTLE: Ms = 800;
 const RETRY: Ms = 1_000;
 
-/// A job's status, as far as it matters.
+/// A job's status, as far as the simulation models it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Idle,
@@ -30,7 +31,7 @@ impl Status {
         json!({ "is": word }).to_string().into_bytes()
     }
 
-    /// As the hub keeps it.
+    /// As the hub stores it.
     pub(super) fn of(json: &Value) -> Option<Self> {
         match json["is"].as_str()? {
             "idle" => Some(Self::Idle),
@@ -41,15 +42,15 @@ impl Status {
     }
 }
 
-/// What to show.
+/// The status to mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     Status(Status),
-    /// That nothing runs any more.
+    /// Nothing runs any more.
     Nothing,
 }
 
-/// What is still to be shown of one job.
+/// The pending mirror writes of one job.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     show: Option<Show>,
@@ -63,7 +64,7 @@ impl World {
         self.slot(hub, uid, |slot| slot.show = Some(show), SETTLE);
     }
 
-    /// Nothing runs any more: that is shown first, then the quota goes back.
+    /// Mirrors first that nothing runs, then releases the quota.
     pub(super) fn release(&mut self, hub: usize, action: Action) {
         let Action::Release { uid } = &action else { return };
         let uid = uid.clone();
@@ -74,7 +75,7 @@ impl World {
         self.slot(hub, &uid, put, 1);
     }
 
-    /// The end: its status first, then Finished on the Workload.
+    /// Mirrors the final status first, then writes Finished to the Workload.
     pub(super) fn finish(&mut self, hub: usize, action: Action) {
         let Action::Finish { uid, .. } = &action else { return };
         let uid = uid.clone();
@@ -111,7 +112,7 @@ impl World {
         }
     }
 
-    /// The job's status is written, whoever sent it.
+    /// Writes the job's status, whatever process sent it.
     pub(crate) fn show_arrives(&mut self, hub: usize, boot: u32, epoch: u64, uid: Uid, show: Show) {
         let noise = self.plan.noise.clone();
         let lost = self.dice(0).chance(noise.lost_requests) || self.hubs[hub].cut > 0;
@@ -147,7 +148,7 @@ impl World {
         let finishing = std::mem::take(&mut slot.finishing);
         match failed {
             Some(_) if finishing => {
-                // The dispatcher asks for the end again.
+                // The dispatcher requests the end again.
                 slot.finish = None;
                 let written = Written { uid: uid.clone(), outcome: Outcome::Failed, facts: None };
                 self.written(hub, epoch, written);
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    /// A write has ended: if it was the end of a job, its slot is free again.
+    /// After the write of an end, frees the job's slot.
     pub(super) fn slot_written(&mut self, hub: usize, epoch: u64, written: &Written) {
         let boot = self.hubs[hub].boot;
         let Some(term) = self.term(hub, boot, epoch) else { return };

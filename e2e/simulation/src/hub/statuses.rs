@@ -1,5 +1,5 @@
-//! What agents say of themselves, and what the statuses of MultiKueueClusters say of it: production's registry and status,
-//! with a write that takes a while, or fails with the API server.
+//! The agents' states, and the statuses of MultiKueueClusters that show them: the production
+//! registry and status, with slow and failing writes.
 
 use switchyard_hub::dispatch::Event as Input;
 use switchyard_hub::multikueue_cluster::agent_status;
@@ -10,18 +10,18 @@ use crate::laws::name;
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// A status is written after at most this long.
+/// The longest delay of a status write.
 const WRITTEN_WITHIN: u64 = 400;
 
 impl World {
-    /// Something that statuses show has changed.
+    /// A value that statuses show has changed.
     pub(crate) fn statuses_soon(&mut self, hub: usize) {
         let delay = self.dice(0).between(1, WRITTEN_WITHIN);
         let boot = self.hubs[hub].boot;
         self.after(delay, Event::Statuses { hub, boot });
     }
 
-    /// The leader writes what is not as it should be.
+    /// The leader writes the outdated statuses.
     pub(crate) fn write_statuses(&mut self, hub: usize, boot: u32) {
         let it = &self.hubs[hub];
         if !self.hub_is(hub, boot) || it.cut > 0 || it.term.is_none() {
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// A replica knows the MultiKueueClusters as they are.
+    /// A replica reads the MultiKueueClusters.
     pub(crate) fn reads_statuses(&mut self, hub: usize) {
         let it = &self.hubs[hub];
         if !it.up || it.cut > 0 {
@@ -61,11 +61,11 @@ impl World {
         }
     }
 
-    /// The dispatcher of a new term hears which agents cannot act, as far as is known.
+    /// Tells the dispatcher of a new term which agents cannot act, as far as known.
     pub(super) fn recall_unable(&mut self, hub: usize) {
         let boot = self.hubs[hub].boot;
         for cluster in &mut self.clusters {
-            // What another process was told and has not written, nobody knows here.
+            // A report that another process received and did not store is lost.
             cluster.said_unable.take_if(|said| *said != (hub, boot));
         }
         if self.mutated(Mutation::ForgetUnable) {
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// An agent says in its session whether it can act. Returns whether that is news.
+    /// An agent reports whether it can act. Returns whether that is news.
     pub(super) fn says_able(
         &mut self,
         hub: usize,
@@ -105,13 +105,13 @@ impl World {
         news
     }
 
-    /// The dispatcher takes its agent for one that can act.
+    /// The dispatcher counts the agent as able to act.
     pub(super) fn counts_as_able(&mut self, cluster: usize) {
-        // A new session also ends what the agent said in an earlier one.
+        // A new session also replaces the reports of earlier ones.
         (self.clusters[cluster].said_unable, self.clusters[cluster].told_unable) = (None, false);
     }
 
-    /// A process has died, and what it alone knew with it.
+    /// A crashed process loses the reports that it has not stored.
     pub(super) fn forgets_words(&mut self, hub: usize) {
         for cluster in &mut self.clusters {
             cluster.said_unable.take_if(|(of, _)| *of == hub);

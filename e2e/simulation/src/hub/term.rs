@@ -1,4 +1,4 @@
-//! One term: what comes in for the dispatcher, and what its actions become.
+//! One term: inputs of the dispatcher, and the effects of its actions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::network::{Link, Packet};
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// By how much clusters' clocks may be behind, for what they made before the hub's memory.
+/// How far clusters' clocks may lag, for objects older than the hub's memory.
 const CLOCKS: i64 = 60_000;
 
-/// The check that dispatches.
+/// The AdmissionCheck that dispatches.
 pub(super) const CHECK: &str = "mk";
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
     }
 
     fn settings(&self, hub: usize) -> Settings {
-        // Orphans go soon, so that a run ends soon.
+        // Orphans are removed soon, so that runs stay short.
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
         let store_loss = self.store_loss(self.hub_now(hub));
         let settings = Settings {
@@ -53,7 +53,7 @@ impl World {
         settings
     }
 
-    /// A term begins: everything is read anew.
+    /// A term begins: the hub lists everything.
     pub(super) fn term_begins(&mut self, hub: usize, epoch: u64) {
         self.note(|| format!("hub {hub} leads, epoch {epoch}"));
         let dispatcher = Dispatcher::new(self.settings(hub), self.hub_now(hub));
@@ -103,7 +103,7 @@ impl World {
         self.engine_soon(hub);
     }
 
-    /// It ends: sessions are cut, and quota that is in memory only goes back.
+    /// A term ends: sessions are cut, and quota in memory is released.
     pub(super) fn term_ends(&mut self, hub: usize) {
         self.note(|| format!("hub {hub} no longer leads"));
         let links: Vec<u64> = self
@@ -125,9 +125,9 @@ impl World {
         self.moved = true;
     }
 
-    // === what comes in
+    // === inputs
 
-    /// A watch tells.
+    /// A watch event.
     pub(crate) fn hub_sees(&mut self, hub: usize, boot: u32, change: Change) {
         if !self.hub_is(hub, boot) {
             return;
@@ -136,7 +136,7 @@ impl World {
             Change::Is(facts) => {
                 self.watched(hub, &facts);
                 if self.hubs[hub].term.is_some() {
-                    // What the store has may be newer than what the watch tells.
+                    // The store may be newer than the watch event.
                     let facts = self.hubs[hub].store.get(&facts.uid).cloned().unwrap_or(*facts);
                     self.take_workload(hub, facts);
                 }
@@ -151,7 +151,7 @@ impl World {
         self.engine_soon(hub);
     }
 
-    /// The cache takes over what a write or read returned, unless it has a newer state, or knows that it is gone.
+    /// Caches the result of a write or read, unless the cache is newer or the Workload is deleted.
     pub(super) fn observe(&mut self, hub: usize, facts: &Facts) {
         if self.hubs[hub].store.contains_key(&facts.uid) {
             self.watched(hub, facts);
@@ -181,7 +181,7 @@ impl World {
         self.dispatch(hub, Input::Workload(facts));
     }
 
-    /// Once the API shows the reservation, it is in memory no longer.
+    /// Once the API shows a reservation, it leaves the memory.
     fn confirm(&mut self, hub: usize, facts: &Facts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
         if term.memory.get(&facts.uid).is_some_and(|version| facts.settles(Some(*version))) {
@@ -212,9 +212,9 @@ impl World {
         self.dispatch(hub, Input::Tick);
     }
 
-    // === what goes out
+    // === outputs
 
-    /// Feeds the dispatcher and does what it says.
+    /// Feeds the dispatcher and performs its actions.
     pub(crate) fn dispatch(&mut self, hub: usize, input: Input) {
         let now = self.hub_now(hub);
         let Some(term) = &mut self.hubs[hub].term else { return };
@@ -311,7 +311,7 @@ impl World {
                 self.engine_soon(hub);
             }
             Action::Release { .. } => self.release(hub, action),
-            // The engine here never takes back what it has in memory.
+            // The simulated engine never releases its memory.
             Action::Recorded { .. } => {}
             Action::Mirror { uid, cluster, attempt } => {
                 let term = self.hubs[hub].term.as_ref();
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// The hub's uid of a workload, by the one that clusters use.
+    /// The hub's uid of a workload, from the uid that clusters use.
     fn ours(&self, hub: usize, theirs: &Uid) -> Uid {
         self.hubs[hub]
             .term
@@ -333,20 +333,20 @@ impl World {
             .map_or_else(|| theirs.clone(), |term| term.dispatcher.our_uid(theirs))
     }
 
-    /// What nobody will have to write is not kept.
+    /// Drops assignments that no write needs.
     pub(super) fn forget_useless(&mut self, hub: usize, cluster: usize) {
         if let Some(term) = &mut self.hubs[hub].term {
             term.told.forget_useless_of(&term.dispatcher, &name(cluster).into());
         }
     }
 
-    /// The port of a cluster, made when first asked for.
+    /// The channel of a cluster, created on first use.
     pub(super) fn port(&mut self, hub: usize, cluster: usize) -> &Port {
         let start = u64::try_from(self.hub_now(hub)).unwrap_or(0) * 1000;
         self.hubs[hub].ports.entry(cluster).or_insert_with(|| Port::new(start))
     }
 
-    /// `uid`: by which clusters know the workload.
+    /// `uid`: the one that clusters use.
     fn desire(&mut self, hub: usize, cluster: usize, uid: &Uid, attempt: u64, phase: Phase) {
         if phase == Phase::Absent && self.mutated(Mutation::ForgetTombstones) {
             return;
@@ -381,7 +381,7 @@ impl World {
         port.set(assignment, content);
     }
 
-    /// A cluster's observation, as the dispatcher's task takes it in.
+    /// An observation of a cluster, for the dispatcher's task.
     pub(super) fn observed(
         &mut self,
         hub: usize,
@@ -409,7 +409,7 @@ impl World {
         }
     }
 
-    /// Sends what sessions have to say.
+    /// Sends the outgoing messages of all sessions.
     pub(crate) fn pump(&mut self, hub: usize) {
         if self.hubs[hub].frozen.is_some() {
             return;

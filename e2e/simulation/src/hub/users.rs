@@ -1,4 +1,4 @@
-//! What users do on the hub, what its controllers make of it, and its quota.
+//! Users of the hub, its controllers, and its quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::plan::Ms;
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// How long the hub's job controller leaves it to the mirror to finish the workload too.
+/// How long the hub's job controller waits for the mirror to finish the workload.
 const MIRROR_GRACE: Ms = 10_000;
 
-/// The class of all priorities.
+/// The PriorityClass of all workloads.
 pub(crate) const PRIORITY_CLASS: &str = "class";
 
-/// Which job a workload stands for.
+/// The job of a workload.
 pub(crate) fn subject(index: usize) -> Subject {
     Subject {
         kind: "batch/v1, Kind=Job".into(),
@@ -87,7 +87,7 @@ impl World {
         self.api_changed(&uid);
     }
 
-    /// The hub takes its quota away.
+    /// The hub evicts the workload.
     pub(crate) fn evict(&mut self, uid: &Uid) {
         let release = self.mutated(Mutation::ReleaseAtEviction);
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
@@ -108,7 +108,7 @@ impl World {
         self.api_changed(uid);
     }
 
-    /// Its owner changes what the loss of its cluster means for it, and its priority.
+    /// The owner changes the workload's policy and priority.
     pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
         let now = self.now;
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
@@ -121,7 +121,7 @@ impl World {
         self.api_changed(uid);
     }
 
-    /// Somebody wants it on another cluster.
+    /// An operator moves the workload to another cluster.
     pub(crate) fn move_to(&mut self, uid: &Uid, cluster: usize) {
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
             return;
@@ -131,7 +131,7 @@ impl World {
         self.api_changed(uid);
     }
 
-    /// Its owner deletes the job.
+    /// The owner deletes the job.
     pub(crate) fn delete_owner(&mut self, uid: &Uid) {
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
             return;
@@ -147,7 +147,7 @@ impl World {
             .any(|hub| hub.up && hub.cut == 0 && hub.frozen.is_none() && hub.term.is_some())
     }
 
-    /// The hub's controllers look at a workload and do one thing.
+    /// The hub's controllers reconcile a workload with one write.
     pub(crate) fn lifecycle(&mut self, uid: &Uid) {
         if !self.led() {
             let uid = uid.clone();
@@ -181,7 +181,7 @@ impl World {
         if facts.check.as_ref().is_some_and(|(_, check)| *check == Check::Retry) && !facts.evicted {
             return self.evict(&uid.clone());
         }
-        // What was committed to a cluster keeps its quota until the dispatcher gives it back.
+        // A committed workload keeps its quota until the dispatcher releases it.
         if facts.evicted && facts.reserved && facts.attempt == 0 {
             facts.reserved = false;
             self.api_changed(uid);
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Reserves quota for those who wait, by what the hub's cache says.
+    /// Reserves quota for waiting workloads, by the hub's cache.
     pub(crate) fn engine(&mut self, hub: usize, boot: u32) {
         if !self.hub_is(hub, boot) {
             return;

@@ -1,5 +1,5 @@
-//! Writes of Workloads, as the hub's shell performs them: from its cache, under a resourceVersion, until the fate of
-//! each is known.
+//! Writes of Workloads, as the hub performs them: from its cache, with a resourceVersion, and
+//! retried until the result is known.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::plan::Ms;
 use crate::world::World;
 use switchyard_flags::simulate::Mutation;
 
-/// How long after its sender has given a request up it may yet be performed, on the hub or on a worker.
+/// How late a request may be performed after its sender's timeout, on the hub or on a worker.
 pub(crate) const LATE: Ms = 30_000;
 
-/// One write on its way.
+/// A write on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteJob {
     pub(crate) hub: usize,
@@ -25,20 +25,20 @@ pub(crate) struct WriteJob {
     uid: Uid,
     action: Action,
     base: Facts,
-    /// The reservation was in memory when the write was asked for.
+    /// The reservation was in memory at the request.
     memory: bool,
     tries: Tries,
-    /// When the dispatcher asked for it.
+    /// When the dispatcher requested it.
     asked: Ms,
 }
 
-/// What is heard of it.
+/// The reply to a write.
 #[derive(Debug, Clone)]
 pub(crate) enum WriteReply {
     Done(Box<Facts>),
     Conflict,
     Gone,
-    /// No answer: it may have happened all the same.
+    /// No answer: the write may have happened.
     Unknown,
 }
 
@@ -54,16 +54,16 @@ fn subject(action: &Action) -> Option<&Uid> {
     }
 }
 
-/// Whether a look at the object leads to a write.
+/// Whether the object's state allows the write.
 fn look(action: &Action, facts: &Facts, memory: bool) -> Verdict {
     Intent::of(action)
         .map_or(Verdict::Void("no write"), |intent| judge(intent, &Standing::of(facts, memory)))
 }
 
-/// What a write makes of the status.
+/// Applies a write to the status.
 fn apply(action: &Action, facts: &mut Facts) {
     match action {
-        // The name is not to be changed, but may be taken away.
+        // The name is immutable, but may be removed.
         Action::Commit { .. } | Action::Rename { .. } if facts.cluster.is_some() => {
             facts.cluster = None
         }
@@ -94,10 +94,10 @@ fn apply(action: &Action, facts: &mut Facts) {
 }
 
 impl World {
-    /// The dispatcher wants something written.
+    /// The dispatcher requests a write.
     pub(super) fn write(&mut self, hub: usize, action: Action) {
         let Some(uid) = subject(&action).cloned() else { return };
-        // What was given up was so when that was decided, however late it is written.
+        // Attempts that were given up at the decision stay so, however late the write.
         for cluster in 0..self.clusters.len() {
             self.forgive(cluster);
         }
@@ -138,7 +138,7 @@ impl World {
         self.answer(hub, boot, epoch, Written { uid: job.uid, outcome, facts: Some(job.base) });
     }
 
-    /// Whether the process believes that it leads, in that term.
+    /// Whether the process believes that it leads in this term.
     fn leads(&self, hub: usize, boot: u32, epoch: u64) -> bool {
         let term = self.hubs[hub].term.as_ref();
         self.hub_is(hub, boot) && term.is_some_and(|term| term.epoch == epoch)
@@ -153,7 +153,7 @@ impl World {
         self.written(hub, epoch, written);
     }
 
-    /// A write reaches the API server, even if its sender is gone.
+    /// A write reaches the API server, even after a crash of its sender.
     pub(crate) fn write_arrives(&mut self, job: WriteJob) {
         let noise = self.plan.noise.clone();
         let hub = job.hub;
@@ -178,7 +178,7 @@ impl World {
         self.after(delay, Event::WriteAnswered(Box::new(job), reply));
     }
 
-    /// A write is performed although its sender has given it up, or is gone.
+    /// A write is performed after its sender's timeout or crash.
     pub(crate) fn write_late(&mut self, job: &WriteJob) {
         self.note(|| format!("api: late, {:?}", job.action));
         self.perform_write(job);
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// A fresh look at an object whose write did not go through, as far as is known.
+    /// Reads the object again after a write of unknown result.
     pub(crate) fn write_reads(&mut self, mut job: WriteJob) {
         let (hub, boot, epoch) = (job.hub, job.boot, job.epoch);
         if !self.hub_is(hub, boot) {

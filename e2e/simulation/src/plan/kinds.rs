@@ -1,9 +1,9 @@
-//! What a fault is counted as, and whom it names.
+//! The name under which a fault is counted, and the objects that it names.
 
 use super::FaultKind;
 
 impl FaultKind {
-    /// As it is counted when it begins; none if it is counted when it has an effect.
+    /// The name at its start; `None` if the fault counts only with an effect.
     pub(crate) fn counted(&self) -> Option<&'static str> {
         Some(match self {
             Self::AgentCrash { .. } => "fault: agent crash",
@@ -40,7 +40,6 @@ impl FaultKind {
         })
     }
 
-    /// The workload that it names.
     pub fn workload(&self) -> Option<usize> {
         match self {
             Self::Evict(workload)
@@ -54,7 +53,6 @@ impl FaultKind {
         }
     }
 
-    /// The cluster that it names.
     pub fn cluster(&self) -> Option<usize> {
         match self {
             Self::AgentCrash { cluster, .. }
@@ -81,7 +79,6 @@ impl FaultKind {
         }
     }
 
-    /// The hub replica that it names.
     pub fn hub(&self) -> Option<usize> {
         match self {
             Self::HubCrash { hub, .. }

@@ -1,4 +1,4 @@
-//! Faults that belong together: runs that chance alone would seldom make.
+//! Groups of related faults, for runs that chance alone rarely produces.
 
 use switchyard_hub::dispatch::{Loss, Mode};
 
@@ -8,7 +8,7 @@ use super::{
 use crate::dice::Dice;
 
 impl Plan {
-    /// While a cluster cannot be reached, a workload is evicted, and the hub begins anew.
+    /// While a cluster is unreachable, a workload is evicted and the hub restarts.
     pub(super) fn lose_sight(&mut self, dice: &mut Dice) {
         let workload = dice.index(self.workloads.len());
         let at = self.workloads[workload].at + dice.between(3_000, 10_000);
@@ -32,7 +32,8 @@ impl Plan {
         self.hubs.truncate(1);
     }
 
-    /// While a job ends that its cluster does not keep, the hub cannot write; then it and the agents begin anew.
+    /// While a job ends that its cluster does not keep, the hub cannot write; then hub and agents
+    /// restart.
     pub(super) fn lose_end(&mut self, dice: &mut Dice) {
         let index = dice.index(self.workloads.len());
         let workload = &mut self.workloads[index];
@@ -49,7 +50,7 @@ impl Plan {
         self.hubs.truncate(1);
     }
 
-    /// While a workload is taken away from a cluster, somebody puts an object of his own into its place.
+    /// While a workload is withdrawn from a cluster, a user replaces its job with another object.
     pub(super) fn replace(&mut self, dice: &mut Dice) {
         let workload = dice.index(self.workloads.len());
         let at = self.workloads[workload].at + dice.between(2_000, 10_000);
@@ -67,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// Only the first cluster fails; the others have room for all.
+    /// Only the first cluster fails; the others have quota for all workloads.
     pub(super) fn isolate(&mut self, dice: &mut Dice) {
         while self.clusters.len() < 2 {
             self.clusters.push(ClusterPlan::roll(dice));
@@ -79,7 +80,7 @@ impl Plan {
         for cluster in &mut self.clusters {
             cluster.capacity = cluster.capacity.max(all);
         }
-        // Until then the hub waits for clusters that have not connected.
+        // Until then the hub waits for clusters without a connection.
         self.workloads.iter_mut().for_each(|workload| workload.at += ISOLATED_FROM);
         for _ in 0..dice.between(1, 4) {
             let kind = match dice.between(0, 6) {
@@ -96,7 +97,8 @@ impl Plan {
         }
     }
 
-    /// A cluster is away for longer than its jobs are kept for it, and comes back while they run elsewhere.
+    /// A cluster is lost for longer than its policy's time, and returns while its jobs run
+    /// elsewhere.
     pub(super) fn lose_cluster(&mut self, dice: &mut Dice) {
         while self.clusters.len() < 2 {
             self.clusters.push(ClusterPlan::roll(dice));
@@ -124,8 +126,8 @@ impl Plan {
         }
     }
 
-    /// More clusters are lost at about one time than the hub believes; most of them come back, some only after operators
-    /// have looked.
+    /// More clusters are lost at once than the circuit breaker allows. Most return, some only after
+    /// operators have acted.
     pub(super) fn lose_many(&mut self, dice: &mut Dice) {
         while self.clusters.len() < 3 {
             self.clusters.push(ClusterPlan::roll(dice));
@@ -147,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// People change what the loss of its cluster means for a workload, most of them shortly before the loss.
+    /// Owners change their workloads' policies, mostly shortly before the loss.
     pub(super) fn change_minds(&mut self, dice: &mut Dice) {
         let workload = dice.index(self.workloads.len());
         self.workloads[workload].runs += dice.between(30_000, 120_000);
@@ -167,7 +169,7 @@ impl Plan {
         });
     }
 
-    /// People change what the loss of a cluster means, most of them shortly before it is lost.
+    /// Users change a cluster's policy, mostly shortly before its loss.
     pub(super) fn change_rules(&mut self, dice: &mut Dice) {
         let lost = self.faults.iter().find_map(|fault| match fault.kind {
             FaultKind::Partition(cluster) | FaultKind::Mute(cluster) => Some((cluster, fault.at)),
@@ -179,7 +181,7 @@ impl Plan {
             }
             _ => (dice.index(self.clusters.len()), dice.between(0, LAST_SUBMIT + 30_000)),
         };
-        // Nobody sees to a fence where there is no agent.
+        // Without an agent, nothing enforces a fence.
         if self.clusters[cluster].loss == Loss::GiveUp {
             return;
         }
@@ -187,8 +189,8 @@ impl Plan {
         self.faults.push(Fault { at, until: at + dice.between(1_000, 120_000), kind });
     }
 
-    /// The hub's store is lost while most jobs are under way; or minutes later, when a cluster was given up for another that
-    /// is slow to speak to the hub that begins anew.
+    /// The hub's store is lost while most jobs run; or minutes later, when a cluster was given up
+    /// for another that is slow to connect to the new hub.
     pub(super) fn lose_store(&mut self, dice: &mut Dice) {
         if dice.chance(400) {
             self.lose_store_late(dice);
@@ -231,7 +233,7 @@ impl Plan {
         }
     }
 
-    /// The hub's store goes back to what it was a while ago.
+    /// The hub's store is restored from a backup.
     pub(super) fn restore_store(&mut self, dice: &mut Dice) {
         let workload = dice.index(self.workloads.len());
         self.workloads[workload].runs += dice.between(0, 120_000);
@@ -243,7 +245,7 @@ impl Plan {
         });
     }
 
-    /// While a worker's API server is away for long, which its agent has told, the hub begins anew.
+    /// While a worker's API server is down for long, as its agent reported, the hub restarts.
     pub(super) fn lose_control_plane(&mut self, dice: &mut Dice) {
         let (_, at) = self.lose_api(dice);
         let crash = at + dice.between(11_000, 30_000);
@@ -253,7 +255,8 @@ impl Plan {
         }
     }
 
-    /// A worker's API server is away for long while it runs something under a fence: which, and from when on.
+    /// A worker's API server is down for long while it runs a fenced job. Returns the cluster and
+    /// the start.
     fn lose_api(&mut self, dice: &mut Dice) -> (usize, Ms) {
         while self.clusters.len() < 2 {
             self.clusters.push(ClusterPlan::roll(dice));
@@ -271,13 +274,13 @@ impl Plan {
         (cluster, at)
     }
 
-    /// While the hub cannot write, an agent says that it cannot act, and its session ends; once the hub could write again, it
-    /// begins anew.
+    /// While the hub cannot write, an agent reports that it cannot act, and its session ends. Once
+    /// the hub can write again, it restarts.
     pub(super) fn lose_word(&mut self, dice: &mut Dice) {
         let (cluster, at) = self.lose_api(dice);
         self.hubs.truncate(1);
         self.faults.retain(|fault| fault.kind.hub().is_none_or(|hub| hub == 0));
-        // Within ten seconds it has said so.
+        // The agent reports within ten seconds.
         let ends = at + dice.between(10_100, 14_000);
         let again = ends + dice.between(100, 10_000);
         let crash = again + dice.between(1_000, 15_000);
@@ -289,7 +292,7 @@ impl Plan {
         self.faults.push(Fault { at: crash, until: crash + dice.between(500, 5_000), kind: hub });
     }
 
-    /// Somebody of bad will, or a worker that takes nothing new.
+    /// An attacker, or a worker that accepts nothing new.
     pub(super) fn annoy(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 2) {
             let (cluster, workload) =
@@ -304,7 +307,7 @@ impl Plan {
         }
     }
 
-    /// Operators at work.
+    /// Actions of operators.
     pub(super) fn operate(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 3) {
             let (cluster, workload) =
