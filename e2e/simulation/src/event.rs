@@ -124,7 +124,7 @@ pub(crate) enum Event {
         sent: Ms,
     },
     /// The election round times out.
-    LeasePatience {
+    LeaseTimeout {
         hub: usize,
         boot: u32,
         round: u64,
@@ -212,7 +212,7 @@ impl Event {
             }
             Self::Elect { hub, .. }
             | Self::LeaseAnswer { hub, .. }
-            | Self::LeasePatience { hub, .. }
+            | Self::LeaseTimeout { hub, .. }
             | Self::HubWatch { hub, .. }
             | Self::HubTick { hub, .. }
             | Self::SessionTick { hub, .. }

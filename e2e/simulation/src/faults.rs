@@ -19,23 +19,23 @@ impl World {
             self.reached(name);
         }
         match fault.kind {
-            FaultKind::AgentCrash { cluster, fin } => self.agent_dies(cluster, fin),
+            FaultKind::AgentCrash { cluster, fin } => self.crash_agent(cluster, fin),
             FaultKind::AgentFreeze(cluster) => self.freeze_agent(cluster),
-            FaultKind::HubCrash { hub, fin } => self.hub_dies(hub, fin),
+            FaultKind::HubCrash { hub, fin } => self.crash_hub(hub, fin),
             FaultKind::HubFreeze(hub) => {
                 if self.hubs[hub].up {
                     self.hubs[hub].frozen.get_or_insert_default();
                 }
             }
             FaultKind::HubCut(hub) => self.hubs[hub].cut += 1,
-            FaultKind::Mute(cluster) => self.cut(cluster, true, false, 1),
-            FaultKind::Deaf(cluster) => self.cut(cluster, false, true, 1),
+            FaultKind::UplinkCut(cluster) => self.cut(cluster, true, false, 1),
+            FaultKind::DownlinkCut(cluster) => self.cut(cluster, false, true, 1),
             FaultKind::Partition(cluster) => self.cut(cluster, true, true, 1),
             FaultKind::Expired(cluster) => {
                 self.clusters[cluster].expired += 1;
-                self.hang_up(cluster);
+                self.drop_session(cluster);
             }
-            FaultKind::HalfGone => {
+            FaultKind::HalfLost => {
                 for cluster in 0..self.clusters.len().div_ceil(2) {
                     self.cut(cluster, true, true, 1);
                 }
@@ -45,11 +45,11 @@ impl World {
             }
             FaultKind::WatchGap(cluster) => self.clusters[cluster].gap += 1,
             FaultKind::Slow(cluster) => self.clusters[cluster].slow += 1,
-            FaultKind::TurnsDown(cluster) => self.clusters[cluster].turns_down += 1,
+            FaultKind::RejectsCreations(cluster) => self.clusters[cluster].rejects_creations += 1,
             FaultKind::Flood(cluster) => self.flood(cluster, fault.until),
             FaultKind::Forged(cluster) => self.forge(cluster),
             FaultKind::ClockJump { hub, seconds } => {
-                self.hub_dies(hub, true);
+                self.crash_hub(hub, true);
                 self.hubs[hub].skew += seconds * 1000;
             }
             FaultKind::Evict(workload) => self.evict(&self.uid(workload)),
@@ -65,8 +65,10 @@ impl World {
             FaultKind::StoreLost { not_again } => self.lose_store(not_again),
             FaultKind::StoreRestored => self.back_up(),
             FaultKind::Drain(cluster) => self.drain(cluster, true),
-            FaultKind::Says { workload, loss } => self.change_mind(&self.uid(workload), loss, 1),
-            FaultKind::Rule { cluster, loss } => self.change_rule(cluster, loss),
+            FaultKind::OwnerChanges { workload, loss } => {
+                self.owner_changes(&self.uid(workload), loss, 1)
+            }
+            FaultKind::PolicyChange { cluster, loss } => self.change_rule(cluster, loss),
             FaultKind::Move { workload, cluster } => self.move_to(&self.uid(workload), cluster),
         }
     }
@@ -106,18 +108,18 @@ impl World {
             FaultKind::HubCut(hub) => {
                 self.hubs[hub].cut -= 1;
                 self.hub_lists(hub);
-                self.reads_statuses(hub);
+                self.read_statuses(hub);
                 let boot = self.hubs[hub].boot;
                 for cluster in 0..self.clusters.len() {
-                    self.reads_rules(hub, boot, cluster);
+                    self.read_rules(hub, boot, cluster);
                 }
                 self.statuses_soon(hub);
             }
-            FaultKind::Mute(cluster) => self.cut(cluster, true, false, -1),
-            FaultKind::Deaf(cluster) => self.cut(cluster, false, true, -1),
+            FaultKind::UplinkCut(cluster) => self.cut(cluster, true, false, -1),
+            FaultKind::DownlinkCut(cluster) => self.cut(cluster, false, true, -1),
             FaultKind::Partition(cluster) => self.cut(cluster, true, true, -1),
             FaultKind::Expired(cluster) => self.clusters[cluster].expired -= 1,
-            FaultKind::HalfGone => {
+            FaultKind::HalfLost => {
                 for cluster in 0..self.clusters.len().div_ceil(2) {
                     self.cut(cluster, true, true, -1);
                 }
@@ -125,7 +127,7 @@ impl World {
             FaultKind::ApiOutage(cluster) => {
                 self.clusters[cluster].outage -= 1;
                 self.was_unable(cluster, self.now);
-                self.look_soon(cluster);
+                self.reconcile_soon(cluster);
             }
             FaultKind::WatchGap(cluster) => {
                 self.clusters[cluster].gap -= 1;
@@ -135,18 +137,18 @@ impl World {
                 self.clusters[cluster].slow -= 1;
                 self.was_unable(cluster, self.now);
             }
-            FaultKind::TurnsDown(cluster) => self.clusters[cluster].turns_down -= 1,
-            FaultKind::Forged(cluster) => self.forged_go(cluster),
-            FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
+            FaultKind::RejectsCreations(cluster) => self.clusters[cluster].rejects_creations -= 1,
+            FaultKind::Forged(cluster) => self.remove_forged(cluster),
+            FaultKind::Replaced { cluster, workload } => self.remove_replacement(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
-            FaultKind::StoreLost { not_again } => self.begin_again(not_again),
+            FaultKind::StoreLost { not_again } => self.restart_after_loss(not_again),
             FaultKind::StoreRestored => self.restore(),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
-            FaultKind::Rule { cluster, .. } => {
+            FaultKind::PolicyChange { cluster, .. } => {
                 self.change_rule(cluster, self.plan.clusters[cluster].loss)
             }
-            FaultKind::Says { workload, .. } => {
-                self.change_mind(&self.uid(workload), self.plan.workloads[workload].loss, 2)
+            FaultKind::OwnerChanges { workload, .. } => {
+                self.owner_changes(&self.uid(workload), self.plan.workloads[workload].loss, 2)
             }
             FaultKind::Evict(_)
             | FaultKind::Delete(_)
@@ -188,7 +190,7 @@ impl World {
             self.network.old_down.get(&cluster).into_iter().flatten().cloned().collect();
         for message in up.into_iter().filter(|message| heard && message.session_id != 0) {
             if self.dice(1 + cluster).chance(500) {
-                self.hub_takes(id, hub, cluster, message);
+                self.hub_handles(id, hub, cluster, message);
             }
         }
         // An agent rejects messages with another session's id. Only a Welcome brings the id itself,
@@ -198,7 +200,7 @@ impl World {
         for message in down.into_iter().filter(|message| !is_welcome(message)) {
             let agent = &self.clusters[cluster].agent;
             if agent.up && agent.frozen.is_none() && self.dice(1 + cluster).chance(500) {
-                self.agent_takes(cluster, message);
+                self.agent_handles(cluster, message);
             }
         }
     }

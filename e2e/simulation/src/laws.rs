@@ -13,7 +13,7 @@ use crate::world::World;
 const USUAL: Ms = 12_000;
 
 /// Within this time after the last fault, clusters know the users' changes.
-const TOLD_WITHIN: Ms = 60_000;
+const CHANGES_KNOWN_WITHIN: Ms = 60_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Law {
@@ -66,7 +66,7 @@ impl World {
     /// Called after each step that started, stopped or charged something.
     pub(crate) fn check_laws(&mut self) {
         for cluster in 0..self.clusters.len() {
-            self.forgive(cluster);
+            self.update_excuses(cluster);
         }
         for index in 0..self.plan.workloads.len() {
             let uid = self.uid(index);
@@ -80,7 +80,7 @@ impl World {
             let running: Vec<(usize, u64)> =
                 all.iter().filter(|it| excused(it).is_none()).copied().collect();
             if running.len() > 1 {
-                self.broken(
+                self.report_violation(
                     Law::OneRuns,
                     format!("{uid} runs on clusters, as attempts {running:?}"),
                 );
@@ -88,14 +88,19 @@ impl World {
                 let needed: Vec<_> =
                     all.iter().filter_map(|it| Some((excused(it)?, *it))).collect();
                 for (excuse, (cluster, attempt)) in needed {
-                    self.needs(excuse, cluster, index, attempt);
+                    self.count_excuse(excuse, cluster, index, attempt);
                 }
             }
             // A forgotten workload is charged once its job is applied again and has quota.
             let (forgotten, known): (Vec<_>, Vec<_>) =
                 running.into_iter().partition(|(cluster, _)| self.is_forgotten(*cluster, index));
             for (cluster, attempt) in forgotten {
-                self.needs("excuse: quota of what the hub has forgotten", cluster, index, attempt);
+                self.count_excuse(
+                    "excuse: quota of what the hub has forgotten",
+                    cluster,
+                    index,
+                    attempt,
+                );
             }
             if !known.is_empty() {
                 self.check_quota(index, &uid, &known);
@@ -110,7 +115,7 @@ impl World {
         // until it has stopped.
         if object.owner_gone || object.deleted {
             for (cluster, attempt) in running {
-                self.needs(
+                self.count_excuse(
                     "excuse: quota of what its owner has deleted",
                     *cluster,
                     index,
@@ -128,7 +133,7 @@ impl World {
         let charged = if in_api || in_memory { amount(&object.facts) } else { 0 };
         let used = self.plan.workloads[index].need * running.len() as u64;
         if used > charged {
-            self.broken(
+            self.report_violation(
                 Law::Quota,
                 format!("{uid} runs on {running:?} with {used}, and {charged} is charged"),
             );
@@ -139,7 +144,7 @@ impl World {
     pub(crate) fn check_start(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = self.uid(index);
         for cluster in 0..self.clusters.len() {
-            self.forgive(cluster);
+            self.update_excuses(cluster);
         }
         // A cluster that was wrongly declared lost continues until it receives other assignments.
         if self.excused(cluster, index, attempt) {
@@ -150,10 +155,10 @@ impl World {
         let (lost, known): (Vec<_>, Vec<_>) =
             object.ended.iter().partition(|(at, ended)| self.is_end_lost(*at, index, *ended));
         for (at, ended) in lost {
-            self.needs("excuse: an end that nobody could tell", at, index, ended);
+            self.count_excuse("excuse: an end that nobody could tell", at, index, ended);
         }
         if let Some((at, ended)) = known.first().copied() {
-            self.broken(
+            self.report_violation(
                 Law::EndedOnce,
                 format!(
                     "{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"
@@ -168,7 +173,7 @@ impl World {
         let written =
             self.law_of(&uid).is_some_and(|object| object.committed.contains(&(cluster, attempt)));
         if !written {
-            self.broken(
+            self.report_violation(
                 Law::WrittenFirst,
                 format!("cluster {cluster} makes the job of {uid} for attempt {attempt}, which was never written"),
             );
@@ -199,13 +204,13 @@ impl World {
         let (forgotten, known): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|(other, _)| self.is_forgotten(*other, index));
         for (other, _) in forgotten {
-            self.needs("excuse: a gate that the hub has forgotten", other, index, 0);
+            self.count_excuse("excuse: a gate that the hub has forgotten", other, index, 0);
         }
         if let Some((other, of)) = known.first().copied() {
             let uid = self.uid(index);
             let what =
                 format!("{uid} may preempt on {cluster} since {at} s and on {other} since {of} s");
-            self.broken(Law::OnePreempts, what);
+            self.report_violation(Law::OnePreempts, what);
         }
     }
 
@@ -227,7 +232,7 @@ impl World {
                 "{uid}, attempt {} on {cluster}, goes as evicted there; nobody has",
                 left.attempt
             );
-            self.broken(Law::InPlace, what);
+            self.report_violation(Law::InPlace, what);
         }
     }
 
@@ -248,7 +253,7 @@ impl World {
         let uid = self.uid(index);
         let led =
             self.hubs.iter().any(|hub| hub.term.as_ref().is_some_and(|term| term.is_live(cluster)));
-        if !led || self.faults_open > 0 || self.now < self.quiet_since + TOLD_WITHIN {
+        if !led || self.faults_open > 0 || self.now < self.quiet_since + CHANGES_KNOWN_WITHIN {
             return;
         }
         let Some(facts) = self
@@ -272,7 +277,7 @@ impl World {
         };
         let has = workload.priority.as_ref().map(|priority| priority.value);
         if current && !workload.meta.deleting && has != Some(wanted) {
-            self.broken(
+            self.report_violation(
                 Law::InStep,
                 format!("{uid} ended on {cluster} with priority {has:?}; it is to have {wanted}"),
             );
@@ -294,7 +299,7 @@ impl World {
                     "w{index} took {took} ms for {} ms of work on a healthy cluster",
                     workload.runs
                 );
-                self.broken(Law::Isolation, what);
+                self.report_violation(Law::Isolation, what);
             }
         }
     }

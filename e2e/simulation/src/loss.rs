@@ -23,7 +23,7 @@ const AT_ONCE: Ms = 250_000;
 const RESTART_GRACE: Ms = 60_000;
 /// A session that outlasts a policy change by this has brought the change to the agent. Covers the
 /// hub's own bound, the change's way to the hub, and the detection of a session's end.
-const HEARD_WITHIN: Ms = 60_000;
+const POLICY_KNOWN_WITHIN: Ms = 60_000;
 
 impl World {
     /// The users' policy for a cluster.
@@ -42,15 +42,15 @@ impl World {
     }
 
     /// The leading hub received a message of a cluster.
-    pub(crate) fn heard_of(&mut self, cluster: usize) {
-        self.forgive(cluster);
+    pub(crate) fn note_message_of(&mut self, cluster: usize) {
+        self.update_excuses(cluster);
         self.clusters[cluster].heard = self.now;
     }
 
     /// Once a hub has seen a cluster lost for its policy's time, it may give the cluster up. The
     /// cluster's assignments may then also run elsewhere, or may have ended there unseen. This ends
     /// once the cluster is back.
-    pub(crate) fn forgive(&mut self, cluster: usize) {
+    pub(crate) fn update_excuses(&mut self, cluster: usize) {
         self.end_excuses(cluster);
         let there: Vec<(usize, u64)> = self
             .laws_objects()
@@ -60,7 +60,7 @@ impl World {
             .filter(|(at, workload, _)| *at == cluster && self.may_be_given_up(cluster, *workload))
             .map(|(_, workload, attempt)| (workload, attempt))
             .collect();
-        self.clusters[cluster].forgiven.extend(there);
+        self.clusters[cluster].excused_attempts.extend(there);
     }
 
     /// Whether a hub has seen a cluster lost for the longest time of any policy of a workload. Loss
@@ -104,11 +104,11 @@ impl World {
         if now < *it.well_since.get_or_insert(now) + CATCH_UP {
             return;
         }
-        let forgiven = std::mem::take(&mut it.forgiven);
-        for (workload, attempt) in forgiven {
+        let excused_attempts = std::mem::take(&mut it.excused_attempts);
+        for (workload, attempt) in excused_attempts {
             if self.is_forgotten(cluster, workload) {
                 // The hub removes nothing that it has forgotten.
-                self.clusters[cluster].forgiven.insert((workload, attempt));
+                self.clusters[cluster].excused_attempts.insert((workload, attempt));
                 continue;
             }
             self.reached("excuse over: the cluster is back");
@@ -121,9 +121,9 @@ impl World {
             }
         }
         let it = &mut self.clusters[cluster];
-        if it.forgiven.is_empty() {
-            (it.lied, it.unheard) = (false, BTreeSet::new());
-            it.losses.retain(|loss| *loss == it.loss || now <= it.changed + HEARD_WITHIN);
+        if it.excused_attempts.is_empty() {
+            (it.was_declared_lost, it.unheard) = (false, BTreeSet::new());
+            it.losses.retain(|loss| *loss == it.loss || now <= it.changed + POLICY_KNOWN_WITHIN);
         }
     }
 
@@ -173,7 +173,7 @@ impl World {
 
     /// Users change a cluster's policy. Hubs learn it a moment later.
     pub(crate) fn change_rule(&mut self, cluster: usize, loss: Loss) {
-        self.forgive(cluster);
+        self.update_excuses(cluster);
         let it = &mut self.clusters[cluster];
         (it.loss, it.changed) = (loss, self.now);
         it.losses.insert(loss);
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// A hub reads a MultiKueueCluster.
-    pub(crate) fn reads_rules(&mut self, hub: usize, boot: u32, cluster: usize) {
+    pub(crate) fn read_rules(&mut self, hub: usize, boot: u32, cluster: usize) {
         if self.hub_is(hub, boot) && self.hubs[hub].cut == 0 {
             let (name, rules) = (name(cluster).into(), self.rules(cluster));
             self.dispatch(hub, switchyard_hub::dispatch::Event::Cluster { name, rules });
@@ -201,7 +201,7 @@ impl World {
                 let own = self.law_of(&self.uid(workload)).map_or(0, |object| object.changed);
                 let it = &mut self.clusters[cluster];
                 let changed = it.changed.max(own);
-                if changed > 0 && it.heard < changed + HEARD_WITHIN {
+                if changed > 0 && it.heard < changed + POLICY_KNOWN_WITHIN {
                     it.unheard.insert(workload);
                 }
             }
@@ -210,7 +210,7 @@ impl World {
 
     /// Whether this attempt was rightly given up on the cluster.
     pub(crate) fn given_up(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
-        self.clusters[cluster].forgiven.contains(&(workload, attempt))
+        self.clusters[cluster].excused_attempts.contains(&(workload, attempt))
     }
 
     /// Whether no hub can know how this attempt ended on the cluster.
@@ -237,7 +237,7 @@ impl World {
             "excuse: two run, as the loss means Duplicate"
         } else if losses.contains(&Loss::GiveUp) {
             "excuse: two run, as the loss means GiveUp"
-        } else if it.lied {
+        } else if it.was_declared_lost {
             "excuse: two run, as the cluster was declared lost"
         } else if it.unheard.contains(&workload) {
             "excuse: two run, as a policy was not heard"
@@ -259,13 +259,13 @@ impl World {
         it.agent.up
             && it.agent.frozen.is_none()
             && it.slow == 0
-            && (it.outage == 0 || it.told_unable)
+            && (it.outage == 0 || it.reported_unable)
     }
 
     /// The agent could not act on its cluster until `until`. An unreachable API server is no excuse
     /// once the hub has the report.
     pub(crate) fn was_unable(&mut self, cluster: usize, until: Ms) {
-        if !self.clusters[cluster].told_unable {
+        if !self.clusters[cluster].reported_unable {
             self.clusters[cluster].unable_until = until;
         }
     }
@@ -276,7 +276,8 @@ impl World {
             self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.is_live(cluster));
         if !connected {
             self.reached("fault: declare lost");
-            (self.clusters[cluster].declared, self.clusters[cluster].lied) = (true, true);
+            (self.clusters[cluster].declared, self.clusters[cluster].was_declared_lost) =
+                (true, true);
             self.rules_changed(cluster);
         }
     }
@@ -306,27 +307,29 @@ impl World {
         let Some(about) = term.lost.get(&cluster).copied() else { return };
         let counts = |at: Ms| at < decided && self.released.is_none_or(|released| at > released);
         let near = |at: Ms| at.abs_diff(about) <= AT_ONCE;
-        let lost = term
-            .lost
-            .iter()
-            .filter(|(it, at)| counts(**at) && near(**at) && !self.clusters[**it].lied);
+        let lost = term.lost.iter().filter(|(it, at)| {
+            counts(**at) && near(**at) && !self.clusters[**it].was_declared_lost
+        });
         let lost: Vec<usize> = lost.map(|(it, _)| *it).collect();
         if lost.contains(&cluster) && lost.len() > 1 {
-            self.broken(Law::Careful, format!("{cluster} is given up while {lost:?} are lost"));
+            self.report_violation(
+                Law::Careful,
+                format!("{cluster} is given up while {lost:?} are lost"),
+            );
         }
     }
 
     /// The declaration was about a loss that is over.
     pub(crate) fn is_back(&mut self, cluster: usize) {
         if std::mem::take(&mut self.clusters[cluster].declared) {
-            self.forgive(cluster);
+            self.update_excuses(cluster);
             self.rules_changed(cluster);
         }
     }
 
     /// Hubs read the MultiKueueCluster again.
     pub(crate) fn rules_changed(&mut self, cluster: usize) {
-        self.forgive(cluster);
+        self.update_excuses(cluster);
         for hub in 0..self.hubs.len() {
             let rules = self.rules(cluster);
             let name = name(cluster).into();

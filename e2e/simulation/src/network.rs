@@ -97,8 +97,8 @@ pub(crate) struct Network {
 impl Network {
     /// Whether messages from a cluster (`up`) or to it are cut.
     pub(crate) fn is_cut(&self, cluster: usize, up: bool) -> bool {
-        let (mute, deaf) = self.cut.get(&cluster).copied().unwrap_or_default();
-        if up { mute > 0 } else { deaf > 0 }
+        let (uplink, downlink) = self.cut.get(&cluster).copied().unwrap_or_default();
+        if up { uplink > 0 } else { downlink > 0 }
     }
 
     pub(crate) fn connect(
@@ -195,9 +195,9 @@ impl World {
             }
             if taken {
                 if twice && let Packet::Message(message) = &packet {
-                    self.hub_hears(id, Packet::Message(message.clone()));
+                    self.hub_receives(id, Packet::Message(message.clone()));
                 }
-                self.hub_hears(id, packet);
+                self.hub_receives(id, packet);
             }
             self.agent_turn(cluster);
         } else {
@@ -208,9 +208,9 @@ impl World {
             }
             if taken && self.clusters[cluster].agent.up {
                 if twice && let Packet::Message(message) = &packet {
-                    self.agent_hears(id, Packet::Message(message.clone()));
+                    self.agent_receives(id, Packet::Message(message.clone()));
                 }
-                self.agent_hears(id, packet);
+                self.agent_receives(id, packet);
             }
             self.pump(hub);
         }
@@ -218,12 +218,12 @@ impl World {
     }
 
     /// Adds a cut of a cluster (`by` is 1) or ends one. Waiting packets then arrive.
-    pub(crate) fn cut(&mut self, cluster: usize, mute: bool, deaf: bool, by: i32) {
+    pub(crate) fn cut(&mut self, cluster: usize, uplink: bool, downlink: bool, by: i32) {
         let cut = self.network.cut.entry(cluster).or_default();
-        if mute {
+        if uplink {
             cut.0 = cut.0.saturating_add_signed(by);
         }
-        if deaf {
+        if downlink {
             cut.1 = cut.1.saturating_add_signed(by);
         }
         for up in [true, false] {

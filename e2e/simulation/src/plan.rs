@@ -17,8 +17,8 @@ pub struct Plan {
     pub seed: u64,
     /// The dispatcher.
     pub mode: Mode,
-    /// If several clusters are asked: let them preempt one after the other, and the time that each
-    /// gets.
+    /// If several clusters compete for a workload: the time that each may preempt for, one after
+    /// the other.
     pub preemption_timeout: Option<Ms>,
     pub clusters: Vec<ClusterPlan>,
     /// The clock speed of each hub replica, in thousandths.
@@ -90,15 +90,15 @@ pub enum FaultKind {
     /// A hub replica cannot reach the hub's API server.
     HubCut(usize),
     /// Messages from the agent to the hub are cut.
-    Mute(usize),
+    UplinkCut(usize),
     /// Messages from the hub to the agent are cut.
-    Deaf(usize),
+    DownlinkCut(usize),
     /// Both directions are cut, and new connections fail.
     Partition(usize),
     /// The agent's certificate expires: its session ends, and no other begins.
     Expired(usize),
     /// Half of the clusters are lost.
-    HalfGone,
+    HalfLost,
     /// The worker's API server is down.
     ApiOutage(usize),
     /// The worker's watches miss events.
@@ -125,7 +125,7 @@ pub enum FaultKind {
     /// fault.
     Replay(usize),
     /// A worker's API server rejects every creation: a webhook, or an object quota.
-    TurnsDown(usize),
+    RejectsCreations(usize),
     /// An agent repeats its messages again and again, with changing capacity.
     Flood(usize),
     /// A user of the worker forges objects with this hub's marks, of unknown workloads.
@@ -147,9 +147,9 @@ pub enum FaultKind {
     Drain(usize),
     /// The owner changes a workload's policy and priority. At the end the policy is restored, and
     /// the priority changes again.
-    Says { workload: usize, loss: Option<Loss> },
+    OwnerChanges { workload: usize, loss: Option<Loss> },
     /// Users change a cluster's policy; at the end it is restored.
-    Rule { cluster: usize, loss: Loss },
+    PolicyChange { cluster: usize, loss: Loss },
     /// Operators move a workload to the cluster.
     Move { workload: usize, cluster: usize },
 }
@@ -343,11 +343,11 @@ impl Plan {
             4..=6 => FaultKind::HubCrash { hub, fin: dice.chance(700) },
             7 => FaultKind::HubFreeze(hub),
             8 => FaultKind::HubCut(hub),
-            9 => FaultKind::Mute(cluster),
-            10 => FaultKind::Deaf(cluster),
+            9 => FaultKind::UplinkCut(cluster),
+            10 => FaultKind::DownlinkCut(cluster),
             11 | 12 => FaultKind::Partition(cluster),
             13 => FaultKind::Expired(cluster),
-            14 => FaultKind::HalfGone,
+            14 => FaultKind::HalfLost,
             15 => FaultKind::ApiOutage(cluster),
             16 => FaultKind::WatchGap(cluster),
             17 => FaultKind::Slow(cluster),

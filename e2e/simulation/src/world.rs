@@ -13,7 +13,7 @@ use crate::reached::Reached;
 use switchyard_flags::simulate::Mutation;
 
 /// The longest virtual time after the last fault. A run that is unsettled by then never settles.
-const PATIENCE: Ms = 30 * 60_000;
+const SETTLE_LIMIT: Ms = 30 * 60_000;
 /// The most steps of a run.
 const MAX_STEPS: u64 = 400_000;
 
@@ -98,7 +98,7 @@ impl World {
             world.hub_boot(hub);
         }
         for cluster in 0..world.clusters.len() {
-            world.stand_in_the_way(cluster);
+            world.create_unrelated_object(cluster);
             world.agent_boot(cluster);
         }
         for index in 0..world.plan.workloads.len() {
@@ -112,7 +112,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        let end = self.plan.calm() + PATIENCE;
+        let end = self.plan.calm() + SETTLE_LIMIT;
         while self.violation.is_none() && !self.settled {
             let Some(((at, _), event)) = self.queue.pop_first() else { break };
             if at > end || self.steps > MAX_STEPS {
@@ -132,7 +132,7 @@ impl World {
                 self.note(|| knows);
             }
             let what = self.unsettled().unwrap_or_else(|| "nothing is left to happen".to_owned());
-            self.broken(Law::Liveness, what);
+            self.report_violation(Law::Liveness, what);
         }
     }
 
@@ -163,7 +163,7 @@ impl World {
     }
 
     /// Reports a violation. The first one ends the run.
-    pub(crate) fn broken(&mut self, law: Law, what: String) {
+    pub(crate) fn report_violation(&mut self, law: Law, what: String) {
         if self.plan.only.is_some_and(|only| only != law) {
             return;
         }
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// Records that a law needed this excuse for an attempt of a workload on a cluster.
-    pub(crate) fn needs(
+    pub(crate) fn count_excuse(
         &mut self,
         excuse: &'static str,
         cluster: usize,
@@ -206,10 +206,10 @@ impl World {
                 return;
             }
         }
-        self.happen(event);
+        self.handle(event);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Fault(index) => self.fault(index),
             Event::FaultEnds(index) => self.fault_ends(index),
@@ -248,12 +248,12 @@ impl World {
             Event::LeaseAnswer { hub, boot, round, won, sent } => {
                 self.lease_answer(hub, boot, round, won, sent)
             }
-            Event::LeasePatience { hub, boot, round } => self.lease_patience(hub, boot, round),
+            Event::LeaseTimeout { hub, boot, round } => self.lease_timeout(hub, boot, round),
             Event::HubWatch { hub, boot, change } => self.hub_sees(hub, boot, *change),
             Event::HubTick { hub, boot } => self.hub_tick(hub, boot),
             Event::SessionTick { hub, boot, link } => self.session_tick(hub, boot, link),
             Event::News { hub, boot, epoch, news } => self.news(hub, boot, epoch, *news),
-            Event::Rules { hub, boot, cluster } => self.reads_rules(hub, boot, cluster),
+            Event::Rules { hub, boot, cluster } => self.read_rules(hub, boot, cluster),
             Event::Statuses { hub, boot } => self.write_statuses(hub, boot),
             Event::Engine { hub, boot } => self.engine(hub, boot),
             Event::WriteArrives(job) => self.write_arrives(*job),

@@ -13,13 +13,13 @@ const FAULT_FLOOR: u64 = 3;
 const EXCUSE_FLOOR: u64 = 1;
 
 #[test]
-fn no_law_breaks_in_a_thousand_seeds() {
+fn thousand_seeds_break_no_law() {
     let found = search(0, SEEDS, None, true);
     if let Some((seed, violation)) = found.failures.first() {
         panic!("{}", explain(*seed, violation, None, false));
     }
     println!("{} seeds, {} steps\n{}", found.seeds, found.steps, found.reached);
-    // A law that is never tested, or an excuse that is never needed, proves nothing.
+    // Seeds that rarely reach a fault or need an excuse prove little about it.
     let floors = FAULTS
         .iter()
         .map(|what| (what, FAULT_FLOOR))
@@ -32,7 +32,7 @@ fn no_law_breaks_in_a_thousand_seeds() {
 }
 
 #[test]
-fn a_seed_plays_the_same_again() {
+fn same_seed_gives_the_same_trace() {
     let plan = switchyard_simulation::Plan::of(7);
     let first = switchyard_simulation::guarded(&plan, None, true).trace;
     assert!(!first.is_empty());
@@ -65,7 +65,7 @@ fn a_seed_plays_the_same_again() {
 #[case::write_blind(Mutation::WriteBlind, Law::Quota)]
 #[case::say_lost(Mutation::SayLost, Law::OneRuns)]
 #[case::delete_first(Mutation::DeleteFirst, Law::OneRuns)]
-fn breaks(#[case] mutation: Mutation, #[case] law: Law) {
+fn mutation_breaks_its_law(#[case] mutation: Mutation, #[case] law: Law) {
     let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);
     let Some((seed, violation)) = found.failures.first() else {
         panic!("{} did not break {law:?} in {SEEDS} seeds", mutation.name());

@@ -90,7 +90,7 @@ impl World {
     }
 
     /// The agent's process crashes.
-    pub(crate) fn agent_dies(&mut self, cluster: usize, fin: bool) {
+    pub(crate) fn crash_agent(&mut self, cluster: usize, fin: bool) {
         self.note(|| format!("c{cluster}: agent dies"));
         self.drop_requests(cluster);
         let agent = &mut self.clusters[cluster].agent;
@@ -176,7 +176,7 @@ impl World {
         self.agent_turn(cluster);
     }
 
-    pub(crate) fn hang_up(&mut self, cluster: usize) {
+    pub(crate) fn drop_session(&mut self, cluster: usize) {
         let agent = &mut self.clusters[cluster].agent;
         agent.talk.close(&mut agent.ledger);
         let Some(link) = agent.link.take() else { return };
@@ -188,23 +188,23 @@ impl World {
 
     fn session_error(&mut self, cluster: usize, error: &SessionError) {
         self.note(|| format!("c{cluster}: session ended: {error}"));
-        self.hang_up(cluster);
+        self.drop_session(cluster);
     }
 
     /// Receives a packet from the hub.
-    pub(crate) fn agent_hears(&mut self, link: LinkId, packet: Packet<HubMessage>) {
+    pub(crate) fn agent_receives(&mut self, link: LinkId, packet: Packet<HubMessage>) {
         let Some(cluster) = self.network.links.get(&link).map(|link| link.cluster) else { return };
         if self.clusters[cluster].agent.link != Some(link) {
             return;
         }
         match packet {
-            Packet::Fin => self.hang_up(cluster),
-            Packet::Message(message) => self.agent_takes(cluster, message),
+            Packet::Fin => self.drop_session(cluster),
+            Packet::Message(message) => self.agent_handles(cluster, message),
         }
     }
 
     /// Handles a message of any session.
-    pub(crate) fn agent_takes(&mut self, cluster: usize, message: HubMessage) {
+    pub(crate) fn agent_handles(&mut self, cluster: usize, message: HubMessage) {
         let now = self.agent_now(cluster);
         let deposed = message.epoch < self.clusters[cluster].agent.epoch;
         let message = self.mutate_down(cluster, message);
@@ -221,7 +221,7 @@ impl World {
                 if deposed && (!actions.is_empty() || agent.ledger.memory() != before) {
                     let what =
                         format!("cluster {cluster} did what a deposed leader said: {actions:?}");
-                    self.broken(Law::Deposed, what);
+                    self.report_violation(Law::Deposed, what);
                 }
                 self.start(cluster, actions);
                 self.agent_turn(cluster);

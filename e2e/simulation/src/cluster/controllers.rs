@@ -17,10 +17,10 @@ impl World {
     pub(crate) fn controllers(&mut self, cluster: usize) {
         if self.clusters[cluster].outage > 0 {
             // They reconcile again when the API server is back.
-            self.clusters[cluster].looking = false;
+            self.clusters[cluster].reconcile_scheduled = false;
             return;
         }
-        self.clusters[cluster].looking = false;
+        self.clusters[cluster].reconcile_scheduled = false;
         let before = self.used(cluster);
         for index in 0..self.plan.workloads.len() {
             self.reconcile_workload(cluster, index);
@@ -148,7 +148,7 @@ impl World {
             return;
         };
         // A job names its Workload. A job that was applied again has another uid, and so its
-        // Workload another name. Prebuilt Workloads, which would keep theirs, are not simulated.
+        // Workload another name. Prebuilt Workloads, which keep their names, are not simulated.
         let job = self.clusters[cluster]
             .job(index)
             .filter(|job| job.meta.workload_uid == of)
@@ -226,7 +226,7 @@ impl World {
         let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
             return;
         };
-        if runs == active || std::mem::replace(&mut stored.turning, true) {
+        if runs == active || std::mem::replace(&mut stored.pods_changing, true) {
             return;
         }
         let delay = self.dice(1 + cluster).between(20, if slow { 10_000 } else { 1_500 });
@@ -245,7 +245,7 @@ impl World {
         let same =
             self.clusters[cluster].job(index).is_some_and(|job| job.meta.target.uid == object);
         if same && let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
-            stored.turning = false;
+            stored.pods_changing = false;
         }
         same
     }
@@ -260,7 +260,7 @@ impl World {
         }
         let Some(job) = self.clusters[cluster].job(workload) else { return };
         if job.suspended || job.meta.deleting || job.end.is_some() || job.active {
-            return self.look_soon(cluster);
+            return self.reconcile_soon(cluster);
         }
         job.active = true;
         let attempt = job.meta.attempt;
@@ -288,7 +288,7 @@ impl World {
         if !self.same_job(cluster, workload, object) {
             // The pods have no owner any more.
             self.moved |= self.clusters[cluster].pods.remove(object).is_some();
-            return self.look_soon(cluster);
+            return self.reconcile_soon(cluster);
         }
         let foreground = self.clusters[cluster]
             .objects
@@ -297,7 +297,7 @@ impl World {
         let Some(job) = self.clusters[cluster].job(workload) else { return };
         let stops = if job.meta.deleting { foreground } else { job.suspended };
         if !job.active || !stops {
-            return self.look_soon(cluster);
+            return self.reconcile_soon(cluster);
         }
         job.active = false;
         self.clusters[cluster].pods.remove(object);

@@ -22,7 +22,7 @@ impl World {
                 continue;
             }
             let attempt = self.dice(1 + cluster).between(1, 9);
-            self.make(cluster, Kind::Job, index, &format!("f{index}"), attempt, false);
+            self.create_object(cluster, Kind::Job, index, &format!("f{index}"), attempt, false);
             if let Some(job) = self.clusters[cluster].job(index) {
                 (job.suspended, job.active) = (index == FORGED, index == FORGED + 1);
                 job.end = (index == FORGED + 2).then(|| switchyard_ledger::JobEnd {
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Removes the remaining forged objects, finalizers included.
-    pub(crate) fn forged_go(&mut self, cluster: usize) {
+    pub(crate) fn remove_forged(&mut self, cluster: usize) {
         for index in FORGED..FORGED + FORGERIES {
             let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else {
                 continue;
@@ -79,7 +79,7 @@ impl World {
         for message in
             again.into_iter().filter(|message| message.session_id != 0 && !is_hello(message))
         {
-            self.hub_takes(id, hub, cluster, message);
+            self.hub_handles(id, hub, cluster, message);
         }
         let Some(session_id) = self
             .network
@@ -97,7 +97,7 @@ impl World {
             (flavor.used, flavor.available) = (used, flavor.nominal - used);
         }
         let kind = Some(agent_message::Kind::Capacity(capacity));
-        self.hub_takes(id, hub, cluster, AgentMessage { session_id, kind });
+        self.hub_handles(id, hub, cluster, AgentMessage { session_id, kind });
         let boot = self.clusters[cluster].agent.boot;
         if self.now + delay >= until {
             // The last message is true.

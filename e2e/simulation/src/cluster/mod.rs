@@ -39,7 +39,7 @@ pub(crate) struct Stored {
     /// Counts the starts of its pods.
     pub(crate) run: u64,
     /// Its pods are starting or stopping.
-    pub(crate) turning: bool,
+    pub(crate) pods_changing: bool,
     pub(crate) ended: Option<Ms>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Cluster {
     pub(crate) slow: u32,
     pub(crate) outage: u32,
     pub(crate) gap: u32,
-    pub(crate) turns_down: u32,
+    pub(crate) rejects_creations: u32,
     pub(crate) expired: u32,
     /// The present `onDisconnect` policy, and all earlier ones.
     pub(crate) loss: Loss,
@@ -80,18 +80,18 @@ pub(crate) struct Cluster {
     pub(crate) drained: u32,
     /// Declared lost by an operator, and not back yet.
     pub(crate) declared: bool,
-    /// Declared lost at some time.
-    pub(crate) lied: bool,
-    /// What an agent stores beyond its process: the highest epoch and the end of the lease.
+    /// Rightly or not, and perhaps back since.
+    pub(crate) was_declared_lost: bool,
+    /// The agent's state that survives its process: the highest epoch and the end of the lease.
     pub(crate) memory: (u64, Option<Ms>),
     /// When a leading hub last received a message of the cluster.
     pub(crate) heard: Ms,
     /// Until then the agent could not act on its cluster.
     pub(crate) unable_until: Ms,
     /// The hub process that received the agent's report "not able", and has not stored it.
-    pub(crate) said_unable: Option<(usize, u32)>,
+    pub(crate) unstored_unable: Option<(usize, u32)>,
     /// The last report that a hub received and could store was "not able".
-    pub(crate) told_unable: bool,
+    pub(crate) reported_unable: bool,
     /// Workloads that users evicted or deleted here.
     pub(crate) evicted: BTreeSet<usize>,
     /// The highest attempts that a hub removed since the store was last lost, by uid.
@@ -99,13 +99,13 @@ pub(crate) struct Cluster {
     /// The same, before the store was lost.
     pub(crate) removed_before: BTreeMap<Uid, u64>,
     /// Attempts of workloads that were rightly given up here.
-    pub(crate) forgiven: BTreeSet<(usize, u64)>,
+    pub(crate) excused_attempts: BTreeSet<(usize, u64)>,
     /// When the cluster last became healthy.
     pub(crate) well_since: Option<Ms>,
     /// Forgiven attempts that ended while the cluster was given up and another attempt counted.
     pub(crate) dropped: BTreeSet<(usize, u64)>,
     /// The controllers are about to reconcile.
-    looking: bool,
+    reconcile_scheduled: bool,
 }
 
 impl Cluster {
@@ -124,7 +124,7 @@ impl Cluster {
             well_since: None,
             dropped: BTreeSet::new(),
             gap: 0,
-            turns_down: 0,
+            rejects_creations: 0,
             expired: 0,
             loss: plan.loss,
             losses: BTreeSet::from([plan.loss]),
@@ -132,17 +132,17 @@ impl Cluster {
             unheard: BTreeSet::new(),
             drained: 0,
             declared: false,
-            lied: false,
+            was_declared_lost: false,
             memory: (0, None),
             heard: 0,
             unable_until: 0,
-            said_unable: None,
-            told_unable: false,
+            unstored_unable: None,
+            reported_unable: false,
             evicted: BTreeSet::new(),
             removed: BTreeMap::new(),
             removed_before: BTreeMap::new(),
-            forgiven: BTreeSet::new(),
-            looking: false,
+            excused_attempts: BTreeSet::new(),
+            reconcile_scheduled: false,
         }
     }
 
@@ -202,13 +202,13 @@ fn no(reason: &str, message: &str) -> Option<Condition> {
 
 impl World {
     /// Creates an unrelated object with a workload's name.
-    pub(crate) fn stand_in_the_way(&mut self, cluster: usize) {
+    pub(crate) fn create_unrelated_object(&mut self, cluster: usize) {
         let Some(index) = self.plan.clusters[cluster].occupied else { return };
         self.put_foreign(cluster, index);
     }
 
     /// Puts a new object into the cluster's store.
-    fn make(
+    fn create_object(
         &mut self,
         cluster: usize,
         kind: Kind,
@@ -269,7 +269,14 @@ impl World {
         };
         it.objects.insert(
             (kind, index),
-            Stored { object, foreign, foreground: false, run: 0, turning: false, ended: None },
+            Stored {
+                object,
+                foreign,
+                foreground: false,
+                run: 0,
+                pods_changing: false,
+                ended: None,
+            },
         );
         self.touch(cluster, kind, index);
     }
@@ -311,12 +318,12 @@ impl World {
             } else {
                 Seen::Applied(Box::new(object))
             };
-            self.tell_watch(cluster, kind, seen);
+            self.notify_watch(cluster, kind, seen);
         }
-        self.look_soon(cluster);
+        self.reconcile_soon(cluster);
     }
 
-    fn tell_watch(&mut self, cluster: usize, kind: Kind, seen: Seen) {
+    fn notify_watch(&mut self, cluster: usize, kind: Kind, seen: Seen) {
         let stale = self.plan.noise.stale;
         let slow = self.clusters[cluster].slow > 0;
         let delay = self.dice(1 + cluster).between(1, if slow { stale * 5 } else { stale });
@@ -385,7 +392,7 @@ impl World {
     }
 
     /// Removes that object.
-    pub(crate) fn replaced_goes(&mut self, cluster: usize, index: usize) {
+    pub(crate) fn remove_replacement(&mut self, cluster: usize, index: usize) {
         let always = self.plan.clusters[cluster].occupied == Some(index);
         if !always
             && self.clusters[cluster]
@@ -394,12 +401,12 @@ impl World {
                 .is_some_and(|stored| stored.foreign)
         {
             self.clusters[cluster].objects.remove(&(Kind::Job, index));
-            self.look_soon(cluster);
+            self.reconcile_soon(cluster);
         }
     }
 
     fn put_foreign(&mut self, cluster: usize, index: usize) {
-        self.make(cluster, Kind::Job, index, "somebody's", 0, true);
+        self.create_object(cluster, Kind::Job, index, "somebody's", 0, true);
     }
 
     /// Restarts the watches. Full lists show the missed changes.
@@ -413,8 +420,8 @@ impl World {
     }
 
     /// Schedules the controllers.
-    pub(crate) fn look_soon(&mut self, cluster: usize) {
-        if std::mem::replace(&mut self.clusters[cluster].looking, true) {
+    pub(crate) fn reconcile_soon(&mut self, cluster: usize) {
+        if std::mem::replace(&mut self.clusters[cluster].reconcile_scheduled, true) {
             return;
         }
         let slow = self.clusters[cluster].slow > 0;

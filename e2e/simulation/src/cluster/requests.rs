@@ -87,7 +87,7 @@ impl World {
                 match self.clusters[cluster].workload(number(name)).filter(|_| fresh && *gated) {
                     Some(workload) if kind == Kind::Workload => {
                         workload.gate = Some(Gate::default());
-                        self.now_there(cluster, kind, number(name))
+                        self.current_version(cluster, kind, number(name))
                     }
                     _ => made,
                 }
@@ -165,7 +165,7 @@ impl World {
                 (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
             };
         }
-        if self.clusters[cluster].turns_down > 0 {
+        if self.clusters[cluster].rejects_creations > 0 {
             self.reached("fault: turns down");
             return Outcome::Refused(Trouble::refused(
                 "Forbidden",
@@ -175,17 +175,17 @@ impl World {
         if kind == Kind::Job {
             self.check_made(cluster, index, attempt);
         }
-        self.make(cluster, kind, index, workload_uid, attempt, false);
+        self.create_object(cluster, kind, index, workload_uid, attempt, false);
         if kind == Kind::Job
             && self.mutated(Mutation::NoFinalizer)
             && let Some(job) = self.clusters[cluster].job(index)
         {
             job.meta.held = None;
         }
-        self.now_there(cluster, kind, index)
+        self.current_version(cluster, kind, index)
     }
 
-    fn now_there(&self, cluster: usize, kind: Kind, index: usize) -> Outcome {
+    fn current_version(&self, cluster: usize, kind: Kind, index: usize) -> Outcome {
         match self.clusters[cluster].objects.get(&(kind, index)) {
             Some(stored) => Outcome::Object(Box::new(stored.object.clone())),
             None => Outcome::Gone,
@@ -207,7 +207,7 @@ impl World {
             return Outcome::Gone;
         };
         if stored.foreign || stored.object.meta().target.uid != target.uid {
-            self.broken(
+            self.report_violation(
                 Law::Foreign,
                 format!("cluster {cluster}: an object that was not meant is deleted"),
             );
@@ -239,7 +239,7 @@ impl World {
         if before != after {
             self.touch(cluster, kind, index);
         }
-        match self.now_there(cluster, kind, index) {
+        match self.current_version(cluster, kind, index) {
             // Only its finalizer held it: the answer is its last state.
             Outcome::Gone => Outcome::Object(Box::new(after)),
             there => there,

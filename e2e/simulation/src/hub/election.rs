@@ -41,7 +41,7 @@ impl World {
         let round = it.round;
         let patience = it.election.patience(timing, instant);
         let wait = patience.as_millis() as u64 * 1000 / self.plan.hubs[hub];
-        self.after(wait, Event::LeasePatience { hub, boot, round });
+        self.after(wait, Event::LeaseTimeout { hub, boot, round });
         let delay = self.dice(0).between(1, 30);
         self.after(delay, Event::LeaseRead { hub, boot, round });
     }
@@ -123,7 +123,7 @@ impl World {
         self.round_over(hub, boot);
     }
 
-    pub(crate) fn lease_patience(&mut self, hub: usize, boot: u32, round: u64) {
+    pub(crate) fn lease_timeout(&mut self, hub: usize, boot: u32, round: u64) {
         if self.in_round(hub, boot, round) {
             self.round_over(hub, boot);
         }

@@ -179,12 +179,12 @@ impl World {
         self.note(|| format!("hub {hub} begins"));
         let delay = self.dice(0).between(1, 200);
         self.after(delay, Event::Elect { hub, boot });
-        self.reads_statuses(hub);
+        self.read_statuses(hub);
         self.hub_lists(hub);
     }
 
     /// A replica's process crashes. Its requests happen at once or never.
-    pub(crate) fn hub_dies(&mut self, hub: usize, fin: bool) {
+    pub(crate) fn crash_hub(&mut self, hub: usize, fin: bool) {
         self.note(|| format!("hub {hub} dies"));
         let it = &mut self.hubs[hub];
         it.up = false;
@@ -224,7 +224,7 @@ impl World {
             )
             .collect();
         for change in all {
-            self.tell_hub(hub, change);
+            self.notify_hub(hub, change);
         }
     }
 
@@ -246,14 +246,14 @@ impl World {
         self.note(|| format!("api: {}", describe(&change)));
         for hub in 0..self.hubs.len() {
             if self.hubs[hub].up && self.hubs[hub].cut == 0 {
-                self.tell_hub(hub, change.clone());
+                self.notify_hub(hub, change.clone());
             }
         }
         let delay = self.dice(0).between(1, 300);
         self.after(delay, Event::Lifecycle { uid: uid.clone() });
     }
 
-    fn tell_hub(&mut self, hub: usize, change: Change) {
+    fn notify_hub(&mut self, hub: usize, change: Change) {
         let stale = self.plan.noise.stale;
         let delay = self.dice(0).between(1, stale);
         let now = self.now;

@@ -52,7 +52,7 @@ impl World {
             self.api.objects.insert(uid.clone(), restored);
             self.api_changed(&uid);
         }
-        self.begin_again(None);
+        self.restart_after_loss(None);
     }
 
     /// Whether the hub lost its store and knows of it.
@@ -60,8 +60,8 @@ impl World {
         self.lost_store.at.is_some() && !self.mutated(Mutation::ForgetMemory)
     }
 
-    /// What a new hub process knows about the loss. `now` is its own clock; the API server's clock
-    /// is right.
+    /// A new hub process's knowledge of the loss. `now` is its own clock; the API server's clock is
+    /// right.
     pub(super) fn store_loss(&self, now: Time) -> Option<StoreLoss> {
         let true_time = |at: Ms| START + i64::try_from(at).unwrap_or(0);
         let since = self.lost_store.at.filter(|_| self.is_forgetful())?;
@@ -71,11 +71,11 @@ impl World {
     /// Crashes all replicas and empties the store.
     pub(crate) fn lose_store(&mut self, not_again: Option<usize>) {
         for hub in 0..self.hubs.len() {
-            self.hub_dies(hub, true);
+            self.crash_hub(hub, true);
         }
         // The agents' states are lost with the store.
         for cluster in &mut self.clusters {
-            (cluster.said_unable, cluster.told_unable) = (None, false);
+            (cluster.unstored_unable, cluster.reported_unable) = (None, false);
         }
         let version = self.api.version;
         let api = std::mem::take(&mut self.api);
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// Restarts the replicas and applies unfinished workloads again.
-    pub(crate) fn begin_again(&mut self, not_again: Option<usize>) {
+    pub(crate) fn restart_after_loss(&mut self, not_again: Option<usize>) {
         for hub in 0..self.hubs.len() {
             if !self.hubs[hub].up {
                 self.hub_boot(hub);
@@ -238,9 +238,14 @@ impl World {
             })
         };
         if self.clusters.iter().any(is_later) {
-            self.needs("excuse: an earlier end, removed for a later one", cluster, index, attempt);
+            self.count_excuse(
+                "excuse: an earlier end, removed for a later one",
+                cluster,
+                index,
+                attempt,
+            );
         } else if !self.given_up(cluster, index, attempt) && !self.may_be_given_up(cluster, index) {
-            self.broken(
+            self.report_violation(
                 Law::Forgotten,
                 format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"),
             );

@@ -54,7 +54,7 @@ pub(crate) enum News {
 
 impl World {
     /// Receives a packet from an agent.
-    pub(crate) fn hub_hears(&mut self, id: LinkId, packet: Packet<AgentMessage>) {
+    pub(crate) fn hub_receives(&mut self, id: LinkId, packet: Packet<AgentMessage>) {
         let Some(link) = self.network.links.get(&id) else { return };
         let (hub, cluster) = (link.hub, link.cluster);
         let message = match packet {
@@ -67,7 +67,7 @@ impl World {
                 _ => self.close_hub_end(id, true),
             };
         }
-        self.hub_takes(id, hub, cluster, message);
+        self.hub_handles(id, hub, cluster, message);
     }
 
     /// Starts a session and ends an older one of the cluster.
@@ -116,7 +116,7 @@ impl World {
             snapshot,
         };
         self.tell(id, hub_message::Kind::Welcome(welcome));
-        self.tell_task(hub, News::Up { cluster, session });
+        self.notify_task(hub, News::Up { cluster, session });
         let boot = self.hubs[hub].boot;
         let wait = self.hub_until(hub, now + PING_INTERVAL);
         self.after(wait, Event::SessionTick { hub, boot, link: id });
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Handles an agent's message of any session.
-    pub(crate) fn hub_takes(
+    pub(crate) fn hub_handles(
         &mut self,
         id: LinkId,
         hub: usize,
@@ -142,7 +142,7 @@ impl World {
         if message.session_id != session {
             return;
         }
-        self.heard_of(cluster);
+        self.note_message_of(cluster);
         match message.kind {
             Some(agent_message::Kind::Observed(observed)) => {
                 match self.port(hub, cluster).accept(session, &observed) {
@@ -150,7 +150,7 @@ impl World {
                         let inventory =
                             inventory.as_ref().map(switchyard_hub::cluster_channel::port::uids);
                         let observations = observed.observations;
-                        self.tell_task(
+                        self.notify_task(
                             hub,
                             News::Observed { cluster, session, observations, inventory },
                         );
@@ -166,7 +166,7 @@ impl World {
                 }
             }
             Some(agent_message::Kind::Capacity(capacity)) => {
-                self.tell_task(hub, News::Capacity { cluster, session, capacity });
+                self.notify_task(hub, News::Capacity { cluster, session, capacity });
             }
             Some(agent_message::Kind::DesiredAck(revision)) => {
                 self.port(hub, cluster).acked(session, revision)
@@ -177,7 +177,7 @@ impl World {
             Some(agent_message::Kind::Ping(ping)) => {
                 self.tell(id, hub_message::Kind::Pong(Pong { nonce: ping.nonce }));
                 if self.says_able(hub, cluster, session, !ping.unable) {
-                    self.tell_task(hub, News::Able { cluster, session, able: !ping.unable });
+                    self.notify_task(hub, News::Able { cluster, session, able: !ping.unable });
                 }
             }
             Some(agent_message::Kind::Pong(pong)) => {
@@ -240,7 +240,7 @@ impl World {
             }
             self.hubs[hub].registry.leave(&name(cluster), session);
             self.statuses_soon(hub);
-            self.tell_task(hub, News::Down { cluster, session });
+            self.notify_task(hub, News::Down { cluster, session });
         }
         if goodbye {
             self.goodbye(id, why);
@@ -267,7 +267,7 @@ impl World {
 
     // === the dispatcher's task
 
-    fn tell_task(&mut self, hub: usize, news: News) {
+    fn notify_task(&mut self, hub: usize, news: News) {
         let delay = self.dice(0).between(0, NEWS);
         let now = self.now;
         let boot = self.hubs[hub].boot;
@@ -281,7 +281,7 @@ impl World {
     pub(crate) fn news(&mut self, hub: usize, boot: u32, epoch: u64, news: News) {
         let now = self.now;
         for cluster in 0..self.clusters.len() {
-            self.forgive(cluster);
+            self.update_excuses(cluster);
         }
         let Some(term) = self.term(hub, boot, epoch) else { return };
         match news {

@@ -33,8 +33,8 @@ impl World {
                 it.registry.left_unable(&key).filter(|_| !self.mutated(Mutation::ForgetWord));
             let last = self.api.agents.get(&cluster);
             let wanted = agent_status(it.registry.get(&key).as_ref(), left, last, None);
-            if self.clusters[cluster].said_unable == Some((hub, boot)) {
-                self.clusters[cluster].told_unable = true;
+            if self.clusters[cluster].unstored_unable == Some((hub, boot)) {
+                self.clusters[cluster].reported_unable = true;
             }
             if last == wanted.as_ref() {
                 continue;
@@ -42,13 +42,13 @@ impl World {
             self.note(|| format!("hub {hub}: status of {key}: {wanted:?}"));
             self.api.agents.extend(wanted.map(|wanted| (cluster, wanted)));
             for hub in 0..self.hubs.len() {
-                self.reads_statuses(hub);
+                self.read_statuses(hub);
             }
         }
     }
 
     /// A replica reads the MultiKueueClusters.
-    pub(crate) fn reads_statuses(&mut self, hub: usize) {
+    pub(crate) fn read_statuses(&mut self, hub: usize) {
         let it = &self.hubs[hub];
         if !it.up || it.cut > 0 {
             return;
@@ -66,7 +66,7 @@ impl World {
         let boot = self.hubs[hub].boot;
         for cluster in &mut self.clusters {
             // A report that another process received and did not store is lost.
-            cluster.said_unable.take_if(|said| *said != (hub, boot));
+            cluster.unstored_unable.take_if(|said| *said != (hub, boot));
         }
         if self.mutated(Mutation::ForgetUnable) {
             return;
@@ -99,7 +99,7 @@ impl World {
         let news = self.hubs[hub].registry.set_able(&name(cluster), session, able);
         if news {
             let boot = self.hubs[hub].boot;
-            self.clusters[cluster].said_unable = (!able).then_some((hub, boot));
+            self.clusters[cluster].unstored_unable = (!able).then_some((hub, boot));
             self.statuses_soon(hub);
         }
         news
@@ -108,13 +108,14 @@ impl World {
     /// The dispatcher counts the agent as able to act.
     pub(super) fn counts_as_able(&mut self, cluster: usize) {
         // A new session also replaces the reports of earlier ones.
-        (self.clusters[cluster].said_unable, self.clusters[cluster].told_unable) = (None, false);
+        (self.clusters[cluster].unstored_unable, self.clusters[cluster].reported_unable) =
+            (None, false);
     }
 
     /// A crashed process loses the reports that it has not stored.
     pub(super) fn forgets_words(&mut self, hub: usize) {
         for cluster in &mut self.clusters {
-            cluster.said_unable.take_if(|(of, _)| *of == hub);
+            cluster.unstored_unable.take_if(|(of, _)| *of == hub);
         }
     }
 }

@@ -222,7 +222,7 @@ impl World {
         let mut refusals = Vec::new();
         for action in actions {
             self.note(|| format!("hub {hub}: {action:?}"));
-            self.do_it(hub, action, &mut refusals);
+            self.perform_action(hub, action, &mut refusals);
         }
         for (cluster, observation) in refusals {
             self.dispatch(hub, Input::Observed { cluster, observation });
@@ -246,7 +246,12 @@ impl World {
         self.at(due, Event::HubTick { hub, boot });
     }
 
-    fn do_it(&mut self, hub: usize, action: Action, refusals: &mut Vec<(Name, Observation)>) {
+    fn perform_action(
+        &mut self,
+        hub: usize,
+        action: Action,
+        refusals: &mut Vec<(Name, Observation)>,
+    ) {
         match action {
             Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
                 let known = self.hubs[hub].store.contains_key(&self.ours(hub, &uid));

@@ -109,7 +109,7 @@ impl World {
     }
 
     /// The owner changes the workload's policy and priority.
-    pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
+    pub(crate) fn owner_changes(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
         let now = self.now;
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
             return;

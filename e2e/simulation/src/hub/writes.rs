@@ -99,7 +99,7 @@ impl World {
         let Some(uid) = subject(&action).cloned() else { return };
         // Attempts that were given up at the decision stay so, however late the write.
         for cluster in 0..self.clusters.len() {
-            self.forgive(cluster);
+            self.update_excuses(cluster);
         }
         let it = &self.hubs[hub];
         let (boot, Some(term)) = (it.boot, it.term.as_ref()) else { return };

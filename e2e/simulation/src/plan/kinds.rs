@@ -11,11 +11,11 @@ impl FaultKind {
             Self::HubCrash { .. } => "fault: hub crash",
             Self::HubFreeze(_) => "fault: hub freeze",
             Self::HubCut(_) => "fault: hub cut",
-            Self::Mute(_) => "fault: mute",
-            Self::Deaf(_) => "fault: deaf",
+            Self::UplinkCut(_) => "fault: mute",
+            Self::DownlinkCut(_) => "fault: deaf",
             Self::Partition(_) => "fault: partition",
             Self::Expired(_) => "fault: expired",
-            Self::HalfGone => "fault: half gone",
+            Self::HalfLost => "fault: half gone",
             Self::ApiOutage(_) => "fault: api outage",
             Self::WatchGap(_) => "fault: watch gap",
             Self::Slow(_) => "fault: slow",
@@ -25,8 +25,8 @@ impl FaultKind {
             Self::StoreLost { .. } => "fault: store lost",
             Self::StoreRestored => "fault: store restored",
             Self::Drain(_) => "fault: drain",
-            Self::Says { .. } => "fault: says",
-            Self::Rule { .. } => "fault: rule",
+            Self::OwnerChanges { .. } => "fault: says",
+            Self::PolicyChange { .. } => "fault: rule",
             Self::Evict(_)
             | Self::Delete(_)
             | Self::Move { .. }
@@ -34,7 +34,7 @@ impl FaultKind {
             | Self::WorkerDeletes { .. }
             | Self::Replaced { .. }
             | Self::Replay(_)
-            | Self::TurnsDown(_)
+            | Self::RejectsCreations(_)
             | Self::Flood(_)
             | Self::DeclareLost(_) => return None,
         })
@@ -47,7 +47,7 @@ impl FaultKind {
             | Self::WorkerEvicts { workload, .. }
             | Self::WorkerDeletes { workload, .. }
             | Self::Replaced { workload, .. }
-            | Self::Says { workload, .. }
+            | Self::OwnerChanges { workload, .. }
             | Self::Move { workload, .. } => Some(*workload),
             _ => None,
         }
@@ -57,14 +57,14 @@ impl FaultKind {
         match self {
             Self::AgentCrash { cluster, .. }
             | Self::AgentFreeze(cluster)
-            | Self::Mute(cluster)
-            | Self::Deaf(cluster)
+            | Self::UplinkCut(cluster)
+            | Self::DownlinkCut(cluster)
             | Self::Partition(cluster)
             | Self::Expired(cluster)
             | Self::ApiOutage(cluster)
             | Self::WatchGap(cluster)
             | Self::Slow(cluster)
-            | Self::TurnsDown(cluster)
+            | Self::RejectsCreations(cluster)
             | Self::Flood(cluster)
             | Self::Forged(cluster)
             | Self::WorkerEvicts { cluster, .. }
@@ -73,7 +73,7 @@ impl FaultKind {
             | Self::Replay(cluster)
             | Self::DeclareLost(cluster)
             | Self::Drain(cluster)
-            | Self::Rule { cluster, .. }
+            | Self::PolicyChange { cluster, .. }
             | Self::Move { cluster, .. } => Some(*cluster),
             _ => None,
         }

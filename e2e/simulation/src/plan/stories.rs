@@ -18,7 +18,7 @@ impl Plan {
         let kind = match dice.between(0, 2) {
             0 => FaultKind::Partition(cluster),
             1 => FaultKind::AgentCrash { cluster, fin: dice.chance(500) },
-            _ => FaultKind::Deaf(cluster),
+            _ => FaultKind::DownlinkCut(cluster),
         };
         self.workloads[workload].runs += 60_000;
         let hub = FaultKind::HubCrash { hub: 0, fin: true };
@@ -86,8 +86,8 @@ impl Plan {
             let kind = match dice.between(0, 6) {
                 0 => FaultKind::AgentCrash { cluster: 0, fin: dice.chance(500) },
                 1 => FaultKind::AgentFreeze(0),
-                2 => FaultKind::Mute(0),
-                3 => FaultKind::Deaf(0),
+                2 => FaultKind::UplinkCut(0),
+                3 => FaultKind::DownlinkCut(0),
                 4 => FaultKind::Partition(0),
                 5 => FaultKind::ApiOutage(0),
                 _ => FaultKind::Slow(0),
@@ -109,8 +109,8 @@ impl Plan {
         let at = self.workloads[workload].at + dice.between(2_000, 15_000);
         let until = at + dice.between(60_000, 300_000);
         let kind = match dice.between(0, 6) {
-            0 => FaultKind::Mute(cluster),
-            1 => FaultKind::Deaf(cluster),
+            0 => FaultKind::UplinkCut(cluster),
+            1 => FaultKind::DownlinkCut(cluster),
             2 => FaultKind::AgentFreeze(cluster),
             3 => FaultKind::AgentCrash { cluster, fin: dice.chance(500) },
             _ => FaultKind::Partition(cluster),
@@ -156,7 +156,7 @@ impl Plan {
         let lost = self
             .faults
             .iter()
-            .find(|fault| matches!(fault.kind, FaultKind::Partition(_) | FaultKind::Mute(_)));
+            .find(|fault| matches!(fault.kind, FaultKind::Partition(_) | FaultKind::UplinkCut(_)));
         let at = match lost {
             Some(fault) if dice.chance(700) => fault.at.saturating_sub(dice.between(0, 40_000)),
             _ => self.workloads[workload].at + dice.between(0, 30_000),
@@ -165,14 +165,16 @@ impl Plan {
         self.faults.push(Fault {
             at,
             until: at + dice.between(1_000, 120_000),
-            kind: FaultKind::Says { workload, loss },
+            kind: FaultKind::OwnerChanges { workload, loss },
         });
     }
 
     /// Users change a cluster's policy, mostly shortly before its loss.
     pub(super) fn change_rules(&mut self, dice: &mut Dice) {
         let lost = self.faults.iter().find_map(|fault| match fault.kind {
-            FaultKind::Partition(cluster) | FaultKind::Mute(cluster) => Some((cluster, fault.at)),
+            FaultKind::Partition(cluster) | FaultKind::UplinkCut(cluster) => {
+                Some((cluster, fault.at))
+            }
             _ => None,
         });
         let (cluster, at) = match lost {
@@ -185,7 +187,7 @@ impl Plan {
         if self.clusters[cluster].loss == Loss::GiveUp {
             return;
         }
-        let kind = FaultKind::Rule { cluster, loss: roll_loss(dice) };
+        let kind = FaultKind::PolicyChange { cluster, loss: roll_loss(dice) };
         self.faults.push(Fault { at, until: at + dice.between(1_000, 120_000), kind });
     }
 
@@ -299,7 +301,7 @@ impl Plan {
                 (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
             let at = self.workloads[workload].at + dice.between(0, 5_000);
             let kind = match dice.between(0, 2) {
-                0 => FaultKind::TurnsDown(cluster),
+                0 => FaultKind::RejectsCreations(cluster),
                 1 => FaultKind::Flood(cluster),
                 _ => FaultKind::Forged(cluster),
             };
