@@ -1,10 +1,11 @@
-// Package oracle asks Kueue what it decides.
+// Package oracle records Kueue's decisions, for Switchyard's engine to be compared with.
 //
-// It drives Kueue's cache, queue manager and scheduler, taken as a Go module, through scenarios: objects, and steps that
-// edit them. No API server and no controllers run; what those would tell the cache and the queues about each edit is done
-// here, and `cargo xtask fuzz-decisions` plays the same for our engine.
+// It plays scenarios on Kueue's own cache, queue manager and scheduler (a Go module). A scenario is
+// a set of objects, and steps that edit them. No API server and no controller runs: this package
+// passes each edit to the cache and the queues as Kueue's controllers do. `cargo xtask
+// fuzz-decisions` plays the same scenarios on Switchyard's engine.
 //
 //	ORACLE_IN=FILE.jsonl ORACLE_OUT=FILE.jsonl go test -run TestOracle .
 //
-// writes the scenarios with an "expect" each. ORACLE_GATES=NAME=BOOL sets Kueue's feature gates.
+// adds "expect" to each scenario. ORACLE_GATES=NAME=BOOL sets Kueue's feature gates.
 package oracle

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kueue/pkg/workload"
 )
 
-// edit makes a step's edits and tells cache and queues of them as Kueue's controllers would.
+// edit makes a step's edits, and passes them to the cache and the queues as Kueue's controllers do.
 func (w *world) edit(step *step) {
 	for _, name := range step.Finish {
 		if wl := w.workload(name); wl != nil && workload.HasQuotaReservation(wl) {
@@ -77,19 +77,20 @@ func (w *world) edit(step *step) {
 	w.sample()
 }
 
-// confirm tells the queues of a reservation, as its watch event would: they take it for still in flight else.
+// confirm stands for the watch event of a reservation. Without it, the queues take the workload as
+// still in flight.
 func (w *world) confirm(wl *kueue.Workload) {
 	w.queues.DeleteWorkload(w.log, workload.Key(wl))
 }
 
 func (w *world) delete(wl *kueue.Workload) {
-	w.absolve(wl)
-	w.released(wl)
+	w.dropPenalty(wl)
+	w.releaseQuota(wl)
 	w.queues.DeleteAndForgetWorkload(w.log, workload.Key(wl))
 	w.must(client.IgnoreNotFound(w.client.Delete(w.ctx, wl)))
 }
 
-// recharge tells of a workload that goes on using quota, but another amount or at another priority.
+// recharge updates the cache after the amount or the priority of a workload with quota changed.
 func (w *world) recharge(wl *kueue.Workload) {
 	w.queues.QueueAssociatedInadmissibleWorkloadsAfter(w.ctx, workload.Key(wl), func() { w.cache.AddOrUpdateWorkload(w.log, wl) })
 	w.retryBehind(wl)
@@ -120,14 +121,15 @@ func (w *world) apply(raw json.RawMessage) {
 	}
 }
 
-// retry queues what is parked in ClusterQueues that have become active.
+// retry queues the inadmissible workloads of these ClusterQueues.
 func (w *world) retry(names sets.Set[kueue.ClusterQueueReference]) {
 	if len(names) > 0 {
 		qcache.NotifyRetryInadmissible(w.queues, names)
 	}
 }
 
-// putFlavor retries in all queues of a flavor that takes other pods than before, else in those that it makes active.
+// putFlavor retries in all queues with the flavor if its labels, taints or tolerations changed,
+// else in those that it makes active.
 func (w *world) putFlavor(flavor *kueue.ResourceFlavor) {
 	old, known := w.flavors[flavor.Name]
 	w.flavors[flavor.Name] = flavor.Spec
@@ -141,7 +143,7 @@ func (w *world) putFlavor(flavor *kueue.ResourceFlavor) {
 	w.retry(names)
 }
 
-// removeCohort also retries in the tree that it leaves.
+// removeCohort also retries in the tree that the Cohort leaves.
 func (w *world) removeCohort(name kueue.CohortReference) {
 	_, known := w.parents[name]
 	left := w.treeOf(name)
@@ -164,7 +166,7 @@ func (w *world) putCohort(cohort *kueue.Cohort) {
 	}
 }
 
-// treeOf is the Cohort and all that are in one tree with it.
+// treeOf returns all Cohorts of the tree with this Cohort.
 func (w *world) treeOf(name kueue.CohortReference) sets.Set[kueue.CohortReference] {
 	tree := sets.New(name)
 	for size := 0; size < len(tree); {
@@ -178,8 +180,9 @@ func (w *world) treeOf(name kueue.CohortReference) sets.Set[kueue.CohortReferenc
 	return tree
 }
 
-// retryLeft queues what is parked in a tree that something left. Kueue does so only in the tree where the change ended:
-// what was lent to those who left is idle then, until something else happens.
+// retryLeft queues the inadmissible workloads of a tree that a queue or Cohort left. Kueue does so
+// only in the tree that it joined, and leaves the quota that it had borrowed idle until another
+// event.
 func (w *world) retryLeft(tree sets.Set[kueue.CohortReference]) {
 	var list kueue.ClusterQueueList
 	w.must(w.client.List(w.ctx, &list))
@@ -228,22 +231,23 @@ func (w *world) putClusterQueue(queue *kueue.ClusterQueue) {
 	}
 }
 
-// stop is what a stopped queue does to its workloads: it takes quota back that is only reserved, and drains the others.
+// stop releases the reservations of a stopped queue's workloads that are not admitted. HoldAndDrain
+// also evicts the admitted ones.
 func (w *world) stop(name kueue.ClusterQueueReference, policy kueue.StopPolicy) {
 	for _, wl := range w.workloads() {
 		if workload.HasQuotaReservation(&wl) && wl.Status.Admission.ClusterQueue == name {
-			w.sendAway(&wl, policy, kueue.WorkloadEvictedByClusterQueueStopped)
+			w.suspendOrDrain(&wl, policy, kueue.WorkloadEvictedByClusterQueueStopped)
 		}
 	}
 }
 
-func (w *world) sendAway(wl *kueue.Workload, policy kueue.StopPolicy, reason string) {
+func (w *world) suspendOrDrain(wl *kueue.Workload, policy kueue.StopPolicy, reason string) {
 	w.confirm(wl)
 	switch {
 	case !workload.IsAdmitted(wl):
 		workload.UnsetQuotaReservationWithCondition(wl, "Suspended", "the queue is stopped", w.clock.Now())
 		w.must(w.client.Status().Update(w.ctx, wl))
-		w.released(wl)
+		w.releaseQuota(wl)
 		w.enqueue(wl)
 	case policy == kueue.HoldAndDrain:
 		w.setEvicted(wl, reason)
@@ -251,16 +255,16 @@ func (w *world) sendAway(wl *kueue.Workload, policy kueue.StopPolicy, reason str
 	}
 }
 
-// restart lets those be queued again that the stop sent away.
+// restart queues the workloads that the stop evicted.
 func (w *world) restart(name kueue.ClusterQueueReference) {
 	for _, wl := range w.workloads() {
 		if at, known := w.queues.ClusterQueueForWorkload(&wl); known && at == name {
-			w.callBack(&wl, kueue.WorkloadEvictedByClusterQueueStopped, kueue.WorkloadClusterQueueRestarted)
+			w.requeueAfterRestart(&wl, kueue.WorkloadEvictedByClusterQueueStopped, kueue.WorkloadClusterQueueRestarted)
 		}
 	}
 }
 
-func (w *world) callBack(wl *kueue.Workload, gone, back string) {
+func (w *world) requeueAfterRestart(wl *kueue.Workload, gone, back string) {
 	requeued := apimeta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadRequeued)
 	if requeued == nil || requeued.Status != metav1.ConditionFalse || requeued.Reason != gone {
 		return
@@ -270,13 +274,13 @@ func (w *world) callBack(wl *kueue.Workload, gone, back string) {
 	w.enqueue(wl)
 }
 
-// putLocalQueue is what the controller of LocalQueues does about them, and that of workloads about those in them: a
-// stopped one has no place in the queues, as a ClusterQueue has.
+// putLocalQueue does the part of Kueue's LocalQueue controller, and of its Workload controller for
+// the queue's workloads. Unlike a ClusterQueue, a stopped LocalQueue is not in the queue manager.
 func (w *world) putLocalQueue(queue *kueue.LocalQueue) {
 	key := client.ObjectKeyFromObject(queue)
 	policy := ptr.Deref(queue.Spec.StopPolicy, kueue.None)
-	before, known := w.doors[key]
-	w.doors[key] = policy
+	before, known := w.localQueuePolicies[key]
+	w.localQueuePolicies[key] = policy
 	if !known {
 		w.must(w.client.Create(w.ctx, queue.DeepCopy()))
 		w.must(w.cache.AddLocalQueue(queue))
@@ -305,9 +309,9 @@ func (w *world) putLocalQueue(queue *kueue.LocalQueue) {
 		switch {
 		case wl.Namespace != queue.Namespace || string(wl.Spec.QueueName) != queue.Name:
 		case policy == kueue.None:
-			w.callBack(&wl, kueue.WorkloadEvictedByLocalQueueStopped, kueue.WorkloadLocalQueueRestarted)
+			w.requeueAfterRestart(&wl, kueue.WorkloadEvictedByLocalQueueStopped, kueue.WorkloadLocalQueueRestarted)
 		case policy != before && workload.HasQuotaReservation(&wl):
-			w.sendAway(&wl, policy, kueue.WorkloadEvictedByLocalQueueStopped)
+			w.suspendOrDrain(&wl, policy, kueue.WorkloadEvictedByLocalQueueStopped)
 		}
 	}
 }
@@ -319,7 +323,8 @@ func (w *world) setEvicted(wl *kueue.Workload, reason string) {
 	})
 }
 
-// answer sets states of admission checks and does what follows: Ready of all admits, Retry evicts, Rejected deactivates.
+// answer sets states of admission checks. A workload with all checks Ready is admitted, Retry
+// evicts it, and Rejected deactivates it.
 func (w *world) answer(wl *kueue.Workload, answers map[string]kueue.CheckState) {
 	w.confirm(wl)
 	for i := range wl.Status.AdmissionChecks {
@@ -340,7 +345,7 @@ func (w *world) answer(wl *kueue.Workload, answers map[string]kueue.CheckState) 
 		w.reset(wl)
 		w.setEvicted(wl, kueue.WorkloadDeactivated)
 		w.evict(wl, kueue.WorkloadDeactivated, false)
-		w.absolve(wl)
+		w.dropPenalty(wl)
 	case has(kueue.CheckStateRetry):
 		w.reset(wl)
 		w.setEvicted(wl, kueue.WorkloadEvictedByAdmissionCheck)
@@ -356,7 +361,7 @@ func (w *world) answer(wl *kueue.Workload, answers map[string]kueue.CheckState) 
 	}
 }
 
-// reset sets all checks back to Pending, as an eviction does.
+// reset sets all checks to Pending, as an eviction does.
 func (w *world) reset(wl *kueue.Workload) {
 	for i := range wl.Status.AdmissionChecks {
 		wl.Status.AdmissionChecks[i].State = kueue.CheckStatePending

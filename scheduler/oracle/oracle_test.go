@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/kueue/pkg/workload"
 )
 
-// stepLength is how far the steps are apart.
+// stepLength is the time between two steps.
 const stepLength = 1000 * time.Second
 
-// playTime is enough for a scenario on a machine that is busy with other things.
+// playTime is the time limit of a scenario, generous for a busy machine.
 const playTime = 20 * time.Minute
 
 func TestOracle(t *testing.T) {
@@ -57,7 +57,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// answered is a scenario's line with what Kueue decides.
+// answered returns a scenario's line with Kueue's decisions.
 func answered(t *testing.T, line []byte) []byte {
 	var sc scenario
 	var fields map[string]any
@@ -86,19 +86,19 @@ func play(t *testing.T, sc *scenario) []outcome {
 		outcomes = append(outcomes, w.settle())
 	}
 	if err := ctx.Err(); err != nil {
-		// What Kueue could not write any more would be taken for what it did not decide.
+		// A decision that Kueue could not write would look like no decision.
 		t.Fatalf("%s: not played to its end: %v", sc.Name, err)
 	}
 	return outcomes
 }
 
-// settle runs cycles, a second apart, until nothing moves.
+// settle runs cycles, a second apart, until nothing changes.
 func (w *world) settle() outcome {
 	result := outcome{Cycles: []cycle{}}
 	for round, still := 0, 0; round < 200 && still < 3 && w.hasHead(); round++ {
 		before := w.queues.Dump()
 		w.clock.Step(time.Second)
-		// What is due by now counts in this cycle.
+		// The samples that are due now count in this cycle.
 		w.sample()
 		decided := w.cycle()
 		busy := len(decided.Admitted)+len(decided.Preempted) > 0
@@ -114,12 +114,12 @@ func (w *world) settle() outcome {
 	return result
 }
 
-// hasHead tells whether a cycle would look at anything: queues that are not active keep their workloads.
+// hasHead reports whether a cycle has a workload to try. Inactive queues keep their workloads.
 func (w *world) hasHead() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(w.queues.Dump())), w.cache.ClusterQueueActive)
 }
 
-// cycle runs one scheduling cycle, and evicts at once who has to go.
+// cycle runs one scheduling cycle, and evicts the preempted workloads at once.
 func (w *world) cycle() cycle {
 	reserved := map[string]bool{}
 	for _, wl := range w.workloads() {
@@ -150,7 +150,7 @@ func (w *world) cycle() cycle {
 	return result
 }
 
-// reserved is what the watch events of new reservations mean for past use.
+// reserved does what the watch events of new reservations do to past usage.
 func (w *world) reserved(fresh []*kueue.Workload) {
 	if w.sharing == nil {
 		return
@@ -165,7 +165,7 @@ func (w *world) reserved(fresh []*kueue.Workload) {
 	}
 }
 
-// admitted describes a new reservation, and gives it the checks that it has to pass.
+// admitted describes a new reservation, and lists its admission checks in the status.
 func (w *world) admitted(wl *kueue.Workload) admitted {
 	admission := wl.Status.Admission
 	result := admitted{ClusterQueue: string(admission.ClusterQueue)}
@@ -192,7 +192,7 @@ func (w *world) admitted(wl *kueue.Workload) admitted {
 	return result
 }
 
-// listChecks gives a workload exactly these checks; those that it did not have are Pending. Tells whether that changed any.
+// listChecks sets the workload's list of checks, with new ones Pending. It reports a change.
 func (w *world) listChecks(wl *kueue.Workload, checks []kueue.AdmissionCheckReference) bool {
 	listed := []kueue.AdmissionCheckState{}
 	for _, name := range checks {
@@ -211,7 +211,7 @@ func sameQueues(one, other map[kueue.ClusterQueueReference][]workload.Reference)
 	return maps.EqualFunc(names(one), names(other), slices.Equal)
 }
 
-// names are the workloads by ClusterQueue, sorted, without the queues that have none.
+// names lists the workloads by ClusterQueue, sorted, without empty queues.
 func names(queues map[kueue.ClusterQueueReference][]workload.Reference) map[string][]string {
 	result := map[string][]string{}
 	for queue, workloads := range queues {

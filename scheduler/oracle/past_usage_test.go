@@ -15,29 +15,30 @@ import (
 	"sigs.k8s.io/kueue/pkg/workload"
 )
 
-// sample is what the controller of LocalQueues does about past use when it looks at those that are due, and at these.
-// It looks at all of them at once after each step's edits and before and after each cycle, where Kueue would sooner or
-// later, so that the queues are in the order of what has been used by then.
+// sample does what Kueue's LocalQueue controller does about past usage: it samples the queues that
+// are due, and those of the workloads in also. Kueue reconciles each queue at a time of its own.
+// Here, all are sampled after a step's edits, and before and after a cycle, so that their order is
+// up to date.
 func (w *world) sample(also ...*kueue.Workload) {
 	if w.sharing == nil {
 		return
 	}
-	keys := slices.SortedFunc(maps.Keys(w.doors), func(a, b types.NamespacedName) int {
+	keys := slices.SortedFunc(maps.Keys(w.localQueuePolicies), func(a, b types.NamespacedName) int {
 		return strings.Compare(a.String(), b.String())
 	})
 	for _, key := range keys {
 		var queue kueue.LocalQueue
 		w.must(w.client.Get(w.ctx, key, &queue))
-		if w.doors[key] == kueue.None && w.cache.ClusterQueueActive(queue.Spec.ClusterQueue) {
+		if w.localQueuePolicies[key] == kueue.None && w.cache.ClusterQueueActive(queue.Spec.ClusterQueue) {
 			named := slices.ContainsFunc(also, func(wl *kueue.Workload) bool {
 				return wl.Namespace == key.Namespace && string(wl.Spec.QueueName) == key.Name
 			})
-			w.reckon(&queue, named)
+			w.sampleQueue(&queue, named)
 		}
 	}
 }
 
-func (w *world) reckon(queue *kueue.LocalQueue, now bool) {
+func (w *world) sampleQueue(queue *kueue.LocalQueue, now bool) {
 	key, ledger := utilqueue.Key(queue), w.queues.AfsUsageLedger
 	entry, known := ledger.Get(key)
 	if !known || !entry.StatusAccounted {
@@ -62,7 +63,8 @@ func (w *world) reckon(queue *kueue.LocalQueue, now bool) {
 	w.must(w.queues.RebuildClusterQueue(&cq, queue.Name))
 }
 
-// decay brings past use up to date; the penalty of a workload that is named becomes part of it.
+// decay brings past usage up to date, and turns the entry penalty of the settled workload into
+// usage.
 func (w *world) decay(key utilqueue.LocalQueueReference, queue kueue.ClusterQueueReference, settled workload.Reference) {
 	cached, err := w.cache.GetCacheLocalQueue(queue, key)
 	w.must(err)
@@ -83,15 +85,15 @@ func (w *world) decay(key utilqueue.LocalQueueReference, queue kueue.ClusterQueu
 	})
 }
 
-// admittedBy is what the controller of workloads does about past use when a workload is admitted.
+// admittedBy does what Kueue's Workload controller does about past usage at an admission.
 func (w *world) admittedBy(wl *kueue.Workload) {
 	if w.sharing != nil && w.cache.ClusterQueueUsesAdmissionFairSharing(wl.Status.Admission.ClusterQueue) {
 		w.decay(utilqueue.KeyFromWorkload(wl), wl.Status.Admission.ClusterQueue, workload.Key(wl))
 	}
 }
 
-// absolve forgets the penalty of a workload that will never be admitted.
-func (w *world) absolve(wl *kueue.Workload) {
+// dropPenalty forgets the entry penalty of a workload that will never be admitted.
+func (w *world) dropPenalty(wl *kueue.Workload) {
 	if w.sharing != nil {
 		w.queues.AfsUsageLedger.SubPenalty(utilqueue.KeyFromWorkload(wl), afs.WorkloadReference(workload.Key(wl)))
 	}

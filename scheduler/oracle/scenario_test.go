@@ -9,11 +9,12 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// scenario is one line of a file, without the answer.
+// scenario is one line of a file, without "expect".
 type scenario struct {
 	Name        string `json:"name"`
 	FairSharing bool   `json:"fairSharing"`
-	// AdmissionFairSharing is that section of the configuration. The status of LocalQueues says what they used.
+	// AdmissionFairSharing is that section of the configuration. The status of a LocalQueue has its
+	// past usage.
 	AdmissionFairSharing *config.AdmissionFairSharing `json:"admissionFairSharing"`
 	Start                metav1.Time                  `json:"start"`
 	Namespaces           []corev1.Namespace           `json:"namespaces"`
@@ -25,46 +26,45 @@ type scenario struct {
 	Steps                []step                       `json:"steps"`
 }
 
-// step holds edits, made in the order of the fields, each kind in the order of its names.
+// step holds edits. They are made in the order of the fields, and within one field in order of
+// name.
 type step struct {
-	// Finish removes workloads that hold quota.
+	// Finish removes workloads with reserved quota.
 	Finish []string `json:"finish"`
-	// Delete removes workloads.
 	Delete []string `json:"delete"`
-	// Reclaim sets the pods that are done, of workloads that hold quota.
-	Reclaim map[string][]kueue.ReclaimablePod `json:"reclaim"`
-	// Priority changes priorities.
-	Priority map[string]int32 `json:"priority"`
-	// Apply creates or replaces objects that are no workloads.
+	// Reclaim sets status.reclaimablePods of workloads with reserved quota.
+	Reclaim  map[string][]kueue.ReclaimablePod `json:"reclaim"`
+	Priority map[string]int32                  `json:"priority"`
+	// Apply creates or replaces objects other than workloads.
 	Apply []json.RawMessage `json:"apply"`
 	// Remove deletes Cohorts.
 	Remove []string `json:"remove"`
-	// Checks answers admission checks of workloads that hold quota.
+	// Checks sets states of admission checks of workloads with reserved quota.
 	Checks map[string]map[string]kueue.CheckState `json:"checks"`
-	// Requeue says of evicted workloads that they may be queued again.
+	// Requeue ends the back-off of evicted workloads.
 	Requeue []string         `json:"requeue"`
 	Submit  []kueue.Workload `json:"submit"`
 }
 
-// outcome is what a step came to.
+// outcome holds the decisions after a step, and the workloads that are still queued.
 type outcome struct {
 	Cycles       []cycle             `json:"cycles"`
 	Pending      map[string][]string `json:"pending,omitempty"`
 	Inadmissible map[string][]string `json:"inadmissible,omitempty"`
 }
 
-// cycle is what one scheduling cycle decided.
+// cycle holds the decisions of one scheduling cycle.
 type cycle struct {
 	Time      metav1.Time         `json:"time"`
 	Admitted  map[string]admitted `json:"admitted,omitempty"`
 	Preempted map[string]string   `json:"preempted,omitempty"`
 }
 
-// admitted is a reservation.
+// admitted is a quota reservation.
 type admitted struct {
 	ClusterQueue string   `json:"clusterQueue"`
 	PodSets      []podSet `json:"podSets"`
-	// Checks are those that it waits for.
+	// Checks are the admission checks of the workload.
 	Checks []string `json:"checks,omitempty"`
 }
 

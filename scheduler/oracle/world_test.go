@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	_ "unsafe" // For the two functions of the scheduler that are not exported.
+	_ "unsafe" // For go:linkname: two functions of the scheduler are not exported.
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -37,36 +37,36 @@ func scheduleOnce(s *scheduler.Scheduler, ctx context.Context) wait.SpeedSignal
 //go:linkname wrapAdmission sigs.k8s.io/kueue/pkg/scheduler.(*Scheduler).setAdmissionRoutineWrapper
 func wrapAdmission(s *scheduler.Scheduler, w routine.Wrapper)
 
-// requeuer tries parked workloads again whose queues were told of.
+// requeuer queues the inadmissible workloads of the queues that were notified.
 type requeuer interface {
 	ProcessRequeues(ctx context.Context) int
 }
 
-// world is a cluster with nothing of Kueue in it but the scheduler and what it reads.
+// world is a cluster with Kueue's scheduler, cache and queues, and no controllers.
 type world struct {
-	t         *testing.T
-	ctx       context.Context
-	log       logr.Logger
-	clock     *clocktesting.FakeClock
-	client    client.Client
-	cache     *schdcache.Cache
-	queues    *qcache.Manager
-	requeues  requeuer
-	expected  *expectations.Store
-	scheduler *scheduler.Scheduler
-	writes    sync.WaitGroup
-	sharing   *config.AdmissionFairSharing
-	stopped   map[kueue.ClusterQueueReference]kueue.StopPolicy
-	flavors   map[string]kueue.ResourceFlavorSpec
-	doors     map[types.NamespacedName]kueue.StopPolicy
-	parents   map[kueue.CohortReference]kueue.CohortReference
+	t                  *testing.T
+	ctx                context.Context
+	log                logr.Logger
+	clock              *clocktesting.FakeClock
+	client             client.Client
+	cache              *schdcache.Cache
+	queues             *qcache.Manager
+	requeues           requeuer
+	expected           *expectations.Store
+	scheduler          *scheduler.Scheduler
+	writes             sync.WaitGroup
+	sharing            *config.AdmissionFairSharing
+	stopped            map[kueue.ClusterQueueReference]kueue.StopPolicy
+	flavors            map[string]kueue.ResourceFlavorSpec
+	localQueuePolicies map[types.NamespacedName]kueue.StopPolicy
+	parents            map[kueue.CohortReference]kueue.CohortReference
 }
 
 func newWorld(t *testing.T, ctx context.Context, sc *scenario) *world {
 	w := &world{t: t, ctx: ctx, log: ctrl.LoggerFrom(ctx), clock: clocktesting.NewFakeClock(sc.Start.Time)}
 	w.stopped = map[kueue.ClusterQueueReference]kueue.StopPolicy{}
 	w.flavors = map[string]kueue.ResourceFlavorSpec{}
-	w.doors = map[types.NamespacedName]kueue.StopPolicy{}
+	w.localQueuePolicies = map[types.NamespacedName]kueue.StopPolicy{}
 	w.parents = map[kueue.CohortReference]kueue.CohortReference{}
 	w.client = utiltesting.NewClientBuilder().
 		WithStatusSubresource(&kueue.Workload{}).
@@ -85,7 +85,7 @@ func newWorld(t *testing.T, ctx context.Context, sc *scenario) *world {
 	w.scheduler = scheduler.New(w.queues, w.cache, w.client, &utiltesting.EventRecorder{},
 		scheduler.WithClock(t, w.clock), scheduler.WithFairSharing(sharing), scheduler.WithPreemptionExpectations(w.expected),
 		scheduler.WithAdmissionFairSharing(w.sharing))
-	// Its writes are done when a cycle ends.
+	// A cycle waits for its writes.
 	wrapAdmission(w.scheduler, routine.NewWrapper(func() { w.writes.Add(1) }, w.writes.Done))
 	go w.queues.CleanUpOnContext(ctx)
 	w.setUp(sc)
@@ -111,7 +111,7 @@ func (w *world) setUp(sc *scenario) {
 	for i := range sc.LocalQueues {
 		w.putLocalQueue(&sc.LocalQueues[i])
 	}
-	// What they used counts from their first moment on.
+	// The past usage of the queues counts from the start.
 	w.sample()
 }
 
@@ -122,7 +122,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// workload reads a workload; nil if it is gone.
+// workload reads a workload, or nil if it does not exist.
 func (w *world) workload(name string) *kueue.Workload {
 	namespace, name, _ := strings.Cut(name, "/")
 	var wl kueue.Workload
@@ -132,7 +132,7 @@ func (w *world) workload(name string) *kueue.Workload {
 	return &wl
 }
 
-// workloads lists all, by name.
+// workloads lists all workloads by name.
 func (w *world) workloads() []kueue.Workload {
 	var list kueue.WorkloadList
 	w.must(w.client.List(w.ctx, &list))
@@ -142,30 +142,32 @@ func (w *world) workloads() []kueue.Workload {
 	return list.Items
 }
 
-// released takes a workload's quota back, and then queues what waited for it.
-func (w *world) released(wl *kueue.Workload) {
+// releaseQuota releases a workload's quota, and then queues the workloads that wait for it.
+func (w *world) releaseQuota(wl *kueue.Workload) {
 	key := workload.Key(wl)
 	w.expected.ObservedUID(w.log, client.ObjectKeyFromObject(wl), wl.UID)
 	w.queues.QueueAssociatedInadmissibleWorkloadsAfter(w.ctx, key, func() { _ = w.cache.DeleteWorkload(w.log, key) })
 	w.retryBehind(wl)
 }
 
-// retryBehind retries for a workload of a stopped LocalQueue. Kueue itself does not, as it does not find the way from that
-// to the ClusterQueue, and so leaves quota idle that such a workload gave up, until something else happens.
+// retryBehind retries in the ClusterQueue behind a stopped LocalQueue whose workload released
+// quota. Kueue's manager does not know the ClusterQueue of a stopped LocalQueue, and leaves the
+// quota idle until another event.
 func (w *world) retryBehind(wl *kueue.Workload) {
 	key := types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}
 	var queue kueue.LocalQueue
-	if w.doors[key] != kueue.None && w.client.Get(w.ctx, key, &queue) == nil {
+	if w.localQueuePolicies[key] != kueue.None && w.client.Get(w.ctx, key, &queue) == nil {
 		w.retry(sets.New(queue.Spec.ClusterQueue))
 	}
 }
 
-// evict takes the reservation of a workload and queues it again, at once or when it is allowed to.
+// evict releases the reservation of a workload. It queues the workload at once if requeued is set,
+// else at a later requeue.
 func (w *world) evict(wl *kueue.Workload, reason string, requeued bool) {
 	workload.UnsetQuotaReservationWithCondition(wl, "Pending", reason, w.clock.Now())
 	workload.SetRequeuedCondition(wl, reason, reason, requeued)
 	w.must(w.client.Status().Update(w.ctx, wl))
-	w.released(wl)
+	w.releaseQuota(wl)
 	if workload.IsActive(wl) {
 		w.enqueue(wl)
 	} else {
@@ -173,7 +175,7 @@ func (w *world) evict(wl *kueue.Workload, reason string, requeued bool) {
 	}
 }
 
-// enqueue tells the queues of a pending workload. Those without a queue are left out, which is no error here.
+// enqueue adds a pending workload to its queue. A workload without a queue is no error.
 func (w *world) enqueue(wl *kueue.Workload) {
 	if err := w.queues.AddOrUpdateWorkload(w.log, wl); err != nil {
 		w.t.Logf("%s is not queued: %v", workload.Key(wl), err)

@@ -15,7 +15,7 @@ use crate::ids::{NodeId, WorkloadId};
 use crate::queue::{RequeueContext, RequeueReason};
 use crate::topology::DomainUsage;
 use crate::tree::QuotaTree;
-use crate::workloads::{QuotaReservation, WorkloadEntry};
+use crate::workloads::QuotaReservation;
 use crate::{Amount, Cycle, Decision, Name, Reason, Time, WorkloadKey};
 
 /// The state of a running cycle.

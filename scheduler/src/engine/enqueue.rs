@@ -29,8 +29,8 @@ impl Engine {
         wl.queued_in = wanted;
         let (bucket, item, backing_off) = (wl.bucket(), wl.item(id), wl.is_backing_off(now));
         let Some(cq) = wanted.and_then(|cq| self.cluster_queues.get_mut(&cq)) else { return };
-        let spot = cq.queue.remove(bucket, &item);
-        cq.queue.push(bucket, item, backing_off, was_in_heap || spot == Some(PendingState::Heap));
+        let state = cq.queue.remove(bucket, &item);
+        cq.queue.push(bucket, item, backing_off, was_in_heap || state == Some(PendingState::Heap));
         self.ready.note(cq);
         self.changed.cluster_queues.insert(cq.object.name.clone());
         self.schedule_wakeup(id, now);
@@ -40,9 +40,9 @@ impl Engine {
     pub(super) fn dequeue_to_change(&mut self, id: WorkloadId) -> Option<PendingState> {
         let wl = self.workloads.get_mut(id)?;
         let cq = self.cluster_queues.get_mut(&wl.queued_in?)?;
-        let spot = cq.queue.remove(wl.bucket(), &wl.item(id));
+        let state = cq.queue.remove(wl.bucket(), &wl.item(id));
         self.ready.note(cq);
-        spot
+        state
     }
 
     /// Takes a workload out of its queue for good.

@@ -55,7 +55,7 @@ impl Engine {
         let waits = wl.reservation.is_none() && !wl.flags.finished;
         let tried = cq.filter(|_| waits);
         let solo = tried.map(|cq| self.evaluate_solo(id, cq.node));
-        let place = tried.and_then(|cq| self.place_of(id, wl, cq, now));
+        let place = tried.and_then(|cq| self.position_of(id, wl, cq, now));
         let assignment = solo.as_ref().and_then(|solo| solo.assignment.as_ref());
         let pod_sets = tried
             .map(|cq| {
@@ -175,7 +175,7 @@ impl Engine {
         OutlookBuilder { engine: self, cq, chooser, tree }
     }
 
-    fn place_of(
+    fn position_of(
         &self,
         id: WorkloadId,
         wl: &WorkloadEntry,
@@ -187,7 +187,7 @@ impl Engine {
         let same = |(other, _): &&(WorkloadId, PendingState)| {
             self.workloads.get(*other).is_some_and(|wl2| wl2.queue == wl.queue)
         };
-        let spot = order.get(in_cluster_queue).map(|(_, spot)| *spot);
+        let state = order.get(in_cluster_queue).map(|(_, state)| *state);
         let first = cq.queue.head().or_else(|| order.first().map(|(first, _)| *first));
         let head = first.filter(|first| *first != id).and_then(|first| {
             let wl = self.workloads.get(first)?;
@@ -201,7 +201,7 @@ impl Engine {
             of_local_queue: order.iter().filter(same).count(),
             head,
             strict: cq.object.strategy == crate::QueueingStrategy::StrictFIFO,
-            parked: spot == Some(PendingState::Parked),
+            parked: state == Some(PendingState::Parked),
             backing_off_until: wl
                 .wakes_at()
                 .filter(|at| wl.is_backing_off(now) && *at < Time::NEVER),

@@ -132,9 +132,10 @@ impl Engine {
         let cq =
             self.cluster_queue_ids.get(cluster_queue).and_then(|id| self.cluster_queues.get(id));
         let mut by_local_queue: BTreeMap<LocalQueueId, usize> = BTreeMap::new();
-        let order =
-            cq.into_iter().flat_map(|cq| cq.queue.in_order().map(move |(id, spot)| (cq, id, spot)));
-        order.enumerate().filter_map(move |(position, (cq, id, spot))| {
+        let order = cq
+            .into_iter()
+            .flat_map(|cq| cq.queue.in_order().map(move |(id, state)| (cq, id, state)));
+        order.enumerate().filter_map(move |(position, (cq, id, state))| {
             let wl = self.workloads.get(id)?;
             let lq = self.local_queues.get(wl.queue)?;
             let within = by_local_queue.entry(wl.queue).or_default();
@@ -147,8 +148,8 @@ impl Engine {
                 priority: wl.class.priority,
                 position_in_cluster_queue: position,
                 position_in_local_queue,
-                inadmissible: spot != PendingState::Heap,
-                reason: wl.reason.as_deref().or(bypassed.filter(|_| spot == PendingState::Parked)),
+                inadmissible: state != PendingState::Heap,
+                reason: wl.reason.as_deref().or(bypassed.filter(|_| state == PendingState::Parked)),
             })
         })
     }
@@ -240,7 +241,7 @@ impl Engine {
             let head = cq.queue.head().and_then(|head| self.workloads.get(head)).unwrap_or(wl);
             Reason::Waiting { cluster_queue: cq.object.name.clone(), head: head.key.clone(), ahead }
         };
-        match (cq.queue.spot(bucket, &item)?, cq.queue.failure_of(wl.class.id)) {
+        match (cq.queue.state_of(bucket, &item)?, cq.queue.failure_of(wl.class.id)) {
             (PendingState::BackingOff, _) => {
                 let until = wl.wakes_at().filter(|_| wl.requeued != Some(false));
                 Some(Reason::BackingOff { until })

@@ -4,7 +4,7 @@ use crate::Amount;
 use crate::flavor_resource::FlavorResource;
 use crate::tree::QuotaTree;
 
-/// Kueue: `PreemptionPossibility` in `preemption/common/types.go`.
+/// Kueue: `PreemptionPossibility` in `pkg/scheduler/preemption/common/types.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PreemptionPossibility {
     /// No workload may be preempted, or preemption does not free enough.

@@ -49,7 +49,7 @@ pub(crate) type CandidateIter<'a> = Box<dyn Iterator<Item = Candidate<'a>> + 'a>
 
 impl<'a> Candidate<'a> {
     /// Workloads being evicted first, then those of other queues, then low priority, then the
-    /// newest. Kueue: `CandidatesOrdering` in `preemption/common/ordering.go`.
+    /// newest. Kueue: `CandidatesOrdering` in `pkg/scheduler/preemption/common/ordering.go`.
     pub(super) fn order(&self, is_own: bool) -> impl Ord + use<'a> {
         (!self.evicted, is_own, self.priority, self.holder)
     }

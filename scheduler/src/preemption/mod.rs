@@ -59,7 +59,8 @@ impl TargetSelector for NoPreemption {
 }
 
 /// Whether a ClusterQueue can reclaim its quota from every borrower. Then it need not keep quota
-/// from lesser workloads of the cycle. Kueue: `CanAlwaysReclaim` in `preemption/policy.go`.
+/// from lesser workloads of the cycle. Kueue: `CanAlwaysReclaim` in
+/// `pkg/scheduler/preemption/policy.go`.
 pub(crate) fn can_always_reclaim(rules: &crate::PreemptionRules) -> bool {
     rules.reclaim_within_cohort == PreemptionPolicy::Any
 }

@@ -114,7 +114,7 @@ impl EquivalenceClasses {
 
 #[cfg(feature = "record")]
 impl EquivalenceClass {
-    /// A placeholder, until [`EquivalenceClasses::whole`] restores the class.
+    /// A placeholder, until the engine restores its derived state.
     pub(crate) fn placeholder(id: ClassId) -> Self {
         Self {
             id,
@@ -171,6 +171,6 @@ pub(crate) mod by_id {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Arc<EquivalenceClass>, D::Error> {
-        ClassId::deserialize(from).map(|id| Arc::new(EquivalenceClass::named(id)))
+        ClassId::deserialize(from).map(|id| Arc::new(EquivalenceClass::placeholder(id)))
     }
 }

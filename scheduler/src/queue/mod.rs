@@ -93,7 +93,7 @@ impl PendingQueue {
         self.heap.sizes().chain(self.parked_groups())
     }
 
-    pub(crate) fn spot(&self, bucket: Bucket, item: &Item) -> Option<PendingState> {
+    pub(crate) fn state_of(&self, bucket: Bucket, item: &Item) -> Option<PendingState> {
         if self.heap.contains(bucket, item) {
             Some(PendingState::Heap)
         } else if self.parked.contains(bucket, item) {
@@ -129,8 +129,8 @@ impl PendingQueue {
     }
 
     /// Puts a workload back that was removed for a change.
-    pub(crate) fn put_back(&mut self, bucket: Bucket, item: Item, spot: PendingState) {
-        match spot {
+    pub(crate) fn put_back(&mut self, bucket: Bucket, item: Item, state: PendingState) {
+        match state {
             PendingState::Heap => self.heap.insert(bucket, item),
             PendingState::Parked => self.parked.insert(bucket, item),
             PendingState::BackingOff => {

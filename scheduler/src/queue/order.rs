@@ -15,7 +15,7 @@ struct Next<'a> {
     preemptor: bool,
     priority: i32,
     item: &'a Item,
-    spot: PendingState,
+    state: PendingState,
     rest: Option<btree_set::Iter<'a, Item>>,
 }
 
@@ -56,26 +56,26 @@ impl<'a> InOrder<'a> {
         let sticky = queue.sticky_preemptor();
         let mut order =
             Self { next: BinaryHeap::new(), preemptor: sticky.map(|(_, item)| item.id) };
-        let one = |bucket: &Bucket, preemptor, item, spot, rest| Next {
+        let one = |bucket: &Bucket, preemptor, item, state, rest| Next {
             usage: queue.usage_of(bucket.queue),
             preemptor,
             priority: bucket.priority,
             item,
-            spot,
+            state,
             rest,
         };
         if let Some((bucket, item)) = sticky
-            && let Some(spot) = queue.spot(*bucket, item)
+            && let Some(state) = queue.state_of(*bucket, item)
         {
-            order.next.push(Reverse(one(bucket, true, item, spot, None)));
+            order.next.push(Reverse(one(bucket, true, item, state, None)));
         }
         let lists = queue.heap.lists().map(|list| (list, PendingState::Heap));
-        for ((bucket, items), spot) in
+        for ((bucket, items), state) in
             lists.chain(queue.parked.lists().map(|list| (list, PendingState::Parked)))
         {
             let mut rest = items.iter();
             if let Some(item) = order.after(&mut rest) {
-                order.next.push(Reverse(one(bucket, false, item, spot, Some(rest))));
+                order.next.push(Reverse(one(bucket, false, item, state, Some(rest))));
             }
         }
         for (bucket, item) in
@@ -97,7 +97,7 @@ impl Iterator for InOrder<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Reverse(first) = self.next.pop()?;
-        let found = (first.item.id, first.spot);
+        let found = (first.item.id, first.state);
         if let Some(mut rest) = first.rest
             && let Some(item) = self.after(&mut rest)
         {

@@ -111,7 +111,7 @@ proptest! {
 proptest! {
     #[test]
     fn in_order_lists_all_pending_workloads(
-        spots in prop::collection::vec(0..4_u8, 12), preemptor in prop::option::of(0..12_usize), weighs in any::<bool>(),
+        states in prop::collection::vec(0..4_u8, 12), preemptor in prop::option::of(0..12_usize), weighs in any::<bool>(),
         was_passed_over in any::<bool>()
     ) {
         let ids = Ids::new();
@@ -121,12 +121,12 @@ proptest! {
         }
         queue.preemptor = preemptor.map(|number| ids.place(number));
         let mut model = Vec::new();
-        for (number, spot) in spots.into_iter().enumerate() {
-            let Some(spot) = [PendingState::Heap, PendingState::Parked, PendingState::BackingOff].get(usize::from(spot)) else { continue };
+        for (number, state) in states.into_iter().enumerate() {
+            let Some(state) = [PendingState::Heap, PendingState::Parked, PendingState::BackingOff].get(usize::from(state)) else { continue };
             let (bucket, item) = ids.place(number);
-            queue.put_back(bucket, item.clone(), *spot);
+            queue.put_back(bucket, item.clone(), *state);
             let rank = (queue.usage_of(bucket.queue), was_passed_over || preemptor != Some(number), Reverse(bucket.priority), item.clone());
-            model.push((rank, (item.id, *spot)));
+            model.push((rank, (item.id, *state)));
         }
         model.sort_by(|(a, _), (b, _)| a.cmp(b));
         let expected: Vec<_> = model.into_iter().map(|(_, entry)| entry).collect();

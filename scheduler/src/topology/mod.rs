@@ -6,8 +6,8 @@
 //! their usage. A [`Placer`] finds assignments in one tree and changes nothing.
 //!
 //! Where Kueue's result depends on the order of a Go map, this crate fixes the order. Domains are
-//! sorted by path, and leaves of one hostname by the name of their source. Pod sets keep their order
-//! in the workload. An incomplete slice goes to the first domain that has one.
+//! sorted by path, and leaves of one hostname by the name of their source. Pod sets keep their
+//! order in the workload. An incomplete slice goes to the first domain that has one.
 
 mod balanced;
 mod counts;

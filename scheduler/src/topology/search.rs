@@ -76,7 +76,7 @@ impl<'a> DomainSearch<'a> {
                 return single(*domain);
             }
             if let Some(last) = sorted.last().filter(|_| plan.required) {
-                return Err(self.no_room(level, self.count(*last).pods));
+                return Err(self.too_little_capacity(level, self.count(*last).pods));
             }
         }
         let top = if fits(first) && !plan.least_free {
@@ -88,7 +88,7 @@ impl<'a> DomainSearch<'a> {
             return single(top);
         }
         if plan.required {
-            return Err(self.no_room(level, self.count(top).slices));
+            return Err(self.too_little_capacity(level, self.count(top).slices));
         }
         if level > 0 && !plan.unconstrained {
             return Ok(None);
@@ -120,7 +120,7 @@ impl<'a> DomainSearch<'a> {
             at += 1;
         }
         if leaders > 0 {
-            return Err(self.no_room(level, plan.leaders - leaders));
+            return Err(self.too_little_capacity(level, plan.leaders - leaders));
         }
         let sorted = self.sort(sorted.get(at..).unwrap_or_default().to_vec());
         for (at, first) in sorted.iter().enumerate() {
@@ -134,7 +134,7 @@ impl<'a> DomainSearch<'a> {
             slices -= self.count(domain).slices;
         }
         if slices > 0 {
-            return Err(self.no_room(level, asked - slices));
+            return Err(self.too_little_capacity(level, asked - slices));
         }
         Ok(FoundDomains { level, domains })
     }
@@ -187,7 +187,7 @@ impl<'a> DomainSearch<'a> {
         self.tree.levels.get(level).cloned().unwrap_or_default()
     }
 
-    fn no_room(&self, level: usize, fits: i32) -> PlacementFailure {
+    fn too_little_capacity(&self, level: usize, fits: i32) -> PlacementFailure {
         let (topology, excluded) = (self.tree.topology.clone(), Box::new(self.excluded.clone()));
         if self.plan.layers.is_empty() {
             let (asked, slices) = (self.plan.slices(), self.plan.size != 1);

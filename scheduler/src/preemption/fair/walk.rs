@@ -1,5 +1,5 @@
 //! The order of queues as sources of victims: from the root to the child with the highest share.
-//! Kueue: `TargetClusterQueueOrdering` in `preemption/fairsharing/ordering.go`.
+//! Kueue: `TargetClusterQueueOrdering` in `pkg/scheduler/preemption/fairsharing/ordering.go`.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
