@@ -77,7 +77,7 @@ impl Placed {
     }
 }
 
-/// For answers to writes.
+/// Reads the pod in the API server's answer to a write.
 impl<'de> Deserialize<'de> for PodRecord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let pod = Pod::deserialize(deserializer)?;
@@ -254,7 +254,7 @@ impl InternedRequests {
 
 /// Whether a change affects what other pods use.
 pub(crate) fn changes_usage(change: &Change<PodRecord>) -> bool {
-    // For a pod with a selector the engine is only told again that it uses nothing.
+    // A pod with a level selector uses nothing; to report that twice is harmless.
     let of = |record: &Option<Arc<PodRecord>>| {
         record.as_ref().and_then(|record| record.outside(|_| false))
     };

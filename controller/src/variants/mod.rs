@@ -2,8 +2,7 @@
 //!
 //! In a ClusterQueue with such a policy, each workload has a variant per flavor. [`plan`] decides
 //! about a workload and its variants: which to create, which compete for quota, with which the
-//! workload is admitted, and which may preempt. `engine/variants.rs` of the scheduler treats them
-//! in the queue.
+//! workload is admitted, and which may preempt. The engine queues variants like workloads.
 //!
 //! # Guarantees
 //!

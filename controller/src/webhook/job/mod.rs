@@ -21,8 +21,8 @@ pub(super) use self::{
 pub(super) struct JobFacts {
     /// Whether Switchyard manages jobs of this namespace.
     pub(super) is_namespace_managed: bool,
-    /// Whether the job's kind is enabled only for objects of other kinds' jobs, and this is not
-    /// one.
+    /// Whether the kind is enabled only for objects that jobs of other kinds create, and no such
+    /// job owns this one.
     pub(super) is_implied_kind: bool,
     /// Kueue's `manageJobsWithoutQueueName`.
     pub(super) manages_unqueued: bool,
