@@ -5,11 +5,11 @@ use clap::ValueEnum;
 /// A way to break the code on purpose: a switch in what surrounds the production machines. A law must find each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mutation {
-    /// A cluster is told to run before its attempt is written to the API.
+    /// A cluster gets `RUN` before its attempt is written to the API.
     RunBeforeWritten,
     /// An end is acknowledged before it is written.
     AckBeforeWritten,
-    /// Clusters are not told to remove anything.
+    /// Clusters get no tombstones.
     ForgetTombstones,
     /// Agents obey whatever epoch, and whatever session.
     IgnoreEpoch,
@@ -25,33 +25,33 @@ pub enum Mutation {
     NoFinalizer,
     /// Deletions go by name, not by uid.
     DeleteByName,
-    /// Agents are not told of the fence that the hub relies upon.
+    /// Agents do not get the fence that the hub relies upon.
     NoFence,
     /// The hub does not wait until the fence must have done its work.
     GiveUpEarly,
     /// Jobs that are to stay with a lost cluster are given up.
     GiveUpHeld,
-    /// Whatever is lost at once, it is given up.
+    /// Lost work is given up, however much is lost at once.
     NoBreaker,
     /// A hub whose store was lost does not know that it has forgotten anything.
     ForgetMemory,
     /// To a hub whose store was lost, clusters that have not spoken are as good as those that have nothing.
     CountSilent,
-    /// A hub that begins anew does not read which agents could not act.
+    /// A restarted hub does not read which agents could not act.
     ForgetUnable,
-    /// What an agent said of itself is forgotten with its session, if it was not written by then.
+    /// An agent's report about itself is forgotten with its session, unless it was written by then.
     ForgetWord,
-    /// Clusters are not told of another priority.
+    /// Clusters do not get a changed priority.
     KeepPriority,
     /// Clusters may preempt as soon as they ask for it.
     OpenAll,
     /// Workers do not say that it was a fence that stopped a job.
     HideWhy,
-    /// Writes on the hub do not ask for the version that was looked at.
+    /// Writes on the hub do not carry the version that was read.
     WriteBlind,
-    /// The dispatcher is told that a cluster is lost whose session stands.
+    /// The dispatcher learns of a loss although the session of the cluster stands.
     SayLost,
-    /// What an agent deletes goes before its pods.
+    /// Jobs that an agent deletes are gone before their pods.
     DeleteFirst,
 }
 

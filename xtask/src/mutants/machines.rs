@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use super::{copy, read, write};
 use crate::run;
 
-/// What finds an error.
+/// A way to find an error.
 pub(super) enum Finder {
     /// A law of the simulation.
     Simulation,
@@ -21,17 +21,16 @@ pub(super) enum Finder {
 pub(super) struct Break {
     /// Switches it on.
     pub(super) name: &'static str,
-    /// What is wrong then, in words.
+    /// The error in words.
     pub(super) says: &'static str,
     /// The file.
     file: &'static str,
-    /// Who finds it.
     by: Finder,
-    /// What is replaced, by what. The text is there once.
+    /// A text with its replacement. The text is there once.
     change: (&'static str, &'static str),
 }
 
-/// What the simulation plays.
+/// The errors.
 pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "unjudged",
@@ -147,7 +146,7 @@ const MEMBERS: [&str; 9] = [
     "e2e/simulation",
 ];
 
-/// Those that have errors, and thus switches.
+/// Crates with errors.
 const BROKEN: [&str; 2] = ["worker-agent/ledger", "hub"];
 
 /// Names the error that is switched on.

@@ -1,7 +1,7 @@
 //! The results of a benchmark beside those of `docs/benchmarks/recorded.json`.
 //!
-//! A figure is named by its place in the benchmark's document: the names of the objects in which it lies, where an
-//! element of a list is named by what tells it from the others, such as `burst dispatch 1000 oursTo floor`.
+//! A figure's name is its path in the benchmark's document, such as `burst dispatch 1000 oursTo floor`. An element of a list
+//! is named by its distinguishing fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
