@@ -22,7 +22,7 @@ async fn switchyard(fleet: &Fleet, words: &[&str]) -> anyhow::Result<(ExitStatus
     Ok((verdict, String::from_utf8(out)?))
 }
 
-/// a command prints that finds no fault.
+/// The output of a command that finds no fault.
 async fn text(fleet: &Fleet, words: &[&str]) -> String {
     let (verdict, text) = switchyard(fleet, words).await.unwrap();
     assert_eq!(verdict, ExitStatus::Clean, "{words:?}: {text}");
