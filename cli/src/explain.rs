@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_config::Configuration;
-use switchyard_controller::load::{self, LoadError};
+use switchyard_controller::engine::load::{self, LoadError};
 use switchyard_controller::stores::Stores;
 use switchyard_scheduler::{Name, WorkloadKey};
 
@@ -85,7 +85,7 @@ pub fn view(
         name: part(&workload.metadata.name),
     };
     let explanation = engine
-        .explain(&key, switchyard_controller::clock::engine_time(now))
+        .explain(&key, switchyard_controller::engine_time::engine_time(now))
         .with_context(|| format!("workload {key} is not in the lists"))?;
     Ok(ExplanationView::new(&explanation, workload, stores, settings))
 }

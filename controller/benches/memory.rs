@@ -9,7 +9,8 @@ use std::time::Instant;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use switchyard_controller::{object::Object, store::Store, workload};
+use switchyard_controller::workload;
+use switchyard_platform::{object::Object, store::Store};
 
 /// Bytes allowed per object. As plain JSON trees they took 15,000 to 18,000.
 const JOB: usize = 3_500;

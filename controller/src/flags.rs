@@ -12,9 +12,9 @@ use kube::{Client, Config};
 use switchyard_api::validate::is_subdomain;
 use switchyard_config::{self as config, Configuration};
 
-use crate::cause::with_root;
-use crate::options::Endpoint;
-use crate::recording::RecordingOptions;
+use crate::endpoint::Endpoint;
+use crate::engine::recording::RecordingOptions;
+use switchyard_platform::errors::with_root_cause;
 
 pub use self::webhook::{JobWebhooks, WebhookFlags};
 
@@ -73,7 +73,7 @@ impl ClusterFlags {
     }
 
     fn explain(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
-        let root = with_root(error);
+        let root = with_root_cause(error);
         match &self.kubeconfig {
             Some(path) => anyhow!("--kubeconfig {}: {root}", path.display()),
             None => {

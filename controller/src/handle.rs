@@ -11,29 +11,36 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admit::Admitter,
     audit,
-    capacity::Capacity,
-    clock::{Clock, engine_time},
-    components::Components,
     context::Context,
-    elastic,
-    engine_task::{EngineHandle, EngineTask, Inbox, Views},
-    events::{self, Events},
-    failure_recovery,
+    endpoint::Endpoint,
+    engine::{
+        admission::Admitter,
+        capacity::Capacity,
+        inbox::Inbox,
+        recording::Recorded,
+        task::{EngineHandle, EngineTask},
+        views::Views,
+    },
+    engine_time::engine_time,
+    gauges::{Gauges, LastShares},
     http::{self, MetricsReaders},
-    jobs,
-    lease::{Elector, EpochFloor, Leadership},
-    lifecycle,
-    metrics::{self, CustomLabels, Gauges, LastShares, LocalQueueFilter, Metrics, ReplicaRole},
-    options::{self, Endpoint, LeaderMode, Options},
-    priority, provisioning,
-    recording::Recorded,
-    status,
+    metrics::{self, CustomLabels, LocalQueueFilter, Metrics, ReplicaRole},
+    options::{self, LeaderMode, Options},
+    reconcilers::{
+        concurrent_admission, elastic, failure_recovery, job, priority, provisioning, queue_status,
+        topology, workload,
+    },
     stores::Stores,
-    topology, variants, visibility,
+    visibility,
     webhook::{self, WebhookOptions},
-    workload::Reasons,
+    workload::ReasonDetail,
+};
+use switchyard_platform::{
+    clock::Clock,
+    components::Components,
+    events::{self, Events},
+    lease::{Elector, EpochFloor, Leadership},
 };
 
 /// The first lists must be there within this, or the process ends and says what is missing.
@@ -170,7 +177,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         stores: context.stores.clone(),
         metrics: Arc::downgrade(&context.metrics),
         resources,
-        unadmitted: Reasons::of(&context.config) == Reasons::Fine,
+        unadmitted: ReasonDetail::of(&context.config) == ReasonDetail::Full,
         fair: context.config.fair_sharing.is_some(),
         shares: LastShares::default(),
         custom,
@@ -194,7 +201,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
 
 struct Parts {
     context: Arc<Context>,
-    placement: Option<Arc<dyn crate::placement::Placement>>,
+    placement: Option<Arc<dyn crate::engine::placement::Placement>>,
     events: events::Writer,
     elector: Option<Elector>,
     health: Option<std::net::TcpListener>,
@@ -362,16 +369,16 @@ async fn begin(
     inbox.connect(&ctx.stores);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));
     spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
-    spawn(workers, "lifecycle", ok(lifecycle::run(ctx.clone(), views.clone(), shutdown.clone())));
-    spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
+    spawn(workers, "lifecycle", ok(workload::run(ctx.clone(), views.clone(), shutdown.clone())));
+    spawn(workers, "status", ok(queue_status::run(ctx.clone(), views, shutdown.clone())));
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "failure recovery", ok(failure_recovery::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "elastic jobs", ok(elastic::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "places of pods", ok(topology::ungate::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "failed nodes", ok(topology::failures::run(ctx.clone(), shutdown.clone())));
-    spawn(workers, "variants", ok(variants::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "variants", ok(concurrent_admission::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
-    spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
+    spawn(workers, "jobs", job::run(ctx.clone(), shutdown.clone()));
     if let Some(every) = audit_every {
         spawn(workers, "audit", ok(audit::run(ctx.clone(), every, shutdown.clone())));
     }

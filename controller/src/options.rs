@@ -12,12 +12,11 @@ use switchyard_scheduler::{
 };
 
 use crate::{
+    engine::placement::Placement, reconcilers::topology, role::Role, webhook::WebhookOptions,
+};
+use switchyard_platform::{
     clock::{Clock, SystemClock},
-    context::Role,
     lease::Timing,
-    placement::Placement,
-    topology,
-    webhook::WebhookOptions,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,7 +64,7 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     pub role: Role,
     /// Recording of the engine's events and decisions; `None`: off.
-    pub recording: Option<crate::recording::RecordingOptions>,
+    pub recording: Option<crate::engine::recording::RecordingOptions>,
     /// Interval between audits of charges against pods; `None`: off.
     pub audit: Option<Duration>,
     /// Chooses clusters for dispatched workloads; only on a hub.
@@ -137,7 +136,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> EngineSettings {
     }
 }
 
-/// How the engine preempts; [`crate::admit`] performs it.
+/// How the engine preempts; [`crate::engine::admission`] performs it.
 pub(crate) fn preemption(config: &Configuration) -> PreemptionSettings {
     let recompute_overlaps = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap");
     let Some(sharing) = &config.fair_sharing else {

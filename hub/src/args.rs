@@ -7,12 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{
-    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags,
-    listen, listen_unless_none,
-};
-use switchyard_controller::replica;
-use switchyard_controller::telemetry::LogFormat;
+use switchyard_controller::flags::{self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none};
+use switchyard_platform::lease::holder_identity;
+use switchyard_platform::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
 use crate::dispatch::Settings;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 /// The target of each line, by which a log pipeline finds the stream.
-pub const TARGET: &str = switchyard_controller::telemetry::AUDIT_TARGET;
+pub const TARGET: &str = switchyard_platform::telemetry::AUDIT_TARGET;
 /// Characters of a text of others that a line holds.
 const MAX_TEXT: usize = 512;
 

@@ -13,8 +13,8 @@ use kube::{Api, ResourceExt as _};
 use switchyard_agent::proof::{CopyKey, Look, Operators, RootKey};
 use switchyard_api::names;
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_controller::clock::Clock;
-use switchyard_controller::store::Store;
+use switchyard_platform::clock::Clock;
+use switchyard_platform::store::Store;
 use tokio::sync::Notify;
 
 use crate::audit::{Line, Operation, Outcome, Who};

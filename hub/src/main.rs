@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use switchyard_controller::program;
+use switchyard_platform::program;
 use switchyard_hub::{Args, run};
 
 #[tokio::main]

@@ -22,7 +22,7 @@ use switchyard_api::v1beta2::{
     ResourceGroup,
 };
 use switchyard_controller::Context;
-use switchyard_controller::write::{Target, WriteError};
+use switchyard_platform::write::{Target, WriteError};
 use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
 

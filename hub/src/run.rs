@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::names;
 use switchyard_config::{Configuration, MultiKueue};
-use switchyard_controller::clock::Clock;
+use switchyard_platform::clock::Clock;
 use switchyard_controller::{Context, Handle, Role};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -358,7 +358,7 @@ fn store_loss(since: Timestamp, api_now: Timestamp, now: Timestamp) -> StoreLoss
 
 async fn sweep_tokens(
     secrets: Api<Secret>,
-    leadership: watch::Receiver<switchyard_controller::Leadership>,
+    leadership: watch::Receiver<switchyard_platform::lease::Leadership>,
     stop: CancellationToken,
 ) {
     loop {

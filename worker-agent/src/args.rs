@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
-use switchyard_controller::flags::{
-    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none,
-};
-use switchyard_controller::replica;
-use switchyard_controller::telemetry::LogFormat;
+use switchyard_controller::flags::{self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none};
+use switchyard_platform::lease::holder_identity;
+use switchyard_platform::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
 use crate::allow::Allowed;

@@ -6,7 +6,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use switchyard_controller::log_limit::LogLimit;
+use switchyard_platform::log_limit::LogLimit;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use switchyard_agent::{Args, run};
-use switchyard_controller::program;
+use switchyard_platform::program;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use switchyard_controller::clock::{Clock, SystemClock};
+use switchyard_platform::clock::{Clock, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use switchyard_controller::Leadership;
+use switchyard_platform::lease::Leadership;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::{Goodbye, HubMessage, hub_message};
 use switchyard_proto::{MAX_MESSAGE, VERSIONS};

@@ -12,7 +12,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version,
 };
 use sha2::{Digest as _, Sha256};
-use switchyard_controller::clock::{Clock, Wall};
+use switchyard_platform::clock::{Clock, Wall};
 use switchyard_proto::SERVER_NAME;
 use thiserror::Error;
 use tokio_rustls::TlsConnector;

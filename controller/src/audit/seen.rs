@@ -18,7 +18,8 @@ use switchyard_api::names;
 use switchyard_audit::{Cluster, Owner};
 use switchyard_jobs::kind_of_owner;
 
-use crate::{object::Object, store::Store, stores::Stores, write::answered};
+use crate::stores::Stores;
+use switchyard_platform::{api_call::with_deadline, object::Object, store::Store};
 
 /// Pods in one answer.
 const PAGE: u32 = 500;
@@ -33,7 +34,7 @@ pub(super) async fn pods(client: &Client, most: usize) -> anyhow::Result<Vec<Pod
     let mut params = ListParams::default().fields(LIVE).limit(PAGE);
     let mut pods = Vec::new();
     loop {
-        let page = answered(api.list(&params)).await.context("listing pods")?;
+        let page = with_deadline(api.list(&params)).await.context("listing pods")?;
         pods.extend(page.items.into_iter().filter(may_be_queued).map(reduced));
         ensure!(
             pods.len() <= most,

@@ -11,7 +11,8 @@ use switchyard_config::Configuration;
 use tokio::time::Instant;
 
 use super::{GRACE, Memory, seen};
-use crate::{fixtures, object::Object, stores::Stores};
+use crate::{fixtures, stores::Stores};
+use switchyard_platform::object::Object;
 
 fn pod(name: &str, metadata: &Value) -> Value {
     let requests = json!({"requests": {"cpu": "1"}});

@@ -14,7 +14,7 @@ use super::{
     labels::{CreationLabels, UngatedLabels},
     series::Series,
 };
-use crate::store::Key;
+use switchyard_platform::store::Key;
 
 /// Kueue's buckets: 10 ms, doubling up to about 10 s.
 fn creations() -> Histogram {

@@ -3,7 +3,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 
 use super::series::BelongsToQueue;
-use crate::store::Key;
+use switchyard_platform::store::Key;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ResultLabels {

@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 
 use super::series::{BelongsToQueue, Series};
-use crate::store::Key;
+use switchyard_platform::store::Key;
 
 /// Kueue's buckets: 1 s, then 2.5 s doubling up to 10,240 s.
 pub(super) fn waits() -> Histogram {

@@ -6,7 +6,7 @@ use kube::core::{Selector, SelectorExt};
 use switchyard_api::v1beta2::LocalQueue;
 use switchyard_config::Configuration;
 
-use crate::store::{Key, Store};
+use switchyard_platform::store::{Key, Store};
 
 pub(crate) enum LocalQueueFilter {
     None,

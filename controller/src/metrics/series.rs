@@ -10,7 +10,7 @@ use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
 };
 
-use crate::store::Key;
+use switchyard_platform::store::Key;
 
 /// Labels of one queue: a LocalQueue, or a ClusterQueue or Cohort, whose key has no namespace.
 pub(super) trait BelongsToQueue {

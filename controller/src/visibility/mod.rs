@@ -4,7 +4,7 @@
 //! Every replica serves, because a follower's engine is up to date too. Unless another program
 //! provides the serving certificate, each replica makes its own at start. The API server does not
 //! verify it, as in Kueue's manifests (`insecureSkipTLSVerify`). Requests are trusted by the API
-//! server's client certificate ([`crate::delegated`]).
+//! server's client certificate ([`switchyard_platform::delegated_auth`]).
 
 mod discovery;
 mod path;
@@ -28,15 +28,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::path::ResourcePath;
 use self::summary::Page;
-use crate::{
-    context::Context,
-    delegated::{Guard, Refusal, front_proxy::FrontProxy},
-    engine_task::EngineHandle,
+use crate::{context::Context, endpoint::Endpoint, engine::task::EngineHandle};
+use switchyard_platform::{
+    delegated_auth::{Guard, Refusal, front_proxy::FrontProxy},
     https::{self, Identity, Site},
-    options::Endpoint,
 };
 
-/// Name in [`crate::components`].
+/// Name in [`switchyard_platform::components`].
 const COMPONENT: &str = "visibility";
 /// Interval for reading the API server's front-proxy configuration, and for the certificate check.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -141,7 +139,8 @@ impl Site for Visibility {
     }
 
     fn router(&self, connection: &ServerConnection) -> Router {
-        let proxy = Some(self.state.load().proxy.clone()).filter(|proxy| proxy.made(connection));
+        let proxy =
+            Some(self.state.load().proxy.clone()).filter(|proxy| proxy.is_proxy(connection));
         let answers = self.answers.clone();
         Router::new().fallback(move |request: Request| {
             let (answers, proxy) = (answers.clone(), proxy.clone());
@@ -168,7 +167,7 @@ impl VisibilityApi {
         let target = ResourcePath::parse(path);
         let wanted =
             target.as_ref().map_or_else(|| path::unknown(path), |target| target.wanted(path));
-        self.guard.pass(&head.headers, proxy, &wanted).await?;
+        self.guard.authorize(&head.headers, proxy, &wanted).await?;
         if head.method != Method::GET {
             let message = format!(
                 "{} is not supported here: lists of pending workloads are read with GET",

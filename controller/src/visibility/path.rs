@@ -2,7 +2,7 @@
 
 use switchyard_api::visibility::{GROUP, PENDING, VERSIONS};
 
-use crate::delegated::Wanted;
+use switchyard_platform::delegated_auth::AccessTarget;
 
 /// The document or list that a request reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl ResourcePath {
     }
 
     /// The resource or path that the caller must be allowed to read.
-    pub(super) fn wanted(&self, path: &str) -> Wanted {
+    pub(super) fn wanted(&self, path: &str) -> AccessTarget {
         let (version, resource, namespace, name) = match self {
             Self::OpenApi2
             | Self::OpenApi3
@@ -77,7 +77,7 @@ impl ResourcePath {
                 (version, "localqueues", namespace.as_str(), name)
             }
         };
-        Wanted::Subresource {
+        AccessTarget::Subresource {
             group: GROUP,
             version: (*version).to_owned(),
             resource,
@@ -89,8 +89,8 @@ impl ResourcePath {
 }
 
 /// A path that names no object is authorized as a non-resource URL.
-pub(super) fn unknown(path: &str) -> Wanted {
-    Wanted::Path(path.to_owned())
+pub(super) fn unknown(path: &str) -> AccessTarget {
+    AccessTarget::Path(path.to_owned())
 }
 
 #[cfg(test)]
@@ -137,9 +137,12 @@ mod tests {
     #[test]
     fn lists_are_authorized_by_object_others_by_path() {
         let path = "/apis/visibility.kueue.x-k8s.io/v1beta2";
-        assert_eq!(ResourcePath::parse(path).unwrap().wanted(path), Wanted::Path(path.to_owned()));
+        assert_eq!(
+            ResourcePath::parse(path).unwrap().wanted(path),
+            AccessTarget::Path(path.to_owned())
+        );
         let list = format!("{path}/namespaces/ns/localqueues/lq/pendingworkloads");
-        let Wanted::Subresource { resource, namespace, .. } =
+        let AccessTarget::Subresource { resource, namespace, .. } =
             ResourcePath::parse(&list).unwrap().wanted(&list)
         else {
             panic!("a list is an object's")

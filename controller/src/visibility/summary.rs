@@ -8,7 +8,7 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_api::visibility::{GROUP, PendingWorkload, PendingWorkloadsSummary, SUMMARY};
 use switchyard_scheduler::LocalQueueKey;
 
-use crate::engine_task::{Part, Pending};
+use crate::engine::task::{Part, Pending};
 
 /// Default and largest page size, as in Kueue.
 const DEFAULT_LIMIT: i64 = 1_000;

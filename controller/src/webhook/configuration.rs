@@ -39,7 +39,7 @@ use switchyard_api::{names, v1beta2};
 use switchyard_jobs::{Held, JobKind, KindId, kind_for};
 
 use super::{Advertise, cluster_deletion, objects};
-use crate::jobs::lookup::NAMESPACE_NAME;
+use crate::reconcilers::job::lookup::NAMESPACE_NAME;
 
 /// How long the API server waits for an answer.
 pub(super) const TIMEOUT_SECONDS: i32 = 10;

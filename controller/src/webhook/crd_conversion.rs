@@ -40,9 +40,10 @@ use super::{
     Advertise, RETRY, convert,
     corrections::{CorrectionDecision, CorrectionHistory, WINDOW, last_writer},
 };
-use crate::{context::Context, write::answered};
+use crate::context::Context;
+use switchyard_platform::api_call::with_deadline;
 
-/// Name in [`crate::components`]. Ready once the definitions have been checked.
+/// Name in [`switchyard_platform::components`]. Ready once the definitions have been checked.
 pub(super) const COMPONENT: &str = "conversion";
 /// Interval of the regular check.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -179,7 +180,7 @@ async fn reconcile_definition(
         PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     let (mut attempts, mut decision) = (0, None);
     loop {
-        let Some(mut definition) = answered(api.get_opt(name)).await? else {
+        let Some(mut definition) = with_deadline(api.get_opt(name)).await? else {
             return Ok(CrdOutcome::Unchanged);
         };
         if !set_conversion(&mut definition.data, wanted) {
@@ -199,7 +200,7 @@ async fn reconcile_definition(
             });
         }
         attempts += 1;
-        match answered(api.replace(name, &params, &definition)).await {
+        match with_deadline(api.replace(name, &params, &definition)).await {
             Err(kube::Error::Api(status)) if status.is_conflict() && attempts < MAX_ATTEMPTS => {}
             Err(error) => return Err(error),
             Ok(_) => {

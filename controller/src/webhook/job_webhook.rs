@@ -12,11 +12,12 @@ use super::{
     review::{ReviewOutcome, ReviewRequest},
 };
 use crate::{
-    context::{Context, Role},
-    jobs::{ancestor::Top, lookup, owners},
-    object::Object,
+    context::Context,
+    reconcilers::job::{ancestor::TopmostJob, lookup, owners},
+    role::Role,
     workload,
 };
+use switchyard_platform::object::Object;
 
 /// Why a pod is denied when neither the caches nor the API server know its owners.
 const OWNERS_UNREADABLE: &str =
@@ -60,9 +61,9 @@ impl JobWebhook {
 
     /// Whether a queued job owns the object, at any distance. `None` if the caches lack an owner.
     fn has_queued_owner(&self, object: &Value) -> Option<bool> {
-        match owners::known_top(&self.ctx, object) {
-            Top::Unread(_) => None,
-            top => Some(!matches!(top, Top::None)),
+        match owners::cached_top(&self.ctx, object) {
+            TopmostJob::Unread(_) => None,
+            top => Some(!matches!(top, TopmostJob::None)),
         }
     }
 
@@ -84,7 +85,7 @@ impl JobWebhook {
         let Some(serving) = self.kind.serving() else { return false };
         let workload =
             |group: &Group| self.ctx.stores.workloads.get(meta::namespace(object), &group.name);
-        let named = lookup::as_named(&self.ctx.stores, serving, object);
+        let named = lookup::with_older_name(&self.ctx.stores, serving, object);
         serving.groups(&named).iter().any(|group| workload(group).is_some_and(|it| is(group, &it)))
     }
 

@@ -14,7 +14,8 @@ use switchyard_api::{names, v1beta2::AdmissionCheck, validate::is_subdomain};
 use switchyard_jobs::meta;
 use tokio::sync::Semaphore;
 
-use crate::{context::Context, jobs::owners, store::Store, stores::Stores};
+use crate::{context::Context, reconcilers::job::owners, stores::Stores};
+use switchyard_platform::store::Store;
 
 /// For all requests about one job. The user waits meanwhile.
 const DEADLINE: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 //!
 //! Every replica serves; the leader registers. [`configuration`] says which requests the API server
 //! sends and what happens while no replica answers, [`crd_conversion`] covers conversion of Kueue's
-//! `v1beta1`, and [`crate::cert`] the certificates.
+//! `v1beta1`, and [`switchyard_platform::cert`] the certificates.
 //!
 //! Conversion is served from the start: the API server cannot list objects stored in the older
 //! version without it. Admission reviews need the stores, so they get 503 until those are filled.
@@ -42,14 +42,13 @@ use switchyard_jobs::{KindId, enabled_kinds};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    cert::{Bundle, Lives},
-    context::Context,
+use crate::{context::Context, reconcilers::job::lookup};
+use switchyard_platform::{
+    cert::{Bundle, CertLifetimes},
     https::{self, Certificate, Open},
-    jobs::lookup,
 };
 
-/// Name in [`crate::components`].
+/// Name in [`switchyard_platform::components`].
 const COMPONENT: &str = "webhook";
 /// Delay before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(5);
@@ -96,7 +95,7 @@ pub struct WebhookOptions {
     pub configuration: String,
     /// Name of the Secret with the certificates, in Switchyard's own namespace.
     pub secret: String,
-    pub lives: Lives,
+    pub lives: CertLifetimes,
     /// Another program, such as cert-manager, writes `tls.crt`, `tls.key` and `ca.crt`; Switchyard
     /// only reads them.
     pub external_certificates: bool,
@@ -120,7 +119,7 @@ impl WebhookOptions {
             conversion: None,
             configuration: Self::CONFIGURATION.into(),
             secret: "switchyard-webhook-cert".into(),
-            lives: Lives::default(),
+            lives: CertLifetimes::default(),
             external_certificates: false,
             fail_closed: false,
             ignores_queue_annotation: false,
@@ -176,7 +175,7 @@ pub async fn run(
         name: options.configuration,
         fail_closed: options.fail_closed,
         ignores_queue_annotation: options.ignores_queue_annotation,
-        resync: options.lives.look,
+        resync: options.lives.check_interval,
         certificate,
         ctx,
         secrets,

@@ -19,18 +19,14 @@ use switchyard_jobs::enabled_kinds;
 use tokio::sync::{Notify, watch};
 
 use super::{Advertise, COMPONENT, RETRY, configuration::Inputs, secret::SecretStore};
-use crate::{
-    cert::Bundle,
-    context::{Context, Role},
-    https::Certificate,
-    write::answered,
-};
+use crate::{context::Context, role::Role};
+use switchyard_platform::{api_call::with_deadline, cert::Bundle, https::Certificate};
 
 /// Switchyard's user name, if it is a service account. Users share no service account, so its own
 /// requests need no review.
 pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
-    match answered(api.create(&PostParams::default(), &SelfSubjectReview::default())).await {
+    match with_deadline(api.create(&PostParams::default(), &SelfSubjectReview::default())).await {
         Ok(review) => review
             .status?
             .user_info?
@@ -110,15 +106,15 @@ impl Registrar {
     }
 
     async fn renew(&self, bundle: Bundle) -> Bundle {
-        let renewed = match self.secrets.load(&self.names, self.ctx.clock.now()).await {
-            Ok(renewed) => renewed,
+        let renew = match self.secrets.load(&self.names, self.ctx.clock.now()).await {
+            Ok(renew) => renew,
             Err(error) => {
                 tracing::warn!(%error, "webhook certificates not looked at");
                 return bundle;
             }
         };
-        if renewed.serving != bundle.serving {
-            match renewed.certified_key() {
+        if renew.serving != bundle.serving {
+            match renew.certified_key() {
                 Ok(key) => {
                     self.certificate.set(key);
                     tracing::info!("webhook certificate exchanged");
@@ -127,13 +123,13 @@ impl Registrar {
             }
         }
         self.trusted.send_if_modified(|trusted| {
-            let new = renewed.trusted();
+            let new = renew.trusted();
             *trusted != new && {
                 *trusted = new;
                 true
             }
         });
-        renewed
+        renew
     }
 
     /// Registers if this replica leads. False if it must be retried soon.
@@ -203,9 +199,9 @@ impl Registrar {
         let params = PatchParams::apply(names::FIELD_MANAGER).force();
         let client = &self.ctx.client;
         let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        answered(api.patch(&self.name, &params, &Patch::Apply(mutating))).await?;
+        with_deadline(api.patch(&self.name, &params, &Patch::Apply(mutating))).await?;
         let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        answered(api.patch(&self.name, &params, &Patch::Apply(validating))).await?;
+        with_deadline(api.patch(&self.name, &params, &Patch::Apply(validating))).await?;
         Ok(())
     }
 }

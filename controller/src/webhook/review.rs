@@ -19,7 +19,7 @@ use serde_json::Value;
 use tower_http::timeout::TimeoutLayer;
 
 use super::{body, json_patch::json_patch};
-use crate::object::Object;
+use switchyard_platform::object::Object;
 
 /// Bytes of a review. An update carries the object twice, and an object has at most 3 MiB.
 pub(super) const BODY_LIMIT: usize = 8 << 20;

@@ -10,9 +10,9 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-use crate::{
-    cert::{self, Bundle, CertError, Lives, Pair, renewed},
-    write::answered,
+use switchyard_platform::{
+    api_call::with_deadline,
+    cert::{self, Bundle, CertError, CertLifetimes, Pair, renew},
 };
 
 /// Attempts to write the Secret while other replicas write it too.
@@ -23,7 +23,7 @@ pub(super) struct SecretStore {
     api: Api<Secret>,
     namespace: String,
     name: String,
-    lives: Lives,
+    lives: CertLifetimes,
     /// Another program writes the Secret.
     external: bool,
 }
@@ -47,14 +47,14 @@ impl SecretStore {
         client: Client,
         namespace: &str,
         name: &str,
-        lives: Lives,
+        lives: CertLifetimes,
         external: bool,
     ) -> Self {
         let api = Api::namespaced(client, namespace);
         Self { api, namespace: namespace.into(), name: name.into(), lives, external }
     }
 
-    /// The certificates as of `now`, renewed and written back if due. If replicas renew at once,
+    /// The certificates as of `now`, renew and written back if due. If replicas renew at once,
     /// one wins and the others take what it wrote. An external Secret is only read.
     pub(super) async fn load(
         &self,
@@ -65,17 +65,17 @@ impl SecretStore {
             return self.load_external(names, now).await;
         }
         for _ in 0..ATTEMPTS {
-            let found = answered(self.api.get_opt(&self.name))
+            let found = with_deadline(self.api.get_opt(&self.name))
                 .await
                 .map_err(|source| self.error(source))?;
             let current = found.as_ref().and_then(parse_bundle);
-            let Some(bundle) = renewed(&self.lives, current.as_ref(), names, now)? else {
+            let Some(bundle) = renew(&self.lives, current.as_ref(), names, now)? else {
                 // Nothing is due only if a bundle exists.
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
             };
             let written = match found {
                 None => {
-                    answered(
+                    with_deadline(
                         self.api.create(&PostParams::default(), &self.secret(None, None, &bundle)),
                     )
                     .await
@@ -84,7 +84,8 @@ impl SecretStore {
                     // A Secret's type is immutable, and cert-manager may have created this one with
                     // another.
                     let secret = self.secret(found.metadata.resource_version, found.type_, &bundle);
-                    answered(self.api.replace(&self.name, &PostParams::default(), &secret)).await
+                    with_deadline(self.api.replace(&self.name, &PostParams::default(), &secret))
+                        .await
                 }
             };
             match written {
@@ -110,8 +111,9 @@ impl SecretStore {
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Bundle, SecretError> {
-        let found =
-            answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
+        let found = with_deadline(self.api.get_opt(&self.name))
+            .await
+            .map_err(|source| self.error(source))?;
         let found = found.ok_or_else(|| SecretError::Missing(self.full_name()))?;
         let wrong =
             |field, problem| SecretError::Invalid { name: self.full_name(), field, problem };
@@ -210,7 +212,7 @@ mod tests {
     fn bundle_survives_a_round_trip_through_the_secret() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         let make = || {
-            renewed(&Lives::default(), None, &BTreeSet::from(["a".to_owned()]), now)
+            renew(&CertLifetimes::default(), None, &BTreeSet::from(["a".to_owned()]), now)
                 .unwrap()
                 .unwrap()
         };
@@ -227,7 +229,7 @@ mod tests {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         let names =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        let made = renewed(&Lives::default(), None, &names(&["a.ns.svc", "b.ns.svc"]), now)
+        let made = renew(&CertLifetimes::default(), None, &names(&["a.ns.svc", "b.ns.svc"]), now)
             .unwrap()
             .unwrap();
         let mut secret = Secret { data: Some(bundle_data(&made)), ..Secret::default() };

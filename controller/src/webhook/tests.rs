@@ -18,13 +18,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::{job_webhook::owner_or_deny, review::ReviewOutcome, *};
-use crate::cert::{Lives, renewed};
+use switchyard_platform::cert::{CertLifetimes, renew};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
 fn bundle(now: &str) -> Bundle {
     let now: Timestamp = now.parse().unwrap();
-    renewed(&Lives::default(), None, &BTreeSet::from(["127.0.0.1".to_owned()]), now)
+    renew(&CertLifetimes::default(), None, &BTreeSet::from(["127.0.0.1".to_owned()]), now)
         .unwrap()
         .unwrap()
 }

@@ -20,7 +20,7 @@ pub(crate) const NOT_READY: &str = "Not all pods are ready or succeeded";
 /// How finely a workload without quota, or that is not admitted, says why: Kueue's gate
 /// `UnadmittedWorkloadsObservability`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Reasons {
+pub enum ReasonDetail {
     /// `WaitingForQuota`, `Misconfigured` and so on; `Admitted` says from the beginning why not.
     #[default]
     Fine,
@@ -28,7 +28,7 @@ pub enum Reasons {
     Plain,
 }
 
-impl Reasons {
+impl ReasonDetail {
     /// Those of a configuration.
     #[must_use]
     pub fn of(config: &Configuration) -> Self {
@@ -88,7 +88,7 @@ pub struct Edit {
     /// The status as it is to become.
     pub status: WorkloadStatus,
     generation: Option<i64>,
-    reasons: Reasons,
+    reasons: ReasonDetail,
     now: Timestamp,
 }
 
@@ -96,13 +96,13 @@ impl Edit {
     /// Begins with the workload's status; conditions that change get this time. A hub's copies always say finely why: it is
     /// the hub that reads them.
     #[must_use]
-    pub fn new(workload: &Workload, reasons: Reasons, now: Timestamp) -> Self {
-        let reasons = if super::is_copy(workload) { Reasons::Fine } else { reasons };
+    pub fn new(workload: &Workload, reasons: ReasonDetail, now: Timestamp) -> Self {
+        let reasons = if super::is_copy(workload) { ReasonDetail::Full } else { reasons };
         Self {
             status: workload.status.clone().unwrap_or_default(),
             generation: workload.metadata.generation,
             reasons,
-            now: crate::clock::whole_seconds(now),
+            now: switchyard_platform::clock::whole_seconds(now),
         }
     }
 
@@ -120,7 +120,7 @@ impl Edit {
 
     /// Whether it says in Kueue's plain words why there is no quota.
     pub(crate) fn is_plain(&self) -> bool {
-        self.reasons == Reasons::Plain
+        self.reasons == ReasonDetail::Basic
     }
 
     fn is_true(&self, type_: &str) -> bool {
@@ -397,7 +397,7 @@ impl Edit {
     pub fn requeue_at(&mut self, at: Timestamp, count: bool) {
         let state = self.status.requeue_state.get_or_insert_with(RequeueState::default);
         if state.requeue_at.as_ref().is_none_or(|current| current.0 < at) {
-            state.requeue_at = Some(Time(crate::clock::whole_seconds(at)));
+            state.requeue_at = Some(Time(switchyard_platform::clock::whole_seconds(at)));
         }
         if count {
             state.count = Some(state.count.unwrap_or(0).saturating_add(1));

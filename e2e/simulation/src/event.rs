@@ -1,6 +1,6 @@
 //! The events of a run.
 
-use switchyard_controller::lease::step::Observed;
+use switchyard_platform::lease::step::Observed;
 use switchyard_hub::dispatch::Uid;
 use switchyard_ledger::{Action, Kind, Outcome, Seen};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::bed::{Bed, WAIT};
 use clap::Parser as _;
 use serde_json::json;
-use switchyard_controller::recording::RecordingOptions;
+use switchyard_controller::engine::recording::RecordingOptions;
 use switchyard_e2e::{Cluster, fixture, queues, wait};
 
 /// Past use orders workloads, and is computed every second.

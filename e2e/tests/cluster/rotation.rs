@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use switchyard_config::Configuration;
-use switchyard_controller::cert::Lives;
+use switchyard_platform::cert::Lives;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::Authority;

@@ -99,7 +99,7 @@ fn another_replica_takes_over_with_a_higher_epoch() {
         let first = replica("first").await;
         let mut leading = first.leadership();
         let lead = async |leadership: &mut tokio::sync::watch::Receiver<
-            switchyard_controller::Leadership,
+            switchyard_platform::lease::Leadership,
         >| {
             tokio::time::timeout(WAIT, leadership.wait_for(|now| now.leading))
                 .await

@@ -8,7 +8,7 @@ use switchyard_api::affinity::Affinity;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
-use switchyard_controller::{Context, placement, workload as state};
+use switchyard_controller::{Context, engine::placement, workload as state};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 

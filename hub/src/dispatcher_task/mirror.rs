@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
-use switchyard_controller::object::Object;
+use switchyard_platform::object::Object;
 use switchyard_jobs::{JobKind, merge_diff, meta};
 
 use super::payload::{Owned, owner, shown_on};

@@ -2,8 +2,8 @@
 
 use kube::api::ApiResource;
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::object::Object;
-use switchyard_controller::store::{Change, Key};
+use switchyard_platform::object::Object;
+use switchyard_platform::store::{Change, Key};
 use switchyard_jobs::{elastic, kind_for, meta, workload_name};
 
 /// The Workload with which an object was sent whose spec has changed: what follows it may be another, such as its number of

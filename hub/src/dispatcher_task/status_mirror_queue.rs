@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::dispatcher_task::writes::What;
     use serde_json::json;
-    use switchyard_controller::store::Key;
+    use switchyard_platform::store::Key;
 
     fn write(uid: &str) -> Write {
         let what = What::Finish {

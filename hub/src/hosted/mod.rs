@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 use switchyard_agent::DryRunCounts;
 use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_controller::store::Store;
+use switchyard_platform::store::Store;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

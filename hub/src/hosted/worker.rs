@@ -16,7 +16,7 @@ use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_controller::Context;
-use switchyard_controller::store::Store;
+use switchyard_platform::store::Store;
 use switchyard_controller::workload::is_finished;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;

@@ -18,9 +18,9 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, AdmissionCheckStatus, ClusterQueue, MultiKueueCluster, MultiKueueClusterStatus,
 };
 use switchyard_controller::Context;
-use switchyard_controller::store::{Change, Store};
-use switchyard_controller::work::{self, Outcome, Queue};
-use switchyard_controller::write::{Target, WriteError};
+use switchyard_platform::store::{Change, Store};
+use switchyard_platform::work_queue::{self, Outcome, Queue};
+use switchyard_platform::write::{Target, WriteError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use switchyard_controller::log_limit::LogLimit;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_proto::v1::agent_server::Agent;
 use switchyard_proto::v1::{AgentMessage, HubMessage};
 use tokio::sync::mpsc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use switchyard_controller::log_limit::LogLimit;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_proto::v1::enrolment_server::Enrolment;
 use switchyard_proto::v1::{
     Certificate, CopyKeyAnswer, CopyKeyRequest, EnrolRequest, RenewRequest,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use switchyard_controller::EpochFloor;
+use switchyard_platform::lease::EpochFloor;
 use tokio::time::Instant;
 
 use crate::dispatch::MAX_LEAD;

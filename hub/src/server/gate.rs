@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use switchyard_controller::clock::Clock;
+use switchyard_platform::clock::Clock;
 use thiserror::Error;
 
 use super::conn::Peer;
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_living_cluster_of_this_hub_is_admitted() {
         let gate =
-            Gate::new("hub", Arc::new(One), Arc::new(switchyard_controller::clock::SystemClock));
+            Gate::new("hub", Arc::new(One), Arc::new(switchyard_platform::clock::SystemClock));
         let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
             hub_id: hub_id.into(),
             cluster: cluster.into(),

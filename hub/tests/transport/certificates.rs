@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use switchyard_agent::enrol;
 use switchyard_agent::route::{Dial, Io};
 use switchyard_agent::session::SessionState;
-use switchyard_controller::clock::Clock as _;
+use switchyard_platform::clock::Clock as _;
 use switchyard_hub::pki::authority::OVERLAP;
 use switchyard_hub::pki::ca::{AGENT_LIFE, SERVER_LIFE};
 use switchyard_hub::pki::{Authority, ClusterIdentity};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use switchyard_agent::identity::Identity;
-use switchyard_controller::clock::Wall;
+use switchyard_platform::clock::Wall;
 use switchyard_proto::SERVER_NAME;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::{

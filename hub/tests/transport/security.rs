@@ -294,7 +294,7 @@ async fn a_cluster_that_says_it_is_another_ones_is_refused_and_that_one_goes_on(
 #[tokio::test]
 async fn a_thousand_half_open_connections_keep_nobody_out() {
     const THOUSAND: usize = 1000;
-    switchyard_controller::program::allow_connections();
+    switchyard_platform::program::allow_connections();
     let settings = calm();
     let most = settings.newcomers;
     let mut hub = Loopback::open(settings).await;

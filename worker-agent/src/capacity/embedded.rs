@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use switchyard_controller::capacity::{Capacity, FlavorInfo, LocalQueueCapacity};
+use switchyard_controller::engine::capacity::{Capacity, FlavorInfo, LocalQueueCapacity};
 use switchyard_proto::v1;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ fn to_wire(capacity: &Capacity) -> v1::Capacity {
 }
 
 fn flavor(
-    amount: &switchyard_controller::capacity::FlavorCapacity,
+    amount: &switchyard_controller::engine::capacity::FlavorCapacity,
     info: Option<&FlavorInfo>,
 ) -> v1::FlavorCapacity {
     v1::FlavorCapacity {

@@ -9,7 +9,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use switchyard_api::names;
-use switchyard_controller::awaited::{Patience, is_unknown_kind};
+use switchyard_platform::optional_crd::{Patience, is_unknown_kind};
 use switchyard_jobs::meta::controller_of;
 use switchyard_jobs::serving::is_part;
 use tokio::sync::mpsc;

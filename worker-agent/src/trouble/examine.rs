@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::names;
-use switchyard_controller::log_limit::LogLimit;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_jobs::pod_selector;
 use switchyard_proto::trouble;
 use switchyard_proto::v1::JobTrouble;

@@ -1,6 +1,6 @@
 //! Leadership: the production election against a Lease that answers late or never.
 
-use switchyard_controller::lease::step::{Action, Observed, Timing};
+use switchyard_platform::lease::step::{Action, Observed, Timing};
 
 use super::LATE;
 use crate::event::Event;

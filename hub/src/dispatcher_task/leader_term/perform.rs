@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::store::Key;
+use switchyard_platform::store::Key;
 use switchyard_proto::v1::{Phase, State};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;

@@ -8,11 +8,12 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_config::Configuration;
-use switchyard_controller::clock::SystemClock;
-use switchyard_controller::events::Events;
-use switchyard_controller::object::Object;
+use switchyard_platform::clock::SystemClock;
+use switchyard_platform::events::Events;
+use switchyard_platform::object::Object;
 use switchyard_controller::stores::Stores;
-use switchyard_controller::{EpochFloor, Leadership, Role};
+use switchyard_platform::{lease::EpochFloor, lease::Leadership};
+use switchyard_controller::Role;
 use switchyard_proto::v1::{Observation, Phase, State};
 use tokio::sync::{Semaphore, mpsc, watch};
 

@@ -1,7 +1,7 @@
 //! The reading half: what an agent says, checked, coalesced, and told to the dispatcher's task.
 
 use futures::{Stream, StreamExt as _};
-use switchyard_controller::log_limit::LogLimit;
+use switchyard_platform::log_limit::LogLimit;
 use switchyard_proto::v1::{AgentMessage, Observation, Observed, agent_message};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};

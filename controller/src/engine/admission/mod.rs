@@ -1,0 +1,429 @@
+//! Decisions of the engine, written: one status patch an admission, and one when a workload's reason for waiting changes.
+//!
+//! # Guarantees
+//! - Of one workload at most one write is in flight, and a newer decision replaces an older one that waits.
+//! - A reservation is either shown by the API or given back to the engine.
+//! - A reservation is written only over the spec that was decided upon.
+
+mod build;
+mod places;
+mod reasons;
+mod replaced;
+mod told;
+mod write;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+pub use build::{
+    Dispatch, admission, dispatched_status, pending_status, preempted_status, preemption_message,
+    preemption_priorities, reservation_status,
+};
+use jiff::Timestamp;
+pub use replaced::end_replaced;
+use switchyard_api::{conditions::reasons::events, names, v1beta2};
+use switchyard_scheduler::{
+    Admission, Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey,
+};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+pub(crate) use told::admitted_note;
+pub use told::announce;
+
+use crate::{
+    context::Context,
+    engine::{
+        inbox::Inbox,
+        placement::{Placement, Reservation},
+    },
+    engine_time::wall_time,
+    role::Role,
+    workload::{is_admissible_but_for_gates, queue_name},
+};
+use switchyard_platform::{
+    store::Key,
+    work_queue::{self, Outcome, Queue},
+};
+
+/// Writes in flight. The API server's own fairness does the rest.
+const WRITERS: usize = 64;
+
+/// What is still to be written about one workload.
+#[derive(Debug, Clone)]
+enum Job {
+    Reserve(Box<Reserve>),
+    Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
+    Preempt(Box<Preempt>),
+    Migrate { uid: Name, to_uid: Name },
+    Reassign { uid: Name, admission: v1beta2::Admission },
+    Evict { uid: Name, nodes: Vec<Name> },
+}
+
+#[derive(Debug, Clone)]
+struct Preempt {
+    uid: Name,
+    reason: &'static str,
+    message: String,
+    preemptor: Preemptor,
+    /// It was decided while the reservation that it ends was still waiting to be written.
+    overtook_reservation: bool,
+}
+
+/// For whom a workload is preempted. Empty where it is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preemptor {
+    /// Namespace and name of the workload.
+    pub key: Key,
+    /// Its uid.
+    pub uid: String,
+    /// Uid of its job.
+    pub job_uid: String,
+    /// Its ClusterQueue.
+    pub cluster_queue: String,
+}
+
+#[derive(Debug, Clone)]
+struct Reserve {
+    uid: Name,
+    /// Of the spec that was decided upon.
+    generation: Option<i64>,
+    admission: v1beta2::Admission,
+    checks: Vec<String>,
+    note: String,
+    /// In whose place it comes, with its uid.
+    replaces: Option<(Key, Name)>,
+}
+
+/// What is still to be written, by workload. Holds at most one entry for each.
+#[derive(Debug, Default)]
+struct Jobs {
+    // With a number each, to tell a newer decision from the one that is being written.
+    by_key: BTreeMap<Key, (u64, Job)>,
+    reserves: usize,
+}
+
+impl Jobs {
+    fn insert(&mut self, key: Key, number: u64, mut job: Job) {
+        self.reserves += usize::from(matches!(job, Job::Reserve(_)));
+        if let Job::Preempt(preempt) = &mut job {
+            preempt.overtook_reservation = match self.by_key.get(&key) {
+                Some((_, Job::Reserve(_))) => true,
+                Some((_, Job::Preempt(earlier))) => earlier.overtook_reservation,
+                _ => false,
+            };
+        }
+        let old = self.by_key.insert(key, (number, job));
+        self.uncount(old.as_ref());
+    }
+
+    fn remove(&mut self, key: &Key, number: u64) {
+        // A newer decision has queued the key again and stays.
+        if self.by_key.get(key).is_some_and(|(newest, _)| *newest == number) {
+            let old = self.by_key.remove(key);
+            self.uncount(old.as_ref());
+        }
+    }
+
+    fn uncount(&mut self, old: Option<&(u64, Job)>) {
+        self.reserves -= usize::from(matches!(old, Some((_, Job::Reserve(_)))));
+    }
+}
+
+/// Takes decisions from the engine's task and writes them.
+pub(crate) struct Admitter {
+    ctx: Arc<Context>,
+    inbox: Arc<Inbox>,
+    placement: Option<Arc<dyn Placement>>,
+    queue: Queue<Key>,
+    // Those with nothing but a reason for waiting, on their way into `queue`.
+    reasons: Queue<Key>,
+    jobs: Mutex<Jobs>,
+    // When which reason of each that waits was last written, to write a mere change of its message less often. The reason is
+    // the engine's: of plain ones there are hardly two.
+    told: Mutex<BTreeMap<Key, (Instant, &'static str)>>,
+    // How many milliseconds the last such write took.
+    reason_took: AtomicU64,
+    count: AtomicU64,
+    drained: Notify,
+}
+
+impl Admitter {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        inbox: Arc<Inbox>,
+        placement: Option<Arc<dyn Placement>>,
+    ) -> Arc<Self> {
+        let admitter = Arc::new(Self {
+            ctx,
+            inbox,
+            placement,
+            queue: Queue::default(),
+            reasons: Queue::default(),
+            jobs: Mutex::default(),
+            told: Mutex::default(),
+            reason_took: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            drained: Notify::new(),
+        });
+        let forget = Arc::downgrade(&admitter);
+        admitter.ctx.stores.workloads.subscribe(move |change| {
+            // No gate is added to what has been told something.
+            let waits =
+                change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
+            if let (false, Some(admitter)) = (waits, forget.upgrade()) {
+                admitter.told().remove(&change.key);
+            }
+        });
+        admitter
+    }
+
+    /// Takes the decisions of a cycle. Called by the engine's task; does not block.
+    pub(crate) fn submit(&self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            match decision {
+                Decision::Reserve { key, uid, admission, checks, waited_since, note, replaces } => {
+                    let admission = self.written(&admission);
+                    let checks = checks.iter().map(ToString::to_string).collect();
+                    let replaces = replaces.map(|(key, uid)| (object_key(&key), uid));
+                    let reserve =
+                        Reserve { uid, generation: None, admission, checks, note, replaces };
+                    self.reserve(&key, reserve, wall_time(waited_since));
+                }
+                Decision::Pending { key, uid, reason, requests } => {
+                    self.add(object_key(&key), Job::Pending { uid, reason, requests });
+                }
+                Decision::Reassign { key, uid, admission } => {
+                    let admission = self.written(&admission);
+                    self.add(object_key(&key), Job::Reassign { uid, admission });
+                }
+                Decision::SecondPassFailed { key, uid, reason } => {
+                    self.tell_second_pass(&object_key(&key), &uid, &reason)
+                }
+                Decision::Evict { key, uid, nodes } => {
+                    self.add(object_key(&key), Job::Evict { uid, nodes })
+                }
+                Decision::Migrate { key, uid, to_uid } => {
+                    self.add(object_key(&key), Job::Migrate { uid, to_uid })
+                }
+                Decision::Preempt {
+                    key,
+                    uid,
+                    reason,
+                    preemptor,
+                    preemptor_uid,
+                    preemptor_path,
+                    preemptee_path,
+                } => {
+                    let preemptor = self.preemptor(&preemptor, &preemptor_uid);
+                    let message = build::preemption_message(
+                        reason,
+                        &preemptor,
+                        [&preemptor_path, &preemptee_path],
+                    );
+                    let preempt =
+                        Preempt { uid, reason, message, preemptor, overtook_reservation: false };
+                    self.add(object_key(&key), Job::Preempt(Box::new(preempt)));
+                }
+            }
+        }
+    }
+
+    fn written(&self, admission: &Admission) -> v1beta2::Admission {
+        build::admission(
+            admission,
+            self.ctx.config.enabled("TASAssignmentsEncodingByHostnamePrefix"),
+        )
+    }
+
+    fn tell_second_pass(&self, key: &Key, uid: &str, reason: &Reason) {
+        let workload = self.ctx.stores.workloads.by_key(key);
+        if let Some(workload) =
+            workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
+        {
+            self.ctx.events.warning(&*workload, events::SECOND_PASS_FAILED, reason.message());
+        }
+    }
+
+    fn reserve(&self, key: &WorkloadKey, mut reserve: Reserve, waited_since: Timestamp) {
+        let object = object_key(key);
+        let workload = self.ctx.stores.workloads.by_key(&object);
+        let workload =
+            workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*reserve.uid));
+        let Some(workload) = workload else {
+            return self.refuse(key.clone(), reserve.uid, "the workload is gone");
+        };
+        // A change that the engine has not seen yet may be one of the spec.
+        if self.inbox.holds_workload(&object) {
+            return self.refuse(
+                key.clone(),
+                reserve.uid,
+                "the workload changed while it was looked at",
+            );
+        }
+        reserve.generation = workload.metadata.generation;
+        if let Some(placement) = &self.placement
+            && let Some(check) = self.dispatch_check(&reserve.checks)
+        {
+            let reservation = Reservation {
+                workload,
+                admission: reserve.admission.clone(),
+                other_checks: reserve.checks.len() > 1,
+                check,
+                waited_since,
+                note: reserve.note.clone(),
+            };
+            if placement.reserved(reservation) {
+                return;
+            }
+        }
+        self.add(object, Job::Reserve(Box::new(reserve)));
+    }
+
+    /// The MultiKueue check among these, on a hub.
+    fn dispatch_check(&self, checks: &[String]) -> Option<String> {
+        if self.ctx.role != Role::Hub {
+            return None;
+        }
+        let dispatches = |name: &&String| {
+            let check = self.ctx.stores.admission_checks.get("", name);
+            check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+        };
+        checks.iter().find(dispatches).cloned()
+    }
+
+    fn preemptor(&self, key: &WorkloadKey, uid: &str) -> Preemptor {
+        let stores = &self.ctx.stores;
+        let workload = stores.workloads.by_key(&object_key(key));
+        let label = workload
+            .as_ref()
+            .and_then(|workload| workload.metadata.labels.as_ref()?.get(names::JOB_UID).cloned());
+        let queue = workload
+            .as_ref()
+            .and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
+        Preemptor {
+            key: object_key(key),
+            uid: uid.to_owned(),
+            job_uid: label.unwrap_or_default(),
+            cluster_queue: queue
+                .and_then(|queue| queue.spec.cluster_queue.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn add(&self, key: Key, job: Job) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let patient = matches!(job, Job::Pending { .. });
+        self.lock().insert(key.clone(), number, job);
+        if patient {
+            self.reasons.add_after(key, reasons::AFTER);
+        } else {
+            self.queue.add(key);
+        }
+    }
+
+    fn refuse(&self, key: WorkloadKey, uid: Name, message: &str) {
+        self.inbox.refuse(key, uid, RefusedReason::WriteFailed { message: message.into() });
+    }
+
+    /// How many reservations wait to be written.
+    pub(crate) fn backlog(&self) -> usize {
+        self.lock().reserves
+    }
+
+    /// Returns when the backlog has become smaller.
+    pub(crate) async fn drained(&self) {
+        self.drained.notified().await;
+    }
+
+    /// Writes until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let this = &self;
+        let write = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move {
+            this.write(key).await
+        });
+        let pass =
+            work::run(self.reasons.clone(), 1, shutdown, |key| async move { this.pass(key).await });
+        tokio::join!(write, pass);
+    }
+
+    /// Lets one reason for waiting into the queue, and waits before the next. One whose message may not change yet takes
+    /// nobody's turn.
+    async fn pass(&self, key: Key) -> Outcome {
+        let waits = matches!(self.lock().by_key.get(&key), Some((_, Job::Pending { .. })));
+        if waits {
+            let takes_turn = self.too_soon(&key).is_none();
+            self.queue.add(key);
+            if takes_turn {
+                let took = Duration::from_millis(self.reason_took.load(Ordering::Relaxed));
+                tokio::time::sleep(reasons::gap(self.backlog(), took)).await;
+            }
+        }
+        Outcome::Done
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, (Instant, &'static str)>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn object_key(key: &WorkloadKey) -> Key {
+    Key { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserve() -> Job {
+        let reserve = Reserve {
+            uid: "u".into(),
+            generation: None,
+            admission: v1beta2::Admission::default(),
+            checks: Vec::new(),
+            note: String::new(),
+            replaces: None,
+        };
+        Job::Reserve(Box::new(reserve))
+    }
+
+    fn preempt() -> Job {
+        let (message, preemptor) = (String::new(), Preemptor::default());
+        let preempt = Preempt {
+            uid: "u".into(),
+            reason: "InClusterQueue",
+            message,
+            preemptor,
+            overtook_reservation: false,
+        };
+        Job::Preempt(Box::new(preempt))
+    }
+
+    #[rstest::rstest]
+    #[case::of_a_reservation_that_was_written(vec![preempt()], false)]
+    #[case::of_one_that_waits_to_be_written(vec![reserve(), preempt()], true)]
+    #[case::decided_twice_before_the_first_is_looked_at(vec![reserve(), preempt(), preempt()], true)]
+    fn a_preemption_knows_whether_it_replaced_a_reservation_that_nobody_will_write(
+        #[case] decided: Vec<Job>,
+        #[case] expected: bool,
+    ) {
+        let (mut jobs, key) = (Jobs::default(), Key::new("ns", "a"));
+        for (number, job) in (0..).zip(decided) {
+            jobs.insert(key.clone(), number, job);
+        }
+        assert_eq!(jobs.reserves, 0);
+        let Some((_, Job::Preempt(last))) = jobs.by_key.get(&key) else {
+            panic!("the last decision stays")
+        };
+        assert_eq!(last.overtook_reservation, expected);
+    }
+}

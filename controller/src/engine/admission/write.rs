@@ -1,0 +1,277 @@
+//! The writer of decisions.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use switchyard_api::{
+    conditions::{
+        self,
+        reasons::{events, quota_reserved},
+    },
+    v1beta2::Workload,
+};
+use switchyard_scheduler::Name;
+use tokio::time::Instant;
+
+use super::{Admitter, Job, Preempt, Reserve, announce, build, reasons, replaced::end_replaced};
+use crate::{
+    context::patch_status,
+    engine::convert::{self, workload_key},
+    workload::{self, Edit, Evicted},
+};
+use switchyard_platform::write::WriteError;
+use switchyard_platform::{store::Key, work_queue::Outcome};
+
+/// A reservation that keeps meeting other writers is given back; the next cycle decides afresh.
+pub(super) const CONFLICTS: u32 = 4;
+/// A reason for waiting that took longer counts as if it had taken this many milliseconds.
+const SLOWEST_REASON: u64 = 1000;
+
+impl Admitter {
+    pub(super) async fn write(&self, key: Key) -> Outcome {
+        let Some((number, job)) = self.lock().by_key.get(&key).cloned() else {
+            return Outcome::Done;
+        };
+        let outcome = match job {
+            Job::Reserve(reserve) => {
+                self.write_reservation(&key, &reserve).await;
+                Outcome::Done
+            }
+            Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
+                Some(current) => {
+                    let edit =
+                        build::pending_status(self.ctx.edit_of_quota(&current), &reason, &requests);
+                    self.write_pending(&key, &current, reason.condition_reason(), edit).await
+                }
+                None => Outcome::Done,
+            },
+            Job::Preempt(preempt) => match self.current(&key, &preempt.uid) {
+                Some(current) => self.preempt(&key, &current, &preempt).await,
+                None => Outcome::Done,
+            },
+            Job::Reassign { uid, admission } => match self.current(&key, &uid) {
+                Some(current) => self.reassign(&key, &current, &admission).await,
+                None => Outcome::Done,
+            },
+            Job::Evict { uid, nodes } => match self.current(&key, &uid) {
+                Some(current) => self.evict_from_nodes(&key, &current, &nodes).await,
+                None => Outcome::Done,
+            },
+            Job::Migrate { uid, to_uid } => match self.current(&key, &uid) {
+                Some(current) => self.migrate(&key, &current, &to_uid).await,
+                None => Outcome::Done,
+            },
+        };
+        if outcome == Outcome::Done {
+            self.lock().remove(&key, number);
+        }
+        self.drained.notify_one();
+        outcome
+    }
+
+    fn current(&self, key: &Key, uid: &str) -> Option<Arc<Workload>> {
+        self.ctx
+            .stores
+            .workloads
+            .by_key(key)
+            .filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
+    }
+
+    #[tracing::instrument(name = "admission", skip_all, fields(workload = %key))]
+    async fn write_reservation(&self, key: &Key, reserve: &Reserve) {
+        let refusal = match self.try_reserve(key, reserve).await {
+            Ok((before, after)) => {
+                announce(&self.ctx, &before, &after, &reserve.note);
+                if let Some((old, uid)) = &reserve.replaces {
+                    end_replaced(&self.ctx, old, uid, &after).await;
+                }
+                return;
+            }
+            Err(refusal) => refusal,
+        };
+        tracing::info!(workload = %key, reason = refusal, "reservation given back");
+        self.refuse(workload_key(key), reserve.uid.clone(), &refusal);
+    }
+
+    async fn try_reserve(
+        &self,
+        key: &Key,
+        reserve: &Reserve,
+    ) -> Result<(Arc<Workload>, Workload), String> {
+        for attempt in 0..CONFLICTS {
+            let current = self.current(key, &reserve.uid).ok_or("the workload is gone")?;
+            if current.metadata.generation != reserve.generation {
+                return Err("the workload changed while it was looked at".into());
+            }
+            if !self.ctx.is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
+                return Err("the workload cannot be admitted any more".into());
+            }
+            let edit = self.ctx.edit_of_quota(&current);
+            let edit = build::reservation_status(edit, reserve.admission.clone(), &reserve.checks);
+            match patch_status(&self.ctx, &current, &edit.status, "admission").await {
+                Ok(Some(after)) => return Ok((current, after)),
+                Ok(None) => return Err("the workload has this reservation already".into()),
+                Err(WriteError::Conflict) => {
+                    // Our copy is behind. The watch brings the newer one within milliseconds.
+                    tokio::time::sleep(Duration::from_millis(5 << attempt)).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err(WriteError::Conflict.to_string())
+    }
+
+    async fn write_pending(
+        &self,
+        key: &Key,
+        current: &Workload,
+        engines: &'static str,
+        edit: Edit,
+    ) -> Outcome {
+        if !self.ctx.is_admissible(current) {
+            return Outcome::Done;
+        }
+        let reason = |workload: &Workload| {
+            workload::condition(workload, conditions::QUOTA_RESERVED)
+                .map(|c| (c.reason.clone(), c.message.clone()))
+        };
+        let next = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED);
+        let next = next.map(|c| (c.reason.clone(), c.message.clone()));
+        let before = reason(current);
+        if let (Some((old, _)), Some((new, _))) = (&before, &next)
+            && old == new
+            && self.told().get(key).is_some_and(|(_, told)| *told == engines)
+            && let Some(left) = self.too_soon(key)
+        {
+            return Outcome::Requeue(left);
+        }
+        let began = Instant::now();
+        let written = patch_status(&self.ctx, current, &edit.status, "pending").await;
+        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.reason_took.store(took.min(SLOWEST_REASON), Ordering::Relaxed);
+        match written {
+            Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+            Ok(Some(after)) => {
+                self.told().insert(key.clone(), (Instant::now(), engines));
+                // As in Kueue: that others are waited for is no event.
+                let quiet = engines == quota_reserved::WAITING_FOR_PODS_READY;
+                if let Some((reason, message)) =
+                    next.filter(|next| !quiet && before.as_ref() != Some(next))
+                {
+                    self.ctx.events.warning(&after, &reason, message);
+                }
+                Outcome::Done
+            }
+            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "reason for waiting not written");
+                Outcome::Failed
+            }
+        }
+    }
+
+    #[tracing::instrument(name = "preemption", skip_all, fields(workload = %key))]
+    async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
+        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
+            if preempt.overtook_reservation {
+                // Nothing was written yet, so there is nothing to evict: the engine takes the quota back.
+                self.refuse(
+                    workload_key(key),
+                    preempt.uid.clone(),
+                    "preempted before its reservation was written",
+                );
+            } else if let Some(placement) = &self.placement {
+                placement.withdraw(key, &preempt.uid);
+            }
+            return Outcome::Done;
+        };
+        if workload::is_evicted(current) || workload::is_finished(current) {
+            return Outcome::Done;
+        }
+        let decided =
+            build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
+        self.evict(key, current, &cluster_queue, "preemption", decided, |after| {
+            self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
+            self.tell_both(after, &cluster_queue, preempt);
+        })
+        .await
+    }
+
+    /// Evicts a variant for one of the same workload that is given a better flavor.
+    #[tracing::instrument(name = "migration", skip_all, fields(workload = %key))]
+    async fn migrate(&self, key: &Key, current: &Workload, to_uid: &str) -> Outcome {
+        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
+            // If its reservation is not written yet, it never will be: the engine takes the quota back.
+            let uid = Name::from(current.metadata.uid.as_deref().unwrap_or_default());
+            self.refuse(workload_key(key), uid, "a variant on a better flavor is given quota");
+            return Outcome::Done;
+        };
+        if workload::is_evicted(current) || workload::is_finished(current) {
+            return Outcome::Done;
+        }
+        let decided = build::migrated_status(self.ctx.edit(current), to_uid);
+        self.evict(key, current, &cluster_queue, "migration", decided, |_| ()).await
+    }
+
+    /// Writes and tells an eviction that the engine has decided; `tell` says what else is to be said of it. `what` labels the
+    /// write.
+    pub(super) async fn evict(
+        &self,
+        key: &Key,
+        current: &Workload,
+        cluster_queue: &str,
+        what: &'static str,
+        (edit, evicted): (Edit, Evicted),
+        tell: impl FnOnce(&Workload),
+    ) -> Outcome {
+        match patch_status(&self.ctx, current, &edit.status, what).await {
+            Ok(Some(after)) => {
+                self.ctx.announce_eviction(current, &after, cluster_queue, &evicted);
+                tell(&after);
+                Outcome::Done
+            }
+            Ok(None) | Err(WriteError::Gone) => Outcome::Done,
+            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "{what} not written");
+                self.inbox.preemption_failed(workload_key(key));
+                Outcome::Done
+            }
+        }
+    }
+
+    /// Tells the victim and the preemptor of the preemption.
+    fn tell_both(&self, victim: &Workload, cluster_queue: &str, preempt: &Preempt) {
+        let priorities = |workload: &Workload| {
+            (
+                convert::priority(&self.ctx.config, workload),
+                workload.spec.priority.unwrap_or_default(),
+            )
+        };
+        let mut note = preempt.message.clone();
+        // It may be gone already; then nobody is left to be told.
+        if let Some(preemptor) = self.current(&preempt.preemptor.key, &preempt.preemptor.uid) {
+            let priorities =
+                build::preemption_priorities(priorities(&preemptor), priorities(victim));
+            let (key, uid) = (Key::of(victim), victim.metadata.uid.as_deref().unwrap_or_default());
+            let told = format!(
+                "Preempted workload {key} (UID: {uid}) in ClusterQueue {cluster_queue}{priorities}"
+            );
+            self.ctx.events.normal(&*preemptor, events::PREEMPTED_WORKLOAD, told);
+            note.push_str(&priorities);
+        }
+        self.ctx.events.normal(victim, events::PREEMPTED, note);
+    }
+
+    pub(super) fn too_soon(&self, key: &Key) -> Option<Duration> {
+        let (told, waiting) = {
+            let told = self.told();
+            (told.get(key)?.0, told.len())
+        };
+        let left =
+            (told + reasons::message_every(waiting)).saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+}

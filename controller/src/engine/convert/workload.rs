@@ -1,0 +1,444 @@
+//! Workloads.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use switchyard_api::{conditions, names, quantity::amount_of, v1beta2 as api};
+use switchyard_jobs::elastic;
+use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
+
+use super::{RequestRules, requests::Requested, selector};
+use crate::{engine::convert::topology, engine_time::engine_time, workload as state};
+
+/// What the configuration says of the order of workloads, and of who may preempt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ordering {
+    /// Whether a PodsReady timeout sends a workload to the back of the queue.
+    pub(crate) by_eviction: bool,
+    /// Whether priorities order the heads of queues.
+    pub(crate) by_priority: bool,
+    /// Whether the annotation `priority-boost` counts.
+    pub(crate) priority_boost: bool,
+    /// Whether one may come in the place of another (`ElasticJobsViaWorkloadSlices`).
+    pub(crate) slices: bool,
+    /// Whether `spec.preemptionGates` hold.
+    pub(crate) preemption_gates: bool,
+    /// Whether pods that are not needed any more give their quota back.
+    pub(crate) reclaims: bool,
+    /// Whether annotations may hold a workload back.
+    pub(crate) admission_gates: bool,
+    /// Whether pods are given places.
+    pub(crate) places: bool,
+    /// How long others wait at most for the pods of a dispatched workload.
+    pub(crate) patience: Duration,
+}
+
+/// The workload as the engine knows it.
+pub(super) fn workload(
+    workload: &api::Workload,
+    rules: &RequestRules<'_>,
+    ordering: Ordering,
+) -> engine::Workload {
+    let status = workload.status.as_ref();
+    let text = |value: Option<&String>| Name::from(value.map_or("", String::as_str));
+    let key = WorkloadKey {
+        namespace: text(workload.metadata.namespace.as_ref()),
+        name: text(workload.metadata.name.as_ref()),
+    };
+    let reserved = state::condition(workload, conditions::QUOTA_RESERVED)
+        .filter(|c| c.status == conditions::TRUE);
+    let requeued =
+        state::condition(workload, conditions::REQUEUED).map(|c| c.status == conditions::TRUE);
+    let requeue_at = status.and_then(|status| status.requeue_state.as_ref()?.requeue_at.as_ref());
+    engine::Workload {
+        uid: text(workload.metadata.uid.as_ref()),
+        queue_name: state::queue_name(workload).to_owned(),
+        priority: priority(workload, ordering),
+        created: engine_time(state::created(workload)),
+        queue_time: engine_time(state::queue_time(
+            workload,
+            ordering.by_eviction,
+            ordering.by_priority,
+        )),
+        active: workload.spec.is_active(),
+        on_hold: held(workload, ordering),
+        finished: state::is_finished(workload),
+        pod_sets: pod_sets(workload, rules, ordering.places),
+        reservation: reserved
+            .filter(|_| may_run(workload))
+            .and_then(|_| status?.admission.as_ref())
+            .map(admission),
+        reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
+        admitted: state::is_admitted(workload),
+        evicted: state::is_evicted(workload),
+        pods_ready: state::holds(workload, conditions::PODS_READY),
+        ready_by: ready_by(workload, ordering.patience).map(engine_time),
+        requeue_at: requeue_at.map(|at| engine_time(at.0)),
+        requeued,
+        reclaimable: status
+            .iter()
+            .flat_map(|status| &status.reclaimable_pods)
+            .filter(|pods| ordering.reclaims && !elastic::is_outdated(workload, pods))
+            .map(|pods| (Name::from(pods.name.as_str()), pods.count))
+            .collect(),
+        checks: status.iter().flat_map(|status| &status.admission_checks).map(check).collect(),
+        gates_closed: ordering.preemption_gates && gates_closed(workload),
+        deleting: workload.metadata.deletion_timestamp.is_some(),
+        replaces: ordering.slices.then(|| replaced(workload)).flatten(),
+        flavors: None,
+        parent: None,
+        unhealthy_nodes: status
+            .iter()
+            .flat_map(|status| &status.unhealthy_nodes)
+            .map(|node| Name::from(node.name.as_str()))
+            .collect(),
+        owned_by_pod: is_owned_by_pod(workload),
+        pod_set_updates: status
+            .iter()
+            .flat_map(|status| &status.admission_checks)
+            .flat_map(updates)
+            .collect(),
+        key,
+    }
+}
+
+/// Whether something may run by its quota, now or later. When nobody's job has taken a workload and it is deactivated, nobody
+/// gives its quota back.
+fn may_run(workload: &api::Workload) -> bool {
+    let taken =
+        workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    workload.spec.is_active() || taken || state::is_copy(workload)
+}
+
+/// The workload of the same namespace in whose place it comes.
+fn replaced(workload: &api::Workload) -> Option<WorkloadKey> {
+    let (namespace, name) = elastic::replacement_for(workload)
+        .filter(|_| elastic::is_slice(workload))?
+        .split_once('/')?;
+    let same = workload.metadata.namespace.as_deref() == Some(namespace);
+    same.then(|| WorkloadKey { namespace: Name::from(namespace), name: Name::from(name) })
+}
+
+/// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.
+pub(super) fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
+    let boost =
+        workload.metadata.annotations.as_ref().and_then(|all| all.get(names::PRIORITY_BOOST));
+    let boost =
+        boost.filter(|_| ordering.priority_boost).and_then(|text| text.parse().ok()).unwrap_or(0);
+    workload.spec.priority.unwrap_or(0).saturating_add(boost)
+}
+
+/// The pod sets as the engine counts them. `places`: with what their pods ask of a topology.
+pub(super) fn pod_sets(
+    workload: &api::Workload,
+    rules: &RequestRules<'_>,
+    places: bool,
+) -> Vec<engine::PodSet> {
+    let pod_sets = workload.spec.pod_sets.iter().enumerate();
+    pod_sets.map(|(index, pod_set)| self::pod_set(pod_set, index, rules, places)).collect()
+}
+
+/// Whether its only owner is a pod that is in no group.
+fn is_owned_by_pod(workload: &api::Workload) -> bool {
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    let [owner] = owners else { return false };
+    owner.kind == "Pod" && owner.api_version == "v1" && !state::is_group_workload(workload)
+}
+
+/// What an admission check that is Ready changes of pods.
+fn updates(check: &api::AdmissionCheckState) -> impl Iterator<Item = engine::PodSetUpdate> {
+    let updates = check.pod_set_updates.iter().filter(|_| check.state == api::CheckState::Ready);
+    updates.map(|update| engine::PodSetUpdate {
+        pod_set: Name::from(update.name.as_str()),
+        node_selector: update.node_selector.clone().into_iter().collect(),
+        tolerations: update.tolerations.iter().map(selector::toleration).collect(),
+    })
+}
+
+/// Until when others wait for the pods of a dispatched workload. Another cluster may never tell that they are ready, nor evict
+/// it, as it has a configuration of its own.
+fn ready_by(workload: &api::Workload, patience: Duration) -> Option<Timestamp> {
+    workload.status.as_ref()?.cluster_name.as_ref()?;
+    let since =
+        |type_| state::condition(workload, type_).filter(|it| it.status == conditions::TRUE);
+    let begun = since(conditions::ADMITTED)
+        .or_else(|| since(conditions::QUOTA_RESERVED))?
+        .last_transition_time
+        .0;
+    begun.checked_add(SignedDuration::try_from(patience).ok()?).ok()
+}
+
+/// On hold, gated, or waiting for pods of its group: known, but not to be queued.
+fn held(workload: &api::Workload, ordering: Ordering) -> bool {
+    state::is_on_hold(workload)
+        || (ordering.admission_gates && state::admission_gates(workload).is_some())
+        || state::holds(workload, conditions::WAITING_FOR_REPLACEMENT_PODS)
+}
+
+fn gates_closed(workload: &api::Workload) -> bool {
+    let positions = workload.status.iter().flat_map(|status| &status.preemption_gates);
+    let open: Vec<&str> = positions
+        .filter(|gate| gate.position == api::PreemptionGatePosition::Open)
+        .map(|gate| gate.name.as_str())
+        .collect();
+    workload.spec.preemption_gates.iter().any(|gate| !open.contains(&gate.name.as_str()))
+}
+
+fn check(check: &api::AdmissionCheckState) -> engine::CheckState {
+    engine::CheckState {
+        name: Name::from(check.name.as_str()),
+        state: match check.state {
+            api::CheckState::Pending => engine::CheckPhase::Pending,
+            api::CheckState::Ready => engine::CheckPhase::Ready,
+            api::CheckState::Retry => engine::CheckPhase::Retry,
+            api::CheckState::Rejected => engine::CheckPhase::Rejected,
+        },
+    }
+}
+
+fn admission(admission: &api::Admission) -> engine::Admission {
+    let name = |text: &String| Name::from(text.as_str());
+    let pod_set = |assignment: &api::PodSetAssignment| engine::PodSetAssignment {
+        name: name(&assignment.name),
+        flavors: assignment
+            .flavors
+            .iter()
+            .map(|(resource, flavor)| (name(resource), name(flavor)))
+            .collect(),
+        usage: assignment
+            .resource_usage
+            .iter()
+            .map(|(resource, quantity)| {
+                (name(resource), Amount::new(amount_of(resource, quantity)))
+            })
+            .collect(),
+        count: assignment.count.unwrap_or(0),
+        topology: assignment.topology_assignment.as_ref().map(topology::assignment),
+        delayed: assignment.delayed_topology_request.map(topology::delayed),
+    };
+    engine::Admission {
+        cluster_queue: name(&admission.cluster_queue),
+        pod_sets: admission.pod_set_assignments.iter().map(pod_set).collect(),
+    }
+}
+
+fn pod_set(
+    pod_set: &api::PodSet,
+    index: usize,
+    rules: &RequestRules<'_>,
+    places: bool,
+) -> engine::PodSet {
+    let base = engine::PodSet {
+        min_count: pod_set.min_count,
+        ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count)
+    };
+    let template = match pod_set.template.parse() {
+        Ok(template) => template,
+        // It is stored, so it must be shown as what it is: a workload that cannot run.
+        Err(error) => {
+            return engine::PodSet {
+                problem: Some(format!("invalid pod template: {error}")),
+                ..base
+            };
+        }
+    };
+    let spec = template.spec.unwrap_or_default();
+    let Requested { charged, of_pod, problem } = rules.requests(&spec, &pod_set.name, index);
+    let topology = pod_set.topology_request.as_ref().filter(|_| places);
+    engine::PodSet {
+        requests: charged,
+        pod_requests: of_pod.filter(|_| places).map(Box::new),
+        topology: topology.map(|request| Box::new(topology::request(request))),
+        node_selector: super::labels(spec.node_selector.as_ref()),
+        affinity: selector::affinity(spec.affinity.as_ref()),
+        tolerations: spec.tolerations.iter().flatten().map(selector::toleration).collect(),
+        problem,
+        ..base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_config::Configuration;
+
+    use super::*;
+    use crate::{
+        fixtures::{self, WorkloadExt},
+        stores::Stores,
+    };
+
+    const ORDERING: Ordering = Ordering {
+        by_eviction: true,
+        by_priority: true,
+        priority_boost: true,
+        slices: true,
+        preemption_gates: true,
+        reclaims: true,
+        admission_gates: true,
+        places: true,
+        patience: Duration::from_secs(300),
+    };
+
+    fn told(subject: &api::Workload) -> engine::Workload {
+        told_by(subject, ORDERING)
+    }
+
+    fn told_by(subject: &api::Workload, ordering: Ordering) -> engine::Workload {
+        let (stores, config) = (Stores::default(), Configuration::default());
+        workload(subject, &RequestRules::of(&stores, &config, "ns"), ordering)
+    }
+
+    #[rstest::rstest]
+    #[case::none(None, 5)]
+    #[case::more(Some("10"), 15)]
+    #[case::less(Some("-7"), -2)]
+    #[case::no_number(Some("much"), 5)]
+    #[case::beyond_all(Some("2147483647"), i32::MAX)]
+    fn a_boost_counts_where_the_gate_is_on(#[case] boost: Option<&str>, #[case] effective: i32) {
+        let mut subject = fixtures::workload("a").edit(|workload| workload.spec.priority = Some(5));
+        if let Some(boost) = boost {
+            subject = subject.annotation(names::PRIORITY_BOOST, boost);
+        }
+        assert_eq!(told(&subject).priority, effective);
+        assert_eq!(priority(&subject, Ordering { priority_boost: false, ..ORDERING }), 5);
+    }
+
+    #[test]
+    fn a_new_workload() {
+        let workload = told(&fixtures::workload("a"));
+        assert_eq!(workload.key.to_string(), "ns/a");
+        assert_eq!((&*workload.uid, workload.queue_name.as_str()), ("uid-a", "lq"));
+        assert!(workload.active && !workload.on_hold && workload.reservation.is_none());
+        assert_eq!(
+            workload.pod_sets[0]
+                .requests
+                .iter()
+                .map(|(r, a)| format!("{r}={a}"))
+                .collect::<Vec<_>>(),
+            ["cpu=1000"]
+        );
+        assert_eq!(workload.pod_sets[0].count, 3);
+    }
+
+    #[rstest::rstest]
+    #[case::a_slice("true", "ns/old", Some("ns/old"))]
+    #[case::one_of_another_namespace("true", "other/old", None)]
+    #[case::no_key("true", "old", None)]
+    #[case::no_slice("false", "ns/old", None)]
+    fn what_it_replaces(#[case] elastic: &str, #[case] key: &str, #[case] want: Option<&str>) {
+        let subject = fixtures::workload("new")
+            .annotation(names::ELASTIC_JOB, elastic)
+            .annotation(names::WORKLOAD_SLICE_REPLACEMENT_FOR, key);
+        assert_eq!(told(&subject).replaces.map(|key| key.to_string()).as_deref(), want);
+    }
+
+    #[test]
+    fn more_reclaimable_pods_than_a_shrunk_job_has_are_none() {
+        let pods = |count| api::ReclaimablePod { name: "main".into(), count };
+        for (elastic, count, want) in [("true", 3, 1), ("true", 4, 0), ("false", 4, 1)] {
+            let subject = fixtures::workload("a").annotation(names::ELASTIC_JOB, elastic);
+            let subject = subject.edit(|workload| workload.spec.pod_sets[0].name = "main".into());
+            let subject = subject.status(|status| status.reclaimable_pods = vec![pods(count)]);
+            assert_eq!(told(&subject).reclaimable.len(), want, "{elastic} {count}");
+        }
+    }
+
+    #[test]
+    fn quota_counts_only_while_it_is_reserved() {
+        let reserved = fixtures::workload("a").reserved("cq").status(|status| {
+            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity("2500m".into());
+            let assignments = &mut status.admission.as_mut().unwrap().pod_set_assignments;
+            assignments[0].resource_usage.insert("cpu".into(), quantity);
+        });
+        let admission = told(&reserved).reservation.unwrap();
+        assert_eq!(admission.pod_sets[0].usage.values().next().unwrap().get(), 2500);
+        // An admission that lingers without the condition is nobody's quota.
+        let lost = reserved.condition("QuotaReserved", false, "Pending", "");
+        assert_eq!(told(&lost).reservation, None);
+    }
+
+    #[test]
+    fn a_deactivated_workload_counts_while_a_job_runs_by_it() {
+        let inactive = |owners: usize| {
+            fixtures::workload("a").reserved("cq").edit(|workload| {
+                workload.spec.active = Some(false);
+                let owner =
+                    k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default();
+                workload.metadata.owner_references = Some(vec![owner; owners]);
+            })
+        };
+        assert!(told(&inactive(1)).reservation.is_some());
+        assert!(told(&inactive(0)).reservation.is_none());
+    }
+
+    #[rstest::rstest]
+    #[case::no_gates(&[], &[], false)]
+    #[case::unknown_position(&["a"], &[], true)]
+    #[case::one_of_two_open(&["a", "b"], &["a"], true)]
+    #[case::all_open(&["a"], &["a"], false)]
+    fn preemption_gates(#[case] gates: &[&str], #[case] open: &[&str], #[case] closed: bool) {
+        let subject = fixtures::workload("a")
+            .edit(|workload| {
+                workload.spec.preemption_gates =
+                    gates.iter().map(|name| api::PreemptionGate { name: (*name).into() }).collect()
+            })
+            .status(|status| {
+                status.preemption_gates = open
+                    .iter()
+                    .map(|name| api::PreemptionGateState {
+                        name: (*name).into(),
+                        position: api::PreemptionGatePosition::Open,
+                        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                            fixtures::at(1),
+                        ),
+                    })
+                    .collect();
+            });
+        assert_eq!(told(&subject).gates_closed, closed);
+        let off = Ordering { preemption_gates: false, ..ORDERING };
+        assert!(
+            !told_by(&subject, off).gates_closed,
+            "they hold only where the configuration says so"
+        );
+    }
+
+    #[test]
+    fn held_workloads_are_known_but_not_queued() {
+        assert!(
+            told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).on_hold
+        );
+        let gated =
+            fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y");
+        assert!(told(&gated).on_hold);
+        assert!(!told_by(&gated, Ordering { admission_gates: false, ..ORDERING }).on_hold);
+    }
+
+    #[test]
+    fn a_dispatched_workload_is_ready_when_its_pods_are_and_is_not_waited_for_without_end() {
+        let subject = fixtures::workload("a").reserved("cq").admitted();
+        let here = told(&subject);
+        assert!(!here.pods_ready && here.ready_by.is_none(), "it is evicted when its time is over");
+        let admitted =
+            state::condition(&subject, conditions::ADMITTED).unwrap().last_transition_time.0;
+        let sent = subject.status(|status| status.cluster_name = Some("east".into()));
+        let told_of_sent = told(&sent);
+        assert!(!told_of_sent.pods_ready);
+        assert_eq!(told_of_sent.ready_by, Some(engine_time(admitted + ORDERING.patience)));
+        assert!(told(&sent.condition("PodsReady", true, "Started", "")).pods_ready);
+    }
+
+    #[test]
+    fn an_unreadable_template_is_a_problem_of_its_pod_set() {
+        let subject = fixtures::workload("a").edit(|workload| {
+            workload.spec.pod_sets[0].template =
+                serde_json::json!({"spec": {"containers": 7}}).into();
+        });
+        assert!(
+            told(&subject).pod_sets[0]
+                .problem
+                .as_ref()
+                .unwrap()
+                .starts_with("invalid pod template: ")
+        );
+    }
+}

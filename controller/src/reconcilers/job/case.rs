@@ -1,0 +1,232 @@
+//! One job with all that is known about it: where it runs, whether it is active, how it is stopped.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use switchyard_api::{
+    conditions::reasons::{self, events, termination_target},
+    names,
+    v1beta2::{PodSet, ResourceFlavor, Workload},
+};
+use switchyard_jobs::{
+    Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos,
+    pod_sets_with_topology,
+};
+
+use super::{
+    action::{Action, Decision},
+    edit,
+    facts::{Facts, Prebuilt},
+};
+use crate::{
+    role::Role,
+    workload::{Eviction, has_reservation, is_finished, was_dispatched},
+};
+use switchyard_platform::clock::since;
+
+/// One job with all that is known about it.
+pub(super) struct Case<'a> {
+    pub(super) kind: &'a dyn JobKind,
+    pub(super) job: &'a Value,
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) now: Timestamp,
+}
+
+impl Case<'_> {
+    /// Whether a hub sends the job to another cluster.
+    pub(super) fn is_sent(&self) -> bool {
+        self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some()
+    }
+
+    /// A hub's job that no controller here runs: it says so itself. What it asks for stays what its user wrote.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.facts.role == Role::Hub
+            && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
+    }
+
+    /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the
+    /// job's status here says nothing of what runs there.
+    pub(super) fn was_sent(&self, workload: &Workload) -> bool {
+        self.facts.role == Role::Hub && was_dispatched(workload)
+    }
+
+    /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was
+    /// sent to a cluster, whatever its queue has become since.
+    pub(super) fn runs_elsewhere(&self, workload: &Workload) -> bool {
+        self.facts.role == Role::Hub
+            && (self.is_handed_over()
+                || self.facts.multi_kueue_check.is_some()
+                || self.was_sent(workload))
+    }
+
+    /// Whether the job may change its size while it runs, be it on another cluster.
+    pub(super) fn is_elastic(&self) -> bool {
+        let may = match self.is_sent() {
+            true => elastic::is_elastic_elsewhere(self.kind, self.job) && self.was_sent_so(),
+            false => elastic::is_elastic(self.kind, self.job) && self.has_slices(),
+        };
+        self.facts.elastic && may
+    }
+
+    /// Whether the job was sent as an elastic one. Otherwise its pods have no gate on their cluster.
+    fn was_sent_so(&self) -> bool {
+        self.facts.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
+    }
+
+    /// Whether the workload says that its job is elastic, where somebody else has made it.
+    fn has_slices(&self) -> bool {
+        match &self.facts.prebuilt {
+            Prebuilt::NotNamed => true,
+            Prebuilt::Missing => self.facts.workloads.iter().any(|it| elastic::is_slice(it)),
+            Prebuilt::Found(workload) => elastic::is_slice(workload),
+        }
+    }
+
+    /// How long the job still counts as active, at most; none when it is not.
+    pub(super) fn active_for(&self) -> Option<Duration> {
+        if !self.kind.is_active(self.job) {
+            // A job below it may count as stopped before its pods are.
+            return (self.facts.below_active)().then_some(Duration::MAX);
+        }
+        let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
+        if self.facts.releases_fast {
+            // All pods are being deleted, as their end is known.
+            return None;
+        }
+        Some(since(until, self.now)).filter(|left| !left.is_zero())
+    }
+
+    /// Pod set infos of the workload's admission.
+    pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
+        let flavors: Vec<Arc<ResourceFlavor>> =
+            flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
+        let infos = pod_set_infos(workload, |name| {
+            flavors
+                .iter()
+                .find(|flavor| flavor.metadata.name.as_deref() == Some(name))
+                .map(Arc::as_ref)
+        })?;
+        let labels = !self.facts.gates.without_queue_labels;
+        Ok(if labels {
+            infos
+        } else {
+            infos.into_iter().map(PodSetInfo::without_queue_labels).collect()
+        })
+    }
+
+    /// Whether it is settled what topology the job asks for: it runs, or has ended. An annotation that nobody can read must not
+    /// keep it from being followed to its end.
+    fn is_placed(&self) -> bool {
+        let waits = self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();
+        self.kind.held() != Held::ByPods && !waits
+    }
+
+    /// Whether a Workload that waits asks for the topology that the job asks for. One that holds quota keeps what it was
+    /// admitted with.
+    pub(super) fn has_topology_of(&self, workload: &Workload, pod_sets: &[PodSet]) -> bool {
+        if !self.facts.gates.topology.aware
+            || self.is_placed()
+            || has_reservation(workload)
+            || is_finished(workload)
+        {
+            return true;
+        }
+        let both = pod_sets.iter().zip(&workload.spec.pod_sets);
+        both.into_iter().all(|(job, workload)| job.topology_request == workload.topology_request)
+    }
+
+    /// Pod sets of the job, or the event that says why there are none.
+    pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
+        let topology =
+            if self.is_placed() { TopologyGates::default() } else { self.facts.gates.topology };
+        pod_sets_with_topology(self.kind, self.job, topology).map_err(|error| {
+            Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())])
+        })
+    }
+
+    /// Finishes the workload and tells the job.
+    pub(super) fn declare_finished(
+        &self,
+        workload: &Arc<Workload>,
+        reason: &str,
+        message: &str,
+    ) -> Decision {
+        let told = Action::normal(events::FINISHED_WORKLOAD, finished_note(workload));
+        Decision::act([edit::finish(workload, reason, message, self.now), told])
+    }
+
+    /// Evicts a workload that has too little quota for what its job asks for by now.
+    pub(super) fn queue_anew(&self, workload: &Arc<Workload>, message: String) -> Decision {
+        let eviction = Eviction {
+            reason: reasons::evicted::REQUESTS_CHANGED,
+            cause: String::new(),
+            message: message.clone(),
+        };
+        let evict = Action::edit_status(workload, self.now, |edit| drop(edit.evict(eviction)));
+        Decision::act([evict, Action::normal(events::STOPPED, message)])
+    }
+
+    /// The next step of stopping the job, `None` when it is stopped. Pods that are ended for it are told the reason, one of
+    /// [`termination_target`].
+    pub(super) fn stop(
+        &self,
+        workload: Option<&Arc<Workload>>,
+        reason: &str,
+        message: &str,
+    ) -> Option<Decision> {
+        let pod_sets: Option<&[PodSet]> =
+            workload.map(|workload| workload.spec.pod_sets.as_slice());
+        stopping(self.kind.stop(self.job, pod_sets), reason, message)
+    }
+
+    /// As [`Case::stop`] for a job whose workload is being deleted.
+    pub(super) fn discard(&self, workload: &Workload) -> Option<Decision> {
+        let stop = self.kind.discard(self.job, &workload.spec.pod_sets);
+        stopping(stop, termination_target::WORKLOAD_DELETED, "Workload is deleted")
+    }
+}
+
+/// `namespace/name`, as events name workloads.
+pub(super) fn key(workload: &Workload) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
+}
+
+/// The note of the event about the end of a workload.
+#[must_use]
+pub fn finished_note(workload: &Workload) -> String {
+    format!("Workload '{}' is declared finished", key(workload))
+}
+
+/// The decision for a step of stopping; `None` when the job is stopped.
+fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
+    match stop {
+        Stop::Done => None,
+        Stop::Wait => Some(Decision::wait()),
+        Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
+        Stop::Terminate(members) => {
+            let told = Action::TellMembers {
+                members: members.clone(),
+                reason: events::STOPPED,
+                note: message.to_owned(),
+            };
+            let why = Some((reason.to_owned(), message.to_owned()));
+            Some(Decision::act([Action::Terminate { members, why }, told]))
+        }
+        Stop::Update { job, now } => {
+            let told = now.then(|| Action::normal(events::STOPPED, message));
+            Some(Decision::act(std::iter::once(Action::UpdateJob(job)).chain(told)))
+        }
+    }
+}
+
+fn flavor_names(workload: &Workload) -> impl Iterator<Item = &str> {
+    let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+    let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
+    let names: BTreeSet<&str> = assignments
+        .flat_map(|assignment| assignment.flavors.values())
+        .map(String::as_str)
+        .collect();
+    names.into_iter()
+}

@@ -1,0 +1,495 @@
+//! The decision about one job, pure: in the order of Kueue's job reconciler (inventory 2.10).
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use switchyard_api::{
+    conditions::{
+        self,
+        reasons::{self, events, finished, termination_target},
+    },
+    names,
+    v1beta2::{PodSet, Workload},
+};
+use switchyard_jobs::{Held, JobKind, PodSetInfo, elastic, meta, same_copy};
+
+use super::{
+    action::{Action, Decision, NOT_DISPATCHABLE},
+    case::Case,
+    create, edit,
+    ensure::{Ensured, ensure},
+    facts::{Ancestor, Facts, Prebuilt},
+    group,
+    leaving::{owner_gone, release},
+    slices,
+};
+use crate::{
+    role::Role,
+    workload::{
+        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished,
+        is_group_workload, is_on_hold, is_sent,
+    },
+};
+use switchyard_platform::clock::since;
+
+/// How long the hub leaves it to the mirror of the job's status to finish the workload too.
+const MIRROR_GRACE: Duration = Duration::from_secs(10);
+/// How long a worker leaves it to the hub to collect its copies of a job that has ended, which gives the quota back, too.
+/// Times on jobs are whole seconds, so it is two seconds at least.
+const COPY_GRACE: Duration = Duration::from_secs(3);
+
+/// Why it is not said whether a job gets a workload.
+pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
+
+/// What to do about a job. `job` is `None` when it is gone.
+///
+/// # Guarantees
+/// - The same input gives the same actions, and performing them leads to an input for which there are none.
+/// - At most one write goes to each object.
+#[must_use]
+pub fn decide(
+    kind: &dyn JobKind,
+    job: Option<&Value>,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> Decision {
+    let Some(job) = job else { return owner_gone(facts, now, false) };
+    let case = Case { kind, job, facts, now };
+    if meta::is_deleting(job) && !kind.is_composed(job) {
+        if case.is_cleaned_up() {
+            return Decision::wait();
+        }
+        if let Some(left) = case.runs_while_deleted() {
+            return Decision::wait_at_most(left);
+        }
+        let mut decision = owner_gone(facts, now, true);
+        decision.actions.extend(release(kind, job));
+        return decision;
+    }
+    if kind.skips(job) || !facts.managed && facts.ancestor == Ancestor::None {
+        return Decision::wait();
+    }
+    match facts.ancestor {
+        Ancestor::None => case.on_its_own(),
+        Ancestor::Admitted | Ancestor::NotAdmitted => case.child(),
+        Ancestor::TooDeep => too_deep(),
+        Ancestor::Cyclic => Decision::retry([], "the job's owners own each other"),
+        Ancestor::Unread => case.below_unread(),
+    }
+}
+
+/// Whether [`decide`] has to know what owns a job. `queued`: it would be ours without an owner; else it is held back at most.
+pub(super) fn asks_for_owners(kind: &dyn JobKind, job: &Value, queued: bool) -> bool {
+    let goes = meta::is_deleting(job) && !kind.is_composed(job);
+    meta::controller_of(job).is_some() && !goes && !kind.skips(job) && (queued || runs(kind, job))
+}
+
+fn runs(kind: &dyn JobKind, job: &Value) -> bool {
+    !kind.is_suspended(job) && kind.finished(job).is_none()
+}
+
+/// Nobody can tell who rules the job: nothing is done to it.
+fn too_deep() -> Decision {
+    let note = format!(
+        "Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {}",
+        super::ancestor::MAX_ANCESTORS
+    );
+    Decision::retry([Action::warning(events::JOB_NESTING_TOO_DEEP, note.clone())], note)
+}
+
+/// A job that waits for less is not shown as suspended: that costs a write.
+const SHOWN_WAITING: Duration = Duration::from_secs(5);
+
+impl Case<'_> {
+    fn on_its_own(&self) -> Decision {
+        if self.kind.is_composed(self.job) {
+            return group::decide(self);
+        }
+        match ensure(self) {
+            Ensured::Act(decision) => decision,
+            Ensured::Workload(workload) => self.reconcile(workload.as_ref()),
+        }
+    }
+
+    /// While nobody can tell who rules the job, one that has a workload goes on with it: its end, its eviction and its
+    /// deletion give quota back. None is made, and nothing is held back for an owner.
+    fn below_unread(&self) -> Decision {
+        let is_copy = matches!(&self.facts.prebuilt, Prebuilt::Found(it) if same_copy(self.kind.id(), self.job, it));
+        if !self.facts.managed || self.facts.workloads.is_empty() && !is_copy {
+            return Decision::retry([], OWNER_UNREAD);
+        }
+        let decision = self.on_its_own();
+        let makes =
+            decision.actions.iter().any(|action| matches!(action, Action::CreateWorkload(_)));
+        if makes { Decision::retry([], OWNER_UNREAD) } else { decision }
+    }
+
+    /// A job that a job of ours owns is suspended until its owner is admitted; otherwise its owner rules it.
+    fn child(&self) -> Decision {
+        if self.facts.ancestor == Ancestor::Admitted || !runs(self.kind, self.job) {
+            return Decision::wait();
+        }
+        let mut wanted = self.job.clone();
+        self.kind.suspend(&mut wanted);
+        Decision::act([
+            Action::UpdateJob(Box::new(wanted)),
+            Action::normal(events::SUSPENDED, "Kueue managed child job suspended"),
+        ])
+    }
+
+    pub(super) fn reconcile(&self, workload: Option<&Arc<Workload>>) -> Decision {
+        if let Some(workload) = workload {
+            if is_finished(workload) {
+                return self.workload_finished(workload);
+            }
+            if workload.metadata.deletion_timestamp.is_some() {
+                return self.workload_deleting(workload);
+            }
+        }
+        // A job that runs elsewhere is on hold there, and shows it.
+        if self.kind.on_hold(self.job) && !self.is_handed_over() {
+            return workload.map_or_else(Decision::wait, |workload| self.on_hold(workload));
+        }
+        if let Some(end) = self
+            .kind
+            .finished(self.job)
+            .filter(|_| !workload.is_some_and(|it| self.ends_elsewhere(it)))
+        {
+            return match workload {
+                Some(workload) => self.job_finished(workload, end.success, &end.message),
+                None => Decision::act(release(self.kind, self.job)),
+            };
+        }
+        let Some(workload) = workload else { return self.no_workload() };
+        if let Some(queued) = self.off_hold(workload) {
+            return Decision::act([queued]);
+        }
+        let size = self.is_elastic().then(|| self.kind.pod_sets(self.job).unwrap_or_default());
+        let mut reclaimable = self.reclaimable(workload);
+        if let Some(pod_sets) = &size {
+            reclaimable = slices::reclaimable(workload, pod_sets, reclaimable);
+        }
+        // On a hub, a group's pods that have succeeded run again wherever it is sent next.
+        let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
+        if let Some(action) = self.reclaim(workload, reclaimable).filter(|_| told_here) {
+            return Decision::act([action]);
+        }
+        if is_evicted(workload) {
+            return self.evicted(workload);
+        }
+        let later = match slices::pods_ready(self, workload, size.as_deref()) {
+            edit::PodsReady::Say(action) => return Decision::act([action]),
+            edit::PodsReady::Later(after) => Some(after),
+            edit::PodsReady::Said => None,
+        };
+        let decision = self.admission(workload);
+        match later {
+            Some(after) if decision == Decision::wait() => Decision::wait_at_most(after),
+            _ => decision,
+        }
+    }
+
+    fn admission(&self, workload: &Arc<Workload>) -> Decision {
+        if let Some(decision) = self.not_dispatchable(workload) {
+            return decision;
+        }
+        if self.kind.is_suspended(self.job) {
+            self.suspended(workload)
+        } else {
+            self.running(workload)
+        }
+    }
+
+    fn workload_finished(&self, workload: &Arc<Workload>) -> Decision {
+        // The finalizer stays until somebody deletes the workload: one write less for each job. Whoever made it themselves
+        // may wait for the finalizer to go.
+        let deleting = workload.metadata.deletion_timestamp.is_some();
+        let made_by_others = !meta::prebuilt_workload_name(self.job).is_empty();
+        let dropped =
+            (deleting || made_by_others).then(|| edit::drop_finalizer(workload)).flatten();
+        Decision::act(dropped.into_iter().chain(release(self.kind, self.job)))
+    }
+
+    fn workload_deleting(&self, workload: &Arc<Workload>) -> Decision {
+        let ended = self.kind.held() == Held::Suspended && self.kind.finished(self.job).is_some();
+        if !ended && let Some(decision) = self.discard(workload) {
+            return decision;
+        }
+        if self.is_held_elsewhere(workload) {
+            return Decision::wait();
+        }
+        Decision::act(
+            edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)),
+        )
+    }
+
+    /// Its quota is given back. A hub's copy says why, for the hub to take it back. That of a job that was sent to a cluster is the
+    /// dispatcher's to free.
+    fn on_hold(&self, workload: &Arc<Workload>) -> Decision {
+        if !has_reservation(workload) || self.was_sent(workload) {
+            return Decision::wait();
+        }
+        let told = meta::str_at(self.job, "/status/message");
+        let is_copy = same_copy(self.kind.id(), self.job, workload);
+        let message = match told {
+            told if is_copy && !told.is_empty() => format!("{}: {told}", edit::ON_HOLD),
+            _ => edit::ON_HOLD.to_owned(),
+        };
+        Decision::act([edit::put_on_hold(workload, &message, self.facts.reasons, self.now)])
+    }
+
+    /// It is queued again once its job is on hold no more. What puts a group's workload on hold takes it off again.
+    fn off_hold(&self, workload: &Arc<Workload>) -> Option<Action> {
+        let held_here = is_on_hold(workload) && !is_group_workload(workload);
+        let held_here = held_here && !same_copy(self.kind.id(), self.job, workload);
+        held_here.then(|| edit::take_off_hold(workload, self.facts.reasons, self.now))
+    }
+
+    fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
+        if let Some(wait) = self.mirror_finishes(workload).or_else(|| self.hub_collects(workload)) {
+            return Decision::wait_at_most(wait);
+        }
+        let reason = if success { finished::SUCCEEDED } else { finished::FAILED };
+        self.declare_finished(workload, reason, message)
+    }
+
+    /// On a hub the mirror writes a dispatched job's status and then finishes its workload. If it has not done so for a
+    /// while (it was restarted between the two), we do.
+    fn mirror_finishes(&self, workload: &Workload) -> Option<Duration> {
+        if self.facts.role != Role::Hub || workload.status.as_ref()?.cluster_name.is_none() {
+            return None;
+        }
+        self.left_since_end(MIRROR_GRACE)
+    }
+
+    /// In a worker, a hub's copies go once the hub knows of the end. While it is away, the quota must not wait for it.
+    fn hub_collects(&self, workload: &Workload) -> Option<Duration> {
+        same_copy(self.kind.id(), self.job, workload)
+            .then(|| self.left_since_end(COPY_GRACE))
+            .flatten()
+    }
+
+    /// What is left of a time that began with the end of the job.
+    fn left_since_end(&self, grace: Duration) -> Option<Duration> {
+        let ended = self.kind.ended_at(self.job)?;
+        grace.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
+    }
+
+    fn no_workload(&self) -> Decision {
+        if !matches!(self.facts.prebuilt, Prebuilt::NotNamed) {
+            if let Some(decision) =
+                self.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload")
+            {
+                return decision;
+            }
+            // It comes, or the job waits: its arrival is a change that we are told about.
+            return Decision::wait();
+        }
+        if self.kind.is_active(self.job) {
+            return self.shown_for_nobody().unwrap_or_else(Decision::wait);
+        }
+        create::create(self)
+    }
+
+    /// What a job on a hub shows of a copy elsewhere, once its workload is gone: nobody tells any more how that goes, and it is
+    /// removed.
+    fn shown_for_nobody(&self) -> Option<Decision> {
+        let stopped = self.is_handed_over() && self.kind.is_suspended(self.job);
+        let status = self.kind.reset_status(self.job, self.now).filter(|_| stopped)?;
+        let mut wanted = self.job.clone();
+        wanted.as_object_mut()?.insert("status".to_owned(), status);
+        Some(Decision::act([Action::UpdateJobStatus(Box::new(wanted))]))
+    }
+
+    fn evicted(&self, workload: &Arc<Workload>) -> Decision {
+        if let Some(evicted) = condition(workload, conditions::EVICTED) {
+            let reason = termination_target::evicted_due_to(&evicted.reason);
+            if let Some(decision) = self.stop(Some(workload), &reason, &evicted.message) {
+                return decision;
+            }
+        }
+        if !has_reservation(workload) || self.was_sent(workload) {
+            return self.retention(workload);
+        }
+        match self.active_for() {
+            None => Decision::act([edit::release_quota(workload, self.facts.reasons, self.now)]),
+            Some(left) => Decision::wait_at_most(left),
+        }
+    }
+
+    /// A job that was deactivated for what it did, not by its user, is deleted in the end where the configuration says
+    /// so, once it has given its quota back. Copies of a hub's jobs are for the hub to collect.
+    fn retention(&self, workload: &Workload) -> Decision {
+        let by_us = reasons::evicted::deactivated_due_to("");
+        let evicted =
+            condition(workload, conditions::EVICTED).filter(|it| it.reason.starts_with(&by_us));
+        let (Some(keep), Some(evicted)) = (self.facts.keep_deactivated, evicted) else {
+            return Decision::wait();
+        };
+        let copy = same_copy(self.kind.id(), self.job, workload);
+        if workload.spec.is_active() || has_reservation(workload) || copy {
+            return Decision::wait();
+        }
+        let kept = since(self.now, evicted.last_transition_time.0);
+        match keep.checked_sub(kept).filter(|left| !left.is_zero()) {
+            Some(left) => Decision::wait_at_most(left),
+            None => {
+                let delete = match self.kind.is_composed(self.job) {
+                    true => Action::Terminate {
+                        members: self.kind.members(self.job).to_vec(),
+                        why: None,
+                    },
+                    false => Action::DeleteJob,
+                };
+                let told = Action::normal(
+                    events::DELETED,
+                    "Deleted job: deactivation retention period expired",
+                );
+                Decision::act(release(self.kind, self.job).into_iter().chain([delete, told]))
+            }
+        }
+    }
+
+    /// A group that was sent: only its cluster knows of its end. Of its pods here some may show how an earlier attempt went,
+    /// as one that has ended never changes again, while they run once more there.
+    fn ends_elsewhere(&self, workload: &Workload) -> bool {
+        self.kind.is_composed(self.job) && self.was_sent(workload)
+    }
+
+    /// A job of a dispatching queue that was created while no webhook could set `managedBy`, which cannot be changed
+    /// later. Its check is rejected, with the reason, so that the workload does not hold quota for ever.
+    fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
+        let check = self.facts.multi_kueue_check.as_deref()?;
+        let manager = self.kind.managed_by(self.job).unwrap_or_default();
+        if manager == names::MULTIKUEUE_CONTROLLER || !self.kind.names_manager() {
+            return None;
+        }
+        let message = format!(
+            "The owner is not managed by Kueue: Expecting spec.managedBy to be {:?} not {manager:?}",
+            names::MULTIKUEUE_CONTROLLER
+        );
+        let reject = edit::reject_check(workload, check, &message, self.now)?;
+        let hint = format!(
+            "{message}; the field cannot be changed: delete the {kind} and create it again while the webhook answers, or set the field yourself",
+            kind = self.kind.id().kind
+        );
+        Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, hint)]))
+    }
+
+    fn suspended(&self, workload: &Arc<Workload>) -> Decision {
+        if is_admitted(workload) {
+            return match (self.runs_elsewhere(workload), self.is_handed_over()) {
+                (false, _) => {
+                    let refused =
+                        self.outgrown(workload).or_else(|| group::overdrawn(self, workload));
+                    refused.unwrap_or_else(|| self.start(workload))
+                }
+                (true, true) => self.show_started(),
+                (true, false) => Decision::wait(),
+            };
+        }
+        let moved = edit::queue_name(workload, meta::queue_name(self.job));
+        // The queue of a copy is the hub's.
+        moved
+            .filter(|_| self.kind.leads_queue(self.job) && !is_sent(workload))
+            .map_or_else(|| self.show_waiting(workload), |action| Decision::act([action]))
+    }
+
+    /// On a hub nobody else says that a job is suspended that its own controller leaves alone.
+    fn show_waiting(&self, workload: &Workload) -> Decision {
+        let created = workload.metadata.creation_timestamp.as_ref();
+        let Some(created) =
+            created.filter(|_| self.facts.role == Role::Hub && self.is_handed_over())
+        else {
+            return Decision::wait();
+        };
+        let Some(shown) = self.kind.waiting_status(self.job, self.now) else {
+            return Decision::wait();
+        };
+        let waited = since(self.now, created.0);
+        match SHOWN_WAITING.checked_sub(waited).filter(|left| !left.is_zero()) {
+            Some(left) => Decision::wait_at_most(left),
+            None => {
+                let mut wanted = self.job.clone();
+                wanted["status"] = shown;
+                Decision::act([Action::UpdateJobStatus(Box::new(wanted))])
+            }
+        }
+    }
+
+    /// Evicts a workload whose pods would ask for more than it is charged: what adds to their requests has changed since quota was
+    /// reserved.
+    fn outgrown(&self, workload: &Arc<Workload>) -> Option<Decision> {
+        let (resource, pod_set) = (self.facts.exceeded)(workload)?;
+        let message = format!(
+            "The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for"
+        );
+        Some(self.queue_anew(workload, message))
+    }
+
+    /// A job that runs on another cluster is not suspended here either, as in Kueue; its templates stay what the user wrote,
+    /// as they are what is sent.
+    fn show_started(&self) -> Decision {
+        let mut wanted = self.job.clone();
+        let unchanged =
+            |set: PodSet| PodSetInfo { name: set.name, count: set.count, ..PodSetInfo::default() };
+        let shown = self.kind.pod_sets(self.job).and_then(|sets| {
+            self.kind.run(&mut wanted, &sets.into_iter().map(unchanged).collect::<Vec<_>>())
+        });
+        match shown {
+            Ok(()) => Decision::act([Action::UpdateJob(Box::new(wanted))]),
+            Err(error) => Decision::retry([], error.to_string()),
+        }
+    }
+
+    /// The members of the job that are not as they should be.
+    fn changed(&self, wanted: &Value) -> Vec<Value> {
+        let wanted = self.kind.members(wanted);
+        // What is wanted was made of the job itself: its members are in the same order.
+        let both = self.kind.members(self.job).iter().zip(wanted);
+        both.filter(|(now, wanted)| now != wanted).map(|(now, _)| now.clone()).collect()
+    }
+
+    fn start(&self, workload: &Arc<Workload>) -> Decision {
+        if let Some(status) = self.kind.before_run(self.job) {
+            return Decision::act([Action::UpdateJobStatus(Box::new(status))]);
+        }
+        let mut wanted = self.job.clone();
+        if !self.is_elastic() {
+            elastic::ungate_pods(self.kind, &mut wanted);
+        }
+        let run = self.infos(workload).and_then(|infos| self.kind.run(&mut wanted, &infos));
+        match run {
+            // Nothing is left to be started.
+            Ok(()) if wanted == *self.job => Decision::wait(),
+            Ok(()) => {
+                let note = format!(
+                    "Admitted by clusterQueue {}",
+                    admitted_by(workload).unwrap_or_default()
+                );
+                let told = match self.kind.is_composed(self.job) {
+                    true => Action::TellMembers {
+                        members: self.changed(&wanted),
+                        reason: events::STARTED,
+                        note,
+                    },
+                    false => Action::normal(events::STARTED, note),
+                };
+                Decision::act([Action::UpdateJob(Box::new(wanted)), told])
+            }
+            Err(error) if error.is_permanent() => {
+                self.declare_finished(workload, finished::FAILED_TO_START, &error.to_string())
+            }
+            Err(error) => Decision::retry([], error.to_string()),
+        }
+    }
+
+    fn running(&self, workload: &Arc<Workload>) -> Decision {
+        if is_admitted(workload) || slices::runs_on(self, workload) {
+            return Decision::wait();
+        }
+        let reason = termination_target::NOT_ADMITTED;
+        self.stop(Some(workload), reason, "Not admitted by cluster queue").unwrap_or_default()
+    }
+}

@@ -1,0 +1,136 @@
+//! Finalizers of what others name: ResourceFlavors and AdmissionChecks stay while a ClusterQueue names them, Topologies while
+//! a ResourceFlavor does.
+
+use std::{fmt::Debug, sync::Arc};
+
+use k8s_openapi::ClusterResourceScope;
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use switchyard_api::{names, v1beta2::ClusterQueue};
+
+use super::{outcome, waits::Waits};
+use crate::context::Context;
+use switchyard_platform::{
+    store::{Key, Store},
+    work_queue::{Outcome, Queue},
+    write::Target,
+};
+
+/// What a ClusterQueue names may be let go, or must be kept, when the ClusterQueue changes.
+pub(super) fn follow_cluster_queues(ctx: &Arc<Context>, flavors: &Queue<Key>, checks: &Queue<Key>) {
+    let (flavors, checks) = (flavors.clone(), checks.clone());
+    ctx.stores.cluster_queues.subscribe(move |change| {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && old.metadata.generation == new.metadata.generation
+        {
+            return;
+        }
+        for queue in change.old.iter().chain(&change.new) {
+            flavor_names(queue).for_each(|name| flavors.add(Key::new("", name)));
+            check_names(queue).for_each(|name| checks.add(Key::new("", name)));
+        }
+    });
+}
+
+/// A Topology may be let go when a ResourceFlavor that names it changes or is gone.
+pub(super) fn follow_flavors(ctx: &Arc<Context>, topologies: &Queue<Key>) {
+    let topologies = topologies.clone();
+    ctx.stores.resource_flavors.subscribe(move |change| {
+        let named = change
+            .old
+            .iter()
+            .chain(&change.new)
+            .filter_map(|flavor| flavor.spec.topology_name.as_deref());
+        named.for_each(|name| topologies.add(Key::new("", name)));
+    });
+}
+
+fn flavor_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
+    queue
+        .spec
+        .resource_groups
+        .iter()
+        .flat_map(|group| &group.flavors)
+        .map(|flavor| flavor.name.as_str())
+}
+
+fn check_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
+    let strategy = queue.spec.admission_checks_strategy.iter();
+    strategy.flat_map(|strategy| &strategy.admission_checks).map(|rule| rule.name.as_str())
+}
+
+const IN_USE: &str = "it is in use by";
+
+/// The ClusterQueues of which this holds.
+fn users(ctx: &Context, uses: impl Fn(&ClusterQueue) -> bool) -> Vec<String> {
+    ctx.stores.cluster_queues.filter(uses).iter().map(|queue| queue.name_any()).collect()
+}
+
+pub(super) async fn flavor(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+    let users = |name: &str| users(ctx, |queue| flavor_names(queue).any(|it| it == name));
+    let store = &ctx.stores.resource_flavors;
+    let kept = Kept { kind: "ResourceFlavor", user: "ClusterQueue", what: "resourceflavor", users };
+    kept.reconcile(ctx, store, deletions, key).await
+}
+
+pub(super) async fn check(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+    let users = |name: &str| users(ctx, |queue| check_names(queue).any(|it| it == name));
+    let store = &ctx.stores.admission_checks;
+    let kept = Kept { kind: "AdmissionCheck", user: "ClusterQueue", what: "admissioncheck", users };
+    kept.reconcile(ctx, store, deletions, key).await
+}
+
+/// A Topology stays while a ResourceFlavor names it.
+pub(super) async fn topology(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+    let users = |name: &str| {
+        let users = ctx
+            .stores
+            .resource_flavors
+            .filter(|flavor| flavor.spec.topology_name.as_deref() == Some(name));
+        users.iter().map(|flavor| flavor.name_any()).collect()
+    };
+    let kept = Kept { kind: "Topology", user: "ResourceFlavor", what: "topology", users };
+    kept.reconcile(ctx, &ctx.stores.topologies, deletions, key).await
+}
+
+/// An object that stays while others name it.
+struct Kept<U> {
+    kind: &'static str,
+    /// The kind of those who name it.
+    user: &'static str,
+    /// Labels its writes.
+    what: &'static str,
+    /// The names of those who name it.
+    users: U,
+}
+
+impl<U: Fn(&str) -> Vec<String>> Kept<U> {
+    async fn look<K>(&self, ctx: &Context, store: &Store<K>, deletions: &Waits, key: Key) -> Outcome
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + 'static,
+    {
+        let Some(object) = store.by_key(&key) else {
+            deletions.forget(&key);
+            return Outcome::Done;
+        };
+        if !ctx.leading() {
+            return Outcome::Done;
+        }
+        let deleting = object.meta().deletion_timestamp.is_some();
+        let users = if deleting { (self.users)(&key.name) } else { Vec::new() };
+        // A deleted object takes no new finalizer.
+        if !users.is_empty() {
+            return Outcome::Done
+                .at_latest(deletions.tell(ctx, &*object, IN_USE, self.user, &users));
+        }
+        let api = Api::all(ctx.client.clone());
+        let target =
+            Target { api, store, object: &*object, manager: names::FIELD_MANAGER, what: self.what };
+        let result = target.finalizer(ctx, names::RESOURCE_IN_USE, !deleting).await;
+        outcome(self.kind, &key, result.map(drop))
+    }
+}

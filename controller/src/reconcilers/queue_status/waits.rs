@@ -1,0 +1,101 @@
+//! For whom the deletion of an object waits: told in an event when it begins to, and now and then while it changes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::Resource;
+use tokio::time::Instant;
+
+use crate::context::Context;
+use switchyard_platform::store::Key;
+
+/// Between two events about one object.
+const EVERY: Duration = Duration::from_secs(5);
+/// How many names are told.
+const NAMED: usize = 3;
+/// The reason of the event. Kueue tells nothing here.
+const REASON: &str = "DeletionWaits";
+
+/// What was told last of each object.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Mutex<BTreeMap<Key, (Instant, String)>>);
+
+impl Waits {
+    /// Tells for whom the deletion of `object` waits, unless that was told. Returns when to come again to tell of a change.
+    pub(super) fn tell<K: Resource<DynamicType = ()>>(
+        &self,
+        ctx: &Context,
+        object: &K,
+        what: &str,
+        kind: &str,
+        names: &[String],
+    ) -> Option<Duration> {
+        let note = note(what, kind, names);
+        match self.due(Key::of(object), &note, Instant::now()) {
+            Ok(true) => ctx.events.normal(object, REASON, note),
+            Ok(false) => (),
+            Err(left) => return Some(left),
+        }
+        None
+    }
+
+    /// Whether this is news that may be told now; or how long it has to wait.
+    fn due(&self, key: Key, note: &str, now: Instant) -> Result<bool, Duration> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, last)) = told.get(&key) {
+            if last == note {
+                return Ok(false);
+            }
+            let left = (*at + EVERY).saturating_duration_since(now);
+            if !left.is_zero() {
+                return Err(left);
+            }
+        }
+        told.insert(key, (now, note.to_owned()));
+        Ok(true)
+    }
+
+    /// It is gone.
+    pub(super) fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+fn note(what: &str, kind: &str, names: &[String]) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    let mut named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED {
+        named = format!("{named} and {} more", names.len() - NAMED);
+    }
+    format!("Deletion waits: {what} {} {kind}{plural}: {named}", names.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_names_some_and_counts_all() {
+        let names: Vec<String> = ["ns/a", "ns/b", "ns/c", "ns/d"].map(str::to_owned).into();
+        let said = |count: usize| note("its quota is held by", "workload", &names[..count]);
+        assert_eq!(said(1), "Deletion waits: its quota is held by 1 workload: ns/a");
+        assert_eq!(
+            said(4),
+            "Deletion waits: its quota is held by 4 workloads: ns/a, ns/b, ns/c and 1 more"
+        );
+    }
+
+    #[test]
+    fn news_is_told_now_and_then() {
+        let (waits, key, start) = (Waits::default(), Key::new("", "cq"), Instant::now());
+        assert_eq!(waits.due(key.clone(), "two", start), Ok(true));
+        assert_eq!(waits.due(key.clone(), "two", start), Ok(false));
+        assert_eq!(waits.due(key.clone(), "one", start), Err(EVERY));
+        assert_eq!(waits.due(key.clone(), "one", start + EVERY), Ok(true));
+        waits.forget(&key);
+        assert_eq!(waits.due(key, "one", start + EVERY), Ok(true));
+    }
+}

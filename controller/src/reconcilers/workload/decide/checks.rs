@@ -1,0 +1,112 @@
+//! Admission checks: which apply, and what they have come to.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use switchyard_api::{
+    conditions::{self, reasons, truncated_event},
+    v1beta2::{AdmissionCheckState, CheckState, ClusterQueue, Workload, WorkloadStatus},
+};
+
+use super::{Plan, Told};
+use crate::{
+    reconcilers::workload::Facts,
+    workload::{self, Edit},
+};
+use switchyard_platform::clock::since;
+
+/// Keeps a state for each check that applies. Those by which we dispatch ourselves are written together with the
+/// reservation, not before: that saves a write per workload, and nobody else waits for them.
+pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
+    if let Some(queue) = &facts.cluster_queue {
+        let apply = required(queue, &edit.status);
+        let mut needed = apply.clone();
+        if workload::admission(&edit.status).is_none() {
+            needed.retain(|check| !facts.dispatching_checks.contains(check));
+        }
+        edit.sync_checks(&apply, &needed);
+    }
+}
+
+/// The checks that apply: with quota those of the flavors it got, before that those of every flavor of the queue.
+fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
+    let groups = queue.spec.resource_groups.iter();
+    let all: BTreeSet<&str> =
+        groups.flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect();
+    let assigned: Option<BTreeSet<&str>> = workload::admission(status).map(|admission| {
+        admission
+            .pod_set_assignments
+            .iter()
+            .flat_map(|pod_set| pod_set.flavors.values())
+            .map(String::as_str)
+            .collect()
+    });
+    let rules =
+        queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    rules
+        .filter(|rule| {
+            let on = |flavor: &str| {
+                if rule.on_flavors.is_empty() {
+                    all.contains(flavor)
+                } else {
+                    rule.on_flavors.iter().any(|on| on == flavor)
+                }
+            };
+            match &assigned {
+                Some(assigned) => assigned.iter().any(|flavor| on(flavor)),
+                None => all.iter().all(|flavor| on(flavor)),
+            }
+        })
+        .map(|rule| rule.name.clone())
+        .collect()
+}
+
+/// Admits a workload that holds quota once its last check is Ready.
+pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+    edit.sync_admitted();
+    if !conditions::is_true(&edit.status.conditions, conditions::ADMITTED) {
+        return;
+    }
+    let Some(cluster_queue) = workload::admitted_by(subject) else { return };
+    let reserved = workload::condition(subject, conditions::QUOTA_RESERVED);
+    plan.told.push(Told::Admitted {
+        cluster_queue: cluster_queue.to_owned(),
+        waited: since(now, workload::queued_since(subject)),
+        reserved_for: reserved
+            .map_or(std::time::Duration::ZERO, |c| since(now, c.last_transition_time.0)),
+    });
+}
+
+/// Has a workload deactivated that a check rejects, whether it still holds quota or not. Returns whether one does.
+pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
+    let rejected = in_state(&edit.status, CheckState::Rejected);
+    if rejected.is_empty() {
+        return false;
+    }
+    let message = message(&rejected, CheckState::Rejected);
+    let note = truncated_event(format!("Deactivated due to {message}"));
+    edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
+    plan.told.push(Told::Event { warning: true, reason: "AdmissionCheckRejected", note });
+    true
+}
+
+/// Checks in a state, for messages.
+pub(super) fn in_state(status: &WorkloadStatus, state: CheckState) -> Vec<&AdmissionCheckState> {
+    let mut checks: Vec<_> =
+        status.admission_checks.iter().filter(|check| check.state == state).collect();
+    checks.sort_by(|a, b| a.name.cmp(&b.name));
+    checks
+}
+
+/// `AdmissionChecks in Retry state: "a" (why); "b"`, as Kueue writes it.
+pub(super) fn message(checks: &[&AdmissionCheckState], state: CheckState) -> String {
+    let noun = if checks.len() > 1 { "AdmissionChecks" } else { "AdmissionCheck" };
+    let parts: Vec<String> = checks
+        .iter()
+        .map(|check| match check.message.as_str() {
+            "" => format!("{:?}", check.name),
+            message => format!("{:?} ({message})", check.name),
+        })
+        .collect();
+    format!("{noun} in {} state: {}", state.as_str(), parts.join("; "))
+}

@@ -1,0 +1,192 @@
+//! Workloads without quota: back-off, restarts, gates, and what keeps them from being looked at.
+
+use jiff::Timestamp;
+use switchyard_api::{
+    conditions::{self, reasons},
+    v1beta2::{StopPolicy, Workload},
+};
+use switchyard_scheduler::NO_QUEUE;
+
+use super::{Plan, Told};
+use crate::{
+    reconcilers::workload::{Facts, Rules},
+    workload::{self, Edit},
+};
+use switchyard_platform::clock::since;
+
+/// `requeueState.requeueAt` and the `Requeued` condition of an active workload.
+pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+    if let Some(at) = edit.retry_time().filter(|at| *at > now) {
+        edit.requeue_at(at, false);
+    }
+    let requeue_at = edit
+        .status
+        .requeue_state
+        .as_ref()
+        .and_then(|state| state.requeue_at.as_ref())
+        .map(|at| at.0);
+    if let Some(at) = requeue_at.filter(|at| *at > now) {
+        plan.again(since(at, now));
+        return;
+    }
+    if workload::has_reservation(subject) && workload::is_evicted(subject) {
+        // Still giving its quota back.
+        return;
+    }
+    let requeued = conditions::find(&edit.status.conditions, conditions::REQUEUED).cloned();
+    let refused = requeued.filter(|condition| condition.status == conditions::FALSE);
+    if requeue_at.is_some()
+        && !workload::has_reservation(subject)
+        && let Some(state) = &mut edit.status.requeue_state
+    {
+        state.requeue_at = None;
+    }
+    let Some(refused) = refused else { return };
+    match refused.reason.as_str() {
+        reasons::evicted::PODS_READY_TIMEOUT | reasons::evicted::ADMISSION_CHECK => {
+            edit.requeued(
+                true,
+                reasons::requeued::BACKOFF_FINISHED,
+                "The workload backoff was finished",
+            );
+        }
+        // Kueue compares with the bare reason only; `DeactivatedDueTo...` would then never be queued again.
+        reason if reason.starts_with(reasons::evicted::DEACTIVATED) => {
+            edit.requeued(true, reasons::requeued::REACTIVATED, "The workload was reactivated");
+        }
+        _ => (),
+    }
+}
+
+/// A queue that was stopped and runs again takes back what it had evicted.
+pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
+    let Some(requeued) = workload::condition(subject, conditions::REQUEUED) else { return };
+    if requeued.status != conditions::FALSE {
+        return;
+    }
+    let local_runs =
+        facts.local_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
+    let cluster_runs = facts
+        .cluster_queue
+        .as_ref()
+        .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::None);
+    if requeued.reason == reasons::evicted::LOCAL_QUEUE_STOPPED && local_runs {
+        let message = "The LocalQueue was restarted after being stopped";
+        edit.requeued(true, reasons::requeued::LOCAL_QUEUE_RESTARTED, message);
+    }
+    if requeued.reason == reasons::evicted::CLUSTER_QUEUE_STOPPED && cluster_runs {
+        let message = "The ClusterQueue was restarted after being stopped";
+        edit.requeued(true, reasons::requeued::CLUSTER_QUEUE_RESTARTED, message);
+    }
+}
+
+/// How the condition begins that the annotation brings about. A closed preemption gate has the same reason.
+const GATED: &str = "Admission is gated by: ";
+
+/// The annotation that holds a workload back.
+pub(super) fn gates(
+    plan: &mut Plan,
+    edit: &mut Edit,
+    subject: &Workload,
+    facts: &Facts,
+    rules: &Rules,
+) {
+    if workload::has_reservation(subject) {
+        return;
+    }
+    let known = workload::condition(subject, conditions::QUOTA_RESERVED).is_some_and(|condition| {
+        condition.reason == reasons::quota_reserved::ADMISSION_GATED
+            && condition.message.starts_with(GATED)
+    });
+    match (closed_gates(subject, rules), known) {
+        // What is wrong with its queue is told first.
+        (Some(_), false) if blocker(subject, facts).is_some() => (),
+        (Some(gates), true) => {
+            edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
+        }
+        (Some(gates), false) => {
+            edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
+            let note = format!("Workload admission is gated by: {gates}");
+            plan.told.push(Told::Event { warning: false, reason: "AdmissionGated", note });
+        }
+        (None, true) => {
+            let message = "AdmissionGatedBy cleared, waiting for quota reservation";
+            edit.unreserve(reasons::quota_reserved::PENDING_EVALUATION, message);
+            let note = "Admission gate cleared, workload is now admissible".to_owned();
+            plan.told.push(Told::Event { warning: false, reason: "AdmissionGateCleared", note });
+        }
+        _ => (),
+    }
+}
+
+/// The gates that hold it back, where they do.
+fn closed_gates<'a>(subject: &'a Workload, rules: &Rules) -> Option<&'a str> {
+    workload::admission_gates(subject).filter(|_| !rules.ignores_admission_gates)
+}
+
+/// What keeps a pending workload from being looked at by the engine, in its `QuotaReserved` condition.
+pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
+    // In plain words a deactivated workload goes on saying why it waited, or why it was evicted.
+    let said = edit.is_plain() && !subject.spec.is_active();
+    if workload::is_on_hold(subject) || said {
+        return;
+    }
+    if let Some((reason, message)) = blocker(subject, facts) {
+        edit.unreserve(reason, message);
+        return;
+    }
+    let unsaid = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_none();
+    // The engine's reasons stay until it looks again; ours end with what they were about.
+    let ours = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(
+        |condition| {
+            condition.status == conditions::FALSE
+                && is_blocker(&condition.reason, &condition.message)
+        },
+    );
+    if (ours || unsaid && rules.explicit) && closed_gates(subject, rules).is_none() {
+        edit.unreserve(
+            reasons::quota_reserved::PENDING_EVALUATION,
+            reasons::quota_reserved::TO_BE_EVALUATED,
+        );
+    }
+}
+
+/// What is said of a deactivated workload.
+const INACTIVE: &str = "The workload is deactivated";
+
+fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
+    use reasons::quota_reserved::{DEACTIVATED, MISCONFIGURED, SUSPENDED};
+    if !subject.spec.is_active() {
+        return Some((DEACTIVATED, INACTIVE.to_owned()));
+    }
+    let name = workload::queue_name(subject);
+    let Some(local_queue) = &facts.local_queue else {
+        if name.is_empty() {
+            return Some((MISCONFIGURED, NO_QUEUE.to_owned()));
+        }
+        return Some((MISCONFIGURED, format!("LocalQueue {name} doesn't exist")));
+    };
+    if local_queue.metadata.deletion_timestamp.is_some() {
+        return Some((MISCONFIGURED, format!("LocalQueue {name} is terminating or missing")));
+    }
+    if local_queue.spec.stop_policy != StopPolicy::None {
+        return Some((SUSPENDED, format!("LocalQueue {name} is inactive")));
+    }
+    let cluster_queue = facts.cluster_queue_name.as_deref().unwrap_or_default();
+    if facts.cluster_queue.is_none() {
+        return Some((MISCONFIGURED, format!("ClusterQueue {cluster_queue} doesn't exist")));
+    }
+    (!facts.cluster_queue_active)
+        .then(|| (SUSPENDED, format!("ClusterQueue {cluster_queue} is inactive")))
+}
+
+fn is_blocker(reason: &str, message: &str) -> bool {
+    use reasons::quota_reserved::{DEACTIVATED, INADMISSIBLE, MISCONFIGURED, PENDING, SUSPENDED};
+    let about_queue = message.starts_with("LocalQueue ") || message.starts_with("ClusterQueue ");
+    match reason {
+        DEACTIVATED => true,
+        PENDING => message == INACTIVE,
+        MISCONFIGURED | SUSPENDED | INADMISSIBLE => about_queue,
+        _ => false,
+    }
+}

@@ -1,0 +1,202 @@
+//! Workloads that hold quota: what may take it from them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use switchyard_api::{
+    conditions::{self, reasons},
+    v1beta2::{CheckState, StopPolicy, Workload},
+};
+
+use super::{Plan, Told, checks, pending};
+use crate::{
+    reconcilers::workload::{Facts, PodsReadyRules, Rules},
+    workload::{self, Edit, Eviction, NOT_READY},
+};
+use switchyard_platform::clock::{exponential_backoff, since};
+
+pub(super) fn reconcile(
+    plan: &mut Plan,
+    edit: &mut Edit,
+    subject: &Workload,
+    facts: &Facts,
+    rules: &Rules,
+    now: Timestamp,
+) {
+    let evicted = workload::is_evicted(subject);
+    if !evicted && !facts.parent && retried(plan, edit, subject) {
+        return;
+    }
+    let admitted = conditions::is_true(&edit.status.conditions, conditions::ADMITTED);
+    if admitted && !evicted && drained(plan, edit, subject, facts) {
+        return;
+    }
+    if !admitted && let Some((reason, message)) = lost_queue(subject, facts) {
+        edit.unreserve(reason, message);
+        // Kueue says the next thing in a second write.
+        pending::blockers(edit, subject, facts, rules);
+        return;
+    }
+    if facts.variant {
+        return;
+    }
+    if let Some(rules) = rules.pods_ready.as_ref().filter(|_| !evicted)
+        && pods_ready(plan, edit, subject, rules, now)
+    {
+        return;
+    }
+    execution_time(plan, edit, subject, now);
+}
+
+/// Evicts what a check wants to be tried again. Returns whether it did.
+fn retried(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
+    let retry = checks::in_state(&edit.status, CheckState::Retry);
+    if retry.is_empty() {
+        return false;
+    }
+    let message = format!("Evicted due to {}", checks::message(&retry, CheckState::Retry));
+    plan.evict(
+        subject,
+        edit,
+        Eviction { reason: reasons::evicted::ADMISSION_CHECK, cause: String::new(), message },
+    );
+    true
+}
+
+fn drained(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) -> bool {
+    let local = facts
+        .local_queue
+        .as_ref()
+        .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::HoldAndDrain);
+    let cluster = facts
+        .cluster_queue
+        .as_ref()
+        .is_some_and(|queue| queue.spec.stop_policy == StopPolicy::HoldAndDrain);
+    let (reason, message) = match (local, cluster) {
+        (true, _) => (reasons::evicted::LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"),
+        (false, true) => (reasons::evicted::CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"),
+        (false, false) => return false,
+    };
+    plan.evict(
+        subject,
+        edit,
+        Eviction { reason, cause: String::new(), message: message.to_owned() },
+    );
+    true
+}
+
+/// A mere reservation does not outlive its queues.
+fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
+    use reasons::quota_reserved::{MISCONFIGURED, SUSPENDED};
+    let name = workload::queue_name(subject);
+    let live =
+        facts.local_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
+    let Some(local_queue) = live else {
+        return Some((MISCONFIGURED, format!("LocalQueue {name} is terminating or missing")));
+    };
+    if local_queue.spec.stop_policy != StopPolicy::None {
+        return Some((SUSPENDED, format!("LocalQueue {name} is stopped")));
+    }
+    let name = facts.cluster_queue_name.as_deref().unwrap_or_default();
+    let live =
+        facts.cluster_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
+    let Some(cluster_queue) = live else {
+        return Some((MISCONFIGURED, format!("ClusterQueue {name} is terminating or missing")));
+    };
+    (cluster_queue.spec.stop_policy != StopPolicy::None)
+        .then(|| (SUSPENDED, format!("ClusterQueue {name} is stopped")))
+}
+
+/// Evicts what is not ready in time. Returns whether it did.
+fn pods_ready(
+    plan: &mut Plan,
+    edit: &mut Edit,
+    subject: &Workload,
+    rules: &PodsReadyRules,
+    now: Timestamp,
+) -> bool {
+    let Some((cause, begun, timeout)) = not_ready(subject, rules) else { return false };
+    let waited = since(now, begun);
+    if waited < timeout {
+        plan.again(timeout.saturating_sub(waited));
+        return false;
+    }
+    let count = edit
+        .status
+        .requeue_state
+        .as_ref()
+        .and_then(|state| state.count)
+        .unwrap_or(0)
+        .saturating_add(1);
+    if rules.limit.is_some_and(|limit| count > limit) {
+        let message = "exceeding the maximum number of re-queuing retries";
+        edit.deactivation_target(reasons::deactivation_target::REQUEUING_LIMIT_EXCEEDED, message);
+        return true;
+    }
+    let wait = exponential_backoff(rules.base, rules.max, count);
+    let at =
+        now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
+    edit.requeue_at(at, true);
+    if cause == reasons::pods_ready::WAIT_FOR_START {
+        // Whoever admitted it need not have said so; with the eviction it costs no write.
+        edit.set(conditions::PODS_READY, false, cause, NOT_READY);
+    }
+    let key = switchyard_platform::store::Key::of(subject);
+    let eviction = Eviction {
+        reason: reasons::evicted::PODS_READY_TIMEOUT,
+        cause: cause.to_owned(),
+        message: format!("Exceeded the PodsReady timeout {key}"),
+    };
+    plan.evict(subject, edit, eviction);
+    true
+}
+
+/// Why an admitted workload counts as not ready, since when, and for how long that is allowed.
+fn not_ready(
+    subject: &Workload,
+    rules: &PodsReadyRules,
+) -> Option<(&'static str, Timestamp, Duration)> {
+    // The pods of a dispatched workload are another cluster's, which waits for them itself.
+    if subject.status.as_ref().is_some_and(|status| status.cluster_name.is_some()) {
+        return None;
+    }
+    let admitted = workload::condition(subject, conditions::ADMITTED)
+        .filter(|c| c.status == conditions::TRUE)?;
+    let ready = workload::condition(subject, conditions::PODS_READY);
+    match ready {
+        Some(condition) if condition.status == conditions::TRUE => None,
+        Some(condition) if condition.reason == reasons::pods_ready::WAIT_FOR_RECOVERY => Some((
+            reasons::pods_ready::WAIT_FOR_RECOVERY,
+            condition.last_transition_time.0,
+            rules.recovery_timeout?,
+        )),
+        _ => Some((
+            reasons::pods_ready::WAIT_FOR_START,
+            admitted.last_transition_time.0,
+            rules.timeout,
+        )),
+    }
+}
+
+fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+    let admitted =
+        workload::condition(subject, conditions::ADMITTED).filter(|c| c.status == conditions::TRUE);
+    let (Some(admitted), Some(limit)) = (admitted, subject.spec.maximum_execution_time_seconds)
+    else {
+        return;
+    };
+    let seconds = |n: i32| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+    let past = edit.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+    let used = seconds(past) + since(now, admitted.last_transition_time.0);
+    if used < seconds(limit) {
+        plan.again(seconds(limit).saturating_sub(used));
+        return;
+    }
+    edit.execution_time_exceeded();
+    let note = format!("The maximum execution time ({limit}s) exceeded");
+    plan.told.push(Told::Event {
+        warning: true,
+        reason: reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED,
+        note,
+    });
+}

@@ -1,0 +1,278 @@
+//! Events as objects: the first of its kind is created, later ones are counted on it.
+//!
+//! kube's own recorder looks at every event of the last six minutes for each new one, which a busy cluster cannot afford,
+//! and makes names that are too long for objects with long names.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, events::v1},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::events::EventType,
+};
+use serde_json::json;
+use switchyard_api::conditions::reasons::{events, finished};
+
+use switchyard_platform::api_call::with_deadline;
+
+/// Reporting controller of all our events.
+const CONTROLLER: &str = "switchyard";
+/// An equal event within this time is counted on the earlier one.
+const SERIES: Duration = Duration::from_secs(360);
+/// The count is written at most this often.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
+/// More are not remembered; an event that is forgotten begins a new series.
+const REMEMBERED: usize = 65_536;
+/// The longest name of an object.
+const NAME_LIMIT: usize = 253;
+
+/// What happened to an object.
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    /// When; it is written later.
+    pub(super) at: Timestamp,
+    pub(super) regarding: ObjectReference,
+    pub(super) type_: EventType,
+    pub(super) reason: String,
+    pub(super) note: String,
+}
+
+/// What to do about an event.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// It is new.
+    Create { name: String },
+    /// It was seen this often, and that is to be written.
+    Count { name: String, count: i32 },
+    /// It was counted.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Series {
+    name: String,
+    count: i32,
+    written: Instant,
+}
+
+/// The series that may still be continued. Pure.
+#[derive(Debug, Default)]
+struct Memory {
+    series: HashMap<u64, Series>,
+    // In the order of their first event.
+    begun: VecDeque<(Instant, u64)>,
+}
+
+impl Memory {
+    fn step(&mut self, key: u64, name: impl FnOnce() -> String, now: Instant) -> Step {
+        while let Some((begun, old)) = self.begun.front().copied() {
+            if now.saturating_duration_since(begun) < SERIES && self.begun.len() <= REMEMBERED {
+                break;
+            }
+            self.begun.pop_front();
+            self.series.remove(&old);
+        }
+        let Some(series) = self.series.get_mut(&key) else {
+            let name = name();
+            self.series.insert(key, Series { name: name.clone(), count: 1, written: now });
+            self.begun.push_back((now, key));
+            return Step::Create { name };
+        };
+        series.count = series.count.saturating_add(1);
+        if now.saturating_duration_since(series.written) < COUNT_EVERY {
+            return Step::Nothing;
+        }
+        series.written = now;
+        Step::Count { name: series.name.clone(), count: series.count }
+    }
+
+    /// The first event of a series was not written: there is nothing to count on.
+    fn forget(&mut self, key: u64) {
+        self.series.remove(&key);
+    }
+}
+
+pub(super) struct Recorder {
+    client: Client,
+    instance: String,
+    memory: Mutex<Memory>,
+}
+
+impl Recorder {
+    pub(super) fn new(client: Client, instance: &str) -> Self {
+        Self { client, instance: instance.into(), memory: Mutex::default() }
+    }
+
+    pub(super) async fn write(&self, event: &Event) -> kube::Result<()> {
+        let name = || object_name(event.regarding.name.as_deref().unwrap_or(CONTROLLER), event.at);
+        let step = self.memory().step(key(event), name, Instant::now());
+        let namespace = event.regarding.namespace.as_deref().unwrap_or("default");
+        let api: Api<v1::Event> = Api::namespaced(self.client.clone(), namespace);
+        match step {
+            Step::Nothing => Ok(()),
+            Step::Create { name } => {
+                let created =
+                    with_deadline(api.create(&PostParams::default(), &self.object(event, name)))
+                        .await;
+                if created.is_err() {
+                    self.memory().forget(key(event));
+                }
+                created.map(drop)
+            }
+            Step::Count { name, count } => {
+                let series =
+                    json!({"series": {"count": count, "lastObservedTime": MicroTime(event.at)}});
+                with_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(series)))
+                    .await
+                    .map(drop)
+            }
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn object(&self, event: &Event, name: String) -> v1::Event {
+        let type_ = match event.type_ {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        };
+        v1::Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: event.regarding.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            action: Some(action(&event.reason).to_owned()),
+            reason: Some(event.reason.clone()),
+            note: Some(event.note.clone()),
+            type_: Some(type_.to_owned()),
+            event_time: Some(MicroTime(event.at)),
+            regarding: Some(event.regarding.clone()),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            ..v1::Event::default()
+        }
+    }
+}
+
+/// What was done: as in Kueue, it is mostly named like why.
+fn action(reason: &str) -> &str {
+    match reason {
+        finished::WORKLOAD_SLICE_REPLACED => "Replaced",
+        events::PROVISIONING_REQUEST_CREATED => "Created",
+        events::WORKLOAD_NAME_CONFLICT => "Admission",
+        events::FORCEFULLY_DELETED => "ForcefulTermination",
+        other => other,
+    }
+}
+
+/// Equal events have equal keys. Should others ever meet in one, they are counted together.
+fn key(event: &Event) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let regarding = &event.regarding;
+    (&regarding.kind, &regarding.namespace, &regarding.name, &regarding.uid).hash(&mut hasher);
+    (&event.reason, &event.note).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn object_name(object: &str, now: Timestamp) -> String {
+    let suffix = format!(".{:x}", now.as_nanosecond());
+    let end = object.floor_char_boundary_at(NAME_LIMIT - suffix.len());
+    format!("{}{suffix}", object[..end].trim_end_matches(['.', '-']))
+}
+
+/// `str::floor_char_boundary`, which our oldest compiler does not have.
+trait FloorCharBoundary {
+    fn floor_char_boundary_at(&self, at: usize) -> usize;
+}
+
+impl FloorCharBoundary for str {
+    fn floor_char_boundary_at(&self, at: usize) -> usize {
+        if at >= self.len() {
+            return self.len();
+        }
+        (0..=at).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_events_are_counted_and_seldom_written() {
+        let (mut memory, start) = (Memory::default(), Instant::now());
+        let mut at = |second: u64, key: u64| {
+            let name = || format!("event-{key}-{second}");
+            match memory.step(key, name, start + Duration::from_secs(second)) {
+                Step::Create { name } => format!("create {name}"),
+                Step::Count { name, count } => format!("{name} x{count}"),
+                Step::Nothing => String::new(),
+            }
+        };
+        let told = [(0, 1), (1, 1), (2, 2), (9, 1), (10, 1), (15, 1), (21, 1), (360, 1)]
+            .map(|(second, key)| at(second, key));
+        let expected = [
+            "create event-1-0",
+            "",
+            "create event-2-2",
+            "",
+            "event-1-0 x4",
+            "",
+            "event-1-0 x6",
+            "create event-1-360",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn an_event_that_could_not_be_created_is_created_the_next_time() {
+        let (mut memory, now) = (Memory::default(), Instant::now());
+        let create = Step::Create { name: "event".into() };
+        assert_eq!(memory.step(1, || "event".into(), now), create);
+        assert_eq!(memory.step(1, || "event".into(), now), Step::Nothing);
+        memory.forget(1);
+        assert_eq!(memory.step(1, || "event".into(), now), create);
+    }
+
+    #[rstest::rstest]
+    #[case("Admitted", "Admitted")]
+    #[case("WorkloadSliceReplaced", "Replaced")]
+    #[case("ProvisioningRequestCreated", "Created")]
+    #[case("WorkloadNameConflict", "Admission")]
+    #[case("KueueForcefullyDeleted", "ForcefulTermination")]
+    fn actions_are_kueues(#[case] reason: &str, #[case] expected: &str) {
+        assert_eq!(action(reason), expected);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (mut memory, now) = (Memory::default(), Instant::now());
+        for key in 0..2 * REMEMBERED as u64 {
+            memory.step(key, String::new, now);
+        }
+        assert!(memory.series.len() <= REMEMBERED + 1 && memory.begun.len() == memory.series.len());
+    }
+
+    #[test]
+    fn names_fit_however_long_the_object_is_called() {
+        let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        assert_eq!(object_name("job", now), "job.18ea0717bd2c4000");
+        let long = object_name(&"x".repeat(253), now);
+        assert_eq!(long.len(), NAME_LIMIT);
+        let cut = object_name(&format!("{}-{}", "x".repeat(235), "y".repeat(17)), now);
+        assert!(!cut.contains("-."), "{cut}");
+    }
+}

@@ -1,0 +1,162 @@
+//! The certificate of a server whose callers are told by others whom to trust, or do not check it: kept by somebody else, or
+//! made here.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use rustls::sign::CertifiedKey;
+
+use super::Certificate;
+use switchyard_platform::cert::{self, Bundle, CertError, CertLifetimes, Pair};
+
+/// A server's certificate, and where the next one is from.
+pub(crate) struct Identity {
+    source: Source,
+    pub(crate) certificate: Arc<Certificate>,
+}
+
+enum Source {
+    /// Made here; nobody else knows it.
+    Made { names: BTreeSet<String>, bundle: Box<Bundle> },
+    /// Somebody else's, such as a mounted Secret of cert-manager.
+    Folder { folder: PathBuf, served: Pair },
+}
+
+impl Identity {
+    /// What is in the folder, if there is to be one, or else a certificate for this name.
+    ///
+    /// # Errors
+    /// When keys or certificates cannot be made, or read.
+    pub(crate) fn new(
+        folder: Option<&Path>,
+        name: String,
+        now: Timestamp,
+    ) -> Result<Self, CertError> {
+        let (source, key) = match folder {
+            Some(folder) => {
+                let served = read(folder)?;
+                let key = served.certified_key()?;
+                (Source::Folder { folder: folder.to_owned(), served }, key)
+            }
+            None => {
+                let names = BTreeSet::from([name]);
+                let bundle = Box::new(cert::made(&CertLifetimes::default(), &names, now)?);
+                let key = bundle.certified_key()?;
+                (Source::Made { names, bundle }, key)
+            }
+        };
+        Ok(Self { source, certificate: Certificate::new(key) })
+    }
+
+    /// Takes over what has changed in the folder, or replaces what was made here when it is due. A failure is told in the
+    /// log, and the old one stays.
+    pub(crate) fn renew(&mut self, now: Timestamp) {
+        match self.source.next(now) {
+            Ok(None) => {}
+            Ok(Some(key)) => self.certificate.set(key),
+            Err(error) => tracing::warn!(%error, "a server's certificate is not renew"),
+        }
+    }
+
+    /// Whom callers have to trust.
+    #[cfg(test)]
+    pub(super) fn trusted(&self) -> String {
+        match &self.source {
+            Source::Made { bundle, .. } => bundle.trusted(),
+            Source::Folder { served, .. } => served.certificate.clone(),
+        }
+    }
+}
+
+impl Source {
+    fn next(&mut self, now: Timestamp) -> Result<Option<Arc<CertifiedKey>>, CertError> {
+        match self {
+            Self::Made { names, bundle } => {
+                let Some(renew) = cert::renew(&CertLifetimes::default(), Some(bundle), names, now)?
+                else {
+                    return Ok(None);
+                };
+                let key = renew.certified_key()?;
+                **bundle = renew;
+                Ok(Some(key))
+            }
+            Self::Folder { folder, served } => {
+                let found = read(folder)?;
+                if found == *served {
+                    return Ok(None);
+                }
+                let key = found.certified_key()?;
+                *served = found;
+                Ok(Some(key))
+            }
+        }
+    }
+}
+
+/// The pair that a mounted Secret of type `kubernetes.io/tls` consists of.
+fn read(folder: &Path) -> Result<Pair, CertError> {
+    let text = |what: &'static str| {
+        let path = folder.join(what);
+        fs::read_to_string(&path).map_err(|error| CertError::Read {
+            what,
+            problem: format!("{}: {error}", path.display()),
+        })
+    };
+    Ok(Pair { certificate: text("tls.crt")?, key: text("tls.key")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, pair: &Pair) {
+        fs::write(folder.join("tls.crt"), &pair.certificate).unwrap();
+        fs::write(folder.join("tls.key"), &pair.key).unwrap();
+    }
+
+    #[test]
+    fn what_somebody_else_keeps_is_served_and_followed() {
+        let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        let made = || {
+            cert::made(&CertLifetimes::default(), &BTreeSet::from(["a".to_owned()]), now)
+                .unwrap()
+                .serving
+        };
+        let (folder, first, second) = (tempfile::tempdir().unwrap(), made(), made());
+        let missing =
+            Identity::new(Some(folder.path()), "a".to_owned(), now).err().unwrap().to_string();
+        assert!(missing.contains("tls.crt: "), "{missing}");
+
+        write(folder.path(), &first);
+        let mut identity = Identity::new(Some(folder.path()), "a".to_owned(), now).unwrap();
+        let served = |identity: &Identity| identity.certificate.served();
+        let chain = |pair: &Pair| pair.certified_key().unwrap().cert.clone();
+        assert_eq!(served(&identity), chain(&first));
+        // A key that is none, or not the certificate's, as between two writes.
+        write(
+            folder.path(),
+            &Pair { certificate: second.certificate.clone(), key: first.key.clone() },
+        );
+        identity.renew(now);
+        assert_eq!(served(&identity), chain(&first), "the old one stays");
+        write(folder.path(), &second);
+        identity.renew(now);
+        assert_eq!(served(&identity), chain(&second));
+    }
+
+    #[test]
+    fn what_is_made_here_is_replaced_when_it_is_due() {
+        let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        let mut identity = Identity::new(None, "a".to_owned(), now).unwrap();
+        let first = identity.certificate.served();
+        identity.renew(now);
+        assert_eq!(identity.certificate.served(), first);
+        identity.renew(now + jiff::SignedDuration::from_hours(24 * 80));
+        assert_ne!(identity.certificate.served(), first);
+    }
+}

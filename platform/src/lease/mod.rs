@@ -1,0 +1,325 @@
+//! Leadership among replicas: the Lease that the configuration names, Kueue's unless it says otherwise, so that the two
+//! never lead at once; with `leaseTransitions` as an epoch that agents can check.
+//!
+//! # Guarantees
+//! - At most one process leads, as long as clocks run at about the same speed: a leader stops by itself `RENEW_DEADLINE`
+//!   after the renewal that last succeeded was sent; another takes over only `lease duration` after it last saw the record
+//!   change, both judged by the own monotonic clock and never by the times in the record. Nobody waits for a holder that
+//!   has given the Lease up, or that the kernel of this machine says has ended ([`replica`]).
+//! - The epoch grows with every change of leader, and goes above what [`EpochFloor`] says. Whoever acts on our word can refuse a lower epoch.
+//!
+//! # Caveats
+//! A write that was already sent when leadership was lost may still arrive. Writers therefore also put a
+//! resourceVersion precondition on what matters.
+
+pub mod step;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use step::Timing;
+use step::{Action, Observed, State};
+
+use switchyard_platform::{clock::Clock, errors::with_root_cause, lease::holder_identity};
+
+/// Whether this process may write, and in which term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leadership {
+    /// Only a leader writes.
+    pub leading: bool,
+    /// It led until it could not renew the Lease in time, and has seen nobody else hold it since: most likely the API
+    /// server is away. It must not write, and need not give up what would only have to be begun anew.
+    pub unsure: bool,
+    /// Counts how often it began to lead after somebody else might have: what it knew before that is void.
+    pub begun: u64,
+    /// Grows with every change of leader, never shrinks. Zero without leader election.
+    pub epoch: u64,
+}
+
+/// The highest epoch that somebody else remembers. A Lease that was lost, or restored from a backup, counts from less;
+/// whoever leads goes on above.
+#[derive(Debug, Clone, Default)]
+pub struct EpochFloor(Arc<AtomicU64>);
+
+impl EpochFloor {
+    /// The highest epoch that a Lease can go above for some terms yet: its `leaseTransitions` are a number of 32 bits.
+    pub const HIGHEST: u64 = (1 << 31) - (1 << 20);
+
+    /// Somebody remembers this epoch. One above [`Self::HIGHEST`] changes nothing.
+    pub fn raise(&self, epoch: u64) {
+        if epoch <= Self::HIGHEST {
+            self.0.fetch_max(epoch, Ordering::Relaxed);
+        }
+    }
+
+    /// The highest.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Leadership {
+    /// Of a process that is alone: it always leads, in epoch 0.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self { leading: true, ..Self::default() }
+    }
+}
+
+/// Competes for the Lease until shutdown.
+pub struct Elector {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    timing: Timing,
+    clock: Arc<dyn Clock>,
+    leadership: watch::Sender<Leadership>,
+    floor: EpochFloor,
+}
+
+impl Elector {
+    /// An elector and where to read its outcome. It does nothing until [`Elector::run`].
+    #[must_use]
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: &str,
+        timing: Timing,
+        clock: Arc<dyn Clock>,
+        floor: EpochFloor,
+    ) -> (Self, watch::Receiver<Leadership>) {
+        let (leadership, receiver) = watch::channel(Leadership::default());
+        let api = Api::namespaced(client, namespace);
+        (
+            Self {
+                api,
+                name: name.into(),
+                identity: identity.into(),
+                timing,
+                clock,
+                leadership,
+                floor,
+            },
+            receiver,
+        )
+    }
+
+    /// Runs until `shutdown`, then gives the Lease up so that another can lead at once.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let mut state = State::default();
+        let mut standby = String::new();
+        loop {
+            let round = self.round(&mut state, &mut standby);
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = round => (),
+            }
+        }
+        self.publish(Leadership { epoch: state.epoch(), ..Leadership::default() });
+        if state.leading() {
+            self.release(&state).await;
+        }
+    }
+
+    async fn round(&self, state: &mut State, standby: &mut String) {
+        // A leader that cannot reach the API server must stop in time even while a request hangs.
+        let patience = state.patience(self.timing, self.clock.monotonic());
+        let tried = tokio::time::timeout(patience, self.attempt(state)).await;
+        match tried {
+            Ok(Ok(holder)) => self.tell_standby(state, holder, standby),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = with_root_cause(&error),
+                    lease = self.name,
+                    "lease not read or written"
+                );
+            }
+            Err(_) => {
+                tracing::warn!(lease = self.name, ?patience, "no answer about the lease in time")
+            }
+        }
+        if state.expire(self.timing, self.clock.monotonic()) {
+            tracing::error!(
+                lease = self.name,
+                "leadership lost: the lease could not be renewed in time"
+            );
+        }
+        self.publish(state.leadership());
+        tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
+    }
+
+    /// Says once whom this replica waits for.
+    fn tell_standby(&self, state: &State, holder: String, standby: &mut String) {
+        let holder = if state.leading() { String::new() } else { holder };
+        if holder != *standby && !holder.is_empty() {
+            tracing::info!(lease = self.name, holder, "another replica leads, standing by");
+        }
+        *standby = holder;
+    }
+
+    /// One try, and who held the Lease before it.
+    async fn attempt(&self, state: &mut State) -> kube::Result<String> {
+        let lease = self.api.get_opt(&self.name).await?;
+        let mut observed = lease.as_ref().map(observed);
+        if let Some(observed) =
+            observed.as_mut().filter(|observed| replica::has_ended(&observed.holder))
+        {
+            // Nobody is left who could believe to lead.
+            observed.holder.clear();
+        }
+        // The term counts from before the write is sent: the server may take it later, never earlier.
+        let sent = self.clock.monotonic();
+        let holder = observed.as_ref().map(|observed| observed.holder.clone()).unwrap_or_default();
+        let action = state.step(observed, &self.identity, self.timing, sent);
+        let transitions =
+            action.transitions(observed_transitions(lease.as_ref()), self.floor.get());
+        let tried = match action {
+            Action::Wait => Ok(()),
+            Action::Create => {
+                let written = self
+                    .api
+                    .create(&PostParams::default(), &self.record(None, transitions, true))
+                    .await;
+                self.conclude(state, written, sent)
+            }
+            Action::Renew => {
+                let written = self.replace(lease, transitions, false).await;
+                self.conclude(state, written, sent)
+            }
+            Action::TakeOver => {
+                let written = self.replace(lease, transitions, true).await;
+                self.conclude(state, written, sent)
+            }
+        };
+        tried.map(|()| holder)
+    }
+
+    fn conclude(
+        &self,
+        state: &mut State,
+        written: kube::Result<Lease>,
+        sent: Instant,
+    ) -> kube::Result<()> {
+        match written {
+            Ok(lease) => {
+                if state.won(observed(&lease), sent) {
+                    tracing::info!(
+                        lease = self.name,
+                        identity = self.identity,
+                        epoch = state.epoch(),
+                        "leading"
+                    );
+                }
+                Ok(())
+            }
+            // Somebody else wrote between our read and our write; another look will show who.
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+                if state.lost() {
+                    tracing::error!(
+                        lease = self.name,
+                        "leadership lost: another process wrote the lease"
+                    );
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replace(
+        &self,
+        lease: Option<Lease>,
+        transitions: u64,
+        acquired: bool,
+    ) -> kube::Result<Lease> {
+        let next = self.record(lease, transitions, acquired);
+        self.api.replace(&self.name, &PostParams::default(), &next).await
+    }
+
+    fn record(&self, current: Option<Lease>, transitions: u64, acquired: bool) -> Lease {
+        let mut lease = current.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            ..Lease::default()
+        });
+        let now = MicroTime(self.clock.now());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_duration_seconds = i32::try_from(self.timing.lease.as_secs()).ok();
+        spec.renew_time = Some(now.clone());
+        if acquired || spec.acquire_time.is_none() {
+            spec.acquire_time = Some(now);
+        }
+        spec.lease_transitions = i32::try_from(transitions).ok();
+        lease
+    }
+
+    async fn release(&self, state: &State) {
+        let released = async {
+            let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+            if observed(&lease).holder != self.identity {
+                return Ok(());
+            }
+            if let Some(spec) = lease.spec.as_mut() {
+                spec.holder_identity = None;
+                spec.lease_duration_seconds = Some(1);
+                spec.renew_time = Some(MicroTime(self.clock.now()));
+            }
+            self.api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
+        };
+        match tokio::time::timeout(self.timing.retry, released).await {
+            Ok(Ok(())) => {
+                tracing::info!(lease = self.name, epoch = state.epoch(), "lease released")
+            }
+            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "lease not released"),
+            Err(_) => tracing::warn!(lease = self.name, "lease not released in time"),
+        }
+    }
+
+    fn publish(&self, leadership: Leadership) {
+        self.leadership.send_if_modified(|current| {
+            let changed = *current != leadership;
+            *current = leadership;
+            changed
+        });
+    }
+}
+
+fn observed_transitions(lease: Option<&Lease>) -> u64 {
+    lease.map_or(0, |lease| observed(lease).transitions)
+}
+
+fn observed(lease: &Lease) -> Observed {
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+    let duration = spec
+        .and_then(|spec| spec.lease_duration_seconds)
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    Observed {
+        version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        holder,
+        duration: duration.map(Duration::from_secs),
+        transitions: spec
+            .and_then(|spec| spec.lease_transitions)
+            .and_then(|n| u64::try_from(n).ok())
+            .unwrap_or(0),
+    }
+}
