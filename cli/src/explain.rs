@@ -85,7 +85,7 @@ pub fn view(
         name: part(&workload.metadata.name),
     };
     let explanation = engine
-        .explain(&key, switchyard_controller::engine_time::engine_time(now))
+        .explain(&key, switchyard_controller::engine::convert::time::engine_time(now))
         .with_context(|| format!("workload {key} is not in the lists"))?;
     Ok(ExplanationView::new(&explanation, workload, stores, settings))
 }

@@ -25,7 +25,7 @@ fn main() {
     // Start-up cost of the allocator belongs to no object.
     measure("warm-up", usize::MAX, &Store::<Object>::default(), job);
     measure("Job", JOB, &Store::<Object>::default(), job);
-    let workloads = || Store::fitted(workload::fit);
+    let workloads = || Store::stripped(workload::strip_unused_fields);
     measure("Workload, pending", PENDING, &workloads(), |number| sample(number, false));
     measure("Workload, running", RUNNING, &workloads(), |number| sample(number, true));
 }

@@ -1,4 +1,4 @@
-//! Starting a controller, and ending it.
+//! Starts and stops a controller.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -15,17 +15,13 @@ use crate::{
     context::Context,
     endpoint::Endpoint,
     engine::{
-        admission::Admitter,
-        capacity::Capacity,
-        inbox::Inbox,
-        recording::Recorded,
-        task::{EngineHandle, EngineTask},
-        views::Views,
+        EngineHandle, admission::Admitter, capacity::Capacity, convert::time::engine_time,
+        inbox::Inbox, recording::Recorded, settings, task::EngineTask, views::Views,
     },
-    engine_time::engine_time,
+    event_conventions,
     gauges::{Gauges, LastShares},
     http::{self, MetricsReaders},
-    metrics::{self, CustomLabels, LocalQueueFilter, Metrics, ReplicaRole},
+    metrics::{CustomLabels, LocalQueueFilter, Metrics, ReplicaRole},
     options::{self, LeaderMode, Options},
     reconcilers::{
         concurrent_admission, elastic, failure_recovery, job, priority, provisioning, queue_status,
@@ -43,22 +39,21 @@ use switchyard_platform::{
     lease::{Elector, EpochFloor, Leadership},
 };
 
-/// The first lists must be there within this, or the process ends and says what is missing.
+/// Deadline of the first lists. After it the process ends and names the missing kinds.
 const FIRST_LISTS: Duration = Duration::from_secs(120);
-/// What was begun may take this long to finish at shutdown.
+/// Time for work in progress at shutdown.
 const FINISH: Duration = Duration::from_secs(10);
-/// Events that are still queued may take this long.
+/// Time for queued events at shutdown.
 const FLUSH: Duration = Duration::from_secs(3);
 
 type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 
-/// A running controller. Dropping it does not stop it; [`Handle::shutdown`] does.
+/// A running controller. Dropping the handle does not stop it; [`Handle::shutdown`] does.
 pub struct Handle {
-    /// What its tasks share: client, stores, events, metrics.
+    /// The client, stores, events and metrics that its tasks share.
     pub context: Arc<Context>,
-    /// What each LocalQueue can take; changes at most five times a second.
+    /// The remaining capacity of each LocalQueue. Changes at most five times a second.
     pub capacity: watch::Receiver<Arc<Capacity>>,
-    /// Talks to the engine.
     pub engine: EngineHandle,
     shutdown: CancellationToken,
     closed: CancellationToken,
@@ -72,13 +67,11 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// The watched objects.
     #[must_use]
     pub fn stores(&self) -> &Arc<Stores> {
         &self.context.stores
     }
 
-    /// Whether we lead, and in which term.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.context.leadership.clone()
@@ -87,7 +80,8 @@ impl Handle {
     /// Waits until the stores are filled and every part runs.
     ///
     /// # Errors
-    /// After the deadline, or when the controller ended.
+    ///
+    /// After the deadline, or when the controller has ended.
     pub async fn ready(&self, deadline: Duration) -> anyhow::Result<()> {
         let ready = async {
             self.context.stores.ready(deadline).await?;
@@ -102,25 +96,28 @@ impl Handle {
             .context("the controller is not ready in time")?
     }
 
-    /// Begins the end: no new work, what was begun is finished, events are flushed, the Lease is released.
+    /// Starts the shutdown: no new work begins, work in progress is finished, events are flushed,
+    /// the Lease is released.
     pub fn shutdown(&self) {
         self.shutdown.cancel();
     }
 
-    /// What [`Handle::shutdown`] cancels, for those who wait in [`Handle::ended`] at the same time.
+    /// The token that [`Handle::shutdown`] cancels, for callers that also wait in
+    /// [`Handle::ended`].
     #[must_use]
     pub fn stopper(&self) -> CancellationToken {
         self.shutdown.clone()
     }
 
-    /// Returns when the controller has ended, whoever brought it about; [`Handle::ended`] says how.
+    /// Returns when the controller has ended for any reason. [`Handle::ended`] tells which.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// Waits for the end, whoever brings it about. At most 16 s after [`Handle::shutdown`].
+    /// Waits for the end. It comes at most 16 s after [`Handle::shutdown`].
     ///
     /// # Errors
+    ///
     /// When a part failed, panicked, or ended by itself.
     pub async fn ended(self) -> anyhow::Result<()> {
         self.ended.await.context("the controller panicked")?
@@ -130,7 +127,8 @@ impl Handle {
 /// Runs a controller until `shutdown`.
 ///
 /// # Errors
-/// When a part failed, panicked, or ended by itself: the process should end too.
+///
+/// When a part failed, panicked, or ended by itself. The process should end too.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
     let handle = start(options)?;
     let stop = handle.shutdown.clone();
@@ -144,17 +142,18 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     ended.await
 }
 
-/// Starts a controller. Must be called inside a tokio runtime.
+/// Starts a controller. Needs a tokio runtime.
 ///
 /// # Errors
-/// When the configuration cannot be acted upon.
+///
+/// When the configuration is invalid.
 pub fn start(options: Options) -> anyhow::Result<Handle> {
     let recording = options.recording.clone();
     let mut parts = Parts::new(options);
     let resources = parts.context.config.metrics.enable_cluster_queue_resources;
     let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::new(resources)));
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
-    let engine = options::new_engine(&parts.context.config);
+    let engine = settings::new_engine(&parts.context.config);
     let engine = Recorded::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
     let (engine, handle, capacity) = EngineTask::new(
         parts.context.clone(),
@@ -189,7 +188,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     let audit = parts.audit;
     let work = Work { engine, asked, admitter, inbox, views, webhook, visibility, audit };
     let closed = CancellationToken::new();
-    // Dropped, and so cancelled, even when the supervisor panics.
+    // The guard cancels `closed` even if the supervisor panics.
     let close = closed.clone().drop_guard();
     let supervised = supervise(parts, work, shutdown.clone());
     let ended = tokio::spawn(async move {
@@ -202,7 +201,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
 struct Parts {
     context: Arc<Context>,
     placement: Option<Arc<dyn crate::engine::placement::Placement>>,
-    events: events::Writer,
+    events: events::EventWriter,
     elector: Option<Elector>,
     health: Option<std::net::TcpListener>,
     metrics: Option<Endpoint>,
@@ -211,7 +210,7 @@ struct Parts {
     audit: Option<Duration>,
 }
 
-/// What begins once the first lists are there.
+/// Everything that starts after the first lists.
 struct Work {
     engine: EngineTask,
     asked: EngineHandle,
@@ -225,7 +224,8 @@ struct Work {
 
 impl Parts {
     fn new(options: Options) -> Self {
-        let (events, writer) = Events::new(options.client.clone(), &options.identity);
+        let (events, writer) =
+            Events::new(options.client.clone(), &options.identity, event_conventions::KUEUE);
         let epoch_floor = EpochFloor::default();
         let (elector, leadership) = elect(&options, &epoch_floor);
         let metrics = Arc::new(Metrics::default());
@@ -283,13 +283,13 @@ fn elect(options: &Options, floor: &EpochFloor) -> (Option<Elector>, watch::Rece
             );
             (Some(elector), leadership)
         }
-        // The sender is gone at once; what it said last stays readable.
+        // The sender is dropped at once. The last value stays readable.
         LeaderMode::Always => (None, watch::channel(Leadership::alone()).1),
     }
 }
 
-/// Starts everything in order, waits for the end, and ends it in order: first those who work, then the events that they
-/// published, then leadership and the server that answered for us.
+/// Starts all parts and waits for the end. Then it stops them in order: workers first, then the
+/// event writer, then leader election and the health server.
 async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> anyhow::Result<()> {
     let Parts { context: ctx, events, elector, health, metrics, .. } = parts;
     let (flush, leave) = (CancellationToken::new(), CancellationToken::new());
@@ -301,7 +301,7 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
         spawn(&mut base, "http", http::serve(ctx.clone(), listener, readers, leave.clone()));
     }
     if let Some(endpoint) = metrics {
-        spawn(&mut base, "metrics", metrics::server::run(ctx.clone(), endpoint, leave.clone()));
+        spawn(&mut base, "metrics", http::metrics::run(ctx.clone(), endpoint, leave.clone()));
     }
     if let Some(elector) = elector {
         spawn(&mut base, "leader election", ok(elector.run(leave.clone())));
@@ -341,7 +341,7 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     result
 }
 
-/// Fills the stores, connects the engine to them, and starts whoever works.
+/// Fills the stores, connects the engine to them, and starts the workers.
 async fn begin(
     ctx: &Arc<Context>,
     work: Work,
@@ -352,7 +352,7 @@ async fn begin(
         work;
     let (filled, when_filled) = watch::channel(false);
     if let Some(webhook) = webhook {
-        // Until it is registered we are not ready. The lists may need its conversions.
+        // Not ready until the webhooks are registered. The first lists may need their conversions.
         ctx.components.set("webhook", false);
         spawn(
             workers,
@@ -362,7 +362,7 @@ async fn begin(
     }
     tokio::select! {
         filled = ctx.stores.ready(first_lists(&ctx.config)) => filled?,
-        // Without its conversions the lists may never come.
+        // Without conversions the first lists may never arrive.
         Some(ended) = workers.join_next() => return unexpected(Some(ended)),
     }
     filled.send_replace(true);
@@ -395,7 +395,7 @@ async fn begin(
     Ok(())
 }
 
-/// `controller.cacheSyncTimeout`: how long the first lists may take.
+/// `controller.cacheSyncTimeout`: deadline of the first lists.
 fn first_lists(config: &Configuration) -> Duration {
     let timeout = config.controller.cache_sync_timeout.and_then(|nanos| u64::try_from(nanos).ok());
     timeout.filter(|nanos| *nanos > 0).map_or(FIRST_LISTS, Duration::from_nanos)
@@ -415,7 +415,7 @@ async fn ok<T>(task: impl Future<Output = T>) -> anyhow::Result<()> {
 
 type Ended = Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>;
 
-/// A part that ends by itself would leave a process that looks alive and does not work.
+/// A part that ends by itself is an error: the process would look alive without working.
 fn unexpected(ended: Ended) -> anyhow::Result<()> {
     match ended {
         None => Ok(()),
@@ -443,7 +443,7 @@ async fn finish(what: &str, tasks: &mut Tasks, deadline: Duration) {
     }
 }
 
-/// Labels the metrics with what we are now.
+/// Labels metrics with the replica's role.
 async fn follow_role(ctx: Arc<Context>, shutdown: CancellationToken) {
     let mut leadership = ctx.leadership.clone();
     loop {
@@ -464,7 +464,7 @@ async fn follow_role(ctx: Arc<Context>, shutdown: CancellationToken) {
 mod tests {
     use super::*;
 
-    /// How the end of a part is reported.
+    /// How a part's end is reported.
     async fn ended(part: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> String {
         let mut tasks = Tasks::new();
         spawn(&mut tasks, "engine", part);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_part_may_end_alone() {
+    async fn part_that_ends_by_itself_is_an_error() {
         assert_eq!(ended(async { Ok(()) }).await, "engine ended by itself");
         assert_eq!(ended(async { anyhow::bail!("no room") }).await, "engine failed: no room");
         let said = ended(async { panic!("a bug") }).await;
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_finish_in_time_is_aborted() {
+    async fn unfinished_part_is_aborted() {
         let mut tasks = Tasks::new();
         spawn(&mut tasks, "stuck", std::future::pending());
         finish("workers", &mut tasks, FINISH).await;

@@ -1,59 +1,36 @@
 //! One cluster's admission around the quota engine: watches become events, decisions become writes.
 //!
-//! [`start`] gives a [`Handle`] to those who embed a controller (the hub, the worker agent); [`run`] runs one to its end.
+//! - [`start`] gives a [`Handle`] to a program that embeds a controller (the hub, the worker agent). [`run`] runs one to its
+//!   end.
+//! - [`engine`]: converts objects to events of the engine and its decisions to writes.
+//! - `reconcilers`: everything else that is done about one object at a time, see `reconcilers/mod.rs`.
+//! - [`stores`]: the watched objects. [`workload`]: what a Workload's conditions say, and changes of its status.
+//! - `webhook`, `visibility`, `http`: the servers. [`metrics`] and `gauges`: what `/metrics` shows.
 
-pub mod admit;
 mod audit;
-pub mod awaited;
-pub mod capacity;
-pub mod cause;
-pub mod cert;
-mod chains;
-pub mod clock;
-pub mod components;
 pub mod context;
-mod delegated;
-mod elastic;
-pub mod engine_task;
-pub mod events;
-mod failure_recovery;
+mod endpoint;
+pub mod engine;
+pub mod event_conventions;
 #[cfg(test)]
 mod fixtures;
 pub mod flags;
+mod gauges;
 mod handle;
 pub mod http;
-mod https;
-pub mod jobs;
-pub mod lease;
-mod left_pods;
-pub mod lifecycle;
-pub mod load;
-pub mod log_limit;
 pub mod metrics;
-pub mod object;
-pub mod options;
-pub mod placement;
-mod priority;
-pub mod program;
-mod provisioning;
-pub mod recording;
-mod release;
-pub mod replica;
-mod status;
-pub mod store;
+mod options;
+mod reconcilers;
+mod role;
 pub mod stores;
-pub mod telemetry;
-mod topology;
-mod variants;
 mod visibility;
 pub mod webhook;
-pub mod work;
 pub mod workload;
-mod world;
-pub mod write;
 
-pub use context::{Context, Role};
+pub use context::Context;
+pub use endpoint::Endpoint;
+pub use engine::placement::{Placement, Reservation};
 pub use handle::{Handle, run, start};
-pub use lease::{EpochFloor, Leadership};
-pub use options::{Endpoint, LeaderMode, Options};
-pub use placement::{Placement, Reservation};
+pub use options::{LeaderMode, Options};
+pub use reconcilers::job::finished_note;
+pub use role::Role;

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none};
+use switchyard_controller::flags::{
+    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags,
+    listen, listen_unless_none,
+};
+use switchyard_controller::{LeaderMode, Role};
 use switchyard_platform::lease::holder_identity;
 use switchyard_platform::telemetry::LogFormat;
-use switchyard_controller::{LeaderMode, Role};
 
 use crate::dispatch::Settings;
 use crate::hosted::PATH_PREFIX;
@@ -128,7 +131,8 @@ impl Args {
             }
         };
         let client = self.cluster.client().await?;
-        let identity = self.replica.clone().unwrap_or_else(|| replica::name("hub", rand::random()));
+        let identity =
+            self.replica.clone().unwrap_or_else(|| holder_identity::name("hub", rand::random()));
         let mut controller = switchyard_controller::Options::new(
             client,
             config.clone(),

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use switchyard_platform::program;
 use switchyard_hub::{Args, run};
+use switchyard_platform::program;
 
 #[tokio::main]
 async fn main() -> ExitCode {

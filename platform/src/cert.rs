@@ -1,12 +1,16 @@
-//! Certificates of a server that only one API server calls: our own CA, and a serving certificate that it signs.
+//! Certificates of a server that only the API server calls: a CA of its own, and a serving
+//! certificate that it signs.
 //!
-//! Everything is kept as one [`Bundle`], which replicas share through a Secret. Pure but for the making of keys; time is an
-//! argument.
+//! Replicas share one [`Bundle`] through a Secret. Everything except the making of keys is pure;
+//! time is an argument.
 //!
 //! # Guarantees
-//! - A client that trusts [`Bundle::trusted`] as it was up to [`CertLifetimes::overlap`] ago trusts the serving certificate: a new CA is
-//!   trusted for that long before it signs, and the old one stays trusted until it expires.
-//! - [`renewed`] gives nothing while nothing is due, so that replicas do not write in turn.
+//!
+//! - A client with the trust bundle of up to [`CertLifetimes::overlap`] ago accepts the serving
+//!   certificate. A new CA is trusted for that long before it signs, and the old CA stays trusted
+//!   until it expires.
+//! - [`renew`] returns `None` while nothing is due, so that replicas do not overwrite each other's
+//!   bundles.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
@@ -22,19 +26,18 @@ use rustls::{
 };
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
-/// How long certificates live. Each is replaced in the last third of its life.
+/// Lifetimes of certificates. Each certificate is replaced in the last third of its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertLifetimes {
-    /// A CA.
     pub ca: Duration,
-    /// A serving certificate.
     pub serving: Duration,
-    /// How long a new CA is trusted before it signs anything: longer than API servers take to learn of it.
+    /// How long a new CA is trusted before it signs. Longer than API servers take to learn of it.
     pub overlap: Duration,
-    /// Certificates are valid from so long before they are made, for clocks that are behind.
+    /// How far `notBefore` lies in the past, for clients whose clocks are behind.
     pub backdate: Duration,
-    /// How often it is looked whether one is due. Shorter than the overlap, and than a third of each life.
-    pub look: Duration,
+    /// Interval between checks for due certificates. Shorter than `overlap` and a third of each
+    /// lifetime.
+    pub check_interval: Duration,
 }
 
 impl Default for CertLifetimes {
@@ -45,26 +48,20 @@ impl Default for CertLifetimes {
             serving: Duration::from_secs(90 * DAY),
             overlap: Duration::from_secs(3600),
             backdate: Duration::from_secs(300),
-            look: Duration::from_secs(600),
+            check_interval: Duration::from_secs(600),
         }
     }
 }
 
-/// Why certificates could not be made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
     /// Keys or certificates could not be made.
     #[error("making a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    /// What is stored is no certificate or key.
+    /// A stored certificate or key cannot be parsed.
     #[error("reading {what}: {problem}")]
-    Read {
-        /// Which part.
-        what: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Key and certificate cannot be used for TLS.
+    Read { what: &'static str, problem: String },
+    /// TLS does not accept the key and certificate.
     #[error("using the serving certificate: {0}")]
     Use(#[from] rustls::Error),
 }
@@ -76,9 +73,7 @@ fn unreadable(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> CertErro
 /// A certificate and its key, both as PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: String,
-    /// The key.
     pub key: String,
 }
 
@@ -89,10 +84,11 @@ impl std::fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// What a TLS server serves with.
+    /// The pair as rustls serves it.
     ///
     /// # Errors
-    /// When certificate or key cannot be used, or are not each other's.
+    ///
+    /// When the certificate or key cannot be used, or they do not match.
     pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, CertError> {
         let chain: Result<Vec<_>, _> =
             CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
@@ -103,21 +99,20 @@ impl Pair {
     }
 }
 
-/// All that replicas share.
+/// The certificates that replicas share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// The CA that signs.
+    /// The CA that signs now.
     pub ca: Pair,
-    /// The CA that will sign next: trusted already.
+    /// The CA that signs next. Clients trust it already.
     pub next: Option<Pair>,
-    /// CAs that signed before, as PEM: trusted until they expire.
+    /// CAs that signed before, as PEM. Clients trust them until they expire.
     pub former: Vec<String>,
-    /// The serving certificate.
     pub serving: Pair,
 }
 
 impl Bundle {
-    /// What clients trust: all CAs, as PEM.
+    /// The trust bundle: all CAs, as PEM.
     #[must_use]
     pub fn trusted(&self) -> String {
         let next = self.next.iter().map(|pair| &pair.certificate);
@@ -129,24 +124,25 @@ impl Bundle {
         all.join("\n") + "\n"
     }
 
-    /// What a TLS server serves with.
+    /// The serving pair as rustls serves it.
     ///
     /// # Errors
-    /// When the stored serving certificate or key cannot be used.
+    ///
+    /// When the stored certificate or key cannot be used.
     pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, CertError> {
         self.serving.certified_key()
     }
 }
 
-/// What a certificate says about itself.
+/// The parsed fields of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Facts {
+struct ParsedCertificate {
     from: Timestamp,
     to: Timestamp,
     names: BTreeSet<String>,
 }
 
-impl Facts {
+impl ParsedCertificate {
     fn of(pem: &str, what: &'static str) -> Result<Self, CertError> {
         let der = der(pem, what)?;
         let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| unreadable(what)(&e))?;
@@ -165,7 +161,7 @@ impl Facts {
         })
     }
 
-    /// True in the last third of its life, and before it.
+    /// Whether it is in the last third of its life, or not valid yet.
     fn is_due(&self, now: Timestamp) -> bool {
         let life = self.to.duration_since(self.from);
         now < self.from || now.duration_since(self.from) >= life - life / 3
@@ -187,17 +183,18 @@ fn der(pem: &str, what: &'static str) -> Result<CertificateDer<'static>, CertErr
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| unreadable(what)(&e))
 }
 
-/// What is wrong with a serving certificate that others made for a server of these DNS names and IP addresses, if
-/// anything, and the mend.
+/// Why a certificate made elsewhere does not serve these DNS names and IP addresses, with the
+/// remedy. `None` if it does.
 ///
 /// # Errors
-/// When it cannot be read.
-pub(crate) fn problem(
+///
+/// When the certificate cannot be read.
+pub fn problem(
     pem: &str,
     names: &BTreeSet<String>,
     now: Timestamp,
 ) -> Result<Option<String>, CertError> {
-    let facts = Facts::of(pem, "tls.crt")?;
+    let facts = ParsedCertificate::of(pem, "tls.crt")?;
     let missing: Vec<&str> = names.difference(&facts.names).map(String::as_str).collect();
     if !missing.is_empty() {
         return Ok(Some(format!(
@@ -211,28 +208,31 @@ pub(crate) fn problem(
     Ok((!valid).then(problem))
 }
 
-/// The bundle as it should be at `now` for a server of these DNS names and IP addresses, or `None` when `current` is. A
-/// bundle that cannot be read or has expired is made anew.
+/// The bundle to store at `now` for these DNS names and IP addresses, or `None` if `current` is
+/// still good. A bundle that cannot be read or has expired is replaced whole.
 ///
 /// # Errors
+///
 /// When keys or certificates cannot be made.
-pub fn renewed(
+pub fn renew(
     lives: &CertLifetimes,
     current: Option<&Bundle>,
     names: &BTreeSet<String>,
     now: Timestamp,
 ) -> Result<Option<Bundle>, CertError> {
-    let Some(current) = current else { return made(lives, names, now).map(Some) };
+    let Some(current) = current else { return create(lives, names, now).map(Some) };
     let facts = (
-        Facts::of(&current.ca.certificate, "ca.crt"),
-        Facts::of(&current.serving.certificate, "tls.crt"),
+        ParsedCertificate::of(&current.ca.certificate, "ca.crt"),
+        ParsedCertificate::of(&current.serving.certificate, "tls.crt"),
     );
-    let (Ok(ca), Ok(serving)) = facts else { return made(lives, names, now).map(Some) };
+    let (Ok(ca), Ok(serving)) = facts else { return create(lives, names, now).map(Some) };
     if now >= ca.to || current.certified_key().is_err() {
-        return made(lives, names, now).map(Some);
+        return create(lives, names, now).map(Some);
     }
     let mut bundle = current.clone();
-    bundle.former.retain(|pem| Facts::of(pem, "former CA").is_ok_and(|facts| now < facts.to));
+    bundle
+        .former
+        .retain(|pem| ParsedCertificate::of(pem, "former CA").is_ok_and(|facts| now < facts.to));
     if ca.is_due(now) {
         rotate_ca(lives, &mut bundle, now)?;
     }
@@ -248,7 +248,8 @@ fn rotate_ca(lives: &CertLifetimes, bundle: &mut Bundle, now: Timestamp) -> Resu
     match bundle.next.take() {
         None => bundle.next = Some(authority(lives, now)?),
         Some(next) => {
-            let made = Facts::of(&next.certificate, "next CA")?.from + signed(lives.backdate);
+            let made =
+                ParsedCertificate::of(&next.certificate, "next CA")?.from + signed(lives.backdate);
             if now.duration_since(made) < signed(lives.overlap) {
                 bundle.next = Some(next);
             } else {
@@ -260,11 +261,12 @@ fn rotate_ca(lives: &CertLifetimes, bundle: &mut Bundle, now: Timestamp) -> Resu
     Ok(())
 }
 
-/// A new bundle for a server of these DNS names and IP addresses.
+/// A new bundle for these DNS names and IP addresses.
 ///
 /// # Errors
+///
 /// When keys or certificates cannot be made.
-pub(crate) fn made(
+pub fn create(
     lives: &CertLifetimes,
     names: &BTreeSet<String>,
     now: Timestamp,
@@ -294,7 +296,7 @@ fn validity(
 fn authority(lives: &CertLifetimes, now: Timestamp) -> Result<Pair, CertError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
-    // Two CAs of one name are told apart by their key identifiers, but not by all readers of logs.
+    // Key identifiers tell two CAs apart. The serial in the name is for readers of logs.
     params
         .distinguished_name
         .push(DnType::CommonName, format!("switchyard-webhook-ca@{}", now.as_second()));
@@ -329,12 +331,12 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    fn renewed(
+    fn renew(
         current: Option<&Bundle>,
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Option<Bundle>, CertError> {
-        super::renewed(&CertLifetimes::default(), current, names, now)
+        super::renew(&CertLifetimes::default(), current, names, now)
     }
 
     fn at(days: u32) -> Timestamp {
@@ -373,42 +375,46 @@ mod tests {
     }
 
     #[test]
-    fn a_new_bundle_serves_and_is_left_alone() {
+    fn new_bundle_serves_and_needs_no_renewal() {
         let names = names(&["a.ns.svc", "127.0.0.1"]);
-        let bundle = renewed(None, &names, at(0)).unwrap().unwrap();
+        let bundle = renew(None, &names, at(0)).unwrap().unwrap();
         assert!(verifies(&bundle.trusted(), &bundle, at(0)));
-        assert_eq!(Facts::of(&bundle.serving.certificate, "tls.crt").unwrap().names, names);
-        assert_eq!(renewed(Some(&bundle), &names, at(50)).unwrap(), None);
+        assert_eq!(
+            ParsedCertificate::of(&bundle.serving.certificate, "tls.crt").unwrap().names,
+            names
+        );
+        assert_eq!(renew(Some(&bundle), &names, at(50)).unwrap(), None);
     }
 
     #[test]
-    fn the_serving_certificate_is_renewed_in_its_last_third_by_the_same_ca() {
-        let first = renewed(None, &names(&["a.ns.svc"]), at(0)).unwrap().unwrap();
-        let second = renewed(Some(&first), &names(&["a.ns.svc"]), at(61)).unwrap().unwrap();
+    fn serving_certificate_in_last_third_is_renewed_by_same_ca() {
+        let first = renew(None, &names(&["a.ns.svc"]), at(0)).unwrap().unwrap();
+        let second = renew(Some(&first), &names(&["a.ns.svc"]), at(61)).unwrap().unwrap();
         assert_eq!((&first.ca, first.trusted()), (&second.ca, second.trusted()));
         assert_ne!(first.serving, second.serving);
     }
 
     #[test]
-    fn another_name_is_added_to_those_of_other_replicas() {
-        let first = renewed(None, &names(&["a.ns.svc"]), at(0)).unwrap().unwrap();
-        let second = renewed(Some(&first), &names(&["10.0.0.1"]), at(0)).unwrap().unwrap();
+    fn names_of_other_replicas_are_kept() {
+        let first = renew(None, &names(&["a.ns.svc"]), at(0)).unwrap().unwrap();
+        let second = renew(Some(&first), &names(&["10.0.0.1"]), at(0)).unwrap().unwrap();
         assert_eq!(
-            Facts::of(&second.serving.certificate, "tls.crt").unwrap().names,
+            ParsedCertificate::of(&second.serving.certificate, "tls.crt").unwrap().names,
             names(&["10.0.0.1", "a.ns.svc"])
         );
-        assert_eq!(renewed(Some(&second), &names(&["a.ns.svc"]), at(0)).unwrap(), None);
+        assert_eq!(renew(Some(&second), &names(&["a.ns.svc"]), at(0)).unwrap(), None);
     }
 
     #[test]
-    fn through_a_change_of_ca_a_client_that_lags_behind_is_served() {
+    fn client_with_old_bundle_is_served_through_ca_change() {
         let names = names(&["a.ns.svc"]);
-        let mut bundle = renewed(None, &names, at(0)).unwrap().unwrap();
+        let mut bundle = renew(None, &names, at(0)).unwrap().unwrap();
         let (first_ca, mut trusted_before) = (bundle.ca.clone(), bundle.trusted());
         let (mut changes, mut now) = (0, at(0));
-        // Past the life of the first CA, looking every half hour in the days around its change and daily otherwise.
+        // Past the life of the first CA. Checks run every half hour around its change and daily
+        // otherwise.
         while now < at(760) {
-            if let Some(next) = renewed(Some(&bundle), &names, now).unwrap() {
+            if let Some(next) = renew(Some(&bundle), &names, now).unwrap() {
                 assert!(
                     verifies(&trusted_before, &next, now),
                     "a client with the bundle from before at {now}"
@@ -426,13 +432,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expired_or_broken_is_made_anew() {
+    fn expired_or_broken_bundle_is_replaced() {
         let names = names(&["a.ns.svc"]);
-        let bundle = renewed(None, &names, at(0)).unwrap().unwrap();
-        let late = renewed(Some(&bundle), &names, at(800)).unwrap().unwrap();
+        let bundle = renew(None, &names, at(0)).unwrap().unwrap();
+        let late = renew(Some(&bundle), &names, at(800)).unwrap().unwrap();
         assert!(late.ca != bundle.ca && verifies(&late.trusted(), &late, at(800)));
         let mut broken = bundle;
         broken.serving.key = "none".into();
-        assert!(renewed(Some(&broken), &names, at(0)).unwrap().is_some());
+        assert!(renew(Some(&broken), &names, at(0)).unwrap().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Time as an argument: what decides takes a time, what runs takes a [`Clock`].
+//! Time as an argument: pure code takes a time, tasks take a [`Clock`].
 
 use std::{
     fmt,
@@ -9,15 +9,14 @@ use std::{
 use jiff::Timestamp;
 use rustls::{pki_types::UnixTime, time_provider::TimeProvider};
 
-/// Reads the time. Tests give one that they move by hand.
+/// Reads the time. Tests use one that they move by hand.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall clock, as written into conditions.
+    /// The wall clock, for conditions and certificates.
     fn now(&self) -> Timestamp;
-    /// A clock that never goes back, for leases and deadlines.
+    /// A monotonic clock, for leases and deadlines.
     fn monotonic(&self) -> Instant;
 }
 
-/// The machine's clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -31,43 +30,31 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for the library that judges certificates.
-pub struct Wall(pub Arc<dyn Clock>);
+/// A [`Clock`] as rustls reads it when it verifies certificates.
+pub struct RustlsClock(pub Arc<dyn Clock>);
 
-impl fmt::Debug for Wall {
+impl fmt::Debug for RustlsClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Wall")
     }
 }
 
-impl TimeProvider for Wall {
+impl TimeProvider for RustlsClock {
     fn current_time(&self) -> Option<UnixTime> {
         let seconds = u64::try_from(self.0.now().as_second()).ok()?;
         Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 
-/// The engine's nanoseconds for a wall-clock time.
-#[must_use]
-pub fn engine_time(at: Timestamp) -> switchyard_scheduler::Time {
-    // An i64 of nanoseconds ends in the year 2262; later times stay at its end.
-    switchyard_scheduler::Time(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX))
-}
-
-/// The wall-clock time of an engine time.
-#[must_use]
-pub fn wall_time(at: switchyard_scheduler::Time) -> Timestamp {
-    Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or(Timestamp::MAX)
-}
-
-/// How long from `earlier` to `later`; zero if it is not later.
+/// The time from `earlier` to `later`, or zero if `later` is not later.
 #[must_use]
 pub fn since(later: Timestamp, earlier: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
 }
 
-/// The wait before the `count`th try: `base` before the first, doubled with each further one, at most `most`; a `most` of
-/// zero is no bound. Kueue adds a jitter of a ten-thousandth, which whole seconds hide.
+/// The delay before attempt number `count`: `base`, doubled with each further attempt, up to
+/// `most`. A `most` of zero is no bound. Kueue adds a jitter of 1/10,000, which conditions in whole
+/// seconds hide.
 #[must_use]
 pub fn exponential_backoff(base: Duration, most: Duration, count: i32) -> Duration {
     let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(0).min(31);
@@ -75,7 +62,7 @@ pub fn exponential_backoff(base: Duration, most: Duration, count: i32) -> Durati
     if most.is_zero() { wait } else { wait.min(most) }
 }
 
-/// Cuts a time to whole seconds, as `metav1.Time` is stored.
+/// Truncates a time to whole seconds, as `metav1.Time` is serialized.
 #[must_use]
 pub fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
@@ -86,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn delays_double_up_to_the_maximum() {
         let wait = |base, most, count| {
             exponential_backoff(Duration::from_secs(base), Duration::from_secs(most), count)
                 .as_secs()
@@ -103,9 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn engine_time_and_back() {
+    fn seconds_are_truncated_and_differences_not_negative() {
         let at: Timestamp = "2026-11-21T10:00:00.123456789Z".parse().unwrap();
-        assert_eq!(wall_time(engine_time(at)), at);
         assert_eq!(whole_seconds(at).to_string(), "2026-11-21T10:00:00Z");
         assert_eq!(since(at, Timestamp::MAX), Duration::ZERO);
     }

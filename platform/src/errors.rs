@@ -1,9 +1,9 @@
-//! What an error comes from, for logs and messages.
+//! Errors with their root cause, for logs and messages.
 
 use std::error::Error;
 
-/// The error's text and, where that does not say it, what lies at the end of its chain: "ServiceError: client error
-/// (Connect)" alone does not tell a refused connection from a wrong certificate.
+/// The error's text, followed by the root cause unless the text contains it. "ServiceError: client
+/// error (Connect)" alone does not tell a refused connection from a wrong certificate.
 #[must_use]
 pub fn with_root_cause(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
@@ -28,7 +28,7 @@ mod tests {
     struct Full(#[source] std::io::Error);
 
     #[test]
-    fn the_root_is_said_once() {
+    fn root_cause_appears_once() {
         let refused = || std::io::Error::other("refused");
         assert_eq!(with_root_cause(&Quiet(refused())), "cannot connect: refused");
         assert_eq!(with_root_cause(&Full(refused())), "cannot connect: refused");

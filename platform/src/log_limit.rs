@@ -1,4 +1,4 @@
-//! A bound on log lines that one party can cause without end.
+//! Limits log lines that a client can cause.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,12 +7,11 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Lines that are written in each window.
+/// Lines per window.
 const LINES: u32 = 10;
-/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Writes ten lines in ten seconds, and counts the others.
+/// Lets ten lines pass every ten seconds and counts the suppressed ones.
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Window>);
 
@@ -24,7 +23,7 @@ struct Window {
 }
 
 impl LogLimit {
-    /// Whether a line may be written now; if so, how many were left out since the last one.
+    /// `Some` if a line may be written now, with the number of lines suppressed since the last one.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
     }

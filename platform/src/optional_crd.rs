@@ -1,4 +1,4 @@
-//! Kinds that the cluster may not know yet. Their watches wait for the CRD: it may be installed at any time.
+//! Watches of kinds whose CRD may be installed later, or never.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use kube::runtime::{
 };
 use tokio::time::Instant;
 
-/// How long after its CRD was installed a kind is noticed at the latest.
-pub const NOTICED_WITHIN: Duration = Duration::from_secs(10);
+/// Upper bound of the time between the installation of a CRD and the start of its watch.
+pub const MAX_CRD_WAIT: Duration = Duration::from_secs(10);
 
-/// Whether a watch failed because the server knows no such kind.
+/// Whether a watch failed because the server does not serve the kind.
 ///
 /// A server that has not yet read its CRDs answers 503, not 404.
 #[must_use]
@@ -23,12 +23,13 @@ pub fn is_unknown_kind(error: &Error) -> bool {
     }
 }
 
-/// After so long without a failure, the next one is the first again.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(120);
+/// A failure after this long without one starts at the first delay again.
+const RESET_AFTER: Duration = Duration::from_secs(120);
 
-/// Between the tries of a watch: as usual, but never longer than [`NOTICED_WITHIN`].
+/// Delays between attempts of a watch: kube's, bounded by [`MAX_CRD_WAIT`].
 ///
-/// A watcher says that it begins before each list, which is no success: what ends the waiting is time without a failure.
+/// A watcher resets its backoff before each list, which is no success. So [`Backoff::reset`] does
+/// nothing, and time without a failure resets the delays.
 #[derive(Default)]
 pub struct CrdBackoff {
     backoff: DefaultBackoff,
@@ -40,10 +41,10 @@ impl Iterator for CrdBackoff {
 
     fn next(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if self.last.replace(now).is_some_and(|last| now - last > FORGIVEN_AFTER) {
+        if self.last.replace(now).is_some_and(|last| now - last > RESET_AFTER) {
             self.backoff.reset();
         }
-        self.backoff.next().map(|wait| wait.min(NOTICED_WITHIN))
+        self.backoff.next().map(|wait| wait.min(MAX_CRD_WAIT))
     }
 }
 
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_404_says_that_there_is_no_such_kind() {
+    fn only_404_means_unknown_kind() {
         assert!(is_unknown_kind(&Error::InitialListFailed(answer(404))));
         assert!(is_unknown_kind(&Error::WatchStartFailed(answer(404))));
         assert!(!is_unknown_kind(&Error::InitialListFailed(answer(503))));
@@ -71,20 +72,20 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_longer_than_promised() {
-        assert!(CrdBackoff::default().take(50).all(|wait| wait <= NOTICED_WITHIN));
+    fn delays_stay_below_the_bound() {
+        assert!(CrdBackoff::default().take(50).all(|wait| wait <= MAX_CRD_WAIT));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_stays_away_is_asked_for_less_and_less() {
+    async fn delays_of_a_missing_kind_grow() {
         let mut patience = CrdBackoff::default();
         for _ in 0..10 {
             patience.reset();
             patience.next();
         }
         patience.reset();
-        assert!(patience.next().is_some_and(|wait| wait > NOTICED_WITHIN / 3));
-        tokio::time::advance(FORGIVEN_AFTER * 2).await;
-        assert!(patience.next().is_some_and(|wait| wait < NOTICED_WITHIN / 3));
+        assert!(patience.next().is_some_and(|wait| wait > MAX_CRD_WAIT / 3));
+        tokio::time::advance(RESET_AFTER * 2).await;
+        assert!(patience.next().is_some_and(|wait| wait < MAX_CRD_WAIT / 3));
     }
 }

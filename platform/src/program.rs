@@ -1,25 +1,26 @@
-//! What every program of ours does around its work.
+//! Set-up and shutdown that all programs share.
 
 use std::process::ExitCode;
 
 use tokio_util::sync::CancellationToken;
 
-use switchyard_platform::telemetry::{self, LogFormat};
+use crate::telemetry::{self, LogFormat};
 
-// Short-lived pieces of JSON, by the million: with glibc's allocator a quarter of our time goes there, and musl's own makes
-// threads wait for each other.
+// JSON means millions of short-lived allocations. glibc's allocator takes a quarter of the
+// processor time, and musl's serializes threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs a program: TLS, logs and traces first, then `work` until it ends, with a token that the first SIGTERM or SIGINT
-/// cancels. The second signal ends the process at once, with 130. An error of `work` is told in one line on stderr.
+/// Runs a program: sets up TLS, logs and traces, then runs `work` to its end. The first SIGTERM or
+/// SIGINT cancels the token; the second exits at once with code 130. An error of `work` goes to
+/// stderr in one line.
 pub async fn run(
     name: &'static str,
     log: &str,
     format: LogFormat,
     work: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<()>,
 ) -> ExitCode {
-    // One provider for everything that speaks TLS in this process, before anything does.
+    // rustls panics if two providers compete, so the process installs one first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     allow_connections();
     match observed(name, log, format, work).await {
@@ -31,12 +32,12 @@ pub async fn run(
     }
 }
 
-/// As many open files as we may have: each connection is one, and the limit that processes begin with is for those that
-/// watch theirs with `select`.
+/// Raises the soft limit of open files to the hard limit. The soft default of 1,024 is for programs
+/// that use `select`, and each connection takes one file.
 pub fn allow_connections() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // It stays as it is where that is not allowed.
+    // If the kernel refuses, the limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 

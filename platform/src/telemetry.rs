@@ -1,4 +1,5 @@
-//! Logs to stderr, traces to OTLP when `OTEL_EXPORTER_OTLP_ENDPOINT` (or the traces-only form) is set.
+//! Logs to stderr. Traces to OTLP if `OTEL_EXPORTER_OTLP_ENDPOINT` or
+//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,27 +15,26 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// The target of the audit stream. It is written at every level of the log, unless the filter names it.
+/// Target of the audit log. It is enabled at every log level, unless the filter names it.
 pub const AUDIT_TARGET: &str = "switchyard::audit";
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for humans.
     #[default]
     Plain,
 }
 
-/// Keeps telemetry running. Flush it last, with [`Telemetry::shutdown`].
+/// Owns the trace exporter. Call [`Telemetry::shutdown`] last, to flush it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Telemetry {
     provider: Option<SdkTracerProvider>,
 }
 
-/// Whether the environment asks for traces.
+/// Whether the environment configures traces.
 #[must_use]
 pub fn traces_configured() -> bool {
     ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
@@ -42,11 +42,12 @@ pub fn traces_configured() -> bool {
         .any(|name| std::env::var(name).is_ok_and(|value| !value.is_empty()))
 }
 
-/// Sets up logs and traces for the process. `filter` is an `EnvFilter` directive such as `info,switchyard_hub=debug`.
-/// Must run inside a tokio runtime when traces are configured.
+/// Sets up logs and traces for the process. `filter` is an `EnvFilter` directive such as
+/// `info,switchyard_hub=debug`. Needs a tokio runtime if traces are configured.
 ///
 /// # Errors
-/// A filter that does not parse, an exporter that cannot be made, or a second call.
+///
+/// When the filter does not parse, the exporter cannot be made, or this is the second call.
 pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::Result<Telemetry> {
     let filter = self::filter(filter)?;
     let provider = traces_configured().then(|| exporter(service, None)).transpose()?;
@@ -62,9 +63,9 @@ pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::R
     Ok(Telemetry { provider })
 }
 
-/// The filter of a directive such as `info,switchyard_hub=debug`.
+/// Parses a directive such as `info,switchyard_hub=debug`.
 fn filter(given: &str) -> anyhow::Result<EnvFilter> {
-    // The client tells each failed request once more, and less of it than whoever made the request.
+    // kube's client logs each failed request once more, with less detail than the caller.
     let always = format!("kube_client::client::builder=off,{AUDIT_TARGET}=info");
     EnvFilter::from_str(&format!("{always},{given}")).map_err(|error| {
         anyhow!("log filter {given:?} is not valid: {error}; write levels such as \"info,switchyard_hub=debug\"")
@@ -83,11 +84,11 @@ where
     }
 }
 
-/// A log in which an event is one line whatever its fields contain.
+/// Writes each event as one line, whatever its fields contain.
 struct OneLine<W>(W);
 
 impl<W: io::Write> io::Write for OneLine<W> {
-    /// The subscriber writes an event as a whole.
+    /// tracing-subscriber writes each event with one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         self.0.write_all(one_line(&String::from_utf8_lossy(event)).as_bytes())?;
         Ok(event.len())
@@ -98,7 +99,8 @@ impl<W: io::Write> io::Write for OneLine<W> {
     }
 }
 
-/// An event without control characters, but for the newline at its end: strangers' texts could forge lines with them.
+/// Replaces control characters except the final newline. Texts from users could forge log lines
+/// with them.
 fn one_line(event: &str) -> Cow<'_, str> {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let line = event.strip_suffix('\n').unwrap_or(event);
@@ -117,7 +119,7 @@ fn one_line(event: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Exports to `endpoint`, or to what the environment says.
+/// Exports to `endpoint`, or to the environment's endpoint.
 fn exporter(service: &'static str, endpoint: Option<&str>) -> anyhow::Result<SdkTracerProvider> {
     let mut exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
     if let Some(endpoint) = endpoint {
@@ -131,7 +133,7 @@ fn exporter(service: &'static str, endpoint: Option<&str>) -> anyhow::Result<Sdk
 }
 
 impl Telemetry {
-    /// Sends what is still buffered.
+    /// Flushes buffered spans.
     pub fn shutdown(self) {
         if let Some(provider) = self.provider
             && let Err(error) = provider.shutdown()
@@ -152,13 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_filter_is_refused_with_the_mend() {
+    fn bad_filter_error_names_the_remedy() {
         let error = init("test", "info,=x=", LogFormat::Plain).unwrap_err().to_string();
         assert!(error.contains("write levels such as"), "{error}");
     }
 
     #[test]
-    fn event_stays_on_one_line_whatever_it_contains() {
+    fn event_with_control_characters_stays_on_one_line() {
         for (case, event, expected) in [
             ("an ordinary one", "INFO a: b=1\n", "INFO a: b=1\n"),
             ("other scripts", "INFO grün 日本\n", "INFO grün 日本\n"),
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_with_newlines_make_no_lines_in_any_format() {
+    fn fields_with_newlines_stay_on_one_line_in_all_formats() {
         let forged = "x\n2026-01-01T00:00:00Z INFO agent enrolled cluster=east";
         for format in [LogFormat::Plain, LogFormat::Json] {
             let log = Written::default();
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_stream_is_written_unless_the_filter_names_it() {
+    fn audit_log_is_enabled_unless_the_filter_names_it() {
         for (given, written) in
             [("info", true), ("error", true), ("off", true), ("switchyard::audit=off", false)]
         {
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn spans_go_to_the_collector_at_the_end() {
+    async fn spans_are_flushed_at_shutdown() {
         let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", collector.local_addr().unwrap());
         let provider = exporter("test", Some(&endpoint)).unwrap();
@@ -241,7 +243,7 @@ mod tests {
         };
         let said = tokio::time::timeout(Duration::from_secs(10), said).await.unwrap();
         assert_eq!(&said, b"PRI * HTTP/2.0", "gRPC speaks HTTP/2");
-        // The collector never answers; the flush gives up by itself.
+        // This collector never answers, so the flush must give up by itself.
         tokio::time::timeout(Duration::from_secs(30), flushed).await.unwrap().unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! A queue of keys to look at, each by one worker at a time: what the reconcilers run on.
+//! The reconcilers' queue of keys. Each key is reconciled by one worker at a time.
 //!
-//! A key that is added while it waits is there once; one that is added while it is worked on comes again afterwards.
-//! So the queue is never longer than the number of keys there are, and no change is missed.
+//! A key that is added while it waits stays queued once. A key that is added while it is reconciled
+//! is queued again afterwards. So the queue holds each key at most once, and no change is lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -15,33 +15,38 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What a look at a key ended in.
+/// Result of reconciling a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing more until the next change.
+    /// No further run until the key is added again.
     Done,
-    /// Look again after this long, even without a change.
-    Again(Duration),
-    /// It failed: look again after a delay that doubles with each failure, from 5 ms to 30 s.
+    /// Run again after this delay, even without a change.
+    Requeue(Duration),
+    /// Run again after a delay that doubles with each failure, from 5 ms to 30 s.
     Failed,
 }
 
 impl Outcome {
-    /// The same, but another look comes after this long at the latest.
+    /// This outcome with a run after `after` at the latest.
     #[must_use]
     pub fn at_latest(self, after: Option<Duration>) -> Self {
         match (self, after) {
-            (Self::Done, Some(after)) => Self::Again(after),
-            (Self::Again(planned), Some(after)) => Self::Again(planned.min(after)),
+            (Self::Done, Some(after)) => Self::Requeue(after),
+            (Self::Requeue(planned), Some(after)) => Self::Requeue(planned.min(after)),
             (outcome, _) => outcome,
         }
     }
 }
 
-/// How long each of so many waits between its turns, if all together have so many a second; within bounds.
-pub(crate) fn turns(many: usize, a_second: u32, (least, most): (Duration, Duration)) -> Duration {
-    let turn = Duration::from_secs(1) / a_second;
-    turn.saturating_mul(u32::try_from(many).unwrap_or(u32::MAX)).clamp(least, most)
+/// The interval for each of `count` objects so that all together get `per_second` turns a second,
+/// between `least` and `most`.
+pub fn fair_interval(
+    count: usize,
+    per_second: u32,
+    (least, most): (Duration, Duration),
+) -> Duration {
+    let step = Duration::from_secs(1) / per_second;
+    step.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX)).clamp(least, most)
 }
 
 const FIRST_RETRY: Duration = Duration::from_millis(5);
@@ -49,10 +54,10 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 struct State<K> {
     ready: VecDeque<K>,
-    // What `ready` holds.
+    // The keys in `ready`.
     queued: BTreeSet<K>,
     running: BTreeSet<K>,
-    // Keys to be queued when their worker is done.
+    // Keys that were added while a worker had them.
     dirty: BTreeSet<K>,
     later: BTreeMap<(Instant, u64), K>,
     due: BTreeMap<K, (Instant, u64)>,
@@ -95,7 +100,7 @@ impl<K: Ord + Clone> Default for Queue<K> {
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    /// Asks for a look at `key` as soon as a worker is free.
+    /// Queues `key` for the next free worker.
     pub fn add(&self, key: K) {
         let mut state = self.lock();
         if state.enqueue(key) {
@@ -104,7 +109,8 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// Asks for a look at `key` after `delay`. An earlier look that is already planned stays; a later one is moved up.
+    /// Queues `key` to run after `delay`. If it is already scheduled, the earlier time takes
+    /// precedence.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -125,19 +131,18 @@ impl<K: Ord + Clone> Queue<K> {
         self.notify.notify_one();
     }
 
-    /// How many keys wait for a worker now.
+    /// Number of keys that are ready now.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().ready.len()
     }
 
-    /// Whether none waits for a worker now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the next key; give it back with [`Queue::done`]. Waits for one as long as it takes.
+    /// Waits for the next key. Return it with [`Queue::done`].
     pub async fn next(&self) -> K {
         loop {
             let notified = self.notify.notified();
@@ -161,7 +166,7 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// Ends the work on a key.
+    /// Returns a key after its run.
     pub fn done(&self, key: &K, outcome: Outcome) {
         let mut state = self.lock();
         state.running.remove(key);
@@ -196,7 +201,7 @@ impl<K: Ord + Clone> Queue<K> {
 }
 
 impl<K: Ord + Clone> State<K> {
-    // Whether a sleeping worker must be told.
+    // Returns whether a sleeping worker must be woken.
     fn enqueue(&mut self, key: K) -> bool {
         if self.running.contains(&key) {
             self.dirty.insert(key);
@@ -221,13 +226,13 @@ impl<K: Ord + Clone> State<K> {
     }
 }
 
-/// Runs `look` over the queue's keys, at most `concurrency` at a time, until `shutdown`. Looks that have begun are
-/// finished first.
+/// Runs `reconcile` for the queue's keys, at most `concurrency` at a time, until `shutdown`. Runs
+/// that have begun are finished first.
 pub async fn run<K, F, Fut>(
     queue: Queue<K>,
     concurrency: usize,
     shutdown: CancellationToken,
-    look: F,
+    reconcile: F,
 ) where
     K: Ord + Clone + Send + 'static,
     F: Fn(K) -> Fut,
@@ -236,7 +241,7 @@ pub async fn run<K, F, Fut>(
     let worker = || async {
         loop {
             let key = tokio::select! { biased; () = shutdown.cancelled() => return, key = queue.next() => key };
-            let outcome = look(key.clone()).await;
+            let outcome = reconcile(key.clone()).await;
             queue.done(&key, outcome);
         }
     };
@@ -250,7 +255,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_waits_once_and_comes_again_if_it_changed_meanwhile() {
+    async fn key_added_while_running_runs_once_more() {
         let queue = Queue::default();
         queue.add("a");
         queue.add("a");
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earlier_of_two_plans_counts() {
+    async fn earlier_of_two_delays_wins() {
         let queue = Queue::default();
         let start = Instant::now();
         queue.add_after("a", Duration::from_secs(10));
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_double_the_delay_up_to_the_limit() {
+    async fn failures_double_the_delay_up_to_the_maximum() {
         let queue = Queue::default();
         queue.add("a");
         let mut waits = Vec::new();
@@ -293,13 +298,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn workers_are_bounded_and_stop() {
+    async fn workers_are_bounded_and_stop_at_shutdown() {
         let (queue, shutdown) = (Queue::default(), CancellationToken::new());
         for key in 0..20 {
             queue.add(key);
         }
         let (now, most, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        let look = |_key| async {
+        let reconcile = |_key| async {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             now.fetch_sub(1, Ordering::SeqCst);
@@ -308,7 +313,7 @@ mod tests {
             }
             Outcome::Done
         };
-        tokio::time::timeout(Duration::from_secs(5), run(queue, 4, shutdown.clone(), look))
+        tokio::time::timeout(Duration::from_secs(5), run(queue, 4, shutdown.clone(), reconcile))
             .await
             .unwrap();
         assert_eq!((most.into_inner(), done.into_inner()), (4, 20));

@@ -1,6 +1,7 @@
-//! Writing objects of ours: the difference only, only over the version that was looked at, and only while leading.
+//! Writes of objects: only the difference, only over the version that was read, and only while
+//! leading.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc};
 
 use kube::{
     Api, Resource, ResourceExt,
@@ -8,43 +9,25 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use switchyard_jobs::merge_diff;
+use switchyard_syntax::merge_patch::merge_diff;
 
-use crate::context::Context;
-use switchyard_platform::store::Store;
+use crate::{api_call::with_deadline, store::Store};
 
-/// The API server itself gives a request up after a minute. An answer that takes longer will not come: the connection is
-/// dead, and whoever waits for it would wait for ever.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(70);
-
-/// Waits for the answer to a request, not longer than the API server would work on it. It may have been done all the same.
-pub(crate) async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    match tokio::time::timeout(ANSWER_DEADLINE, request).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            let message =
-                format!("no answer from the API server within {} s", ANSWER_DEADLINE.as_secs());
-            Err(kube::Error::Service(message.into()))
-        }
-    }
-}
-
-/// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// We do not lead (any more).
+    /// This process does not lead, or no longer leads.
     #[error("not the leader")]
     NotLeading,
-    /// Somebody wrote first; look again.
+    /// The object changed since it was read. The newer version triggers another reconcile.
     #[error("the object has changed meanwhile")]
     Conflict,
-    /// It is gone.
+    /// The object was deleted.
     #[error("the object is gone")]
     Gone,
-    /// The server refused or was not reached.
+    /// The server refused the request or was not reached.
     #[error("{0}")]
     Api(#[source] kube::Error),
-    /// It cannot be written as JSON: a fault of ours.
+    /// A defect: the object cannot be serialized.
     #[error("not serializable: {0}")]
     Serialize(#[from] serde_json::Error),
 }
@@ -59,17 +42,35 @@ impl From<kube::Error> for WriteError {
     }
 }
 
-/// One object to be written: where, for what, and in whose name.
+/// Decides whether this process may write, and counts its writes.
+pub trait WriteGate {
+    /// Whether this process leads. Checked before each write.
+    fn is_leading(&self) -> bool;
+    /// Counts a write for the metrics. `what` is the metric's label.
+    fn count_write(&self, what: &'static str, succeeded: bool);
+}
+
+impl<T: WriteGate> WriteGate for Arc<T> {
+    fn is_leading(&self) -> bool {
+        (**self).is_leading()
+    }
+
+    fn count_write(&self, what: &'static str, succeeded: bool) {
+        (**self).count_write(what, succeeded);
+    }
+}
+
+/// An object to write.
 pub struct Target<'a, K> {
     /// The API of its kind and namespace.
     pub api: Api<K>,
-    /// Where the answer is shown at once to all who read.
+    /// Gets the server's answer at once, so that readers see the write before the watch does.
     pub store: &'a Store<K>,
-    /// The object as it was looked at.
+    /// The object as it was read.
     pub object: &'a K,
-    /// Field manager.
+    /// Field manager of the write.
     pub manager: &'static str,
-    /// Labels the write in the metrics.
+    /// Label of the write in the metrics.
     pub what: &'static str,
 }
 
@@ -77,33 +78,36 @@ impl<K> Target<'_, K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + 'static,
 {
-    /// Writes the difference between two states of the status, if there is one, with the object's resourceVersion as
-    /// precondition. Returns the new object, or none when there was nothing to write.
+    /// Writes the difference between two states of the status, with the object's resourceVersion as
+    /// precondition. Returns the new object, or `None` if there is no difference.
     ///
     /// # Errors
-    /// [`WriteError`]. Conflicts are ordinary: look again when the newer version arrives.
+    ///
+    /// [`WriteError`]. A [`WriteError::Conflict`] is ordinary: the newer version triggers another
+    /// reconcile.
     pub async fn status(
         &self,
-        ctx: &Context,
+        gate: &impl WriteGate,
         before: &Value,
         after: &Value,
     ) -> Result<Option<K>, WriteError> {
         let Some(difference) = merge_diff(before, after) else { return Ok(None) };
-        if !ctx.leading() {
+        if !gate.is_leading() {
             return Err(WriteError::NotLeading);
         }
         let patch = json!({"metadata": self.precondition(), "status": difference});
         let (name, params, patch) = (self.object.name_any(), self.params(), Patch::Merge(&patch));
         let written = with_deadline(self.api.patch_status(&name, &params, &patch)).await;
-        self.observed(ctx, written).map(Some)
+        self.observed(gate, written).map(Some)
     }
 
-    /// Writes a merge patch of metadata or spec under the same precondition.
+    /// Writes a merge patch of metadata or spec with the same precondition.
     ///
     /// # Errors
+    ///
     /// [`WriteError`].
-    pub async fn patch(&self, ctx: &Context, mut patch: Value) -> Result<K, WriteError> {
-        if !ctx.leading() {
+    pub async fn patch(&self, gate: &impl WriteGate, mut patch: Value) -> Result<K, WriteError> {
+        if !gate.is_leading() {
             return Err(WriteError::NotLeading);
         }
         let metadata =
@@ -115,16 +119,17 @@ where
         }
         let (name, params, patch) = (self.object.name_any(), self.params(), Patch::Merge(&patch));
         let written = with_deadline(self.api.patch(&name, &params, &patch)).await;
-        self.observed(ctx, written)
+        self.observed(gate, written)
     }
 
-    /// Adds a finalizer, or takes it off. Returns whether that needed a write.
+    /// Adds or removes a finalizer. Returns whether that took a write.
     ///
     /// # Errors
+    ///
     /// [`WriteError`].
     pub async fn finalizer(
         &self,
-        ctx: &Context,
+        gate: &impl WriteGate,
         name: &str,
         present: bool,
     ) -> Result<bool, WriteError> {
@@ -137,7 +142,7 @@ where
         if present {
             finalizers.push(name);
         }
-        self.patch(ctx, json!({"metadata": {"finalizers": finalizers}})).await.map(|_| true)
+        self.patch(gate, json!({"metadata": {"finalizers": finalizers}})).await.map(|_| true)
     }
 
     fn params(&self) -> PatchParams {
@@ -148,24 +153,10 @@ where
         json!({"resourceVersion": self.object.meta().resource_version, "uid": self.object.meta().uid})
     }
 
-    fn observed(&self, ctx: &Context, written: kube::Result<K>) -> Result<K, WriteError> {
-        ctx.metrics.wrote(self.what, written.is_ok());
+    fn observed(&self, gate: &impl WriteGate, written: kube::Result<K>) -> Result<K, WriteError> {
+        gate.count_write(self.what, written.is_ok());
         let written = written?;
         self.store.observe(written.clone());
         Ok(written)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_dead_connection_is_an_error_and_not_a_wait_for_ever() {
-        let error = with_deadline(std::future::pending::<kube::Result<()>>()).await.unwrap_err();
-        assert_eq!(
-            WriteError::from(error).to_string(),
-            "ServiceError: no answer from the API server within 70 s"
-        );
     }
 }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
-use switchyard_controller::flags::{self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none};
+use switchyard_controller::flags::{
+    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none,
+};
+use switchyard_controller::{LeaderMode, Role};
 use switchyard_platform::lease::holder_identity;
 use switchyard_platform::telemetry::LogFormat;
-use switchyard_controller::{LeaderMode, Role};
 
 use crate::allow::Allowed;
 use crate::enrol::{EnrolError, Join};
@@ -129,7 +131,7 @@ impl Args {
         let (client, once) =
             (self.cluster.client().await?, self.cluster.client_without_retries().await?);
         let identity =
-            self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
+            self.replica.clone().unwrap_or_else(|| holder_identity::name("agent", rand::random()));
         let mut controller = switchyard_controller::Options::new(
             client,
             config.clone(),

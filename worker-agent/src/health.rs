@@ -33,7 +33,7 @@ pub(crate) async fn serve(
     });
     let router = http::router(context, MetricsReaders::Everybody).merge(routes(state.clone()));
     tokio::select! {
-        served = http::serve_bounded(listener, router, shutdown.clone()) => served,
+        served = switchyard_platform::https::serve_bounded(listener, router, shutdown.clone()) => served,
         () = follow(state, up, shutdown) => Ok(()),
     }
 }

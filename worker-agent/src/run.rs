@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use switchyard_platform::lease::Leadership;
 use switchyard_controller::engine::capacity::Capacity;
+use switchyard_platform::lease::Leadership;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -12,7 +12,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version,
 };
 use sha2::{Digest as _, Sha256};
-use switchyard_platform::clock::{Clock, Wall};
+use switchyard_platform::clock::{Clock, RustlsClock};
 use switchyard_proto::SERVER_NAME;
 use thiserror::Error;
 use tokio_rustls::TlsConnector;
@@ -142,7 +142,7 @@ pub(crate) fn with_pin(pin: &Pin, clock: &Arc<dyn Clock>) -> Result<ClientConfig
 fn builder(
     clock: &Arc<dyn Clock>,
 ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, rustls::Error> {
-    ClientConfig::builder_with_details(provider(), Arc::new(Wall(clock.clone())))
+    ClientConfig::builder_with_details(provider(), Arc::new(RustlsClock(clock.clone())))
         .with_protocol_versions(&[&version::TLS13])
 }
 

@@ -45,7 +45,6 @@ pub mod job_set;
 pub mod kubeflow;
 pub mod leader_worker_set;
 pub mod limit_range;
-mod merge;
 pub mod meta;
 mod mirror;
 mod number;
@@ -80,7 +79,6 @@ pub use copy::{copy_of_another, is_copy_of_hub, mark_as, named_job, owner_gvk, s
 pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
 pub use follow::following;
-pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
 pub use partial::sized_pod_sets;
 pub use pod_set_info::{
@@ -93,6 +91,7 @@ pub use switchyard_api::reclaimable::may_reclaim;
 pub use switchyard_api::workload_names::{
     limited_name, variant_name, workload_name, workload_name_with_extra,
 };
+pub use switchyard_syntax::merge_patch::{apply_merge, merge_diff};
 pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
 pub use topology::{TopologyGates, TopologySource};
 pub use validate::{Around, validate_create, validate_update};

@@ -16,6 +16,7 @@ pub mod duration;
 pub mod equality;
 pub mod field;
 pub mod labels;
+pub mod merge_patch;
 pub mod names;
 pub mod quantity;
 

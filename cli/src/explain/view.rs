@@ -313,7 +313,9 @@ impl PositionView {
             pending_in_local_queue: place.of_local_queue,
             queueing_strategy: if place.strict { "StrictFIFO" } else { "BestEffortFIFO" },
             head,
-            backing_off_until: place.backing_off_until.map(switchyard_controller::engine_time::wall_time),
+            backing_off_until: place
+                .backing_off_until
+                .map(switchyard_controller::engine::convert::time::wall_time),
         }
     }
 }

@@ -1,10 +1,13 @@
-//! The periodic audit. The leader compares the charges that it has in memory with the pods of its cluster, by the rules of
-//! [`switchyard_audit`], and shows the findings that last as metrics. It writes nothing, and nothing waits for it.
+//! The periodic audit: the leader compares charges in memory with the cluster's pods.
+//!
+//! [`switchyard_audit`] has the rules. Findings that last appear as metrics. The audit writes
+//! nothing, and nothing waits for it.
 //!
 //! # Bounds
-//! - The pods are listed page by page, and of each only what counts is kept.
-//! - A look ends after [`DEADLINE`], and one with more than [`MAX_PODS`] pods fails.
-//! - A twentieth of the time goes into looks at most: a slow one delays the next.
+//!
+//! - Pods are listed page by page, and only the fields that count are kept.
+//! - A run ends after [`DEADLINE`] and fails with more than [`MAX_PODS`] pods.
+//! - Runs take at most a twentieth of the time: a slow run delays the next.
 
 mod seen;
 
@@ -22,18 +25,19 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use switchyard_platform::log_limit::LogLimit;
 
-/// How long a look may take.
+/// Deadline of a run.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Pods that are compared at most.
+/// Maximum number of compared pods.
 const MAX_PODS: usize = 50_000;
-/// How long after it began to lead a leader looks for the first time, at most.
+/// Delay of a new leader's first run at most.
 const FIRST: Duration = Duration::from_secs(10);
-/// The time between two looks is at least so many times that of the last one.
+/// The pause between two runs is at least this many times the last run's duration.
 const REST: u32 = 20;
-/// How long a finding has to last to be shown: pods of an evicted job take this long to end by default.
+/// How long a finding must last to be shown. Pods of an evicted job take this long to end by
+/// default.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// The kinds that one cluster by itself can show. A hub does not see the Workloads of its workers.
+/// The kinds that one cluster's objects can show. A hub does not see its workers' Workloads.
 const KINDS: [FindingKind; 4] = [
     FindingKind::RunsWithoutAdmission,
     FindingKind::RunsAboveCharge,
@@ -51,14 +55,14 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// The metrics of the audit.
+/// The audit's metrics.
 #[derive(Debug, Clone, Default)]
-struct Shown {
+struct AuditMetrics {
     findings: Family<KindLabel, Gauge>,
     looks: Family<ResultLabel, Counter>,
 }
 
-impl Shown {
+impl AuditMetrics {
     fn register(ctx: &Context) -> Self {
         let shown = Self::default();
         let registered = shown.clone();
@@ -74,7 +78,7 @@ impl Shown {
         shown
     }
 
-    fn look(&self, result: &'static str) {
+    fn count_run(&self, result: &'static str) {
         self.looks.get_or_create(&ResultLabel { result }).inc();
     }
 
@@ -91,16 +95,16 @@ impl Shown {
 /// A finding that has lasted for [`GRACE`].
 struct Lasting {
     finding: Finding,
-    /// Whether no earlier look has shown it.
+    /// Whether no earlier run has shown it.
     is_new: bool,
 }
 
-/// Since when findings are there, and whether they were shown.
+/// By finding: since when it exists, and whether it was shown.
 #[derive(Default)]
-struct Memory(BTreeMap<String, (Instant, bool)>);
+struct FindingMemory(BTreeMap<String, (Instant, bool)>);
 
-impl Memory {
-    /// The findings that each look has had for so long.
+impl FindingMemory {
+    /// The findings that each run had for at least [`GRACE`].
     fn lasting(&mut self, found: Vec<Finding>, now: Instant) -> Vec<Lasting> {
         let mut before = std::mem::take(&mut self.0);
         let mut lasting = Vec::new();
@@ -117,35 +121,35 @@ impl Memory {
     }
 }
 
-/// Audits every so often until shutdown.
+/// Audits at an interval until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, every: Duration, shutdown: CancellationToken) {
-    let (shown, log) = (Shown::register(&ctx), LogLimit::default());
-    let (mut memory, mut wait) = (Memory::default(), every.min(FIRST));
+    let (shown, log) = (AuditMetrics::register(&ctx), LogLimit::default());
+    let (mut memory, mut wait) = (FindingMemory::default(), every.min(FIRST));
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = sleep(wait) => {}
         }
         if !ctx.leading() {
-            // The leader shows what it finds.
-            (memory, wait) = (Memory::default(), every.min(FIRST));
+            // Only the leader shows findings.
+            (memory, wait) = (FindingMemory::default(), every.min(FIRST));
             shown.findings.clear();
             continue;
         }
         let began = Instant::now();
-        let looked = tokio::select! {
+        let finished = tokio::select! {
             () = shutdown.cancelled() => return,
-            looked = timeout(DEADLINE, look(&ctx)) => looked,
+            finished = timeout(DEADLINE, run_once(&ctx)) => finished,
         };
-        match looked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}"))) {
+        match finished.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}"))) {
             Ok(found) => {
-                shown.look("ok");
+                shown.count_run("ok");
                 let lasting = memory.lasting(found, began);
                 shown.show(&lasting);
                 lasting.iter().filter(|it| it.is_new).for_each(|it| tell(&it.finding, &log));
             }
             Err(error) => {
-                shown.look("failed");
+                shown.count_run("failed");
                 tracing::warn!(
                     error = format!("{error:#}"),
                     "the audit could not look at the cluster"
@@ -156,10 +160,10 @@ pub(crate) async fn run(ctx: Arc<Context>, every: Duration, shutdown: Cancellati
     }
 }
 
-async fn look(ctx: &Arc<Context>) -> anyhow::Result<Vec<Finding>> {
+async fn run_once(ctx: &Arc<Context>) -> anyhow::Result<Vec<Finding>> {
     let pods = seen::pods(&ctx.client, MAX_PODS).await?;
     let ctx = ctx.clone();
-    // Beside the threads that schedule: it takes milliseconds for thousands of pods.
+    // On a blocking thread: it takes milliseconds for thousands of pods.
     Ok(tokio::task::spawn_blocking(move || audit(&see(&ctx.stores, pods))).await?)
 }
 

@@ -1,4 +1,4 @@
-//! The objects that an audit compares: pods from the API server, the rest from memory.
+//! Inputs of an audit: pods from the API server, everything else from the stores.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,14 +21,14 @@ use switchyard_jobs::kind_of_owner;
 use crate::stores::Stores;
 use switchyard_platform::{api_call::with_deadline, object::Object, store::Store};
 
-/// Pods in one answer.
+/// Pods per list request.
 const PAGE: u32 = 500;
-/// Owners above a pod that are followed.
+/// Bound on the owners that are followed above a pod.
 const MAX_OWNERS: usize = 16;
 /// Selects pods that have not ended.
 const LIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// The pods that may be queued and have not ended, with what counts of them.
+/// Lists the pods that may be queued and have not ended, reduced to what the audit reads.
 pub(super) async fn pods(client: &Client, most: usize) -> anyhow::Result<Vec<Pod>> {
     let api: Api<Pod> = Api::all(client.clone());
     let mut params = ListParams::default().fields(LIVE).limit(PAGE);

@@ -10,7 +10,7 @@ use switchyard_audit::{Cluster, audit};
 use switchyard_config::Configuration;
 use tokio::time::Instant;
 
-use super::{GRACE, Memory, seen};
+use super::{FindingMemory, GRACE, seen};
 use crate::{fixtures, stores::Stores};
 use switchyard_platform::object::Object;
 
@@ -43,8 +43,8 @@ fn found(names: &[&str]) -> Vec<switchyard_audit::Finding> {
 
 #[test]
 fn finding_is_shown_once_it_has_lasted() {
-    let (mut memory, begin) = (Memory::default(), Instant::now());
-    // Seconds, the pods that are found, and those that are shown; the new ones with a `+`.
+    let (mut memory, begin) = (FindingMemory::default(), Instant::now());
+    // Second, found pods, and shown pods with a `+` before new ones.
     let grace = GRACE.as_secs();
     let table: [(u64, &[&str], &[&str]); 6] = [
         (0, &["a"], &[]),
@@ -64,7 +64,7 @@ fn finding_is_shown_once_it_has_lasted() {
     }
 }
 
-/// An API server that lists these pods, one a page.
+/// An API server that lists these pods, one per page.
 fn client(pods: Vec<Value>) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();

@@ -1,4 +1,6 @@
-//! What every task of the controller holds.
+//! The state that all tasks of one controller share.
+
+mod write;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::{CountedEviction, Metrics},
+    role::Role,
     stores::Stores,
     workload::{Edit, Evicted, ReasonDetail, is_admissible, ready_for},
 };
@@ -18,48 +21,33 @@ use switchyard_platform::{
     components::Components,
     events::Events,
     lease::{EpochFloor, Leadership},
+    write::WriteGate,
 };
 
-/// How this process takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Role {
-    /// One cluster on its own.
-    #[default]
-    Single,
-    /// Global quota; jobs of dispatching ClusterQueues run elsewhere.
-    Hub,
-    /// Local quota of a worker cluster; as Single, with jobs that the agent creates.
-    Worker,
-}
+pub(crate) use write::delete_workload;
+pub use write::{patch_metadata, patch_status};
 
-/// Shared by the tasks of one controller. Cheap to clone as an `Arc`.
+/// Shared by all tasks. Cheap to clone as an `Arc`.
 pub struct Context {
-    /// The API server.
     pub client: Client,
-    /// One watched store a kind.
     pub stores: Arc<Stores>,
-    /// Publishes events.
     pub events: Events,
-    /// Kueue's configuration.
     pub config: Arc<Configuration>,
-    /// Whether we may write. Look again before every write.
+    /// Whether this process may write. Check it before each write.
     pub leadership: watch::Receiver<Leadership>,
-    /// Epochs that others remember.
+    /// Epochs that other components remember.
     pub epoch_floor: EpochFloor,
-    /// Time.
     pub clock: Arc<dyn Clock>,
-    /// What `/metrics` shows.
     pub metrics: Arc<Metrics>,
-    /// How this process takes part.
     pub role: Role,
-    /// Our own namespace.
+    /// Switchyard's own namespace.
     pub namespace: String,
-    /// Which of our parts run.
+    /// Parts that must run for readiness.
     pub components: Components,
 }
 
 impl Context {
-    /// On a hub, whether a worker cluster is connected, or was so a short while ago: it is not waited for longer than
+    /// On a hub, whether a worker cluster is connected, or was within
     /// `multiKueue.workerLostTimeout`.
     pub(crate) fn is_awaited(&self, cluster: &str) -> bool {
         let patience = self.config.multi_kueue.worker_lost_timeout.std();
@@ -73,25 +61,26 @@ impl Context {
         })
     }
 
-    /// Whether we lead at this moment. Every writer asks before every write.
+    /// Whether this process leads now. Every writer checks before each write.
     #[must_use]
     pub fn leading(&self) -> bool {
         self.leadership.borrow().leading
     }
 
-    /// Whether a workload may be queued: it lacks only quota, and no gate holds it back where gates do.
+    /// Whether a workload may be queued: it lacks nothing but quota, and no gate holds it back.
     #[must_use]
     pub fn is_admissible(&self, workload: &Workload) -> bool {
         is_admissible(workload, self.config.enabled("AdmissionGatedBy"))
     }
 
-    /// Begins a change of a workload's status, in the words of the configuration.
+    /// Starts a change of a workload's status with the configured detail of reasons.
     #[must_use]
     pub fn edit(&self, workload: &Workload) -> Edit {
         Edit::new(workload, ReasonDetail::of(&self.config), self.clock.now())
     }
 
-    /// The same for what is said of its quota. With that is first said that its pods are not ready, which costs no write.
+    /// As [`Self::edit`], for a change of quota. It also sets `PodsReady` to False at first, which
+    /// then costs no write of its own.
     #[must_use]
     pub fn edit_of_quota(&self, workload: &Workload) -> Edit {
         let mut edit = self.edit(workload);
@@ -101,7 +90,8 @@ impl Context {
         edit
     }
 
-    /// Counts an admission: how long since it queued, and since its quota was reserved (if it had checks).
+    /// Counts an admission. `waited`: time since it was queued. `checks`: time since the
+    /// reservation, if it has checks.
     pub fn count_admitted(
         &self,
         admitted: &Workload,
@@ -113,7 +103,8 @@ impl Context {
         self.metrics.admitted(admitted, cluster_queue, &cohorts, waited, checks);
     }
 
-    /// Counts and tells an eviction that was written. `before` and `after`: the workload before and after it.
+    /// Counts a written eviction and publishes its event. `before` and `after`: the workload around
+    /// the write.
     pub(crate) fn announce_eviction(
         &self,
         before: &Workload,
@@ -133,8 +124,8 @@ impl Context {
         self.events.normal(after, event, eviction.message.clone());
     }
 
-    /// Calls `act` each time that we come to lead anew, until `shutdown`. Returns early without leader election, where
-    /// that never happens.
+    /// Calls `act` each time this process becomes leader, until `shutdown`. Without leader election
+    /// it returns at once.
     pub(crate) async fn each_term(&self, shutdown: &CancellationToken, act: impl Fn()) {
         let mut leadership = self.leadership.clone();
         loop {
@@ -146,5 +137,15 @@ impl Context {
                 act();
             }
         }
+    }
+}
+
+impl WriteGate for Context {
+    fn is_leading(&self) -> bool {
+        self.leading()
+    }
+
+    fn count_write(&self, what: &'static str, succeeded: bool) {
+        self.metrics.wrote(what, succeeded);
     }
 }

@@ -1,4 +1,4 @@
-//! Writing a Workload.
+//! Writes of Workloads.
 
 use kube::{
     Api, ResourceExt,
@@ -11,15 +11,18 @@ use switchyard_api::{
 };
 
 use crate::context::Context;
-pub use switchyard_platform::write::WriteError;
-use switchyard_platform::{api_call::with_deadline, write::Target};
+use switchyard_platform::{
+    api_call::with_deadline,
+    write::{Target, WriteError},
+};
 
-/// Writes the difference between the workload's status and `status`, if there is one, with the workload's resourceVersion as
-/// precondition, and shows the result to all readers of the store. `what` labels the write in the metrics.
-/// Returns the new object, or none when there was nothing to write.
+/// Writes the difference between the workload's status and `status`, with its resourceVersion as
+/// precondition. Readers of the store see the result at once. `what` labels the write in the
+/// metrics. Returns the new object, or `None` if there is no difference.
 ///
 /// # Errors
-/// [`WriteError`]. Conflicts are ordinary: the workload will be looked at again when the newer version arrives.
+///
+/// [`WriteError`]. A conflict is ordinary: the newer version triggers another reconcile.
 pub async fn patch_status(
     ctx: &Context,
     workload: &Workload,
@@ -33,9 +36,10 @@ pub async fn patch_status(
         .await
 }
 
-/// Writes a merge patch of metadata or spec under the same precondition.
+/// Writes a merge patch of metadata or spec with the same precondition.
 ///
 /// # Errors
+///
 /// [`WriteError`].
 pub async fn patch_metadata(
     ctx: &Context,
@@ -46,11 +50,12 @@ pub async fn patch_metadata(
     target(ctx, workload, names::FIELD_MANAGER, what).patch(ctx, patch).await
 }
 
-/// Deletes it, if it is still the same.
+/// Deletes the workload with its uid as precondition.
 ///
 /// # Errors
+///
 /// [`WriteError`].
-pub(crate) async fn delete(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
+pub(crate) async fn delete_workload(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading);
     }

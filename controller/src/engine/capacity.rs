@@ -1,4 +1,4 @@
-//! What each LocalQueue can still take: the view that a dispatcher places by.
+//! The remaining capacity of each LocalQueue, for dispatchers.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,42 @@ use std::collections::BTreeMap;
 pub struct Capacity {
     /// Grows by one with every change.
     pub revision: u64,
-    /// By namespace and name.
+    /// Ordered by namespace and name.
     pub local_queues: Vec<LocalQueueCapacity>,
-    /// Labels and taints of the flavors that are named in `local_queues`, by name.
+    /// The flavors in `local_queues`, by name.
     pub flavors: BTreeMap<String, FlavorInfo>,
 }
 
-/// One LocalQueue's share.
+/// The capacity of one LocalQueue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LocalQueueCapacity {
-    /// Namespace of the LocalQueue.
     pub namespace: String,
-    /// Name of the LocalQueue.
     pub name: String,
-    /// Its ClusterQueue.
     pub cluster_queue: String,
-    /// Whether workloads can be admitted through it now; else why not.
+    /// Why no workload can be admitted through it now. `None` when active.
     pub inactive: Option<String>,
-    /// In the order of the ClusterQueue's flavors.
+    /// Ordered as the ClusterQueue's flavors.
     pub amounts: Vec<FlavorCapacity>,
-    /// Workloads that wait in the ClusterQueue.
+    /// Workloads pending in the ClusterQueue.
     pub pending: u32,
 }
 
-/// One resource of one flavor. Amounts are milli for cpu, base units for all else.
+/// One resource of one flavor. Amounts are milli-units for cpu, base units for all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlavorCapacity {
-    /// ResourceFlavor.
     pub flavor: String,
-    /// Resource.
     pub resource: String,
     /// The ClusterQueue's own quota.
     pub nominal: i64,
     /// Reserved by workloads, including reservations that are not written yet.
     pub used: i64,
-    /// What can be reserved now, borrowing included. Negative when quota was cut below its use.
+    /// Reservable now, borrowing included. Negative if quota was cut below usage.
     pub available: i64,
-    /// What could be reserved if nothing were.
+    /// Reservable if nothing were reserved.
     pub potential: i64,
 }
 
-/// What decides whether a pod may use a flavor.
+/// The properties of a flavor that decide whether a pod may use it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FlavorInfo {
     /// Labels of the flavor's nodes.
@@ -57,7 +52,7 @@ pub struct FlavorInfo {
 }
 
 impl Capacity {
-    /// Takes the place of `current` with the next revision, unless it says the same. Returns whether it did.
+    /// Replaces `current` with the next revision, unless both are equal. Returns whether it did.
     pub(crate) fn replaces(mut self, current: &mut std::sync::Arc<Self>) -> bool {
         self.revision = current.revision;
         if **current == self {
@@ -74,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_revision_grows_only_with_a_change() {
+    fn revision_grows_only_with_a_change() {
         let mut current = std::sync::Arc::new(Capacity::default());
         assert!(!Capacity::default().replaces(&mut current));
         let next = || Capacity {

@@ -1,4 +1,4 @@
-//! Which workloads claim devices by which ResourceClaimTemplate: what a template says is what they ask for.
+//! Which workloads use which ResourceClaimTemplate. A change of a template changes their requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,12 +9,12 @@ use switchyard_api::v1beta2::Workload;
 
 use switchyard_platform::store::{Change, Key};
 
-/// Workloads by the template that they name, be it there or not.
+/// Workloads by template, whether or not the template exists.
 #[derive(Debug, Default)]
-pub(super) struct Claims(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
+pub(super) struct DeviceClaims(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
 
-impl Claims {
-    /// Takes in what became of a workload.
+impl DeviceClaims {
+    /// Applies a change of a workload.
     pub(super) fn follow(&self, change: &Change<Workload>) {
         let (before, after) = (templates(change.old.as_deref()), templates(change.new.as_deref()));
         if before == after {
@@ -34,7 +34,6 @@ impl Claims {
         }
     }
 
-    /// The workloads that name a template.
     pub(super) fn of(&self, template: &Key) -> Vec<Key> {
         self.lock().get(template).into_iter().flatten().cloned().collect()
     }
@@ -66,7 +65,7 @@ mod tests {
         let claim = json!({"name": "gpu", "resourceClaimTemplateName": template});
         workload.spec.pod_sets[0].template =
             json!({"spec": {"containers": [], "resourceClaims": [claim]}}).into();
-        // As it is read.
+        // As the API server returns it.
         Arc::new(serde_json::from_str(&serde_json::to_string(&workload).unwrap()).unwrap())
     }
 
@@ -75,8 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn a_template_touches_those_that_name_it() {
-        let claims = Claims::default();
+    fn changed_template_affects_workloads_that_name_it() {
+        let claims = DeviceClaims::default();
         claims.follow(&change(None, Some(claiming("a", "one"))));
         claims.follow(&change(None, Some(claiming("b", "one"))));
         claims.follow(&change(None, Some(Arc::new(fixtures::workload("c")))));

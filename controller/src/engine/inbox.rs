@@ -1,4 +1,4 @@
-//! What the engine still has to be told, as keys: coalescing, and never longer than there are objects.
+//! Keys of objects that changed since the engine last read them. It holds each key at most once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,30 +10,16 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_scheduler::{Name, RefusedReason, WorkloadKey};
 use tokio::sync::Notify;
 
-use crate::engine::device_claims::Claims;
+use super::{convert::ObjectKind, device_claims::DeviceClaims};
 use crate::stores::{Stores, pods::changes_usage};
 use switchyard_platform::store::{Key, Store};
 
-/// The kinds that the engine knows besides Workloads, in the order in which a batch is told: what others refer to comes
-/// first, Workloads last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Namespace,
-    Topology,
-    Node,
-    ResourceFlavor,
-    AdmissionCheck,
-    Cohort,
-    ClusterQueue,
-    LocalQueue,
-}
-
-/// Everything that came in since the last look.
+/// All that changed since the last [`Inbox::take`].
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(crate) objects: BTreeSet<(Kind, Key)>,
+    pub(crate) objects: BTreeSet<(ObjectKind, Key)>,
     pub(crate) workloads: BTreeSet<Key>,
-    /// Pods of others, which use capacity of nodes.
+    /// Pods that topology-aware scheduling did not place. They use capacity of nodes.
     pub(crate) pods: BTreeSet<Key>,
     pub(crate) refused: BTreeMap<WorkloadKey, (Name, RefusedReason)>,
     pub(crate) retries: BTreeSet<WorkloadKey>,
@@ -62,12 +48,12 @@ impl Inbox {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns when something came in since the last `take`.
+    /// Returns when something was added since the last `take`.
     pub(crate) async fn changed(&self) {
         self.notify.notified().await;
     }
 
-    pub(crate) fn add(&self, kind: Kind, key: Key) {
+    pub(crate) fn add(&self, kind: ObjectKind, key: Key) {
         self.lock().objects.insert((kind, key));
         self.notify.notify_one();
     }
@@ -82,7 +68,7 @@ impl Inbox {
         self.notify.notify_one();
     }
 
-    /// Whether the engine has not seen this workload's newest state.
+    /// Whether the engine has not read this workload's newest state.
     pub(crate) fn holds_workload(&self, key: &Key) -> bool {
         self.lock().workloads.contains(key)
     }
@@ -92,7 +78,7 @@ impl Inbox {
         self.notify.notify_one();
     }
 
-    /// An eviction that was decided was not written.
+    /// A decided eviction was not written.
     pub(crate) fn preemption_failed(&self, key: WorkloadKey) {
         self.lock().preemption_failed.insert(key);
         self.notify.notify_one();
@@ -103,16 +89,16 @@ impl Inbox {
         self.notify.notify_one();
     }
 
-    /// Has every change in the stores put into this inbox.
+    /// Subscribes this inbox to every change in the stores.
     pub(crate) fn connect(self: &Arc<Self>, stores: &Stores) {
-        self.follow(&stores.namespaces, Kind::Namespace);
-        self.follow(&stores.topologies, Kind::Topology);
-        self.follow(&stores.nodes, Kind::Node);
-        self.follow(&stores.resource_flavors, Kind::ResourceFlavor);
-        self.follow(&stores.admission_checks, Kind::AdmissionCheck);
-        self.follow(&stores.cohorts, Kind::Cohort);
-        self.follow(&stores.cluster_queues, Kind::ClusterQueue);
-        self.follow(&stores.local_queues, Kind::LocalQueue);
+        self.follow(&stores.namespaces, ObjectKind::Namespace);
+        self.follow(&stores.topologies, ObjectKind::Topology);
+        self.follow(&stores.nodes, ObjectKind::Node);
+        self.follow(&stores.resource_flavors, ObjectKind::ResourceFlavor);
+        self.follow(&stores.admission_checks, ObjectKind::AdmissionCheck);
+        self.follow(&stores.cohorts, ObjectKind::Cohort);
+        self.follow(&stores.cluster_queues, ObjectKind::ClusterQueue);
+        self.follow(&stores.local_queues, ObjectKind::LocalQueue);
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| inbox.add_workload(change.key.clone()));
         let inbox = self.clone();
@@ -125,8 +111,8 @@ impl Inbox {
         self.requests_follow(&stores.limit_ranges, &stores.workloads);
         self.requests_follow(&stores.runtime_classes, &stores.workloads);
         self.requests_follow(&stores.device_classes, &stores.workloads);
-        // There may be a template for each job.
-        let claims = Arc::new(Claims::default());
+        // One template per job is possible, so a change queues only the workloads that name it.
+        let claims = Arc::new(DeviceClaims::default());
         let (inbox, followed) = (self.clone(), claims.clone());
         stores.workloads.subscribe(move |change| followed.follow(change));
         stores.claim_templates.subscribe(move |change| {
@@ -134,7 +120,8 @@ impl Inbox {
         });
     }
 
-    /// Has a change of what requests depend on put the workloads of its namespace into the inbox, or all if it has none.
+    /// Subscribes to a kind that requests depend on. A change queues the workloads of its
+    /// namespace, or all for cluster-scoped kinds.
     fn requests_follow<K: Resource + 'static>(
         self: &Arc<Self>,
         store: &Store<K>,
@@ -152,7 +139,7 @@ impl Inbox {
         });
     }
 
-    fn follow<K: Resource + 'static>(self: &Arc<Self>, store: &Store<K>, kind: Kind) {
+    fn follow<K: Resource + 'static>(self: &Arc<Self>, store: &Store<K>, kind: ObjectKind) {
         let inbox = self.clone();
         store.subscribe(move |change| inbox.add(kind, change.key.clone()));
     }
@@ -167,13 +154,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_batch_names_each_object_once_and_references_first() {
+    async fn batch_has_each_object_once_and_references_first() {
         let inbox = Inbox::default();
         for _ in 0..3 {
             inbox.add_workload(Key::new("ns", "a"));
         }
-        inbox.add(Kind::ClusterQueue, Key::new("", "cq"));
-        inbox.add(Kind::ResourceFlavor, Key::new("", "default"));
+        inbox.add(ObjectKind::ClusterQueue, Key::new("", "cq"));
+        inbox.add(ObjectKind::ResourceFlavor, Key::new("", "default"));
         inbox.retry(WorkloadKey::new("ns", "a"));
         inbox.changed().await;
         let batch = inbox.take();

@@ -11,13 +11,11 @@ use serde::de::DeserializeOwned;
 use switchyard_config::Configuration;
 use switchyard_scheduler::{Engine, Event};
 
-use crate::{
-    engine::{convert, inbox::Kind},
-    engine_time::engine_time,
-    options,
-    reconcilers::topology,
-    stores::Stores,
+use super::{
+    convert::{self, ObjectKind, time::engine_time},
+    settings,
 };
+use crate::stores::Stores;
 use switchyard_platform::store::{Key, Store};
 
 /// Objects per list request.
@@ -100,24 +98,24 @@ where
 /// The engine of a controller that has just read `stores` and decided nothing yet. Pure.
 #[must_use]
 pub fn build_engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
-    let mut engine = options::new_engine(config);
+    let mut engine = settings::new_engine(config);
     let now = engine_time(now);
     let mut apply = |event: Event| engine.apply(event, now);
     // Referenced objects come first, so that nothing is computed twice.
     for (kind, keys) in [
-        (Kind::Namespace, keys(&stores.namespaces)),
-        (Kind::Topology, keys(&stores.topologies)),
-        (Kind::Node, keys(&stores.nodes)),
-        (Kind::ResourceFlavor, keys(&stores.resource_flavors)),
-        (Kind::AdmissionCheck, keys(&stores.admission_checks)),
-        (Kind::Cohort, keys(&stores.cohorts)),
-        (Kind::ClusterQueue, keys(&stores.cluster_queues)),
-        (Kind::LocalQueue, keys(&stores.local_queues)),
+        (ObjectKind::Namespace, keys(&stores.namespaces)),
+        (ObjectKind::Topology, keys(&stores.topologies)),
+        (ObjectKind::Node, keys(&stores.nodes)),
+        (ObjectKind::ResourceFlavor, keys(&stores.resource_flavors)),
+        (ObjectKind::AdmissionCheck, keys(&stores.admission_checks)),
+        (ObjectKind::Cohort, keys(&stores.cohorts)),
+        (ObjectKind::ClusterQueue, keys(&stores.cluster_queues)),
+        (ObjectKind::LocalQueue, keys(&stores.local_queues)),
     ] {
         keys.iter().for_each(|key| apply(convert::object(stores, kind, key)));
     }
     for key in keys(&stores.pods) {
-        apply(topology::pods::event(stores, &key));
+        apply(convert::pods::event(stores, &key));
     }
     stores
         .local_queues

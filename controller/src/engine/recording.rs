@@ -1,10 +1,11 @@
-//! Recordings of what the engine is told and decides, in a file: off unless asked for, bounded, and never in the way.
+//! Recordings of the engine's events and decisions in a file: optional and bounded.
 //!
 //! # Guarantees
-//! - The file and the one before it (`FILE.1`) take about as much as was allowed at most. Each begins with the engine's
-//!   whole state, so each replays alone.
-//! - Nothing waits for the disk. Lines go to a thread of their own over a bounded channel; when that is full, or writing
-//!   fails, recording ends with a warning and everything else goes on.
+//!
+//! - The file and its predecessor (`FILE.1`) together take about `max_bytes` at most. Each begins
+//!   with the engine's whole state, so each replays alone.
+//! - The engine never waits for the disk. Lines go to a thread over a bounded channel. When the
+//!   channel is full or a write fails, recording ends with a warning and the engine goes on.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -13,26 +14,25 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 
 use switchyard_scheduler::{ChangedQueues, Cycle, Engine, Event, Time, record};
 
-/// Lines that wait for the disk.
+/// Capacity of the channel in lines.
 const QUEUE: usize = 8192;
 
-/// Where to record, and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingOptions {
-    /// The file; the one before it is kept beside it as `FILE.1`.
+    /// The file. Its predecessor is kept as `FILE.1`.
     pub file: PathBuf,
-    /// How much both may take, in bytes.
+    /// Bound of both files together.
     pub max_bytes: u64,
 }
 
-/// The engine, and the recording of what it does if there is one.
+/// An engine, with its recording if there is one.
 pub(crate) struct Recorded {
     engine: Engine,
     recording: Option<Recording>,
 }
 
 impl Recorded {
-    /// Begins to record at once if it is to.
+    /// Starts to record at once if `options` are given.
     pub(crate) fn new(engine: Engine, options: Option<&RecordingOptions>, now: Time) -> Self {
         let mut recorded = Self { engine, recording: options.and_then(Recording::open) };
         recorded.begin(now);
@@ -61,7 +61,7 @@ impl Recorded {
         cycle
     }
 
-    /// As [`Engine::changed`], of which decisions do not depend.
+    /// As [`Engine::changed`]. Not recorded, because no decision depends on it.
     pub(crate) fn changed(&mut self) -> ChangedQueues {
         self.engine.changed()
     }
@@ -104,7 +104,6 @@ impl std::ops::Deref for Recorded {
     }
 }
 
-/// What is written.
 enum Piece {
     /// The first line of a new file.
     Begin(String),
@@ -113,7 +112,7 @@ enum Piece {
 
 struct Recording {
     file: PathBuf,
-    /// What one file may take.
+    /// Bound of one file in bytes.
     each: u64,
     written: u64,
     pieces: SyncSender<Piece>,
@@ -153,7 +152,7 @@ impl Recording {
     }
 }
 
-/// The thread's work, until nobody sends any more or writing fails.
+/// Body of the writer thread. Returns when the sender is gone or a write fails.
 fn write_all(file: &Path, pieces: &Receiver<Piece>) {
     if let Err(error) = try_write_all(file, pieces) {
         tracing::warn!(file = %file.display(), %error, "the recording cannot be written");
@@ -167,7 +166,7 @@ fn try_write_all(file: &Path, pieces: &Receiver<Piece>) -> std::io::Result<()> {
             Ok(piece) => piece,
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
-                // Whoever looks at the file finds what has happened so far.
+                // Readers of the file see everything that happened so far.
                 out.as_mut().map_or(Ok(()), std::io::Write::flush)?;
                 let Ok(piece) = pieces.recv() else { break };
                 piece
@@ -191,7 +190,7 @@ fn try_write_all(file: &Path, pieces: &Receiver<Piece>) -> std::io::Result<()> {
     out.map_or(Ok(()), |mut out| out.flush())
 }
 
-/// The file before this one.
+/// Name of the predecessor.
 fn before(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".1");
@@ -242,7 +241,7 @@ mod tests {
         engine
     }
 
-    /// Jobs come, of which two fit at a time, and go.
+    /// Creates jobs, of which two fit at a time, and finishes them.
     fn run(engine: &mut Recorded, jobs: usize) {
         for number in 0..jobs {
             let key = WorkloadKey::new("n", format!("w{number}"));
@@ -263,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The file's replay, once everything is written.
+    /// Replays the file once everything is written.
     fn replayed(file: &Path, done: impl Fn(&Summary) -> bool) -> Summary {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_replays_alike() {
+    fn recording_replays_to_the_same_state() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("engine.jsonl");
         let mut engine = recorded(file.clone(), 10_000_000);
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn when_it_is_full_a_new_file_begins_that_replays_alone() {
+    fn full_file_is_followed_by_one_that_replays_alone() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("engine.jsonl");
         let mut engine = recorded(file.clone(), 300_000);
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_ends_the_recording_and_nothing_else() {
+    fn failed_write_ends_only_the_recording() {
         let dir = tempfile::tempdir().unwrap();
         let mut engine = recorded(dir.path().join("missing").join("engine.jsonl"), 1_000_000);
         let end = Instant::now() + Duration::from_secs(60);
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_larger_than_the_file_ends_the_recording() {
+    fn state_larger_than_the_file_ends_the_recording() {
         let dir = tempfile::tempdir().unwrap();
         let mut engine = recorded(dir.path().join("engine.jsonl"), 100);
         run(&mut engine, 5);

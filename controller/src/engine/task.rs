@@ -1,13 +1,12 @@
-//! The one task that owns the engine: what changed comes in, decisions and views go out.
+//! The task that owns the engine: it applies changes, runs cycles and publishes views.
 //!
 //! # Guarantees
-//! - Nothing that changed is missed, however fast it changes: the inbox holds keys, and the task reads the newest object.
-//! - Decisions are made by the leader only. A follower's engine is kept in step and decides from the first moment it leads.
+//!
+//! - No change is lost, however fast changes come: the inbox holds keys, and the task reads the
+//!   newest object.
+//! - Only the leader decides. A follower's engine is kept up to date, so it decides as soon as it
+//!   leads.
 //! - A reservation that is not written (lost leadership, failed write) is always given back.
-
-mod claims;
-mod inbox;
-mod views;
 
 use std::{
     collections::BTreeMap,
@@ -15,191 +14,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
-use inbox::Batch;
-pub(crate) use inbox::{Inbox, Kind};
-use switchyard_scheduler::{
-    ChangedQueues, Cycle, Decision, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry,
-    Reason, RefusedReason, Time, WorkloadKey,
-};
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
-pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
-
-use crate::{
-    context::Context,
-    engine::{admission::Admitter, capacity::Capacity, convert, recording::Recorded},
-    engine_time::engine_time,
-    reconcilers::topology,
-};
 use switchyard_platform::store::Key;
+use switchyard_scheduler::{ChangedQueues, Cycle, Decision, Event, RefusedReason};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
-/// Kueue's pause after a cycle that admitted nothing: doubling between these.
+use super::{
+    admission::Admitter,
+    capacity::Capacity,
+    convert::{self, ObjectKind, time::engine_time},
+    handle::{EngineHandle, Question},
+    inbox::{Batch, Inbox},
+    recording::Recorded,
+    views::Views,
+};
+use crate::context::Context;
+
+/// Bounds of the pause after a cycle that admitted nothing. As in Kueue, it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(10);
-/// A blocked engine looks again after this long even if nothing tells it to.
+/// A blocked engine runs a cycle after this long even without an event.
 const IDLE: Duration = Duration::from_secs(1);
-/// Decisions waiting to be written above which no more are made.
+/// With this many unwritten reservations, no further cycle runs.
 const BACKLOG: usize = 256;
-/// Views are published at most this often.
+/// Minimum interval between publications of views.
 const VIEWS_EVERY: Duration = Duration::from_millis(20);
-/// Capacity is published at most this often.
+/// Minimum interval between publications of capacity.
 const CAPACITY_EVERY: Duration = Duration::from_millis(200);
-/// Questions waiting for the engine.
-const QUESTIONS: usize = 256;
-/// An engine that does not answer within this is stuck.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-
-type Question = Box<dyn FnOnce(&Engine) + Send>;
-
-/// Talks to the engine's task.
-#[derive(Clone)]
-pub struct EngineHandle {
-    inbox: Arc<Inbox>,
-    questions: mpsc::Sender<Question>,
-    views: Arc<Views>,
-}
-
-impl std::fmt::Debug for EngineHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EngineHandle").finish_non_exhaustive()
-    }
-}
-
-/// A workload in its ClusterQueue's order, as [`EngineHandle::pending`] answers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pending {
-    /// Which.
-    pub key: WorkloadKey,
-    /// Its LocalQueue.
-    pub local_queue: String,
-    /// Its priority.
-    pub priority: i32,
-    /// From 0.
-    pub position_in_cluster_queue: usize,
-    /// From 0.
-    pub position_in_local_queue: usize,
-}
-
-/// A part of the pending workloads of a ClusterQueue, or of those of one LocalQueue in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// The ClusterQueue.
-    pub cluster_queue: String,
-    /// Only the workloads of this one.
-    pub local_queue: Option<LocalQueueKey>,
-    /// So many are left out at the beginning.
-    pub offset: usize,
-    /// So many at most.
-    pub limit: usize,
-}
-
-impl Part {
-    /// Looks no further than the last workload of the part.
-    fn of(&self, engine: &Engine) -> Vec<Pending> {
-        let there = self
-            .local_queue
-            .as_ref()
-            .map(|key| engine.local_queue(key).map_or(0, |queue| queue.pending));
-        let left =
-            there.map_or(self.limit, |there| there.saturating_sub(self.offset).min(self.limit));
-        let asked = |entry: &PendingEntry<'_>| {
-            self.local_queue.as_ref().is_none_or(|queue| {
-                entry.key.namespace == queue.namespace && *entry.local_queue == *queue.name
-            })
-        };
-        let owned = |entry: PendingEntry<'_>| Pending {
-            key: entry.key.clone(),
-            local_queue: entry.local_queue.into(),
-            priority: entry.priority,
-            position_in_cluster_queue: entry.position_in_cluster_queue,
-            position_in_local_queue: entry.position_in_local_queue,
-        };
-        engine
-            .pending(&self.cluster_queue)
-            .filter(asked)
-            .skip(self.offset)
-            .take(left)
-            .map(owned)
-            .collect()
-    }
-}
-
-impl EngineHandle {
-    /// A handle to no engine, for tests of those who hold one: what it is told changes nothing, and nobody answers.
-    #[must_use]
-    pub fn disconnected() -> Self {
-        Self { inbox: Arc::default(), questions: mpsc::channel(1).0, views: Arc::default() }
-    }
-
-    /// Gives a reservation back. Never blocks, is never lost.
-    pub fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
-        self.inbox.refuse(key, uid, reason);
-    }
-
-    /// An eviction that was decided has not come about: the engine decides anew. Never blocks.
-    pub fn preemption_failed(&self, key: WorkloadKey) {
-        self.inbox.preemption_failed(key);
-    }
-
-    /// Has a parked workload tried again. Never blocks.
-    pub fn retry(&self, key: WorkloadKey) {
-        self.inbox.retry(key);
-    }
-
-    /// Why a workload has no quota; none if it has, or is not known.
-    ///
-    /// # Errors
-    /// When the engine has ended or does not answer in time.
-    pub async fn why(&self, key: WorkloadKey) -> anyhow::Result<Option<Reason>> {
-        self.ask(move |engine| engine.why(&key).map(std::borrow::Cow::into_owned)).await
-    }
-
-    /// Everything there is to say about why a workload waits at `now`; none if it is not known.
-    ///
-    /// # Errors
-    /// When the engine has ended or does not answer in time.
-    pub async fn explain(
-        &self,
-        key: WorkloadKey,
-        now: Time,
-    ) -> anyhow::Result<Option<Explanation>> {
-        self.ask(move |engine| engine.explain(&key, now)).await
-    }
-
-    /// A part of what is pending in a ClusterQueue, in its order, parked workloads included. The engine is held up for as
-    /// long as it takes to get to the end of the part.
-    ///
-    /// # Errors
-    /// When the engine has ended or does not answer in time.
-    pub async fn pending(&self, part: Part) -> anyhow::Result<Vec<Pending>> {
-        self.ask(move |engine| part.of(engine)).await
-    }
-
-    /// The published figures of all queues: at most a few tens of milliseconds old.
-    #[must_use]
-    pub fn views(&self) -> &Arc<Views> {
-        &self.views
-    }
-
-    async fn ask<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&Engine) -> T + Send + 'static,
-    ) -> anyhow::Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let question: Question = Box::new(move |engine| {
-            // Whoever asked may have gone; then nobody misses the answer.
-            let _ = answer.send(question(engine));
-        });
-        let asked = async {
-            self.questions.send(question).await.ok().context("the engine has ended")?;
-            answered.await.context("the engine has ended")
-        };
-        tokio::time::timeout(ANSWER_DEADLINE, asked).await.context("the engine does not answer")?
-    }
-}
-
-/// The task's state.
 pub(crate) struct EngineTask {
     ctx: Arc<Context>,
     engine: Recorded,
@@ -208,25 +49,25 @@ pub(crate) struct EngineTask {
     admitter: Arc<Admitter>,
     views: Arc<Views>,
     capacity: watch::Sender<Arc<Capacity>>,
-    known: BTreeMap<(Kind, Key), Event>,
-    // The engine gets Topologies only after the first lists of nodes and pods.
+    known: BTreeMap<(ObjectKind, Key), Event>,
+    // Topologies reach the engine only after the first lists of nodes and pods.
     awaits_nodes: bool,
-    pace: Pace,
-    publish: Publish,
+    pace: CyclePace,
+    publish: PublishState,
 }
 
 #[derive(Default)]
-struct Pace {
+struct CyclePace {
     pause: Duration,
     next: Option<Instant>,
-    // The last cycle, if it changed nothing: the same again means that only an event can help.
+    // The last cycle if it admitted nothing. An equal one means that only an event can help.
     last_idle: Option<Cycle>,
     blocked_until: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Publish {
-    // The engine moved since the views were published.
+struct PublishState {
+    // Whether the engine changed since the views were published.
     unpublished: bool,
     views_at: Option<Instant>,
     capacity_at: Option<Instant>,
@@ -234,7 +75,7 @@ struct Publish {
 }
 
 impl EngineTask {
-    /// The task and the handles to it. It sees nothing until `inbox` is connected to the stores.
+    /// The task and its handles. It gets no event before `inbox` is connected to the stores.
     pub(crate) fn new(
         ctx: Arc<Context>,
         engine: Recorded,
@@ -242,10 +83,8 @@ impl EngineTask {
         admitter: Arc<Admitter>,
         views: Arc<Views>,
     ) -> (Self, EngineHandle, watch::Receiver<Arc<Capacity>>) {
-        let (question, questions) = mpsc::channel(QUESTIONS);
+        let (handle, questions) = EngineHandle::new(inbox.clone(), views.clone());
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
-        let handle =
-            EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
         let (known, pace, publish) = Default::default();
         let awaits_nodes = ctx.stores.awaits_nodes();
         let task = Self {
@@ -264,7 +103,6 @@ impl EngineTask {
         (task, handle, published)
     }
 
-    /// Runs until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let mut leadership = self.ctx.leadership.clone();
         loop {
@@ -275,7 +113,7 @@ impl EngineTask {
                     .topologies
                     .all()
                     .iter()
-                    .for_each(|it| self.inbox.add(Kind::Topology, Key::of(&**it)));
+                    .for_each(|it| self.inbox.add(ObjectKind::Topology, Key::of(&**it)));
             }
             let batch = self.inbox.take();
             if !batch.is_empty() {
@@ -288,7 +126,7 @@ impl EngineTask {
                 biased;
                 () = shutdown.cancelled() => return,
                 Some(question) = self.questions.recv() => question(&self.engine),
-                Ok(()) = leadership.changed() => self.pace = Pace::default(),
+                Ok(()) = leadership.changed() => self.pace = CyclePace::default(),
                 () = self.inbox.changed() => (),
                 () = self.ctx.stores.nodes_known(), if self.awaits_nodes => (),
                 () = self.admitter.drained(), if full => (),
@@ -305,12 +143,12 @@ impl EngineTask {
             }
             if let Some(event) = self.changed_object(kind, &key) {
                 self.engine.apply(event, now);
-                // Capacity shows the labels and taints of flavors, which change no queue's figures.
-                self.publish.capacity_dirty |= kind == Kind::ResourceFlavor;
+                // Capacity shows labels and taints of flavors, which are in no queue's figures.
+                self.publish.capacity_dirty |= kind == ObjectKind::ResourceFlavor;
             }
         }
         for key in batch.pods {
-            self.engine.apply(topology::pods::event(&self.ctx.stores, &key), now);
+            self.engine.apply(convert::pods::event(&self.ctx.stores, &key), now);
         }
         for key in batch.workloads {
             self.engine.apply(convert::workload(&self.ctx, &key), now);
@@ -319,7 +157,7 @@ impl EngineTask {
             let to_tell =
                 matches!(reason, RefusedReason::DispatchFailed { .. }).then(|| key.clone());
             self.engine.apply(Event::AdmissionRefused { key, uid, reason }, now);
-            // No cycle will speak of it until it is tried again.
+            // No cycle mentions the workload again until it is retried.
             let told = to_tell.and_then(|key| self.engine.pending_decision_of(&key));
             self.admitter.submit(told.into_iter().collect());
         }
@@ -329,19 +167,20 @@ impl EngineTask {
         for key in batch.retries {
             self.engine.apply(Event::Retry { key }, now);
         }
-        self.pace = Pace::default();
+        self.pace = CyclePace::default();
         self.publish.unpublished = true;
     }
 
-    // What the status of a LocalQueue says of past use is news the first time only: then it is what we wrote.
-    fn past_usage(&self, kind: Kind, key: &Key) -> Option<Event> {
-        let new = kind == Kind::LocalQueue && !self.known.contains_key(&(kind, key.clone()));
+    // The status of a LocalQueue matters only when the queue is new. Later it is the controller's
+    // own.
+    fn past_usage(&self, kind: ObjectKind, key: &Key) -> Option<Event> {
+        let new = kind == ObjectKind::LocalQueue && !self.known.contains_key(&(kind, key.clone()));
         let queue = new.then(|| self.ctx.stores.local_queues.by_key(key)).flatten()?;
         convert::past_usage(&queue)
     }
 
-    // Status updates of queues come back to us through the watch; they are no news for the engine.
-    fn changed_object(&mut self, kind: Kind, key: &Key) -> Option<Event> {
+    // The controller's own status updates return through the watch without a change for the engine.
+    fn changed_object(&mut self, kind: ObjectKind, key: &Key) -> Option<Event> {
         let event = convert::object(&self.ctx.stores, kind, key);
         let slot = (kind, key.clone());
         if self.known.get(&slot) == Some(&event) {
@@ -358,9 +197,9 @@ impl EngineTask {
     fn cycle_if_due(&mut self) {
         let now = engine_time(self.ctx.clock.now());
         if self.engine.next_wakeup(now).is_some_and(|at| at <= now) {
-            // Time itself is an event: a back-off has ended, or gathered triggers are due.
+            // Time is an event too: a backoff has ended, or collected triggers are due.
             self.engine.flush_inadmissible(now);
-            self.pace = Pace::default();
+            self.pace = CyclePace::default();
             self.publish.unpublished = true;
         }
         let held =
@@ -374,7 +213,7 @@ impl EngineTask {
             self.engine.cycle(now)
         };
         let took = started.elapsed();
-        // Who only makes room for others has admitted nothing.
+        // A cycle that only preempts has admitted nothing.
         let admits =
             cycle.decisions.iter().any(|decision| matches!(decision, Decision::Reserve { .. }));
         self.ctx.metrics.attempt(admits, took);
@@ -442,8 +281,8 @@ impl EngineTask {
     }
 }
 
-impl Pace {
-    /// What a cycle says about when to run the next one.
+impl CyclePace {
+    /// Schedules the next cycle by the result of this one.
     fn after(&mut self, cycle: Cycle, now: Instant) {
         if !cycle.idle {
             *self = Self::default();
@@ -456,7 +295,7 @@ impl Pace {
         self.last_idle = Some(cycle);
     }
 
-    /// How long to wait before the next cycle, if nothing happens before.
+    /// Time until the next cycle without an event.
     fn wait(&self, now: Instant) -> Duration {
         let until = [self.next, self.blocked_until].into_iter().flatten().max();
         until.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
@@ -465,7 +304,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_scheduler::Decision;
+    use switchyard_scheduler::{Name, Reason, WorkloadKey};
 
     use super::*;
 
@@ -482,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn idle_cycles_slow_down_and_a_cycle_that_says_the_same_again_waits_for_an_event() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+    fn idle_cycles_slow_down_and_equal_ones_wait_for_an_event() {
+        let (mut pace, now) = (CyclePace::default(), Instant::now());
         assert_eq!(pace.wait(now), Duration::ZERO);
         let mut waits = Vec::new();
         for reason in [

@@ -1,4 +1,4 @@
-//! The engine's figures, published for whoever shows them. Each queue's figures are one immutable value.
+//! The engine's figures, published for readers. Each queue's figures are one immutable value.
 
 use std::{
     collections::BTreeMap,
@@ -19,58 +19,55 @@ use switchyard_platform::{store::Key, work_queue::Queue};
 /// A ClusterQueue's figures at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterQueueFigures {
-    /// Empty when active; else all causes why not, the first giving the condition's reason.
+    /// Empty when active; else all causes. The first gives the condition's reason.
     pub inactive: Vec<InactiveCause>,
     /// `status.flavorsReservation`, in the order of the spec.
     pub reservation: Vec<ResourceUsage>,
     /// `status.flavorsUsage`.
     pub usage: Vec<ResourceUsage>,
-    /// Quota and what is left.
+    /// Quota and what is left of it.
     pub quota: Vec<ResourceQuota>,
-    /// Pending workloads that will be tried.
+    /// Pending workloads that will be attempted.
     pub pending_active: usize,
-    /// Pending workloads that are parked.
+    /// Pending workloads that are inadmissible until something changes.
     pub pending_inadmissible: usize,
-    /// The latter by LocalQueue; those with none are left out.
+    /// The inadmissible ones by LocalQueue, without zeros.
     pub parked: BTreeMap<LocalQueueKey, usize>,
-    /// What all pending workloads ask for, by resource; nothing where such metrics are off.
+    /// Requests of all pending workloads by resource. Empty if those metrics are off.
     pub pending_requests: BTreeMap<Name, Amount>,
-    /// Workloads that hold quota, unwritten reservations included.
+    /// Workloads with reserved quota, unwritten reservations included.
     pub reserving: usize,
-    /// Admitted workloads.
     pub admitted: usize,
-    /// How much it borrows of what could be lent, by its weight, in thousandths; the largest number if it weighs nothing.
+    /// `status.fairSharing.weightedShare`: borrowed share of lendable quota by weight, in
+    /// thousandths. `i64::MAX` for weight zero.
     pub weighted_share: i64,
-    /// The same before rounding up; infinite if it weighs nothing.
+    /// The same before rounding up. Infinite for weight zero.
     pub precise_share: f64,
-    /// The Cohort above it and the one at the top.
+    /// The parent Cohort and the root Cohort.
     pub cohorts: Option<(String, String)>,
 }
 
 /// A LocalQueue's figures at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LocalQueueFigures {
-    /// Its ClusterQueue.
     pub cluster_queue: String,
-    /// None when active.
+    /// `None` when active.
     pub inactive: Option<InactiveCause>,
     /// `status.flavorsReservation`.
     pub reservation: Vec<ResourceUsage>,
     /// `status.flavorsUsage`.
     pub usage: Vec<ResourceUsage>,
-    /// Pending workloads.
     pub pending: usize,
-    /// Workloads that hold quota.
+    /// Workloads with reserved quota.
     pub reserving: usize,
-    /// Admitted workloads.
     pub admitted: usize,
-    /// What it used in the past, if that counts.
+    /// Past usage, with admission fair sharing.
     pub past_usage: Option<PastUsage>,
-    /// The same by weight, pending penalties included; infinite if the queue weighs nothing.
+    /// Past usage by weight, pending penalties included. Infinite for weight zero.
     pub weighted_usage: Option<f64>,
 }
 
-/// The newest figures of every queue. Cheap to read; written by the engine's task alone.
+/// The newest figures of every queue. Cheap to read; only the engine's task writes.
 #[derive(Debug, Default)]
 pub struct Views {
     // Whether `pending_requests` are published.
@@ -78,29 +75,27 @@ pub struct Views {
     cluster_queues: RwLock<BTreeMap<String, Arc<ClusterQueueFigures>>>,
     local_queues: RwLock<BTreeMap<Key, Arc<LocalQueueFigures>>>,
     cohorts: RwLock<BTreeMap<String, Arc<CohortView>>>,
-    /// Where names of changed ClusterQueues go.
+    /// Names of changed ClusterQueues.
     pub(crate) cluster_queue_changes: Queue<Key>,
-    /// Where names of changed LocalQueues go.
+    /// Names of changed LocalQueues.
     pub(crate) local_queue_changes: Queue<Key>,
-    /// Where names of changed Cohorts go.
+    /// Names of changed Cohorts.
     pub(crate) cohort_changes: Queue<Key>,
-    // Where names of ClusterQueues go that became active or inactive.
+    // Names of ClusterQueues that became active or inactive.
     activity: Queue<Key>,
 }
 
 impl Views {
-    /// Publishes nothing yet; what pending workloads ask for only if `resources` says so.
+    /// Empty views. `resources`: whether to publish `pending_requests`.
     pub(crate) fn new(resources: bool) -> Self {
         Self { resources, ..Self::default() }
     }
 
-    /// A ClusterQueue's figures.
     #[must_use]
     pub fn cluster_queue(&self, name: &str) -> Option<Arc<ClusterQueueFigures>> {
         self.cluster_queues.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// A LocalQueue's figures.
     #[must_use]
     pub fn local_queue(&self, namespace: &str, name: &str) -> Option<Arc<LocalQueueFigures>> {
         self.local_queues
@@ -110,31 +105,28 @@ impl Views {
             .cloned()
     }
 
-    /// All ClusterQueues by name.
     #[must_use]
     pub fn cluster_queues(&self) -> BTreeMap<String, Arc<ClusterQueueFigures>> {
         self.cluster_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All LocalQueues by namespace and name.
     #[must_use]
     pub fn local_queues(&self) -> BTreeMap<Key, Arc<LocalQueueFigures>> {
         self.local_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A Cohort's figures, with or without an object.
+    /// The figures of a Cohort, with or without an object.
     #[must_use]
     pub fn cohort(&self, name: &str) -> Option<Arc<CohortView>> {
         self.cohorts.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// All Cohorts by name.
     #[must_use]
     pub fn cohorts(&self) -> BTreeMap<String, Arc<CohortView>> {
         self.cohorts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The ClusterQueues that became active or inactive.
+    /// Queue of the ClusterQueues that became active or inactive.
     pub(crate) fn activity(&self) -> Queue<Key> {
         self.activity.clone()
     }
@@ -177,7 +169,8 @@ impl Views {
         }
     }
 
-    /// What each LocalQueue can take now. Asks the engine: what a queue could still borrow changes with its neighbours.
+    /// The capacity of each LocalQueue. It reads the engine, because what a queue can borrow
+    /// changes with other queues.
     pub(crate) fn capacity(&self, engine: &Engine, stores: &Stores) -> Capacity {
         let names = self.cluster_queues().into_keys();
         let cluster_queues: BTreeMap<String, ClusterQueueFigures> = names

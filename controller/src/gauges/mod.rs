@@ -10,7 +10,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metri
 use switchyard_api::conditions::reasons;
 use switchyard_scheduler::{Amount, InactiveCause, LocalQueueKey, ResourceUsage};
 
-pub(crate) use crate::gauges::shares::LastShares;
+pub(crate) use self::shares::LastShares;
 use crate::metrics::{
     Metrics,
     custom::{self, CustomLabels},

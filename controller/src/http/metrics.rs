@@ -12,7 +12,11 @@ use axum::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::Context, endpoint::Endpoint, http};
+use crate::{
+    context::Context,
+    endpoint::{Endpoint, tls_policy},
+    http,
+};
 use switchyard_platform::{
     delegated_auth::{AccessTarget, Guard, Refusal},
     https::{self, Identity, Open},
@@ -41,7 +45,7 @@ pub(crate) async fn run(
     let router =
         Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
     let site =
-        Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls_options(), router)?);
+        Arc::new(Open::new(NAME, own.certificate.clone(), &tls_policy(&ctx.config), router)?);
     let renew = async {
         loop {
             tokio::time::sleep(RECHECK).await;
@@ -58,7 +62,7 @@ async fn answer(State((ctx, guard)): State<(Arc<Context>, Guard)>, request: Requ
     let path = request.uri().path();
     match guard.authorize(request.headers(), None, &AccessTarget::Path(path.to_owned())).await {
         Err(refusal) => refusal.into_response(),
-        Ok(()) if path == PATH => http::metrics(State(ctx)).await.into_response(),
+        Ok(()) if path == PATH => http::metrics_page(State(ctx)).await.into_response(),
         Ok(()) => {
             let message = format!("there is nothing at {path}; metrics are at {PATH}");
             Refusal::new(StatusCode::NOT_FOUND, "NotFound", message).into_response()

@@ -1,4 +1,7 @@
-//! `/healthz`, `/livez`, `/readyz`, and `/metrics` where they are not served to those alone who may read them.
+//! `/healthz`, `/livez` and `/readyz`, and `/metrics` unless it is restricted to authorized
+//! clients.
+
+pub(crate) mod metrics;
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
@@ -12,34 +15,36 @@ use axum::{
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::Context, stores::WatchState};
+use crate::context::Context;
 use switchyard_platform::https;
+use switchyard_platform::watch::WatchState;
 
 #[derive(Deserialize)]
 struct Verbose {
-    // `?verbose` as at an API server: every component's answer even when all is well.
+    // `?verbose` as in the API server: list every component even if all are ready.
     verbose: Option<String>,
 }
 
-/// One component's answer.
+/// The state of one component.
 struct Check {
     name: String,
     ok: bool,
     says: &'static str,
 }
 
-/// Who may read the metrics.
+/// The clients that may read `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsReaders {
-    /// Everybody who reaches the probes' port.
+    /// Every client of the health port.
     Everybody,
-    /// Those whom the API server lets read them, at a port of their own.
+    /// Clients that the API server authorizes, on a port of its own.
     Authorized,
 }
 
 /// Serves until `shutdown`.
 ///
 /// # Errors
+///
 /// When the listener does not work.
 pub(crate) async fn serve(
     ctx: Arc<Context>,
@@ -47,32 +52,17 @@ pub(crate) async fn serve(
     readers: MetricsReaders,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    serve_bounded(listener, router(ctx, readers), shutdown).await
+    https::serve_bounded(listener, router(ctx, readers), shutdown).await
 }
 
-/// Serves what any pod of the cluster may ask: connections, those of one address, and silences are bounded.
-///
-/// # Errors
-/// When the listener does not work.
-pub async fn serve_bounded(
-    listener: TcpListener,
-    router: Router,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    listener.set_nonblocking(true)?;
-    https::serve_plain(tokio::net::TcpListener::from_std(listener)?, "probes", router, shutdown)
-        .await;
-    Ok(())
-}
-
-/// The routes, for those who serve them together with their own.
+/// The routes, for servers that add their own.
 pub fn router(ctx: Arc<Context>, readers: MetricsReaders) -> Router {
     let probes = Router::new()
         .route("/healthz", get(async || "ok"))
         .route("/livez", get(async || "ok"))
         .route("/readyz", get(ready));
     let all = match readers {
-        MetricsReaders::Everybody => probes.route("/metrics", get(metrics)),
+        MetricsReaders::Everybody => probes.route("/metrics", get(metrics_page)),
         MetricsReaders::Authorized => probes.route("/metrics", get(elsewhere)),
     };
     all.with_state(ctx)
@@ -92,8 +82,9 @@ async fn ready(State(ctx): State<Arc<Context>>, Query(query): Query<Verbose>) ->
     (status, render(&checks, ready, query.verbose.is_some()))
 }
 
-/// A watch that is broken for less is no reason to take a replica's webhooks away: an API server ends watches when it comes to
-/// serve another version of their kind, and a fault of the network ends those of all replicas at once.
+/// A watch that is broken for less does not make the replica unready, which would take its webhooks
+/// away. The API server ends watches when it starts to serve another version of their kind, and a
+/// network fault breaks those of all replicas.
 const BEARABLE: Duration = Duration::from_secs(15);
 
 fn watch_check(watch: &WatchState) -> Check {
@@ -131,7 +122,7 @@ fn render(checks: &[Check], ready: bool, verbose: bool) -> String {
     page
 }
 
-pub(crate) async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
+pub(crate) async fn metrics_page(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], ctx.metrics.render())
 }
@@ -141,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_that_is_broken_for_a_moment_leaves_the_replica_ready() {
+    fn briefly_broken_watch_leaves_the_replica_ready() {
         let verdict = |ready, broken_for: Option<u64>| {
             let broken_for = broken_for.map(Duration::from_secs);
             let check = watch_check(&WatchState { kind: "jobs".into(), ready, broken_for });
@@ -159,40 +150,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn probe_is_answered_among_silent_connections() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let router = Router::new().route("/livez", get(async || "ok"));
-        let server = tokio::spawn(serve_bounded(listener, router, stop.clone()));
-        let connect = || tokio::net::TcpStream::connect(address);
-        let mut silent = Vec::new();
-        for _ in 0..200 {
-            silent.push(connect().await.unwrap());
-        }
-        let mut probe = connect().await.unwrap();
-        probe
-            .write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            .await
-            .unwrap();
-        let mut answer = String::new();
-        tokio::time::timeout(Duration::from_secs(10), probe.read_to_string(&mut answer))
-            .await
-            .unwrap()
-            .unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
-        // The first ones have lost their places: 64 of one address are kept.
-        let ended =
-            tokio::time::timeout(Duration::from_secs(10), silent[0].read(&mut [0; 16])).await;
-        assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
-        stop.cancel();
-        drop(silent);
-        tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
-    }
-
     #[test]
-    fn a_failing_component_is_named() {
+    fn failing_component_is_named() {
         let checks = [
             Check { name: "watch/jobs".into(), ok: false, says: "the watch is broken and retried" },
             Check { name: "webhook".into(), ok: true, says: "ok" },

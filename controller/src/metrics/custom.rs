@@ -25,7 +25,7 @@ enum SeriesSubject {
 }
 
 /// Names and values.
-pub(super) type Labels = Vec<(String, String)>;
+pub(crate) type Labels = Vec<(String, String)>;
 
 /// The labels that the configuration defines.
 pub(crate) struct CustomLabels {
@@ -70,7 +70,7 @@ impl CustomLabels {
     }
 
     /// Admitted workloads by ClusterQueue and labels. `None` if no label is for workloads.
-    pub(super) fn admitted(&self) -> Option<BTreeMap<String, BTreeMap<Labels, usize>>> {
+    pub(crate) fn admitted(&self) -> Option<BTreeMap<String, BTreeMap<Labels, usize>>> {
         if self.workload.is_empty() {
             return None;
         }

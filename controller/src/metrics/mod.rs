@@ -3,15 +3,13 @@
 //! Counters and histograms are kept here and removed with the queue that they are about. Gauges are
 //! read from the published views at each scrape.
 
-mod custom;
-mod gauges;
+pub(crate) mod custom;
 mod jobs;
 mod labels;
 mod lifecycle;
 mod local_queue_filter;
 mod registration;
 mod series;
-pub(crate) mod server;
 
 use std::{
     sync::{
@@ -22,7 +20,6 @@ use std::{
 };
 
 pub(crate) use custom::CustomLabels;
-pub(crate) use gauges::{Gauges, LastShares};
 use jobs::JobMetrics;
 use labels::{
     ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels,

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
-    Api, Resource, ResourceExt as _,
+    Api, Resource as _, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use switchyard_api::{conditions::reasons::events::FORCEFULLY_DELETED, names};
 use switchyard_config::GoDuration;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
+use crate::{context::Context, stores::filters::is_forcefully_deletable};
 use switchyard_platform::{
     api_call::with_deadline,
     clock::since,
@@ -40,16 +40,9 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Condition of a pod that was deleted by force, as in Kueue.
 const CONDITION: &str = "KueueFailureRecovery";
 
-/// Whether a pod is being deleted and may be deleted by force.
-pub(crate) fn is_eligible<K: Resource>(pod: &K) -> bool {
-    let annotation =
-        pod.meta().annotations.as_ref().and_then(|all| all.get(names::SAFE_TO_FORCEFULLY_DELETE));
-    pod.meta().deletion_timestamp.is_some() && annotation.is_some_and(|value| value == "true")
-}
-
 /// Time left until a terminating pod is overdue.
 fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
-    let ends = pod.metadata.deletion_timestamp.as_ref().filter(|_| is_eligible(pod))?;
+    let ends = pod.metadata.deletion_timestamp.as_ref().filter(|_| is_forcefully_deletable(pod))?;
     let overdue_at = ends.0.checked_add(GRACE).unwrap_or(Timestamp::MAX);
     Some(since(overdue_at, now))
 }
@@ -114,7 +107,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let each_term = ctx.each_term(&shutdown, everything);
     let ctx = &ctx;
     let reconcile = |key| async move { reconcile(ctx, key).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
+    tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
 async fn reconcile(ctx: &Context, key: Key) -> Outcome {

@@ -1,5 +1,5 @@
-//! Pods of a job that run on after it: deleted in the background, or held while it is being deleted. Nothing but a list of pods
-//! says whether some are left, and nothing but their deletion stops them.
+//! Pods of a job that outlive it: deleted in the background, or held by finalizers. Only a list of
+//! pods shows whether some are left, and only their deletion stops them.
 
 use std::time::Duration;
 
@@ -30,12 +30,13 @@ use crate::{
 use switchyard_platform::write::WriteError;
 use switchyard_platform::{api_call::with_deadline, store::Key, work_queue::Outcome};
 
-/// How often it is looked whether such pods are left.
-const LOOK_AGAIN: Duration = Duration::from_secs(3);
+/// Interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Pods in one answer.
+/// Pods per list request.
 const PAGE: u32 = 500;
-/// Answers that are read. Where a job cannot be told by a label, the pods of all jobs of the namespace are listed.
+/// Bound of list requests. For a job without a selecting label, all jobs' pods of the namespace are
+/// listed.
 const PAGES: usize = 20;
 
 /// Selects pods that have not ended.
@@ -45,12 +46,12 @@ const RUNNING: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Fai
 
 type PodMeta = PartialObjectMeta<Pod>;
 
-/// When to reconcile again because pods of the Workload's deleted job run on, or because the API server does not answer; `None`
-/// when no pod runs.
+/// When to reconcile again because pods of the Workload's deleted job run on, or because the API
+/// server does not answer; `None` when no pod runs.
 pub(crate) async fn wait(ctx: &Context, workload: &Workload) -> Option<Outcome> {
     match find(ctx, workload, RUNNING, 1).await {
         Ok(pods) if pods.is_empty() => None,
-        Ok(_) => Some(Outcome::Requeue(LOOK_AGAIN)),
+        Ok(_) => Some(Outcome::Requeue(CHECK_INTERVAL)),
         Err(error) => {
             let workload = Key::of(workload);
             tracing::warn!(%workload, %error, "could not ask whether pods of a job that is gone run on");
@@ -59,8 +60,8 @@ pub(crate) async fn wait(ctx: &Context, workload: &Workload) -> Option<Outcome> 
     }
 }
 
-/// Whether pods of a job that is being deleted have to be deleted for it to stop. Its controller does not stop it any more when it
-/// is suspended. A deletion that orphans its pods leaves them to their user.
+/// Whether pods of a job that is being deleted must be deleted to stop it. Its controller no longer
+/// stops it when it is suspended. A deletion with orphan propagation leaves the pods to their user.
 pub(crate) fn must_end(job: &Value, workload: &Workload) -> bool {
     let finalizers = job.pointer("/metadata/finalizers").and_then(Value::as_array);
     let orphans = finalizers.is_some_and(|finalizers| finalizers.iter().any(|it| it == "orphan"));
@@ -68,11 +69,11 @@ pub(crate) fn must_end(job: &Value, workload: &Workload) -> bool {
     meta::is_deleting(job) && !orphans && is_stopped
 }
 
-/// Deletes the pods of the Workload's job that have not ended, or the Jobs that would replace them. `None` when there are none,
-/// otherwise when to reconcile again.
+/// Deletes the live pods of the Workload's job, or the Jobs that would replace them. `None` when
+/// there are none, otherwise when to reconcile again.
 pub(crate) async fn end(ctx: &Context, workload: &Workload) -> Option<Outcome> {
     match try_end(ctx, workload).await {
-        Ok(is_done) => (!is_done).then_some(Outcome::Requeue(LOOK_AGAIN)),
+        Ok(is_done) => (!is_done).then_some(Outcome::Requeue(CHECK_INTERVAL)),
         Err(error) => {
             let workload = Key::of(workload);
             tracing::warn!(%workload, %error, "could not delete the pods of a job that is being deleted");
@@ -105,14 +106,15 @@ async fn try_end(ctx: &Context, workload: &Workload) -> Result<bool, WriteError>
     Ok(is_done)
 }
 
-/// An object that is deleted to stop pods.
+/// An object to delete, in order to stop pods.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Pod { name: String, uid: String },
     Job { name: String, uid: String },
 }
 
-/// The pods, but for those of a Job below the Workload's job: it would replace them, and is deleted itself.
+/// The pods to delete. A Job below the Workload's job would replace its pods, so it is deleted
+/// itself.
 fn targets(pods: impl Iterator<Item = PodMeta>, workload: &Workload) -> Vec<Target> {
     let owner = controller(workload.owner_references()).map(|owner| owner.uid.clone());
     let target = |pod: PodMeta| match controller(pod.owner_references()) {
@@ -145,7 +147,8 @@ where
     with_deadline(api.delete(name, &params)).await.map(drop)
 }
 
-/// The pods of the Workload's job here that the field selector selects, until `enough` are found. The API server is asked only for a Workload with quota.
+/// The local pods of the Workload's job that match the field selector, up to `enough`. Lists only
+/// for a Workload with quota.
 async fn find(
     ctx: &Context,
     workload: &Workload,
@@ -178,7 +181,8 @@ async fn find(
     Ok(found)
 }
 
-/// Whether a pod is of the Workload's job. A deletion that orphans pods takes their controller away, and nothing ends them.
+/// Whether a pod belongs to the Workload's job. Deletion with orphan propagation removes the pods'
+/// controller, and nothing ends them.
 fn is_of(pod: &PodMeta, workload: &Workload, is_exact: bool) -> bool {
     let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
     let is_named = || {
@@ -201,7 +205,7 @@ fn is_charged_here(role: Role, workload: &Workload) -> bool {
         && !elsewhere
 }
 
-/// Selects the pods of a Workload's job; `None` for a pod, which is a job of its own.
+/// Selects the pods of a Workload's job. `None` for a single pod.
 fn selector(workload: &Workload) -> Option<PodSelector> {
     let owner = controller(workload.owner_references()).filter(|owner| owner.kind != "Pod")?;
     Some(pod_selector(&owner.kind, &owner.name, &owner.uid))
@@ -227,12 +231,12 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::that_holds_quota(Role::Single, holding(), true)]
-    #[case::that_waits(Role::Single, fixtures::workload("a"), false)]
-    #[case::that_is_over(Role::Single, holding().condition("Finished", true, "", ""), false)]
-    #[case::that_a_hub_sent(Role::Hub, sent(), false)]
-    #[case::that_a_hub_keeps(Role::Hub, holding(), true)]
-    fn pods_are_looked_for_of_a_workload(
+    #[case::with_quota(Role::Single, holding(), true)]
+    #[case::pending(Role::Single, fixtures::workload("a"), false)]
+    #[case::finished(Role::Single, holding().condition("Finished", true, "", ""), false)]
+    #[case::copy_of_a_hub(Role::Hub, sent(), false)]
+    #[case::dispatched(Role::Hub, holding(), true)]
+    fn pods_are_listed_only_with_quota(
         #[case] role: Role,
         #[case] workload: Workload,
         #[case] want: bool,
@@ -252,19 +256,19 @@ mod tests {
     const LONG: &str = "a-name-that-is-longer-than-the-value-of-a-label-may-be-by-one-63";
 
     #[rstest::rstest]
-    #[case::of_a_job(owned("Job", "a"), "batch.kubernetes.io/controller-uid=u", true)]
-    #[case::of_a_job_set(owned("JobSet", "a"), "jobset.sigs.k8s.io/jobset-uid=u", true)]
-    #[case::of_a_ray_cluster(owned("RayCluster", "a"), "ray.io/cluster=a", false)]
-    #[case::of_a_pytorch_job(owned("PyTorchJob", "a"), "training.kubeflow.org/job-name=a", false)]
-    #[case::of_an_mpi_job(owned("MPIJob", "a"), "training.kubeflow.org/job-name=a", false)]
-    #[case::of_a_train_job(owned("TrainJob", "a"), "jobset.sigs.k8s.io/jobset-name=a", false)]
-    #[case::of_a_ray_job(owned("RayJob", "a"), "kueue.x-k8s.io/podset", false)]
-    #[case::of_an_app_wrapper(owned("AppWrapper", "a"), "kueue.x-k8s.io/podset", false)]
-    #[case::of_a_job_with_a_long_name(owned("TFJob", LONG), "kueue.x-k8s.io/podset", false)]
-    #[case::of_a_pod(owned("Pod", "a"), "", false)]
-    #[case::that_is_orphaned(json!({"labels": {"kueue.x-k8s.io/job-uid": "v"}}), "", false)]
-    #[case::that_never_had_a_job(json!({}), "", false)]
-    fn selectors_of_the_pods_of_a_workload(
+    #[case::job(owned("Job", "a"), "batch.kubernetes.io/controller-uid=u", true)]
+    #[case::job_set(owned("JobSet", "a"), "jobset.sigs.k8s.io/jobset-uid=u", true)]
+    #[case::ray_cluster(owned("RayCluster", "a"), "ray.io/cluster=a", false)]
+    #[case::pytorch_job(owned("PyTorchJob", "a"), "training.kubeflow.org/job-name=a", false)]
+    #[case::mpi_job(owned("MPIJob", "a"), "training.kubeflow.org/job-name=a", false)]
+    #[case::train_job(owned("TrainJob", "a"), "jobset.sigs.k8s.io/jobset-name=a", false)]
+    #[case::ray_job(owned("RayJob", "a"), "kueue.x-k8s.io/podset", false)]
+    #[case::app_wrapper(owned("AppWrapper", "a"), "kueue.x-k8s.io/podset", false)]
+    #[case::job_with_a_long_name(owned("TFJob", LONG), "kueue.x-k8s.io/podset", false)]
+    #[case::pod(owned("Pod", "a"), "", false)]
+    #[case::orphaned(json!({"labels": {"kueue.x-k8s.io/job-uid": "v"}}), "", false)]
+    #[case::never_had_a_job(json!({}), "", false)]
+    fn selector_of_the_pods(
         #[case] metadata: serde_json::Value,
         #[case] labels: &str,
         #[case] is_exact: bool,
@@ -285,12 +289,12 @@ mod tests {
 
     #[rstest::rstest]
     #[case::started_by_it(json!({"kueue.x-k8s.io/workload": "w"}), by("RayCluster", "u"), false, true)]
-    #[case::of_another_of_its_name(json!({"kueue.x-k8s.io/workload": "v"}), by("RayCluster", "v"), false, false)]
-    #[case::that_says_nothing(json!({}), by("RayCluster", "u"), false, false)]
+    #[case::recreated_job(json!({"kueue.x-k8s.io/workload": "v"}), by("RayCluster", "v"), false, false)]
+    #[case::no_labels(json!({}), by("RayCluster", "u"), false, false)]
     #[case::with_its_uid(json!({}), by("Job", "u"), true, true)]
-    #[case::of_its_first_slice(json!({"kueue.x-k8s.io/workload-slice-name": "s"}), by("RayCluster", "u"), false, true)]
-    #[case::that_is_orphaned(json!({"kueue.x-k8s.io/workload": "w"}), json!([]), false, false)]
-    fn pod_is_of_the_job_of_a_workload(
+    #[case::first_slice(json!({"kueue.x-k8s.io/workload-slice-name": "s"}), by("RayCluster", "u"), false, true)]
+    #[case::orphaned(json!({"kueue.x-k8s.io/workload": "w"}), json!([]), false, false)]
+    fn pod_belongs_to_the_workloads_job(
         #[case] annotations: serde_json::Value,
         #[case] owner: serde_json::Value,
         #[case] is_exact: bool,
@@ -303,12 +307,12 @@ mod tests {
 
     #[rstest::rstest]
     #[case::evicted(json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}), true, true)]
-    #[case::that_may_run(json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}), false, false)]
-    #[case::that_stays(json!({"finalizers": ["x/y"]}), true, false)]
-    #[case::whose_pods_are_orphaned(
+    #[case::may_run(json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}), false, false)]
+    #[case::kept(json!({"finalizers": ["x/y"]}), true, false)]
+    #[case::pods_orphaned(
         json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan"]}), true, false
     )]
-    fn pods_are_deleted_of_a_job(
+    fn pods_of_a_deleted_job_are_deleted(
         #[case] metadata: serde_json::Value,
         #[case] is_evicted: bool,
         #[case] want: bool,
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_would_replace_their_pods_are_deleted() {
+    fn jobs_that_would_replace_pods_are_deleted() {
         let pods = [pod("a", &json!({}), &by("Job", "j")), pod("b", &json!({}), &by("Job", "j"))];
         let of_set = targets(pods.into_iter(), &with(owned("JobSet", "s")));
         assert_eq!(of_set, [Target::Job { name: "n".into(), uid: "j".into() }]);

@@ -1,4 +1,5 @@
-//! Takes scheduling gates of ours off pods: for the pods of elastic jobs and for those that topology-aware scheduling places.
+//! Removes Switchyard's scheduling gates from pods, for elastic jobs and for topology-aware
+//! scheduling.
 
 use std::sync::Arc;
 
@@ -12,30 +13,30 @@ use crate::{
 };
 use switchyard_platform::{clock::since, store::Key, work_queue::Outcome, write::WriteError};
 
-/// Pods of one chain that are written to at once.
+/// Pods of one chain that are written in parallel.
 const AT_ONCE: usize = 8;
 
-/// The workload of a chain by which its pods run: the newest that is admitted.
+/// The slice of a chain that its pods run with: the newest admitted one.
 pub(crate) fn active(workloads: Vec<Arc<Workload>>) -> Option<Arc<Workload>> {
     elastic::in_order(workloads).into_iter().rfind(|it| runs(it))
 }
 
-/// Performs the writes of one chain. One that fails keeps no other back.
+/// Performs the writes of one chain. A failed write does not hold others back.
 pub(crate) async fn all(writes: Vec<impl Future<Output = Outcome>>) -> Outcome {
     let done: Vec<Outcome> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
     if done.contains(&Outcome::Failed) { Outcome::Failed } else { Outcome::Done }
 }
 
-/// A gate that is taken off pods.
+/// A scheduling gate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
     pub(crate) name: &'static str,
-    /// Logged when it cannot be taken off.
+    /// Log message if it cannot be removed.
     pub(crate) failure: &'static str,
 }
 
 impl Gate {
-    /// Measures, logs or has repeated what came of taking it off a pod of the workload.
+    /// The outcome of removing it from a pod: measured, logged or repeated.
     pub(crate) fn outcome(
         &self,
         ctx: &Context,
@@ -57,7 +58,7 @@ impl Gate {
         }
     }
 
-    /// Measures how long after the admission of its workload a pod lost the gate.
+    /// Measures the time from the workload's admission to the removal.
     fn measure(&self, ctx: &Context, workload: &Workload) {
         let admitted = condition(workload, conditions::ADMITTED)
             .map(|admitted| admitted.last_transition_time.0);

@@ -46,7 +46,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let each_term = ctx.each_term(&shutdown, everything);
     let ctx = &ctx;
     let reconcile = |key| async move { reconcile(ctx, key).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
+    tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
 fn value_of(class: &switchyard_api::v1beta2::WorkloadPriorityClass) -> i32 {

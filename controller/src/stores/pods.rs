@@ -15,9 +15,8 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use switchyard_api::names;
 use switchyard_jobs::pod_requests::{RequestDefaults, pod_requests};
-use switchyard_scheduler::{Amount, Event, Name, NonTasPod};
+use switchyard_scheduler::{Amount, Name};
 
-use crate::stores::Stores;
 use switchyard_platform::store::{Change, Key};
 
 /// Annotations that make a pod a placed one, whatever their value.
@@ -47,13 +46,13 @@ enum PodKind {
 
 /// A pod on a node that topology-aware scheduling did not place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Outside {
-    node: Name,
+pub(crate) struct Outside {
+    pub(crate) node: Name,
     /// Shared by pods with equal requests.
-    requests: Arc<Requests>,
+    pub(crate) requests: Arc<Requests>,
 }
 
-type Requests = BTreeMap<Name, Amount>;
+pub(crate) type Requests = BTreeMap<Name, Amount>;
 
 /// A pod that topology-aware scheduling places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -166,7 +165,7 @@ impl PodRecord {
     /// The usage to charge outside of workloads' assignments. `is_level`: whether a label is that
     /// of a topology level. A pod that requests a topology without a selector for a level was
     /// started before the Topology existed.
-    fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
+    pub(crate) fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
         match &self.kind {
             PodKind::Outside(outside) => Some(outside.clone()),
             PodKind::Placed(placed)
@@ -259,25 +258,8 @@ pub(crate) fn changes_usage(change: &Change<PodRecord>) -> bool {
     of(&change.old) != of(&change.new)
 }
 
-/// The engine's event for a pod outside of workloads' assignments: its usage, or that it has none.
-pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
-    let name = Name::from(key.to_string());
-    let topologies = stores.topologies.all();
-    let levels = || topologies.iter().flat_map(|topology| &topology.spec.levels);
-    let is_level = |key: &str| levels().any(|level| level.node_label == key);
-    let record = stores.pods.by_key(key);
-    match record.as_ref().and_then(|record| record.outside(is_level)) {
-        None => Event::NonTasPodDeleted { key: name },
-        Some(Outside { node, requests }) => {
-            let pod = NonTasPod { key: name, leaf: node, requests: (*requests).clone() };
-            Event::NonTasPod(Box::new(pod))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
     use serde_json::{Value, json};
 
     use switchyard_jobs::apply_merge;
@@ -295,40 +277,6 @@ mod tests {
         });
         apply_merge(&mut pod, change);
         serde_json::from_value(pod).unwrap()
-    }
-
-    fn event_text(change: &Value) -> String {
-        let stores = Stores::default();
-        let Some(record) = PodRecord::of(pod(change), &InternedRequests::default()) else {
-            return "nothing".into();
-        };
-        let levels = json!({"levels": [{"nodeLabel": "rack"}]});
-        let topology = json!({"metadata": {"name": "t"}, "spec": levels});
-        stores.topologies.insert(serde_json::from_value(topology).unwrap());
-        stores.pods.insert(record);
-        match event(&stores, &Key::new("ns", "a")) {
-            Event::NonTasPod(pod) => {
-                let requests = pod.requests.iter().map(|(name, amount)| format!("{name}={amount}"));
-                format!("{} on {}: {}", pod.key, pod.leaf, requests.collect::<Vec<_>>().join(" "))
-            }
-            event => format!("{event:?}"),
-        }
-    }
-
-    #[rstest]
-    #[case::running(json!({}), "ns/a on n1: cpu=500")]
-    #[case::overhead(json!({"spec": {"overhead": {"cpu": "100m"}}}), "ns/a on n1: cpu=600")]
-    #[case::terminating(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "ns/a on n1: cpu=500")]
-    #[case::ended(json!({"status": {"phase": "Succeeded"}}), "nothing")]
-    #[case::no_node(json!({"spec": {"nodeName": null}}), "nothing")]
-    #[case::placed_with_selector(
-        json!({"metadata": {"annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "false"}}, "spec": {"nodeSelector": {"rack": "r"}}}),
-        "NonTasPodDeleted { key: \"ns/a\" }")]
-    #[case::topology_without_level_selector(
-        json!({"metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack"}}, "spec": {"nodeSelector": {"pool": "a"}}}),
-        "ns/a on n1: cpu=500")]
-    fn usage_of_a_pod_outside_assignments(#[case] change: Value, #[case] expected: &str) {
-        assert_eq!(event_text(&change), expected);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the API server has said of owners that are not watched, for a short time: what happens to many children of one owner
-//! is not as many questions about it.
+//! A short-lived cache of owners whose kinds are not watched, so that many children of one owner
+//! cause one request.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -11,23 +11,23 @@ use switchyard_jobs::meta::Controller;
 
 use switchyard_platform::object::Object;
 
-/// An owner as the API server had it; none: it is gone, or may not be read.
+/// An owner as the API server returned it. `None`: it is deleted or may not be read.
 pub(crate) type Found = Option<Arc<Object>>;
 
-/// Answers kept at once. Of an owner little is kept, so this is a few MiB.
+/// Capacity. Little is kept of an owner, so this takes a few MiB.
 const KEPT: usize = 4096;
-/// How long each holds. Who owns an owner hardly ever changes, and its queue (of kinds that are not watched) seldom.
+/// How long an answer holds. An owner's own owner hardly ever changes, and its queue seldom.
 const HOLDS: Duration = Duration::from_secs(30);
 
-/// The answers of late. The default has none.
+/// The cached answers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recent(Arc<Mutex<State>>);
+pub(crate) struct RecentOwners(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    // By the uid of the owner. A reference that is not as the one before it does not find that one's answer.
+    // By uid of the owner. A reference must equal the first one to find its answer.
     answers: BTreeMap<String, Answer>,
-    // The oldest first. Each answer has its line here; one that another has replaced may have one still.
+    // Oldest first. A replaced answer's entry may still be here.
     order: VecDeque<(Instant, String)>,
     // Kinds that may not be read.
     forbidden: BTreeSet<(String, String)>,
@@ -41,21 +41,21 @@ struct Answer {
     found: Found,
 }
 
-impl Recent {
+impl RecentOwners {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was said of the owner, if that was of late.
-    pub(super) fn get(&self, namespace: &str, owner: &Controller, now: Instant) -> Option<Found> {
+    /// The cached answer, if it still holds.
+    pub(crate) fn get(&self, namespace: &str, owner: &Controller, now: Instant) -> Option<Found> {
         let state = self.state();
         let answer = state.answers.get(&owner.uid)?;
         let fits = answer.namespace == namespace && answer.owner == *owner && holds(answer.at, now);
         fits.then(|| answer.found.clone())
     }
 
-    /// Keeps an answer, and no more of the oldest than there is room for.
-    pub(super) fn keep(&self, namespace: &str, owner: &Controller, found: Found, now: Instant) {
+    /// Caches an answer and evicts expired ones, or the oldest.
+    pub(crate) fn keep(&self, namespace: &str, owner: &Controller, found: Found, now: Instant) {
         let mut state = self.state();
         while state.order.len() >= KEPT
             || state.order.front().is_some_and(|(at, _)| !holds(*at, now))
@@ -71,8 +71,8 @@ impl Recent {
         state.answers.insert(owner.uid.clone(), answer);
     }
 
-    /// Notes whether owners of that kind may be read; whether it is news that they may not.
-    pub(super) fn is_forbidden_now(&self, owner: &Controller, forbidden: bool) -> bool {
+    /// Records whether owners of a kind may be read. Returns whether it became forbidden just now.
+    pub(crate) fn is_forbidden_now(&self, owner: &Controller, forbidden: bool) -> bool {
         let mut state = self.state();
         if !forbidden && state.forbidden.is_empty() {
             return false;
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_holds_for_a_while_and_for_its_own_question_only() {
-        let (recent, begin) = (Recent::default(), Instant::now());
+    fn answer_expires_and_matches_its_reference_only() {
+        let (recent, begin) = (RecentOwners::default(), Instant::now());
         recent.keep("ns", &owner("u"), None, begin);
         let answered = |namespace: &str, owner: &Controller, after: Duration| {
             recent.get(namespace, owner, begin + after).is_some()
@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_where_there_are_too_many_and_all_that_hold_no_more() {
-        let (recent, begin) = (Recent::default(), Instant::now());
+    fn oldest_and_expired_answers_are_evicted() {
+        let (recent, begin) = (RecentOwners::default(), Instant::now());
         let at = |i: usize| begin + Duration::from_millis(i as u64);
         for i in 0..=KEPT {
             recent.keep("ns", &owner(&i.to_string()), None, at(i));
@@ -136,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn that_a_kind_may_not_be_read_is_news_once_until_it_may() {
-        let recent = Recent::default();
+    fn forbidden_kind_is_reported_once() {
+        let recent = RecentOwners::default();
         let news = |forbidden| recent.is_forbidden_now(&owner("u"), forbidden);
         assert_eq!(
             [news(true), news(true), news(false), news(false), news(true)],

@@ -15,11 +15,12 @@ use kube::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::stores::{Stores, feed};
-use crate::{
-    stores::pods::{InternedRequests, PodRecord},
-    workload::topology_chain,
+use super::{
+    Stores,
+    pods::{InternedRequests, PodRecord},
 };
+use crate::workload::topology_chain;
+use switchyard_platform::watch::feed;
 
 /// Waits until nodes and pods are needed, then watches them until `shutdown`. `on`: the feature
 /// gate.

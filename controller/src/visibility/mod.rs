@@ -28,7 +28,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::path::ResourcePath;
 use self::summary::Page;
-use crate::{context::Context, endpoint::Endpoint, engine::task::EngineHandle};
+use crate::{
+    context::Context,
+    endpoint::{Endpoint, tls_policy},
+    engine::EngineHandle,
+};
 use switchyard_platform::{
     delegated_auth::{Guard, Refusal, front_proxy::FrontProxy},
     https::{self, Identity, Site},
@@ -94,7 +98,7 @@ impl TlsKeeper {
         );
         let own = own.context("the certificate of the visibility API")?;
         let proxy = Arc::new(FrontProxy::default());
-        let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls_options())?);
+        let tls = Arc::new(proxy.tls(own.certificate.clone(), &tls_policy(&ctx.config))?);
         Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(TlsState { proxy, tls })) })
     }
 
@@ -111,7 +115,7 @@ impl TlsKeeper {
         if proxy == *self.state.load().proxy {
             return true;
         }
-        match proxy.tls(self.own.certificate.clone(), self.ctx.config.tls_options()) {
+        match proxy.tls(self.own.certificate.clone(), &tls_policy(&self.ctx.config)) {
             Ok(tls) => {
                 self.state.store(Arc::new(TlsState { proxy: Arc::new(proxy), tls: Arc::new(tls) }))
             }

@@ -8,7 +8,7 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_api::visibility::{GROUP, PendingWorkload, PendingWorkloadsSummary, SUMMARY};
 use switchyard_scheduler::LocalQueueKey;
 
-use crate::engine::task::{Part, Pending};
+use crate::engine::handle::{PendingPage, PendingPosition};
 
 /// Default and largest page size, as in Kueue.
 const DEFAULT_LIMIT: i64 = 1_000;
@@ -24,18 +24,22 @@ pub(super) struct Page {
 
 impl Page {
     /// The part of a ClusterQueue's list on this page; with `local_queue`, only its workloads.
-    pub(super) fn of(self, cluster_queue: String, local_queue: Option<LocalQueueKey>) -> Part {
+    pub(super) fn of(
+        self,
+        cluster_queue: String,
+        local_queue: Option<LocalQueueKey>,
+    ) -> PendingPage {
         let count = |number: i64| usize::try_from(number.max(0)).unwrap_or(usize::MAX);
         let limit =
             count(self.limit.filter(|limit| *limit != 0).unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT));
-        Part { cluster_queue, local_queue, offset: count(self.offset.unwrap_or(0)), limit }
+        PendingPage { cluster_queue, local_queue, offset: count(self.offset.unwrap_or(0)), limit }
     }
 }
 
 /// A workload that is gone by now is listed with its name, positions and priority only.
 pub(super) fn summary(
     version: &str,
-    page: &[Pending],
+    page: &[PendingPosition],
     workload: impl Fn(&str, &str) -> Option<Arc<Workload>>,
 ) -> PendingWorkloadsSummary {
     let items = page
@@ -49,7 +53,7 @@ pub(super) fn summary(
     }
 }
 
-fn item(entry: &Pending, workload: Option<&Workload>) -> PendingWorkload {
+fn item(entry: &PendingPosition, workload: Option<&Workload>) -> PendingWorkload {
     let place = |position: usize| i32::try_from(position).unwrap_or(i32::MAX);
     let owners =
         workload.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
@@ -84,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    fn pending() -> Vec<Pending> {
-        let entry = |position: usize, position_in_local_queue| Pending {
+    fn pending() -> Vec<PendingPosition> {
+        let entry = |position: usize, position_in_local_queue| PendingPosition {
             key: WorkloadKey::new("a", format!("w{position}")),
             local_queue: "lq".to_owned(),
             priority: 5,

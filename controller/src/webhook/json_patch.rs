@@ -1,4 +1,7 @@
 //! JSON Patch (RFC 6902), the form in which an admission review returns changes.
+//!
+//! The crate `json-patch` is not used: it edits lists element by element. Lists that are replaced
+//! whole keep the patch short and readable in audit logs.
 
 use serde_json::{Value, json};
 

@@ -42,7 +42,7 @@ use switchyard_jobs::{KindId, enabled_kinds};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::Context, reconcilers::job::lookup};
+use crate::{context::Context, endpoint::tls_policy, reconcilers::job::lookup};
 use switchyard_platform::{
     cert::{Bundle, CertLifetimes},
     https::{self, Certificate, Open},
@@ -158,7 +158,7 @@ pub async fn run(
         .merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
-    let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls_options(), router)
+    let site = Open::new(COMPONENT, certificate.clone(), &tls_policy(&ctx.config), router)
         .context("webhook server")?;
     let (trusted, trusts) = watch::channel(bundle.trusted());
     let definitions = CrdConversion {

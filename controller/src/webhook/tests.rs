@@ -41,7 +41,13 @@ async fn serve(bundle: &Bundle, rules: Vec<(String, Handler)>) -> Server {
     let port = listener.local_addr().unwrap().port();
     let (certificate, shutdown) =
         (Certificate::new(bundle.certified_key().unwrap()), CancellationToken::new());
-    let site = Open::new("webhook", certificate.clone(), None, review::router(rules)).unwrap();
+    let site = Open::new(
+        "webhook",
+        certificate.clone(),
+        &switchyard_platform::https::TlsPolicy::default(),
+        review::router(rules),
+    )
+    .unwrap();
     let ended = tokio::spawn(https::serve(listener, Arc::new(site), shutdown.clone()));
     Server { port, certificate, shutdown, ended }
 }

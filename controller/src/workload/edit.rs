@@ -1,4 +1,4 @@
-//! Changes of a Workload's status. Pure: a copy of the status is changed, and the caller writes it.
+//! Changes of a Workload's status. Pure: an [`Edit`] changes a copy, and the caller writes it.
 
 use std::collections::BTreeSet;
 
@@ -14,78 +14,76 @@ use switchyard_api::{
 };
 use switchyard_config::Configuration;
 
-/// What PodsReady says when it is false.
+/// Message of a `PodsReady` condition that is False.
 pub(crate) const NOT_READY: &str = "Not all pods are ready or succeeded";
 
-/// How finely a workload without quota, or that is not admitted, says why: Kueue's gate
-/// `UnadmittedWorkloadsObservability`.
+/// How detailed the reasons of `QuotaReserved` and `Admitted` are. Kueue's gate
+/// `UnadmittedWorkloadsObservability` decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReasonDetail {
-    /// `WaitingForQuota`, `Misconfigured` and so on; `Admitted` says from the beginning why not.
+    /// `WaitingForQuota`, `Misconfigured` and so on. `Admitted` is set from the beginning.
     #[default]
-    Fine,
-    /// `Pending`, `Inadmissible` and `Waiting`; `Admitted` is not there until it has once been True.
-    Plain,
+    Full,
+    /// `Pending`, `Inadmissible` and `Waiting`. `Admitted` is missing until it first becomes True.
+    Basic,
 }
 
 impl ReasonDetail {
-    /// Those of a configuration.
     #[must_use]
     pub fn of(config: &Configuration) -> Self {
-        if config.enabled("UnadmittedWorkloadsObservability") { Self::Fine } else { Self::Plain }
+        if config.enabled("UnadmittedWorkloadsObservability") { Self::Full } else { Self::Basic }
     }
 
-    /// The reason of `QuotaReserved` for one of the finer ones.
+    /// The `QuotaReserved` reason for a detailed one.
     fn unreserved(self, reason: &str) -> &str {
         use reasons::quota_reserved::{
             ADMISSION_GATED, INADMISSIBLE, MISCONFIGURED, ON_HOLD, PENDING, SUSPENDED, WAITING,
             WAITING_FOR_PODS_READY,
         };
         match (self, reason) {
-            (Self::Fine, _)
-            | (Self::Plain, ADMISSION_GATED | INADMISSIBLE | ON_HOLD | PENDING | WAITING) => reason,
-            (Self::Plain, MISCONFIGURED | SUSPENDED) => INADMISSIBLE,
-            (Self::Plain, WAITING_FOR_PODS_READY) => WAITING,
-            (Self::Plain, _) => PENDING,
+            (Self::Full, _)
+            | (Self::Basic, ADMISSION_GATED | INADMISSIBLE | ON_HOLD | PENDING | WAITING) => reason,
+            (Self::Basic, MISCONFIGURED | SUSPENDED) => INADMISSIBLE,
+            (Self::Basic, WAITING_FOR_PODS_READY) => WAITING,
+            (Self::Basic, _) => PENDING,
         }
     }
 
-    /// The same where the engine has looked at it: whatever it found wrong then is `Pending`.
-    fn looked_at(self, reason: &str) -> &str {
+    /// The same for a reason that the engine found when it considered the workload. Without detail
+    /// it is always `Pending`.
+    fn considered(self, reason: &str) -> &str {
         use reasons::quota_reserved::{PENDING, WAITING_FOR_PODS_READY};
         match self {
-            Self::Plain if reason != WAITING_FOR_PODS_READY => PENDING,
-            Self::Fine | Self::Plain => self.unreserved(reason),
+            Self::Basic if reason != WAITING_FOR_PODS_READY => PENDING,
+            Self::Full | Self::Basic => self.unreserved(reason),
         }
     }
 }
 
-/// Why a workload is evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eviction {
-    /// Reason of the `Evicted` condition, without a cause.
+    /// Reason of the `Evicted` condition, without the cause.
     pub reason: &'static str,
-    /// What lies behind a deactivation; may be empty.
+    /// Underlying cause of a deactivation; may be empty.
     pub cause: String,
     /// Message of the condition and the event.
     pub message: String,
 }
 
-/// What an eviction came to, for events and metrics.
+/// A performed eviction, for events and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evicted {
-    /// The eviction.
     pub eviction: Eviction,
     /// Reason of the event.
     pub event: String,
-    /// Whether it is the first for this reason and cause.
+    /// Whether it is the workload's first eviction with this reason and cause.
     pub first: bool,
 }
 
 /// A Workload's status while it is changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
-    /// The status as it is to become.
+    /// The status to write.
     pub status: WorkloadStatus,
     generation: Option<i64>,
     reasons: ReasonDetail,
@@ -93,8 +91,8 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Begins with the workload's status; conditions that change get this time. A hub's copies always say finely why: it is
-    /// the hub that reads them.
+    /// Starts with the workload's status. Changed conditions get the time `now`. A hub's copies
+    /// always get detailed reasons, because the hub reads them.
     #[must_use]
     pub fn new(workload: &Workload, reasons: ReasonDetail, now: Timestamp) -> Self {
         let reasons = if super::is_copy(workload) { ReasonDetail::Full } else { reasons };
@@ -106,7 +104,7 @@ impl Edit {
         }
     }
 
-    /// Sets a condition. Returns whether anything changed.
+    /// Sets a condition. Returns whether it changed.
     pub fn set(
         &mut self,
         type_: &str,
@@ -118,8 +116,8 @@ impl Edit {
         conditions::set(&mut self.status.conditions, condition, self.now)
     }
 
-    /// Whether it says in Kueue's plain words why there is no quota.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// Whether reasons have no detail.
+    pub(crate) fn has_basic_reasons(&self) -> bool {
         self.reasons == ReasonDetail::Basic
     }
 
@@ -127,19 +125,19 @@ impl Edit {
         conditions::is_true(&self.status.conditions, type_)
     }
 
-    /// Says that its pods have yet to start, unless something is said of them already.
+    /// Sets `PodsReady` to False, unless the condition exists.
     pub fn await_pods(&mut self) {
         if conditions::find(&self.status.conditions, conditions::PODS_READY).is_none() {
             self.set(conditions::PODS_READY, false, reasons::pods_ready::WAIT_FOR_START, NOT_READY);
         }
     }
 
-    /// Gives it quota: `QuotaReserved` becomes True, earlier evictions become history.
+    /// Sets `QuotaReserved` to True and resets the conditions of earlier evictions.
     pub fn reserve(&mut self, admission: Admission) {
         let reason = reasons::quota_reserved::QUOTA_RESERVED;
         let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
         self.status.admission = Some(admission);
-        // What it uses says the same from now on.
+        // From now on `admission` has the same usage.
         self.status.resource_requests.clear();
         self.set(conditions::QUOTA_RESERVED, true, reason, message);
         for type_ in
@@ -154,12 +152,13 @@ impl Edit {
         }
     }
 
-    /// Says why it got no quota when the engine looked at it.
-    pub fn looked_at(&mut self, reason: &str, message: impl Into<String>) -> bool {
-        self.unreserve(self.reasons.looked_at(reason), message)
+    /// Sets why the engine gave the workload no quota.
+    pub fn set_unreserved_reason(&mut self, reason: &str, message: impl Into<String>) -> bool {
+        self.unreserve(self.reasons.considered(reason), message)
     }
 
-    /// Says why it has no quota, and takes it away if it had. Returns whether anything changed.
+    /// Sets why the workload has no quota, and removes quota that it had. Returns whether anything
+    /// changed.
     pub fn unreserve(&mut self, reason: &str, message: impl Into<String>) -> bool {
         let reason = self.reasons.unreserved(reason);
         let mut changed = self.set(conditions::QUOTA_RESERVED, false, reason, message);
@@ -167,7 +166,7 @@ impl Edit {
         changed | self.sync_admitted()
     }
 
-    /// Brings `Admitted` in line with quota and checks. Returns whether anything changed.
+    /// Derives `Admitted` from quota and checks. Returns whether it changed.
     pub fn sync_admitted(&mut self) -> bool {
         let known = |type_| conditions::find(&self.status.conditions, type_).is_some();
         if !known(conditions::QUOTA_RESERVED) && !known(conditions::ADMITTED) {
@@ -175,7 +174,7 @@ impl Edit {
         }
         let (holds, reason, message) = self.admitted();
         let was_admitted = self.is_true(conditions::ADMITTED);
-        if self.is_plain() && holds == was_admitted {
+        if self.has_basic_reasons() && holds == was_admitted {
             return false;
         }
         if was_admitted && !holds {
@@ -187,7 +186,7 @@ impl Edit {
     fn admitted(&self) -> (bool, &'static str, &'static str) {
         let ready =
             self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
-        let plain = self.is_plain();
+        let plain = self.has_basic_reasons();
         if !self.is_true(conditions::QUOTA_RESERVED) {
             if plain && !ready {
                 let reason = reasons::admitted::NO_RESERVATION_UNSATISFIED_CHECKS;
@@ -226,8 +225,8 @@ impl Edit {
         self.status.accumulated_past_execution_time_seconds = Some(past.saturating_add(ran));
     }
 
-    /// Keeps only checks that apply, and has a Pending state for each that is `needed` now.
-    /// Returns whether anything changed.
+    /// Keeps only the states of checks that `apply`, and adds a Pending state for each that is
+    /// `needed`. Returns whether anything changed.
     pub fn sync_checks(&mut self, apply: &BTreeSet<String>, needed: &BTreeSet<String>) -> bool {
         let checks = &mut self.status.admission_checks;
         let before = checks.len();
@@ -245,7 +244,7 @@ impl Edit {
         changed
     }
 
-    /// Has a state for each preemption gate of the spec, closed at first, and for no other.
+    /// Keeps one state for each preemption gate of the spec. New gates are closed.
     pub fn sync_preemption_gates(&mut self, gates: &[PreemptionGate]) {
         let states = &mut self.status.preemption_gates;
         states.retain(|state| gates.iter().any(|gate| gate.name == state.name));
@@ -262,7 +261,7 @@ impl Edit {
         }
     }
 
-    /// Tells it to give its quota back.
+    /// Sets `Evicted`, which tells the job reconciler to stop the job.
     pub fn evict(&mut self, eviction: Eviction) -> Evicted {
         let deactivated =
             eviction.reason == reasons::evicted::DEACTIVATED && !eviction.cause.is_empty();
@@ -296,7 +295,7 @@ impl Edit {
         Evicted { eviction, event, first }
     }
 
-    /// Has all admission checks begin anew.
+    /// Resets all admission checks to Pending.
     pub(crate) fn reset_checks(&mut self) {
         for check in &mut self.status.admission_checks {
             if check.state == CheckState::Pending {
@@ -334,8 +333,8 @@ impl Edit {
         true
     }
 
-    /// Ends an eviction once the job has no pods left: quota goes back, and `Requeued` says whether it may be queued at once.
-    /// Returns whether anything changed; nothing does without an eviction and quota to give back.
+    /// Completes an eviction once the job has no pods: releases quota, and sets `Requeued`. Without
+    /// an eviction or quota it does nothing. Returns whether anything changed.
     pub fn complete_eviction(&mut self) -> bool {
         if !self.is_true(conditions::QUOTA_RESERVED) || !self.is_true(conditions::EVICTED) {
             return false;
@@ -348,7 +347,7 @@ impl Edit {
             CONCURRENT_ADMISSION, FLAVOR_MIGRATION, NODE_FAILURES, PREEMPTED, REQUESTS_CHANGED,
             VARIANT_EVICTED,
         };
-        // In Kueue a variant that gave way to one on a better flavor is never queued again.
+        // In Kueue, a variant that gave way to one on a better flavor is never requeued.
         let of_variants = [FLAVOR_MIGRATION, VARIANT_EVICTED, CONCURRENT_ADMISSION];
         let at_once = [PREEMPTED, NODE_FAILURES, REQUESTS_CHANGED]
             .iter()
@@ -358,8 +357,7 @@ impl Edit {
         self.unreserve(reasons::quota_reserved::PENDING_EVALUATION, evicted.message)
     }
 
-    /// Gives the quota of an evicted workload back: [`Self::complete_eviction`], and its pods are no longer ready, nor is
-    /// their recovery waited for.
+    /// As [`Self::complete_eviction`]. It also ends `PodsReady` and the recovery timeout.
     pub fn release_quota(&mut self) -> bool {
         let released = self.complete_eviction();
         let ready = conditions::find(&self.status.conditions, conditions::PODS_READY);
@@ -376,24 +374,24 @@ impl Edit {
         self.set(conditions::REQUEUED, may, reason, message)
     }
 
-    /// Asks for `spec.active` to become false.
+    /// Requests the deactivation of the workload (`spec.active: false`).
     pub fn deactivation_target(&mut self, reason: &str, message: impl Into<String>) -> bool {
         self.set(conditions::DEACTIVATION_TARGET, true, reason, message)
     }
 
-    /// Asks for its deactivation because its job has run for as long as it may.
+    /// Requests deactivation because `maximumExecutionTimeSeconds` has passed.
     pub fn execution_time_exceeded(&mut self) {
         let reason = reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
         self.deactivation_target(reason, "exceeding the maximum execution time");
         self.status.accumulated_past_execution_time_seconds = None;
     }
 
-    /// Declares it finished.
+    /// Sets `Finished`.
     pub fn finish(&mut self, reason: &str, message: impl Into<String>) -> bool {
         self.set(conditions::FINISHED, true, reason, message)
     }
 
-    /// Keeps it out of the queue until `at`, unless it is kept out for longer already.
+    /// Delays requeuing until `at`, unless it is delayed longer already.
     pub fn requeue_at(&mut self, at: Timestamp, count: bool) {
         let state = self.status.requeue_state.get_or_insert_with(RequeueState::default);
         if state.requeue_at.as_ref().is_none_or(|current| current.0 < at) {
@@ -404,7 +402,7 @@ impl Edit {
         }
     }
 
-    /// When the last of the checks that ask for a retry wants one; none if none says when.
+    /// The latest retry time of all checks in Retry state. `None` if no check sets one.
     #[must_use]
     pub fn retry_time(&self) -> Option<Timestamp> {
         let retries =

@@ -1,10 +1,9 @@
-//! A Workload object: what its conditions say, how its status is changed, how the change is written.
+//! A Workload's state and changes of its status.
 //!
-//! Everyone who writes a Workload's status does it here, so that conditions, reasons and messages are Kueue's in one place:
-//! [`Edit`] changes a copy of the status purely, [`patch_status`] writes the difference.
+//! All writers of a Workload's status use [`Edit`], so that conditions, reasons and messages equal
+//! Kueue's. `context::patch_status` writes the difference.
 
 mod edit;
-mod write;
 
 use std::time::Duration;
 
@@ -16,16 +15,15 @@ use switchyard_api::{
     conditions::{self, reasons},
     names,
     v1beta2::{Admission, Workload, WorkloadStatus},
+    variants,
 };
-use switchyard_jobs::{JobKind, kind_of_owner};
-pub(crate) use write::delete;
-pub use write::{WriteError, patch_metadata, patch_status};
+use switchyard_jobs::{JobKind, elastic, kind_of_owner};
 
-use switchyard_platform::clock::since;
+use switchyard_platform::{clock::since, store::Key};
 
-/// Gives back the room that lists have for more than they hold: those that were read begin with room for four, and of
-/// Workloads there are thousands.
-pub fn fit(workload: &mut Workload) {
+/// Shrinks lists to their length. Deserialized lists start with room for four elements, and there
+/// are thousands of Workloads.
+pub fn strip_unused_fields(workload: &mut Workload) {
     fn shrink<T>(list: &mut Vec<T>) {
         list.shrink_to_fit();
     }
@@ -43,20 +41,16 @@ pub fn fit(workload: &mut Workload) {
     }
 }
 
-/// Where a workload is in its life.
+/// Progress of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Without quota.
     Pending,
-    /// Quota reserved, not admitted.
     QuotaReserved,
-    /// Admitted.
     Admitted,
-    /// Finished.
     Finished,
 }
 
-/// Whether it is the workload of a group of pods.
+/// Whether it is the workload of a pod group.
 #[must_use]
 pub fn is_group_workload(workload: &Workload) -> bool {
     let annotation =
@@ -64,24 +58,26 @@ pub fn is_group_workload(workload: &Workload) -> bool {
     annotation.is_some_and(|value| value == "true")
 }
 
-/// Whether a hub has committed it to a cluster, be it that it has been taken back since.
+/// Whether a hub has ever committed it to a worker cluster.
 #[must_use]
 pub fn was_dispatched(workload: &Workload) -> bool {
     let dispatch = status(workload).and_then(|status| status.dispatch.as_ref());
     dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
 }
 
-/// Whether a hub has sent it to a cluster and the dispatcher has not released it: something of it may be left there.
+/// Whether a hub has committed it to a cluster, and the dispatcher has not released it. A copy may
+/// remain there.
 #[must_use]
 pub fn is_left_on_cluster(workload: &Workload) -> bool {
     was_dispatched(workload) && has_reservation(workload) && !is_finished(workload)
 }
 
-/// How often the cluster of a job that is gone is checked for being lost.
-pub(crate) const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
+/// Interval of checks whether the cluster of a deleted job is lost.
+pub(crate) const LOST_CLUSTER_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// As [`is_left_on_cluster`], and its cluster is expected to say when nothing is left. A lost cluster is not, and no cluster is for
-/// a group.
+/// Whether [`is_left_on_cluster`] holds and its cluster is expected to report the end. A lost
+/// cluster is not expected to, and pod groups are not reported. `awaited`: whether a cluster is
+/// connected.
 #[must_use]
 pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bool) -> bool {
     let sent_to = status(workload).and_then(|status| {
@@ -94,9 +90,9 @@ pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bo
     !is_group_workload(workload) && is_left_on_cluster(workload) && sent_to.is_some_and(awaited)
 }
 
-/// What makes the pods of a group and owns its workload.
+/// The owner of a pod group's workload that creates its pods, such as a StatefulSet.
 #[must_use]
-pub fn maker_of(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
+pub fn pod_group_owner(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
     let mut owners =
         workload.metadata.owner_references.iter().flatten().filter(|_| is_group_workload(workload));
     owners.find_map(|owner| {
@@ -105,7 +101,6 @@ pub fn maker_of(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerRefe
     })
 }
 
-/// Where a workload is in its life.
 #[must_use]
 pub fn phase(workload: &Workload) -> Phase {
     if is_finished(workload) {
@@ -125,13 +120,13 @@ pub fn holds(workload: &Workload, condition: &str) -> bool {
     status(workload).is_some_and(|status| conditions::is_true(&status.conditions, condition))
 }
 
-/// Whether it is active, and nobody has asked for its deactivation.
+/// Whether it is active and its deactivation was not requested.
 #[must_use]
 pub fn stays_active(workload: &Workload) -> bool {
     workload.spec.is_active() && !holds(workload, conditions::DEACTIVATION_TARGET)
 }
 
-/// Whether its job may run: admitted, and nobody stops it.
+/// Whether its job may run: admitted, and not evicted, finished, deactivated or deleted.
 #[must_use]
 pub fn runs(workload: &Workload) -> bool {
     workload.metadata.deletion_timestamp.is_none()
@@ -141,7 +136,6 @@ pub fn runs(workload: &Workload) -> bool {
         && !is_finished(workload)
 }
 
-/// The condition, if there is one.
 #[must_use]
 pub fn condition<'a>(
     workload: &'a Workload,
@@ -154,19 +148,17 @@ fn status(workload: &Workload) -> Option<&WorkloadStatus> {
     workload.status.as_ref()
 }
 
-/// `QuotaReserved` is True.
 #[must_use]
 pub fn has_reservation(workload: &Workload) -> bool {
     holds(workload, conditions::QUOTA_RESERVED)
 }
 
-/// `Admitted` is True.
 #[must_use]
 pub fn is_admitted(workload: &Workload) -> bool {
     holds(workload, conditions::ADMITTED)
 }
 
-/// How long all its pods have been ready, if they are.
+/// How long all its pods have been ready. `None` if they are not.
 #[must_use]
 pub fn ready_for(workload: &Workload, now: Timestamp) -> Option<Duration> {
     let ready = condition(workload, conditions::PODS_READY)
@@ -174,39 +166,37 @@ pub fn ready_for(workload: &Workload, now: Timestamp) -> Option<Duration> {
     Some(since(now, ready.last_transition_time.0))
 }
 
-/// A hub of ours made it here, for a Workload of its own.
+/// Whether a Switchyard hub created it as the copy of its own Workload.
 #[must_use]
 pub fn is_copy(workload: &Workload) -> bool {
     workload.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::WORKLOAD_UID))
 }
 
-/// A hub made it here, ours or Kueue's: what it asks for is what the hub says.
+/// Whether a hub created it, Switchyard's or Kueue's. The hub decides what it requests.
 #[must_use]
 pub fn is_sent(workload: &Workload) -> bool {
     let labels = workload.metadata.labels.as_ref();
     is_copy(workload) || labels.is_some_and(|labels| labels.contains_key(names::MULTIKUEUE_ORIGIN))
 }
 
-/// `Finished` is True.
 #[must_use]
 pub fn is_finished(workload: &Workload) -> bool {
     holds(workload, conditions::FINISHED)
 }
 
-/// It is over because another of its job was given quota in its place.
+/// Whether it finished because another workload slice of its job replaced it.
 #[must_use]
 pub fn is_replaced(workload: &Workload) -> bool {
     let finished = condition(workload, conditions::FINISHED).filter(|it| it.status == "True");
     finished.is_some_and(|it| it.reason == reasons::finished::WORKLOAD_SLICE_REPLACED)
 }
 
-/// `Evicted` is True.
 #[must_use]
 pub fn is_evicted(workload: &Workload) -> bool {
     holds(workload, conditions::EVICTED)
 }
 
-/// Its reservation was given back on purpose, and it must not be queued.
+/// Whether its reservation was withdrawn on purpose. It must not be queued.
 #[must_use]
 pub fn is_on_hold(workload: &Workload) -> bool {
     condition(workload, conditions::QUOTA_RESERVED).is_some_and(|condition| {
@@ -215,21 +205,21 @@ pub fn is_on_hold(workload: &Workload) -> bool {
     })
 }
 
-/// The gates that hold it back, as its annotation lists them; none without.
+/// The gates of the annotation `admission-gated-by`. `None` if there are none.
 #[must_use]
 pub fn admission_gates(workload: &Workload) -> Option<&str> {
     let gates = workload.metadata.annotations.as_ref()?.get(names::ADMISSION_GATED_BY)?;
     (!gates.is_empty()).then_some(gates.as_str())
 }
 
-/// Whether it may be queued: it lacks only quota. `gated`: annotations hold workloads back, as Kueue's `AdmissionGatedBy` is
-/// on.
+/// Whether it may be queued: it lacks nothing but quota. `gated`: whether annotations gate
+/// admission (Kueue's `AdmissionGatedBy`).
 #[must_use]
 pub fn is_admissible(workload: &Workload, gated: bool) -> bool {
     is_admissible_but_for_gates(workload) && !(gated && admission_gates(workload).is_some())
 }
 
-/// The same where annotations hold nothing back.
+/// As [`is_admissible`] without gates.
 #[must_use]
 pub fn is_admissible_but_for_gates(workload: &Workload) -> bool {
     workload.spec.is_active()
@@ -239,10 +229,10 @@ pub fn is_admissible_but_for_gates(workload: &Workload) -> bool {
         && !holds(workload, conditions::WAITING_FOR_REPLACEMENT_PODS)
 }
 
-/// The quota that it has.
+/// The admission of a workload with reserved quota.
 ///
-/// An admission without a reservation says nothing: who gives a workload's quota back with server-side apply, as Kueue does,
-/// cannot take out of the status what another manager wrote.
+/// An admission without a reservation is meaningless. Kueue releases quota with server-side apply,
+/// which cannot remove fields that another manager wrote.
 #[must_use]
 pub fn admission(status: &WorkloadStatus) -> Option<&Admission> {
     status
@@ -251,26 +241,39 @@ pub fn admission(status: &WorkloadStatus) -> Option<&Admission> {
         .filter(|_| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED))
 }
 
-/// The ClusterQueue that it has quota in.
+/// The ClusterQueue whose quota it holds.
 #[must_use]
 pub fn admitted_by(workload: &Workload) -> Option<&str> {
     admission(status(workload)?).map(|admission| admission.cluster_queue.as_str())
 }
 
-/// The LocalQueue that it names; empty if none.
+/// Its LocalQueue; empty if it has none.
 #[must_use]
 pub fn queue_name(workload: &Workload) -> &str {
     workload.spec.queue_name.as_deref().unwrap_or_default()
 }
 
-/// When it was created; the epoch if the server did not say.
+/// The chain of a workload that has a topology assignment.
+pub(crate) fn topology_chain(workload: &Workload) -> Option<Key> {
+    let admission = workload.status.as_ref()?.admission.as_ref()?;
+    let placed = admission.pod_set_assignments.iter().any(|it| it.topology_assignment.is_some());
+    let namespace = workload
+        .metadata
+        .namespace
+        .as_deref()
+        .filter(|_| placed && variants::parent_of(workload).is_none())?;
+    Some(Key::new(namespace, elastic::slice_name(workload)))
+}
+
+/// Creation time, or the epoch if it is missing.
 #[must_use]
 pub fn created(workload: &Workload) -> Timestamp {
     workload.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// What it is ordered by among equal priorities: its creation, or the eviction that sends it to the back of the queue. Where
-/// priorities do not order the heads of queues, neither may what was preempted come before who got its quota by that.
+/// Time by which workloads of equal priority are ordered: the creation, or the eviction that moves
+/// it to the back of the queue. If priorities do not order heads, a reclaimed workload must come
+/// after its preemptor.
 #[must_use]
 pub fn queue_time(workload: &Workload, by_eviction: bool, by_priority: bool) -> Timestamp {
     let holding =
@@ -288,11 +291,11 @@ pub fn queue_time(workload: &Workload, by_eviction: bool, by_priority: bool) -> 
     });
     let Some(preempted) = reclaimed else { return created(workload) };
     let at = preempted.last_transition_time.0;
-    // Later than the preemptor, whose time may be the same.
+    // After the preemptor, whose time may be equal.
     at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at)
 }
 
-/// Since when it waits for quota: its creation, or when it was queued again.
+/// Since when it waits for quota: its creation, or the last requeuing.
 #[must_use]
 pub fn queued_since(workload: &Workload) -> Timestamp {
     condition(workload, conditions::REQUEUED)
@@ -305,16 +308,16 @@ mod tests {
     use crate::fixtures::{self, WorkloadExt};
 
     #[rstest::rstest]
-    #[case::new_ones_are_pending(fixtures::workload("a"), Phase::Pending)]
+    #[case::new_workload(fixtures::workload("a"), Phase::Pending)]
     #[case::reserved(fixtures::workload("a").reserved("cq"), Phase::QuotaReserved)]
     #[case::admitted(fixtures::workload("a").reserved("cq").admitted(), Phase::Admitted)]
-    #[case::finished_counts_first(fixtures::workload("a").reserved("cq").admitted().condition("Finished", true, "Succeeded", ""), Phase::Finished)]
-    fn phases(#[case] workload: Workload, #[case] expected: Phase) {
+    #[case::finished(fixtures::workload("a").reserved("cq").admitted().condition("Finished", true, "Succeeded", ""), Phase::Finished)]
+    fn phase_is_derived_from_conditions(#[case] workload: Workload, #[case] expected: Phase) {
         assert_eq!(phase(&workload), expected);
     }
 
     #[test]
-    fn what_was_reclaimed_comes_after_its_preemptor_where_priorities_do_not_order_heads() {
+    fn reclaimed_workload_comes_after_its_preemptor() {
         let preempted = |reason: &str| {
             fixtures::workload("a").created(100).condition_at(150, "Preempted", true, reason, "")
         };
@@ -329,10 +332,10 @@ mod tests {
 
     #[rstest::rstest]
     #[case::never_evicted(None, 100)]
-    #[case::evicted_for_another(Some("Preempted"), 100)]
-    #[case::evicted_by_a_check(Some("AdmissionCheck"), 150)]
-    #[case::evicted_by_the_pods_ready_timeout(Some("PodsReadyTimeout"), 150)]
-    fn evictions_that_send_it_to_the_back(#[case] reason: Option<&str>, #[case] expected: i64) {
+    #[case::preempted(Some("Preempted"), 100)]
+    #[case::evicted_by_check(Some("AdmissionCheck"), 150)]
+    #[case::evicted_by_pods_ready_timeout(Some("PodsReadyTimeout"), 150)]
+    fn queue_time_after_eviction(#[case] reason: Option<&str>, #[case] expected: i64) {
         let mut workload = fixtures::workload("a").created(100);
         if let Some(reason) = reason {
             workload = workload.condition_at(150, "Evicted", true, reason, "");
@@ -341,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admission_that_was_left_behind_is_no_quota() {
+    fn admission_without_reservation_is_no_quota() {
         let reserved = fixtures::workload("a").reserved("cq");
         assert_eq!(admitted_by(&reserved), Some("cq"));
         let given_back = reserved.condition("QuotaReserved", false, "Pending", "");
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn held_and_gated_workloads_are_not_queued() {
+    fn held_and_gated_workloads_are_not_admissible() {
         let by =
             |gates| fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", gates);
         assert!(is_admissible(&fixtures::workload("a"), true));

@@ -12,17 +12,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use switchyard_config::Configuration;
-use switchyard_platform::cert::Lives;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::Authority;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, wait};
+use switchyard_platform::cert::CertLifetimes;
 
 const NAMESPACE: &str = "switchyard-system";
 const WAIT: Duration = Duration::from_secs(60);
 /// Everything is exchanged within half a minute, as it is within two years otherwise. The overlap is what an API server takes
 /// to learn of a new CA, and much on top for a busy machine.
-const LIVES: Lives = Lives {
+const LIVES: CertLifetimes = CertLifetimes {
     ca: Duration::from_secs(36),
     serving: Duration::from_secs(21),
     overlap: Duration::from_secs(6),

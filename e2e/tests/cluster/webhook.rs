@@ -17,7 +17,10 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::{CheckState, Workload};
 use switchyard_config::Configuration;
-use switchyard_controller::{Handle, LeaderMode, Options, Role, webhook::{Advertise, WebhookOptions}};
+use switchyard_controller::{
+    Handle, LeaderMode, Options, Role,
+    webhook::{Advertise, WebhookOptions},
+};
 use switchyard_e2e::{
     Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, queues, wait,
 };

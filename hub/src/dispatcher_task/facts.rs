@@ -8,7 +8,7 @@ use switchyard_api::affinity::Affinity;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
-use switchyard_controller::{Context, engine::placement, workload as state};
+use switchyard_controller::{Context, engine::convert::pod_sets, workload as state};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 
@@ -18,7 +18,7 @@ use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 /// The facts of a workload as it is now. `held`: its quota, where that is in memory.
 pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> Facts {
     let sized = sized(workload, held);
-    let pod_sets = placement::pod_sets(ctx, sized.as_ref().unwrap_or(workload)).into();
+    let pod_sets = pod_sets(ctx, sized.as_ref().unwrap_or(workload)).into();
     let queue = queue_of(&ctx.stores, workload);
     let loss = policy::of_workload(workload, queue.as_deref());
     let affinity = affinity(workload, queue.as_deref()).map(Arc::new);

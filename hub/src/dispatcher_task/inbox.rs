@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_controller::engine::placement::{Placement, Reservation};
-use switchyard_platform::store::Key;
 use switchyard_controller::stores::Stores;
+use switchyard_platform::store::Key;
 use tokio::sync::Notify;
 
 use super::spec_propagation;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{Admission, Workload};
-use switchyard_controller::engine::task::EngineHandle;
+use switchyard_controller::engine::EngineHandle;
+use switchyard_controller::{Context, Reservation};
+use switchyard_controller::{workload as state, workload::is_group_workload};
+use switchyard_jobs::elastic;
 use switchyard_platform::log_limit::LogLimit;
 use switchyard_platform::store::Key;
-use switchyard_controller::{workload as state, workload::is_group_workload};
-use switchyard_controller::{Context, Reservation};
-use switchyard_jobs::elastic;
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
-use switchyard_platform::object::Object;
 use switchyard_jobs::{JobKind, merge_diff, meta};
+use switchyard_platform::object::Object;
 
 use super::payload::{Owned, owner, shown_on};
 

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::engine::task::EngineHandle;
-use switchyard_platform::lease::Leadership;
 use switchyard_controller::Context;
+use switchyard_controller::engine::EngineHandle;
+use switchyard_platform::lease::Leadership;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;

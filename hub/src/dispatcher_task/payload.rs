@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::workload::{is_group_workload, maker_of};
+use switchyard_controller::workload::{is_group_workload, pod_group_owner};
 use switchyard_jobs::{
     JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects,
 };
@@ -91,7 +91,7 @@ impl<'a> Owned<'a> {
 /// What is sent for a workload: its controller, of a kind that we know. For a group of pods what makes them, or all of
 /// them.
 pub(super) fn owner(workload: &Workload) -> Option<Owned<'_>> {
-    match maker_of(workload) {
+    match pod_group_owner(workload) {
         Some((kind, maker)) => kind.is_sent().then(|| Owned::one(kind, maker)),
         None => shown_on(workload),
     }

@@ -21,7 +21,7 @@ struct Maker<'a> {
 }
 
 fn maker(workload: &Workload) -> Option<Maker<'_>> {
-    let (kind, owner) = state::maker_of(workload)?;
+    let (kind, owner) = state::pod_group_owner(workload)?;
     let serving = kind.serving()?;
     Some(Maker { kind, serving, owner, first: serving.first_group(&owner.name, &owner.uid)? })
 }
@@ -53,7 +53,8 @@ pub(super) fn first_of(stores: &Stores, workload: &Workload) -> Option<Arc<Workl
     let maker = maker(workload).filter(|maker| !maker.is_first(workload))?;
     let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &maker.first)?;
     // One of that name may be anybody's.
-    let theirs = state::maker_of(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
+    let theirs =
+        state::pod_group_owner(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
     theirs.then_some(first)
 }
 

@@ -2,9 +2,9 @@
 
 use kube::api::ApiResource;
 use switchyard_api::v1beta2::Workload;
+use switchyard_jobs::{elastic, kind_for, meta, workload_name};
 use switchyard_platform::object::Object;
 use switchyard_platform::store::{Change, Key};
-use switchyard_jobs::{elastic, kind_for, meta, workload_name};
 
 /// The Workload with which an object was sent whose spec has changed: what follows it may be another, such as its number of
 /// replicas.

@@ -10,14 +10,16 @@ use kube::Api;
 use switchyard_api::conditions::reasons::{events, finished, quota_reserved};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
-use switchyard_controller::engine::admission::{Dispatch, announce, dispatched_status, end_replaced, reservation_status};
+use switchyard_controller::engine::admission::{
+    Dispatch, announce, dispatched_status, end_replaced, reservation_status,
+};
+use switchyard_controller::finished_note;
+use switchyard_controller::{Context, Reservation};
+use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
 use switchyard_platform::clock::whole_seconds;
 use switchyard_platform::events::EventType;
-use switchyard_controller::reconcilers::job::finished_note;
 use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
-use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
-use switchyard_controller::{Context, Reservation};
 
 use super::facts::{attempt, check_of, facts, is_dispatching, known_as, replaced};
 use super::payload;

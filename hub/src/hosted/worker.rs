@@ -16,8 +16,8 @@ use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_controller::Context;
-use switchyard_platform::store::Store;
 use switchyard_controller::workload::is_finished;
+use switchyard_platform::store::Store;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 

@@ -196,9 +196,9 @@ impl Reconciler {
                 }
             }
         };
-        let working = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |item| {
+        let working = work_queue::run(self.queue.clone(), WRITERS, shutdown.clone(), |item| {
             let this = self.clone();
-            async move { this.look(&item).await }
+            async move { this.reconcile(&item).await }
         });
         tokio::select! {
             () = working => {}
@@ -216,7 +216,7 @@ impl Reconciler {
         }
     }
 
-    async fn look(&self, item: &Item) -> Outcome {
+    async fn reconcile(&self, item: &Item) -> Outcome {
         if !self.ctx.leading() {
             return Outcome::Done;
         }
@@ -251,7 +251,7 @@ impl Reconciler {
         let draft = self.draft(cluster, &name);
         let warnings = match draft.plan(self.written_ago(&name)) {
             Plan::Done => return Ok(Outcome::Done),
-            Plan::Later(left) => return Ok(Outcome::Again(left)),
+            Plan::Later(left) => return Ok(Outcome::Requeue(left)),
             Plan::Write(warnings) => warnings,
         };
         let target = Target {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use switchyard_platform::clock::{Clock, Wall};
+use switchyard_platform::clock::{Clock, RustlsClock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -106,12 +106,13 @@ fn config(
         .allow_unauthenticated()
         .build()
         .context("checking clients' certificates")?;
-    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall(clock.clone())))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .context("TLS 1.3")?
-        .with_client_cert_verifier(clients)
-        .with_single_cert(server.chain, server.key)
-        .context("using the hub's certificate")?;
+    let mut config =
+        ServerConfig::builder_with_details(provider, Arc::new(RustlsClock(clock.clone())))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .context("TLS 1.3")?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(server.chain, server.key)
+            .context("using the hub's certificate")?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     // A resumed session would not show the certificate's state anew.
     config.send_tls13_tickets = 0;

@@ -14,8 +14,6 @@ use switchyard_agent::identity::{Identity, Store};
 use switchyard_agent::route::{Dial, Route, Tcp};
 use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
-use switchyard_platform::lease::EpochFloor;
-use switchyard_platform::clock::Clock;
 use switchyard_hub::cluster_channel::Ports;
 use switchyard_hub::pki::store::RedeemError;
 use switchyard_hub::pki::token::{Token, TokenBook};
@@ -24,6 +22,8 @@ use switchyard_hub::server::{
     AgentService, Clusters, EnrolmentService, Gate, Listen, Registry, SessionEvent, Sessions,
     Settings, TlsKeeper, Tokens, serve,
 };
+use switchyard_platform::clock::Clock;
+use switchyard_platform::lease::EpochFloor;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use switchyard_agent::identity::Identity;
-use switchyard_platform::clock::Wall;
+use switchyard_platform::clock::RustlsClock;
 use switchyard_proto::SERVER_NAME;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::{
@@ -38,7 +38,7 @@ pub(crate) fn tls(
         roots.add(certificate).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let time = Arc::new(Wall(Arc::new(hub.door.clock.clone())));
+    let time = Arc::new(RustlsClock(Arc::new(hub.door.clock.clone())));
     let builder = ClientConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[version])
         .unwrap();

@@ -1,4 +1,4 @@
-//! Answers of the API server, kept for a short while, so that one who asks often costs it little.
+//! A short-lived cache of the API server's answers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,45 +6,45 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-/// How long an answer counts, whatever it says: what Kubernetes' own servers behind an API server take. Whoever is given
-/// or loses a right, or whose token is revoked, notices after this at the latest.
+/// How long an answer counts, allowed or not. Kubernetes' own aggregated servers use the same 10 s.
+/// A granted, lost or revoked right takes effect after this at the latest.
 pub(super) const KEPT: Duration = Duration::from_secs(10);
-/// So many answers are kept. They belong to whoever asked within [`KEPT`]: scrapers and API servers, a few each.
+/// Bound of the cache. It holds the callers of the last [`KEPT`]: a few scrapers and API servers.
 const MOST: usize = 1024;
 
-/// A question by its digest: questions hold secrets and may be long.
+/// A question by its digest, because questions hold secrets and may be long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Asked([u8; 32]);
+pub(super) struct QuestionDigest([u8; 32]);
 
-impl Asked {
-    /// The digest of what is asked; none if it cannot be written as JSON, which makes it a question to be asked each time.
+impl QuestionDigest {
+    /// The digest of a question. `None` if it cannot be serialized; such a question is not cached.
     pub(super) fn of(question: &impl Serialize) -> Option<Self> {
         let text = serde_json::to_vec(question).ok()?;
         Some(Self(Sha256::digest(&text).into()))
     }
 }
 
-/// Answers to questions of one sort.
+/// Cached answers to questions of one kind.
 #[derive(Debug)]
-pub(super) struct Answers<V> {
-    kept: HashMap<Asked, (Instant, V)>,
+pub(super) struct AnswerCache<V> {
+    kept: HashMap<QuestionDigest, (Instant, V)>,
 }
 
-impl<V> Default for Answers<V> {
+impl<V> Default for AnswerCache<V> {
     fn default() -> Self {
         Self { kept: HashMap::new() }
     }
 }
 
-impl<V: Clone> Answers<V> {
-    /// What was answered, if that still counts.
-    pub(super) fn get(&self, asked: Asked, now: Instant) -> Option<V> {
+impl<V: Clone> AnswerCache<V> {
+    /// The answer, if it still counts.
+    pub(super) fn get(&self, asked: QuestionDigest, now: Instant) -> Option<V> {
         let (since, answer) = self.kept.get(&asked)?;
         (now.saturating_duration_since(*since) < KEPT).then(|| answer.clone())
     }
 
-    /// Keeps an answer. Where there are too many, those that count no more go, or all: they are asked for again.
-    pub(super) fn keep(&mut self, asked: Asked, answer: V, now: Instant) {
+    /// Caches an answer. A full cache drops expired answers, or else all.
+    pub(super) fn keep(&mut self, asked: QuestionDigest, answer: V, now: Instant) {
         if self.kept.len() >= MOST {
             self.kept.retain(|_, (since, _)| now.saturating_duration_since(*since) < KEPT);
         }
@@ -59,13 +59,13 @@ impl<V: Clone> Answers<V> {
 mod tests {
     use super::*;
 
-    fn asked(question: usize) -> Asked {
-        Asked::of(&question).unwrap()
+    fn asked(question: usize) -> QuestionDigest {
+        QuestionDigest::of(&question).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_counts_for_a_while() {
-        let (mut answers, now) = (Answers::default(), Instant::now());
+    async fn answer_expires() {
+        let (mut answers, now) = (AnswerCache::default(), Instant::now());
         answers.keep(asked(1), "yes", now);
         let last = now + KEPT.checked_sub(Duration::from_millis(1)).unwrap();
         assert_eq!((answers.get(asked(1), last), answers.get(asked(2), now)), (Some("yes"), None));
@@ -75,8 +75,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_is_bounded_and_the_last_is_kept() {
-        let (mut answers, now) = (Answers::default(), Instant::now());
+    async fn cache_is_bounded_and_keeps_the_newest() {
+        let (mut answers, now) = (AnswerCache::default(), Instant::now());
         for question in 0..3 * MOST {
             answers.keep(asked(question), question, now);
             assert!(answers.kept.len() <= MOST);

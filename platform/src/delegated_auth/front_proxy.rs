@@ -1,6 +1,7 @@
-//! The API server as a front proxy: whom it has authenticated, by headers that only its certificate makes believable.
+//! The API server as a front proxy: it authenticates users and names them in headers. The headers
+//! are believed only with the proxy's client certificate.
 //!
-//! The settings are those that every API server publishes for the servers behind it, in the ConfigMap
+//! Every API server publishes its settings for the servers behind it in the ConfigMap
 //! `extension-apiserver-authentication` of `kube-system`.
 
 use std::collections::BTreeMap;
@@ -14,27 +15,26 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
-use switchyard_config::Tls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::User;
-use switchyard_platform::api_call::with_deadline;
-use switchyard_platform::https::{Certificate, spoken, with_protocols};
+use crate::api_call::with_deadline;
+use crate::https::{Certificate, TlsPolicy, tls_policy, with_protocols};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// The group of everybody who has said who they are.
+/// Group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
-/// That of those who have not, and their name.
+/// Group and name of unauthenticated users.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// What the API server publishes about itself as a front proxy.
+/// The settings that the API server publishes about itself as a front proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FrontProxy {
-    /// Who signs its certificate, PEM. Empty: nobody is believed.
+pub struct FrontProxy {
+    /// CA of its client certificate, PEM. Empty: no certificate is believed.
     ca: String,
-    /// The common names that its certificate may have; any when empty.
+    /// Common names that the certificate may have. Empty: any.
     allowed_names: Vec<String>,
     username: Vec<String>,
     uid: Vec<String>,
@@ -43,11 +43,12 @@ pub(crate) struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// What is published now.
+    /// Reads the published settings.
     ///
     /// # Errors
-    /// When the API server does not answer, or does not let us read it.
-    pub(crate) async fn read(client: &Client) -> kube::Result<Self> {
+    ///
+    /// When the API server does not answer, or forbids the request.
+    pub async fn read(client: &Client) -> kube::Result<Self> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
         let published = with_deadline(api.get(NAME)).await?;
         Ok(Self::of(&published.data.unwrap_or_default()))
@@ -67,16 +68,17 @@ impl FrontProxy {
         }
     }
 
-    /// TLS that verifies a certificate of this proxy, if one is shown.
+    /// A server configuration that verifies the proxy's client certificate if a client shows one.
     ///
     /// # Errors
-    /// When what is published is no certificate.
-    pub(crate) fn tls(
+    ///
+    /// When the published CA is not a certificate.
+    pub fn tls(
         &self,
         serving: Arc<Certificate>,
-        allowed: Option<&Tls>,
+        policy: &TlsPolicy,
     ) -> anyhow::Result<ServerConfig> {
-        let builder = spoken::server(allowed)?;
+        let builder = tls_policy::server(policy)?;
         let config = match self.verifier()? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
@@ -100,8 +102,8 @@ impl FrontProxy {
         }
     }
 
-    /// Whether this connection, made by [`FrontProxy::tls`], is the proxy's.
-    pub(crate) fn made(&self, connection: &ServerConnection) -> bool {
+    /// Whether the proxy made this connection. Needs the configuration of [`FrontProxy::tls`].
+    pub fn is_proxy(&self, connection: &ServerConnection) -> bool {
         let shown = connection.peer_certificates().and_then(<[_]>::first);
         shown.is_some_and(|certificate| self.allows(certificate))
     }
@@ -114,15 +116,16 @@ impl FrontProxy {
             || names.any(|name| self.allowed_names.iter().any(|allowed| allowed == name))
     }
 
-    /// Whom the proxy has authenticated.
-    pub(crate) fn user(&self, headers: &HeaderMap) -> Option<User> {
+    /// The user that the proxy authenticated.
+    pub fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| -> Vec<String> {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
             all.filter_map(|value| value.to_str().ok().map(str::to_owned)).collect()
         };
         let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
         let (name, mut groups) = (first(&self.username)?, values(&self.group));
-        // As every server behind the proxy adds it: the proxy's own requests, such as for OpenAPI, name no group.
+        // Every aggregated server adds this group: the proxy's own requests, such as for OpenAPI,
+        // have no group.
         if name != ANONYMOUS
             && !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED)
         {
@@ -135,7 +138,7 @@ impl FrontProxy {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in headers {
             let key = self.extra_prefix.iter().find_map(|prefix| {
-                // Names of headers are in lower case here.
+                // hyper gives header names in lower case.
                 name.as_str().strip_prefix(&prefix.to_ascii_lowercase())
             });
             if let (Some(key), Ok(value)) = (key, value.to_str()) {
@@ -146,7 +149,7 @@ impl FrontProxy {
     }
 }
 
-/// A key's percent escapes undone; as it is where they are none.
+/// Decodes percent escapes of a key. Malformed escapes stay.
 fn unescaped(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_say_who_asks() {
+    fn headers_name_the_user() {
         let user = published().user(&headers(&[
             ("x-remote-user", "system:serviceaccount:a:b"),
             ("x-remote-group", "one"),
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_said_who_they_are_is_of_the_group_of_those() {
+    fn authenticated_user_gets_the_authenticated_group() {
         for (name, group, expected) in [
             ("system:aggregator", None, &[AUTHENTICATED][..]),
             ("ann", Some(AUTHENTICATED), &[AUTHENTICATED]),
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_that_are_none_stay() {
+    fn malformed_escapes_stay() {
         for (key, plain) in
             [("a%2fb", "a/b"), ("a%zz", "a%zz"), ("a%2", "a%2"), ("%ff", "%ff"), ("ab", "ab")]
         {
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_certificate_with_an_allowed_name_is_the_proxys() {
+    fn only_certificate_with_allowed_name_is_the_proxys() {
         let certificate = |name: &str| {
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.distinguished_name.push(DnType::CommonName, name);

@@ -1,12 +1,13 @@
-//! Who asks, and whether they may: left to the API server, as every server beside it leaves it.
+//! Delegated authentication and authorization, as in every aggregated API server.
 //!
-//! A request comes either from the API server, which has authenticated somebody and says so in headers that are believed
-//! because of the certificate it shows ([`front_proxy`]), or from anybody else with a bearer token, which is reviewed. Either
-//! way the API server is then asked whether that user may do what the request does. Its answers are kept for a short while
-//! ([`answers`]), and it is asked a few questions at once at most, so that nobody can have it flooded through us.
+//! A request comes from the API server or from another client. The API server has authenticated the
+//! user and shows its own client certificate ([`front_proxy`]). Another client sends a bearer
+//! token, which a TokenReview checks. A SubjectAccessReview then decides whether the user may do
+//! what the request does. Answers are cached briefly ([`answers`]), and few reviews run at once, so
+//! that no client can flood the API server through this process.
 
 mod answers;
-pub(crate) mod front_proxy;
+pub mod front_proxy;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -27,25 +28,25 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::answers::{Answers, Asked};
+use self::answers::{AnswerCache, QuestionDigest};
 use self::front_proxy::FrontProxy;
-pub(crate) use self::refusal::Refusal;
-use switchyard_platform::api_call::with_deadline;
+pub use self::refusal::Refusal;
+use crate::api_call::with_deadline;
 
-/// May do everything, without being looked up.
+/// Members may do everything, without a review.
 const MASTERS: &str = "system:masters";
-/// The API server is asked so much at once. More would be somebody's flood, and our own writes go the same way.
+/// Reviews that run at once. The process's own writes share the API server with them.
 const AT_ONCE: usize = 16;
-/// A request may wait this long for its turn to be asked about.
+/// How long a request waits for its review to start.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Who asks.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct User {
-    pub(crate) name: String,
-    pub(crate) uid: Option<String>,
-    pub(crate) groups: Vec<String>,
-    pub(crate) extra: BTreeMap<String, Vec<String>>,
+pub struct User {
+    pub name: String,
+    pub uid: Option<String>,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl From<UserInfo> for User {
@@ -59,25 +60,25 @@ impl From<UserInfo> for User {
     }
 }
 
-/// What a request reads.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// A path that is no object's.
+pub enum AccessTarget {
+    /// A path that is not an object's.
     Path(String),
-    /// An object's subresource.
+    /// A subresource of an object.
     Subresource {
         group: &'static str,
         version: String,
         resource: &'static str,
         subresource: &'static str,
-        /// Empty where there is none.
+        /// Empty for cluster-scoped objects.
         namespace: String,
         name: String,
     },
 }
 
-impl Wanted {
-    /// What the API server is asked.
+impl AccessTarget {
+    /// The review that decides whether `user` may read this.
     fn review(&self, user: &User) -> SubjectAccessReview {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(user.name.clone()),
@@ -108,7 +109,7 @@ impl Wanted {
         SubjectAccessReview { spec, ..SubjectAccessReview::default() }
     }
 
-    /// As the API server words it when it refuses.
+    /// The API server's wording of a refusal.
     fn forbidden(&self, user: &str) -> String {
         match self {
             Self::Path(path) => format!("forbidden: User {user:?} cannot get path {path:?}"),
@@ -126,74 +127,76 @@ impl Wanted {
     }
 }
 
-/// Lets requests pass that the API server allows.
+/// Authenticates and authorizes requests.
 #[derive(Clone)]
-pub(crate) struct Guard(Arc<Shared>);
+pub struct Guard(Arc<Shared>);
 
 struct Shared {
     client: Client,
-    /// Whose a token is; none: nobody's.
-    users: Mutex<Answers<Option<User>>>,
-    allowed: Mutex<Answers<bool>>,
+    /// Users by token. `None`: the token is not valid.
+    users: Mutex<AnswerCache<Option<User>>>,
+    allowed: Mutex<AnswerCache<bool>>,
     turns: Semaphore,
 }
 
 impl Guard {
-    pub(crate) fn new(client: Client) -> Self {
+    pub fn new(client: Client) -> Self {
         let (users, allowed) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Shared { client, users, allowed, turns: Semaphore::new(AT_ONCE) }))
     }
 
-    /// Whether a request with these headers may read `wanted`. `proxy` is given where its connection showed the certificate
-    /// of the API server's front proxy. A request without credentials is refused without a question.
+    /// Decides whether a request with these headers may read `target`. `proxy` is set if the
+    /// connection showed the front proxy's certificate. A request without credentials is refused
+    /// without a review.
     ///
     /// # Errors
-    /// What to answer instead.
-    pub(crate) async fn pass(
+    ///
+    /// The response to send instead.
+    pub async fn authorize(
         &self,
         headers: &HeaderMap,
         proxy: Option<&FrontProxy>,
-        wanted: &Wanted,
+        target: &AccessTarget,
     ) -> Result<(), Refusal> {
         let user = match (proxy.and_then(|proxy| proxy.user(headers)), bearer(headers)) {
             (Some(user), _) => user,
             (None, Some(token)) => self.authenticate(token).await?,
             (None, None) => return Err(Refusal::unauthorized()),
         };
-        if user.groups.iter().any(|group| group == MASTERS) || self.allows(&user, wanted).await? {
+        if user.groups.iter().any(|group| group == MASTERS) || self.allows(&user, target).await? {
             return Ok(());
         }
-        Err(Refusal::new(StatusCode::FORBIDDEN, "Forbidden", wanted.forbidden(&user.name)))
+        Err(Refusal::new(StatusCode::FORBIDDEN, "Forbidden", target.forbidden(&user.name)))
     }
 
     async fn authenticate(&self, token: &str) -> Result<User, Refusal> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let user = self.ask(&self.0.users, &review, |answer| {
+        let user = self.cached_review(&self.0.users, &review, |answer| {
             let status = answer.status.filter(|status| status.authenticated == Some(true));
             status.and_then(|status| status.user).map(User::from)
         });
         user.await?.ok_or_else(Refusal::unauthorized)
     }
 
-    async fn allows(&self, user: &User, wanted: &Wanted) -> Result<bool, Refusal> {
+    async fn allows(&self, user: &User, target: &AccessTarget) -> Result<bool, Refusal> {
         let allowed = |answer: SubjectAccessReview| {
             answer.status.is_some_and(|status| status.allowed && status.denied != Some(true))
         };
-        self.ask(&self.0.allowed, &wanted.review(user), allowed).await
+        self.cached_review(&self.0.allowed, &target.review(user), allowed).await
     }
 
-    /// The answer to a review: a kept one, or the API server's.
-    async fn ask<K, V: Clone>(
+    /// The answer to a review, cached or from the API server.
+    async fn cached_review<K, V: Clone>(
         &self,
-        kept: &Mutex<Answers<V>>,
+        kept: &Mutex<AnswerCache<V>>,
         review: &K,
         read: impl FnOnce(K) -> V,
     ) -> Result<V, Refusal>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
     {
-        let asked = Asked::of(review);
+        let asked = QuestionDigest::of(review);
         let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = || asked.and_then(|asked| lock().get(asked, Instant::now()));
         if let Some(answer) = known() {
@@ -201,7 +204,7 @@ impl Guard {
         }
         let turn = tokio::time::timeout(TURN, self.0.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else { return Err(Refusal::busy()) };
-        // Somebody may have asked the same meanwhile.
+        // Another request may have asked the same in the meantime.
         if let Some(answer) = known() {
             return Ok(answer);
         }

@@ -1,41 +1,41 @@
-//! What is answered instead of what was asked for: a Status, as from the API server.
+//! Error responses as a Kubernetes Status, like the API server's.
 
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// An answer that says why not.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     code: StatusCode,
     reason: &'static str,
     message: String,
 }
 
 impl Refusal {
-    pub(crate) fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
+    pub fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
         Self { code, reason, message }
     }
 
-    /// Nobody known asks.
-    pub(crate) fn unauthorized() -> Self {
+    /// The request has no valid credentials.
+    pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized".to_owned())
     }
 
-    /// The API server did not say who asks, or whether they may.
-    pub(crate) fn unknown(error: &kube::Error) -> Self {
+    /// The API server did not answer the review.
+    pub fn unknown(error: &kube::Error) -> Self {
         tracing::warn!(%error, "a request cannot be authorized");
         Self::internal("the API server does not say whether this is allowed".to_owned())
     }
 
-    /// Too many ask at once.
-    pub(crate) fn busy() -> Self {
+    /// Too many reviews are running.
+    pub fn busy() -> Self {
         let message = "too many requests wait to be authorized; try again in a few seconds";
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
     }
 
-    pub(crate) fn internal(message: String) -> Self {
+    pub fn internal(message: String) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn wanted(namespace: &str) -> Wanted {
+fn target(namespace: &str) -> AccessTarget {
     let (resource, subresource) = ("localqueues", "pendingworkloads");
     let (version, name) = ("v1beta2".to_owned(), "q".to_owned());
-    Wanted::Subresource {
+    AccessTarget::Subresource {
         group: "example.org",
         version,
         resource,
@@ -22,9 +22,9 @@ fn wanted(namespace: &str) -> Wanted {
 }
 
 #[test]
-fn the_api_server_is_asked_about_the_user_and_what_is_read() {
+fn review_names_user_and_resource() {
     let user = User { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..User::default() };
-    let spec = wanted("team").review(&user).spec;
+    let spec = target("team").review(&user).spec;
     let asked = spec.resource_attributes.unwrap();
     assert_eq!((asked.verb.as_deref(), asked.namespace.as_deref()), (Some("get"), Some("team")));
     assert_eq!(
@@ -32,24 +32,24 @@ fn the_api_server_is_asked_about_the_user_and_what_is_read() {
         (Some("pendingworkloads"), Some("q"))
     );
     assert_eq!((spec.user.as_deref(), spec.groups), (Some("ann"), Some(vec!["dev".to_owned()])));
-    assert_eq!(wanted("").review(&user).spec.resource_attributes.unwrap().namespace, None);
-    let path = Wanted::Path("/metrics".to_owned()).review(&user).spec;
+    assert_eq!(target("").review(&user).spec.resource_attributes.unwrap().namespace, None);
+    let path = AccessTarget::Path("/metrics".to_owned()).review(&user).spec;
     assert_eq!(path.non_resource_attributes.unwrap().path.as_deref(), Some("/metrics"));
     assert_eq!(path.resource_attributes, None);
 }
 
 #[test]
-fn a_refusal_says_who_may_not_do_what() {
+fn refusal_names_user_and_resource() {
     assert_eq!(
-        wanted("team").forbidden("ann"),
+        target("team").forbidden("ann"),
         "localqueues.example.org \"q\" is forbidden: User \"ann\" cannot get resource \
          \"localqueues/pendingworkloads\" in API group \"example.org\" in the namespace \"team\""
     );
-    assert!(wanted("").forbidden("ann").ends_with("at the cluster scope"));
+    assert!(target("").forbidden("ann").ends_with("at the cluster scope"));
 }
 
 #[test]
-fn a_token_is_what_follows_bearer() {
+fn bearer_token_is_parsed() {
     let with =
         |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
     assert_eq!(bearer(&with("Bearer abc")), Some("abc"));
@@ -59,7 +59,7 @@ fn a_token_is_what_follows_bearer() {
     }
 }
 
-/// An API server that counts what it is asked, allows ann everything, and takes its time.
+/// An API server that counts reviews, allows ann everything, and answers slowly.
 #[derive(Default)]
 struct Server {
     asked: AtomicUsize,
@@ -97,17 +97,17 @@ async fn answer(server: Arc<Server>, request: Request<Body>) -> Result<Response<
     Ok(Response::builder().status(201).body(Body::from(review.to_string().into_bytes())).unwrap())
 }
 
-async fn pass(guard: &Guard, token: &str, path: &str) -> StatusCode {
+async fn authorize(guard: &Guard, token: &str, path: &str) -> StatusCode {
     let mut headers = HeaderMap::new();
     if !token.is_empty() {
         headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
     }
-    let passed = guard.pass(&headers, None, &Wanted::Path(path.to_owned())).await;
+    let passed = guard.authorize(&headers, None, &AccessTarget::Path(path.to_owned())).await;
     passed.map_or_else(|refusal| refusal.into_response().status(), |()| StatusCode::OK)
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_api_server_is_asked_once_in_a_while_and_not_about_nobody() {
+async fn reviews_are_cached_and_skipped_without_credentials() {
     let server = Arc::new(Server::default());
     let guard = server.guard();
     for (sentence, token, path, code, questions) in [
@@ -120,20 +120,21 @@ async fn the_api_server_is_asked_once_in_a_while_and_not_about_nobody() {
         ("not again", "bob", "/metrics", 401, 0),
         ("nothing where there is no token", "", "/metrics", 401, 0),
     ] {
-        assert_eq!(pass(&guard, token, path).await.as_u16(), code, "{sentence}");
+        assert_eq!(authorize(&guard, token, path).await.as_u16(), code, "{sentence}");
         assert_eq!(server.asked(), questions, "{sentence}");
     }
     tokio::time::advance(answers::KEPT).await;
-    assert_eq!((pass(&guard, "ann-1", "/metrics").await.as_u16(), server.asked()), (200, 2));
+    assert_eq!((authorize(&guard, "ann-1", "/metrics").await.as_u16(), server.asked()), (200, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_tokens_is_asked_about_a_few_at_once_and_the_rest_is_told_to_come_later() {
+async fn token_flood_is_bounded_and_rest_is_refused_as_busy() {
     let server = Arc::new(Server::default());
     let guard = server.guard();
     let tokens: Vec<String> = (0..2000).map(|number| format!("bob-{number}")).collect();
     let answers =
-        futures::future::join_all(tokens.iter().map(|token| pass(&guard, token, "/metrics"))).await;
+        futures::future::join_all(tokens.iter().map(|token| authorize(&guard, token, "/metrics")))
+            .await;
     assert_eq!(server.most.load(Ordering::SeqCst), AT_ONCE);
     let busy = answers.iter().filter(|code| **code == StatusCode::TOO_MANY_REQUESTS).count();
     let asked = server.asked();
@@ -145,11 +146,11 @@ async fn a_flood_of_tokens_is_asked_about_a_few_at_once_and_the_rest_is_told_to_
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_asks_often_at_once_costs_little() {
+async fn concurrent_equal_requests_share_one_review() {
     let server = Arc::new(Server::default());
     let guard = server.guard();
     let answers =
-        futures::future::join_all((0..500).map(|_| pass(&guard, "ann", "/metrics"))).await;
+        futures::future::join_all((0..500).map(|_| authorize(&guard, "ann", "/metrics"))).await;
     assert!(answers.iter().all(|code| *code == StatusCode::OK));
     assert!(server.asked() <= 2 * AT_ONCE);
 }

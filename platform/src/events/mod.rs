@@ -1,7 +1,7 @@
-//! Kubernetes Events, published in the background.
+//! Kubernetes Events, written in the background.
 //!
-//! Publishing never delays a reconciler: when the queue is full the event is dropped and counted. Writing gives way to all
-//! else: the slower a busy API server answers, the longer the pauses.
+//! Publishing never delays a reconciler: if the queue is full, the event is dropped and counted.
+//! The writers yield to all other writes: the slower the API server answers, the longer they pause.
 
 mod record;
 
@@ -13,39 +13,50 @@ pub use kube::runtime::events::EventType;
 use kube::{Client, Resource};
 use prometheus_client::metrics::counter::Counter;
 use record::{Event, Recorder};
-use switchyard_api::conditions::truncated_event;
 use tokio::{
     sync::{Mutex, mpsc},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-/// Events waiting to be written. A burst of 1,000 jobs makes about 5,000.
+/// Capacity of the queue. A burst of 1,000 jobs makes about 5,000 events.
 const QUEUE: usize = 16_384;
-/// Writes in flight.
+/// Concurrent writes.
 const WRITERS: usize = 16;
-/// An API server that takes longer for a write is busy.
+/// A write that takes longer means a busy API server.
 const BUSY: Duration = Duration::from_millis(20);
-/// Then a writer rests so many times as long as its last write took: what tells of the work must not be what holds it up.
+/// After such a write, the writer pauses this many times its duration.
 const REST: u32 = 4;
-/// But not longer than this.
+/// Upper bound of the pause.
 const LONGEST_REST: Duration = Duration::from_secs(2);
+
+/// The project's rules for the texts of events.
+#[derive(Clone, Copy, Debug)]
+pub struct Conventions {
+    /// An event's action, from its reason.
+    pub action: fn(&str) -> &str,
+    /// Shortens a note to the API server's limit of 1,024 bytes.
+    pub truncate: fn(String) -> String,
+}
 
 /// A cheap handle that publishes events.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::Sender<Event>,
+    conventions: Conventions,
     dropped: Counter,
 }
 
 impl Events {
-    /// A handle and the task that must run for its events to be written.
+    /// A handle, and the task that writes its events.
     #[must_use]
-    pub fn new(client: Client, identity: &str) -> (Self, Writer) {
+    pub fn new(client: Client, identity: &str, conventions: Conventions) -> (Self, EventWriter) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let writer =
-            Writer { recorder: Recorder::new(client, identity), receiver: Mutex::new(receiver) };
-        (Self { sender, dropped: Counter::default() }, writer)
+        let writer = EventWriter {
+            recorder: Recorder::new(client, identity, conventions),
+            receiver: Mutex::new(receiver),
+        };
+        (Self { sender, conventions, dropped: Counter::default() }, writer)
     }
 
     /// Publishes an event about an object. Reason and note are Kueue's.
@@ -56,14 +67,14 @@ impl Events {
         reason: &str,
         note: impl Into<String>,
     ) {
-        let (at, reason, note) = (Timestamp::now(), reason.into(), truncated_event(note.into()));
+        let (at, reason, note) =
+            (Timestamp::now(), reason.into(), (self.conventions.truncate)(note.into()));
         let event = Event { at, regarding, type_, reason, note };
         if self.sender.try_send(event).is_err() {
             self.dropped.inc();
         }
     }
 
-    /// Publishes a Normal event.
     pub fn normal<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
@@ -73,7 +84,6 @@ impl Events {
         self.publish(object.object_ref(&()), EventType::Normal, reason, note);
     }
 
-    /// Publishes a Warning event.
     pub fn warning<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
@@ -83,7 +93,7 @@ impl Events {
         self.publish(object.object_ref(&()), EventType::Warning, reason, note);
     }
 
-    /// How many were dropped because too many waited.
+    /// Counts events that were dropped because the queue was full.
     #[must_use]
     pub fn dropped(&self) -> Counter {
         self.dropped.clone()
@@ -91,13 +101,13 @@ impl Events {
 }
 
 /// Writes the queued events.
-pub struct Writer {
+pub struct EventWriter {
     recorder: Recorder,
     receiver: Mutex<mpsc::Receiver<Event>>,
 }
 
-impl Writer {
-    /// Runs until `shutdown`, then writes what is still queued; the caller bounds that by a deadline.
+impl EventWriter {
+    /// Runs until `shutdown`, then writes the rest of the queue. The caller sets the deadline.
     pub async fn run(self, shutdown: CancellationToken) {
         futures::future::join_all((0..WRITERS).map(|_| self.write(&shutdown))).await;
     }
@@ -108,7 +118,7 @@ impl Writer {
             let event = tokio::select! {
                 biased;
                 next = next => next,
-                // A writer that waits for the next event holds the lock until it, too, is woken by the shutdown.
+                // The writer that waits in `recv` holds the lock until the shutdown wakes it too.
                 () = shutdown.cancelled() => self.receiver.lock().await.try_recv().ok(),
             };
             let Some(event) = event else { return };
@@ -118,7 +128,7 @@ impl Writer {
             }
             tokio::select! {
                 () = tokio::time::sleep(rest(began.elapsed())) => (),
-                // What is left has a deadline.
+                // At shutdown the rest is written without pauses, because it has a deadline.
                 () = shutdown.cancelled() => (),
             }
         }
@@ -134,10 +144,10 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case::a_server_at_rest(5, 0)]
-    #[case::a_busy_one(200, 800)]
-    #[case::one_that_hardly_answers(30_000, 2_000)]
-    fn events_are_the_rarer_the_slower_the_server_is(#[case] took: u64, #[case] expected: u64) {
+    #[case::idle_server(5, 0)]
+    #[case::busy_server(200, 800)]
+    #[case::stalled_server(30_000, 2_000)]
+    fn pause_grows_with_the_servers_latency(#[case] took: u64, #[case] expected: u64) {
         assert_eq!(rest(Duration::from_millis(took)), Duration::from_millis(expected));
     }
 }

@@ -1,7 +1,7 @@
-//! Events as objects: the first of its kind is created, later ones are counted on it.
+//! Events as objects: the first of a series is created, repeated ones raise its count.
 //!
-//! kube's own recorder looks at every event of the last six minutes for each new one, which a busy cluster cannot afford,
-//! and makes names that are too long for objects with long names.
+//! kube's own recorder scans all events of the last six minutes for each new event, which takes too
+//! long in a busy cluster. It also makes names that are too long for objects with long names.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,25 +21,24 @@ use kube::{
     runtime::events::EventType,
 };
 use serde_json::json;
-use switchyard_api::conditions::reasons::{events, finished};
 
-use switchyard_platform::api_call::with_deadline;
+use super::Conventions;
+use crate::api_call::with_deadline;
 
-/// Reporting controller of all our events.
+/// Reporting controller of all events.
 const CONTROLLER: &str = "switchyard";
 /// An equal event within this time is counted on the earlier one.
 const SERIES: Duration = Duration::from_secs(360);
-/// The count is written at most this often.
+/// Minimum interval between writes of a series' count.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
-/// More are not remembered; an event that is forgotten begins a new series.
+/// Bound of remembered series. An event of a forgotten series starts a new one.
 const REMEMBERED: usize = 65_536;
-/// The longest name of an object.
+/// Maximum length of an object's name.
 const NAME_LIMIT: usize = 253;
 
-/// What happened to an object.
 #[derive(Debug, Clone)]
 pub(super) struct Event {
-    /// When; it is written later.
+    /// When it happened. It is written later.
     pub(super) at: Timestamp,
     pub(super) regarding: ObjectReference,
     pub(super) type_: EventType,
@@ -47,14 +46,14 @@ pub(super) struct Event {
     pub(super) note: String,
 }
 
-/// What to do about an event.
+/// The write that an event needs.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
-    /// It is new.
+enum EventWrite {
+    /// The first event of a series.
     Create { name: String },
-    /// It was seen this often, and that is to be written.
+    /// A repeated event whose count is due.
     Count { name: String, count: i32 },
-    /// It was counted.
+    /// A repeated event whose count is not due.
     Nothing,
 }
 
@@ -65,16 +64,16 @@ struct Series {
     written: Instant,
 }
 
-/// The series that may still be continued. Pure.
+/// The series that may still continue. Pure.
 #[derive(Debug, Default)]
-struct Memory {
+struct SeriesMemory {
     series: HashMap<u64, Series>,
-    // In the order of their first event.
+    // Ordered by their first event.
     begun: VecDeque<(Instant, u64)>,
 }
 
-impl Memory {
-    fn step(&mut self, key: u64, name: impl FnOnce() -> String, now: Instant) -> Step {
+impl SeriesMemory {
+    fn step(&mut self, key: u64, name: impl FnOnce() -> String, now: Instant) -> EventWrite {
         while let Some((begun, old)) = self.begun.front().copied() {
             if now.saturating_duration_since(begun) < SERIES && self.begun.len() <= REMEMBERED {
                 break;
@@ -86,17 +85,17 @@ impl Memory {
             let name = name();
             self.series.insert(key, Series { name: name.clone(), count: 1, written: now });
             self.begun.push_back((now, key));
-            return Step::Create { name };
+            return EventWrite::Create { name };
         };
         series.count = series.count.saturating_add(1);
         if now.saturating_duration_since(series.written) < COUNT_EVERY {
-            return Step::Nothing;
+            return EventWrite::Nothing;
         }
         series.written = now;
-        Step::Count { name: series.name.clone(), count: series.count }
+        EventWrite::Count { name: series.name.clone(), count: series.count }
     }
 
-    /// The first event of a series was not written: there is nothing to count on.
+    /// Removes a series whose first event was not written.
     fn forget(&mut self, key: u64) {
         self.series.remove(&key);
     }
@@ -105,12 +104,14 @@ impl Memory {
 pub(super) struct Recorder {
     client: Client,
     instance: String,
-    memory: Mutex<Memory>,
+    action: fn(&str) -> &str,
+    memory: Mutex<SeriesMemory>,
 }
 
 impl Recorder {
-    pub(super) fn new(client: Client, instance: &str) -> Self {
-        Self { client, instance: instance.into(), memory: Mutex::default() }
+    pub(super) fn new(client: Client, instance: &str, conventions: Conventions) -> Self {
+        let action = conventions.action;
+        Self { client, instance: instance.into(), action, memory: Mutex::default() }
     }
 
     pub(super) async fn write(&self, event: &Event) -> kube::Result<()> {
@@ -119,8 +120,8 @@ impl Recorder {
         let namespace = event.regarding.namespace.as_deref().unwrap_or("default");
         let api: Api<v1::Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
-            Step::Nothing => Ok(()),
-            Step::Create { name } => {
+            EventWrite::Nothing => Ok(()),
+            EventWrite::Create { name } => {
                 let created =
                     with_deadline(api.create(&PostParams::default(), &self.object(event, name)))
                         .await;
@@ -129,7 +130,7 @@ impl Recorder {
                 }
                 created.map(drop)
             }
-            Step::Count { name, count } => {
+            EventWrite::Count { name, count } => {
                 let series =
                     json!({"series": {"count": count, "lastObservedTime": MicroTime(event.at)}});
                 with_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(series)))
@@ -139,7 +140,7 @@ impl Recorder {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, SeriesMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +155,7 @@ impl Recorder {
                 namespace: event.regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },
-            action: Some(action(&event.reason).to_owned()),
+            action: Some((self.action)(&event.reason).to_owned()),
             reason: Some(event.reason.clone()),
             note: Some(event.note.clone()),
             type_: Some(type_.to_owned()),
@@ -167,18 +168,7 @@ impl Recorder {
     }
 }
 
-/// What was done: as in Kueue, it is mostly named like why.
-fn action(reason: &str) -> &str {
-    match reason {
-        finished::WORKLOAD_SLICE_REPLACED => "Replaced",
-        events::PROVISIONING_REQUEST_CREATED => "Created",
-        events::WORKLOAD_NAME_CONFLICT => "Admission",
-        events::FORCEFULLY_DELETED => "ForcefulTermination",
-        other => other,
-    }
-}
-
-/// Equal events have equal keys. Should others ever meet in one, they are counted together.
+/// A hash of everything that makes events equal. Colliding events are counted together.
 fn key(event: &Event) -> u64 {
     let mut hasher = DefaultHasher::new();
     let regarding = &event.regarding;
@@ -193,7 +183,7 @@ fn object_name(object: &str, now: Timestamp) -> String {
     format!("{}{suffix}", object[..end].trim_end_matches(['.', '-']))
 }
 
-/// `str::floor_char_boundary`, which our oldest compiler does not have.
+/// `str::floor_char_boundary`, which the minimum supported Rust version lacks.
 trait FloorCharBoundary {
     fn floor_char_boundary_at(&self, at: usize) -> usize;
 }
@@ -212,14 +202,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_events_are_counted_and_seldom_written() {
-        let (mut memory, start) = (Memory::default(), Instant::now());
+    fn repeated_events_are_counted_with_few_writes() {
+        let (mut memory, start) = (SeriesMemory::default(), Instant::now());
         let mut at = |second: u64, key: u64| {
             let name = || format!("event-{key}-{second}");
             match memory.step(key, name, start + Duration::from_secs(second)) {
-                Step::Create { name } => format!("create {name}"),
-                Step::Count { name, count } => format!("{name} x{count}"),
-                Step::Nothing => String::new(),
+                EventWrite::Create { name } => format!("create {name}"),
+                EventWrite::Count { name, count } => format!("{name} x{count}"),
+                EventWrite::Nothing => String::new(),
             }
         };
         let told = [(0, 1), (1, 1), (2, 2), (9, 1), (10, 1), (15, 1), (21, 1), (360, 1)]
@@ -238,28 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_could_not_be_created_is_created_the_next_time() {
-        let (mut memory, now) = (Memory::default(), Instant::now());
-        let create = Step::Create { name: "event".into() };
+    fn failed_creation_is_repeated_with_the_next_event() {
+        let (mut memory, now) = (SeriesMemory::default(), Instant::now());
+        let create = EventWrite::Create { name: "event".into() };
         assert_eq!(memory.step(1, || "event".into(), now), create);
-        assert_eq!(memory.step(1, || "event".into(), now), Step::Nothing);
+        assert_eq!(memory.step(1, || "event".into(), now), EventWrite::Nothing);
         memory.forget(1);
         assert_eq!(memory.step(1, || "event".into(), now), create);
     }
 
-    #[rstest::rstest]
-    #[case("Admitted", "Admitted")]
-    #[case("WorkloadSliceReplaced", "Replaced")]
-    #[case("ProvisioningRequestCreated", "Created")]
-    #[case("WorkloadNameConflict", "Admission")]
-    #[case("KueueForcefullyDeleted", "ForcefulTermination")]
-    fn actions_are_kueues(#[case] reason: &str, #[case] expected: &str) {
-        assert_eq!(action(reason), expected);
-    }
-
     #[test]
-    fn memory_is_bounded() {
-        let (mut memory, now) = (Memory::default(), Instant::now());
+    fn series_are_bounded() {
+        let (mut memory, now) = (SeriesMemory::default(), Instant::now());
         for key in 0..2 * REMEMBERED as u64 {
             memory.step(key, String::new, now);
         }
@@ -267,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_however_long_the_object_is_called() {
+    fn event_name_of_long_object_name_fits() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         assert_eq!(object_name("job", now), "job.18ea0717bd2c4000");
         let long = object_name(&"x".repeat(253), now);

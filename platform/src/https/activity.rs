@@ -1,4 +1,4 @@
-//! Whether anything is asked over a connection: places are few, and silence must not hold one.
+//! Idle timeouts of connections.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,56 +7,56 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// How long the first request may take to come, after the handshake.
+/// Time for the first request after the handshake.
 pub(super) const FIRST: Duration = Duration::from_secs(5);
-/// How long a connection may be idle after a request. API servers give theirs up after 90 s, and open them anew unasked.
+/// Idle time after a request. API servers close after 90 s and reconnect when needed.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
 
-/// What is asked over one connection.
+/// The requests of one connection.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Requests that are being answered.
+    /// Requests in progress.
     open: usize,
-    /// Something was asked.
+    /// Whether any request has come.
     asked: bool,
-    /// When the connection is given up if nothing is asked before.
+    /// When the connection is closed without another request.
     until: Instant,
 }
 
-/// One request, until its answer is made.
+/// Marks a request as in progress until it is dropped.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<Activity>);
+pub(super) struct RequestGuard(Arc<Activity>);
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State { open: 0, asked: false, until: now + FIRST })))
     }
 
-    /// A request has come.
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+    /// A request began.
+    pub(super) fn start_request(self: &Arc<Self>) -> RequestGuard {
         let mut state = self.lock();
         (state.open, state.asked) = (state.open + 1, true);
         drop(state);
-        Busy(self.clone())
+        RequestGuard(self.clone())
     }
 
-    /// The handshake is done.
-    pub(super) fn begins(&self, now: Instant) {
+    /// The handshake is complete.
+    pub(super) fn handshake_done(&self, now: Instant) {
         self.lock().until = now + FIRST;
     }
 
-    /// How much the connection is used, to compare: whether something is being answered, whether anything was asked, and when
-    /// last.
-    pub(super) fn use_of(&self) -> (bool, bool, Instant) {
+    /// How busy the connection is, for comparison: whether a request is in progress, whether any
+    /// has come, and the idle deadline.
+    pub(super) fn usage(&self) -> (bool, bool, Instant) {
         let state = self.lock();
         (state.open > 0, state.asked, state.until)
     }
 
-    /// Returns when nothing has been asked for too long.
-    pub(super) async fn over(&self) {
+    /// Returns when the connection has been idle for too long.
+    pub(super) async fn idle(&self) {
         loop {
             let now = Instant::now();
             let until = {
@@ -75,7 +75,7 @@ impl Activity {
     }
 }
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.open = state.open.saturating_sub(1);
@@ -88,22 +88,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_over_when_it_has_been_silent_and_not_while_it_is_busy() {
+    async fn idle_connection_ends_and_busy_one_does_not() {
         let start = Instant::now();
         let activity = Activity::new(start);
-        activity.over().await;
+        activity.idle().await;
         assert_eq!(start.elapsed(), FIRST, "nothing was ever asked");
 
         let activity = Activity::new(Instant::now());
-        let busy = activity.begin();
+        let busy = activity.start_request();
         let long = 3 * IDLE;
         assert!(
-            tokio::time::timeout(long, activity.over()).await.is_err(),
+            tokio::time::timeout(long, activity.idle()).await.is_err(),
             "a request is being answered"
         );
         drop(busy);
         let answered = Instant::now();
-        activity.over().await;
+        activity.idle().await;
         assert_eq!(answered.elapsed(), IDLE);
     }
 }

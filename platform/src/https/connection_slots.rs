@@ -1,4 +1,5 @@
-//! How many connections there may be. Where there are too many, the one that is used least goes: API servers ask, and ask again.
+//! Limits concurrent connections. If a server is full, it evicts its least used connection, because
+//! API servers reconnect.
 
 use std::{
     collections::BTreeMap,
@@ -10,18 +11,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 
-/// The places of one server's connections.
+/// The connections of one server.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     most: usize,
-    of_a_source: usize,
+    per_address: usize,
     crowd: Mutex<Crowd>,
 }
 
 #[derive(Debug, Default)]
 struct Crowd {
     next: u64,
-    /// By age.
+    /// Ordered by age.
     members: BTreeMap<u64, Member>,
 }
 
@@ -32,29 +33,34 @@ struct Member {
     taken: CancellationToken,
 }
 
-/// The place of one connection. It is free again when this is dropped.
+/// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
     id: u64,
-    /// Cancelled when another connection has got it.
+    /// Cancelled when another connection takes the slot.
     pub(super) taken: CancellationToken,
 }
 
-impl Places {
-    /// So many connections, and so many of one address.
-    pub(super) fn new(most: usize, of_a_source: usize) -> Arc<Self> {
+impl ConnectionSlots {
+    /// At most `most` connections, and `per_address` of one address.
+    pub(super) fn new(most: usize, per_address: usize) -> Arc<Self> {
         Arc::new(Self {
             most: most.max(1),
-            of_a_source: of_a_source.max(1),
+            per_address: per_address.max(1),
             crowd: Mutex::default(),
         })
     }
 
-    /// A place for a connection from this address. There always is one: another connection may lose its own.
-    pub(super) fn enter(self: &Arc<Self>, source: IpAddr, activity: Arc<Activity>) -> Place {
+    /// A slot for a connection from this address. It always succeeds: another connection may be
+    /// evicted.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        source: IpAddr,
+        activity: Arc<Activity>,
+    ) -> ConnectionSlot {
         let mut crowd = self.lock();
-        if crowd.of(source) >= self.of_a_source {
+        if crowd.of(source) >= self.per_address {
             crowd.close(|member| member.source == source);
         }
         if crowd.members.len() >= self.most {
@@ -64,7 +70,7 @@ impl Places {
         crowd.next += 1;
         crowd.members.insert(id, Member { source, activity, taken: taken.clone() });
         drop(crowd);
-        Place { places: self.clone(), id, taken }
+        ConnectionSlot { places: self.clone(), id, taken }
     }
 
     fn lock(&self) -> MutexGuard<'_, Crowd> {
@@ -77,11 +83,11 @@ impl Crowd {
         self.members.values().filter(|member| member.source == source).count()
     }
 
-    /// Closes the one of these that is used least; of several, the oldest.
+    /// Evicts the least used of the matching connections, or the oldest of several.
     fn close(&mut self, may: impl Fn(&Member) -> bool) {
         let candidates = self.members.iter().filter(|(_, member)| may(member));
         let least = candidates
-            .min_by_key(|(id, member)| (member.activity.use_of(), **id))
+            .min_by_key(|(id, member)| (member.activity.usage(), **id))
             .map(|(id, _)| *id);
         if let Some(member) = least.and_then(|id| self.members.remove(&id)) {
             member.taken.cancel();
@@ -89,7 +95,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.places.lock().members.remove(&self.id);
     }
@@ -105,21 +111,21 @@ mod tests {
         IpAddr::from([127, 0, 0, last])
     }
 
-    fn enter(places: &Arc<Places>, from: u8) -> (Place, Arc<Activity>) {
+    fn enter(places: &Arc<ConnectionSlots>, from: u8) -> (ConnectionSlot, Arc<Activity>) {
         let activity = Activity::new(Instant::now());
         (places.enter(source(from), activity.clone()), activity)
     }
 
-    fn open(all: &[(Place, Arc<Activity>)]) -> Vec<bool> {
+    fn open(all: &[(ConnectionSlot, Arc<Activity>)]) -> Vec<bool> {
         all.iter().map(|(place, _)| !place.taken.is_cancelled()).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connection_that_asks_keeps_its_place_among_silent_ones() {
-        let places = Places::new(4, 100);
+    async fn active_connection_keeps_its_slot_among_idle_ones() {
+        let places = ConnectionSlots::new(4, 100);
         let kept = [enter(&places, 1), enter(&places, 1)];
-        drop(kept[0].1.begin());
-        let _request = kept[1].1.begin();
+        drop(kept[0].1.start_request());
+        let _request = kept[1].1.start_request();
         let silent: Vec<_> = (0..100).map(|_| enter(&places, 2)).collect();
         assert_eq!(open(&kept), [true, true]);
         assert_eq!(open(&silent).into_iter().filter(|open| *open).count(), 2);
@@ -128,8 +134,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_address_takes_no_more_than_its_share() {
-        let places = Places::new(100, 3);
+    async fn one_address_gets_no_more_than_its_share() {
+        let places = ConnectionSlots::new(100, 3);
         let other = [enter(&places, 1)];
         let many: Vec<_> = (0..50).map(|_| enter(&places, 2)).collect();
         assert_eq!(open(&many).into_iter().filter(|open| *open).count(), 3);
@@ -140,10 +146,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn newcomer_gets_a_place_where_all_are_busy() {
-        let places = Places::new(2, 2);
+    async fn new_connection_gets_a_slot_when_all_are_busy() {
+        let places = ConnectionSlots::new(2, 2);
         let all = [enter(&places, 1), enter(&places, 1)];
-        let _requests = [all[0].1.begin(), all[1].1.begin()];
+        let _requests = [all[0].1.start_request(), all[1].1.start_request()];
         let next = [enter(&places, 1)];
         assert_eq!((open(&all), open(&next)), (vec![false, true], vec![true]));
     }

@@ -1,5 +1,5 @@
-//! The certificate of a server whose callers are told by others whom to trust, or do not check it: kept by somebody else, or
-//! made here.
+//! The certificate of a server whose callers get their trust bundle from elsewhere, or do not
+//! verify: read from a folder, or self-signed.
 
 use std::{
     collections::BTreeSet,
@@ -12,31 +12,28 @@ use jiff::Timestamp;
 use rustls::sign::CertifiedKey;
 
 use super::Certificate;
-use switchyard_platform::cert::{self, Bundle, CertError, CertLifetimes, Pair};
+use crate::cert::{self, Bundle, CertError, CertLifetimes, Pair};
 
-/// A server's certificate, and where the next one is from.
-pub(crate) struct Identity {
+/// A server's certificate and its source.
+pub struct Identity {
     source: Source,
-    pub(crate) certificate: Arc<Certificate>,
+    pub certificate: Arc<Certificate>,
 }
 
 enum Source {
-    /// Made here; nobody else knows it.
+    /// Self-signed by this process.
     Made { names: BTreeSet<String>, bundle: Box<Bundle> },
-    /// Somebody else's, such as a mounted Secret of cert-manager.
+    /// A folder that another program updates, such as a mounted Secret of cert-manager.
     Folder { folder: PathBuf, served: Pair },
 }
 
 impl Identity {
-    /// What is in the folder, if there is to be one, or else a certificate for this name.
+    /// The certificate of the folder, if one is given, or else a self-signed one for `name`.
     ///
     /// # Errors
-    /// When keys or certificates cannot be made, or read.
-    pub(crate) fn new(
-        folder: Option<&Path>,
-        name: String,
-        now: Timestamp,
-    ) -> Result<Self, CertError> {
+    ///
+    /// When keys or certificates cannot be made or read.
+    pub fn new(folder: Option<&Path>, name: String, now: Timestamp) -> Result<Self, CertError> {
         let (source, key) = match folder {
             Some(folder) => {
                 let served = read(folder)?;
@@ -45,7 +42,7 @@ impl Identity {
             }
             None => {
                 let names = BTreeSet::from([name]);
-                let bundle = Box::new(cert::made(&CertLifetimes::default(), &names, now)?);
+                let bundle = Box::new(cert::create(&CertLifetimes::default(), &names, now)?);
                 let key = bundle.certified_key()?;
                 (Source::Made { names, bundle }, key)
             }
@@ -53,17 +50,17 @@ impl Identity {
         Ok(Self { source, certificate: Certificate::new(key) })
     }
 
-    /// Takes over what has changed in the folder, or replaces what was made here when it is due. A failure is told in the
-    /// log, and the old one stays.
-    pub(crate) fn renew(&mut self, now: Timestamp) {
+    /// Loads a changed certificate from the folder, or replaces a self-signed one that is due. A
+    /// failure is logged, and the current certificate stays.
+    pub fn renew(&mut self, now: Timestamp) {
         match self.source.next(now) {
             Ok(None) => {}
             Ok(Some(key)) => self.certificate.set(key),
-            Err(error) => tracing::warn!(%error, "a server's certificate is not renew"),
+            Err(error) => tracing::warn!(%error, "a server's certificate is not renewed"),
         }
     }
 
-    /// Whom callers have to trust.
+    /// The trust bundle.
     #[cfg(test)]
     pub(super) fn trusted(&self) -> String {
         match &self.source {
@@ -77,12 +74,13 @@ impl Source {
     fn next(&mut self, now: Timestamp) -> Result<Option<Arc<CertifiedKey>>, CertError> {
         match self {
             Self::Made { names, bundle } => {
-                let Some(renew) = cert::renew(&CertLifetimes::default(), Some(bundle), names, now)?
+                let Some(renewed) =
+                    cert::renew(&CertLifetimes::default(), Some(bundle), names, now)?
                 else {
                     return Ok(None);
                 };
-                let key = renew.certified_key()?;
-                **bundle = renew;
+                let key = renewed.certified_key()?;
+                **bundle = renewed;
                 Ok(Some(key))
             }
             Self::Folder { folder, served } => {
@@ -98,7 +96,7 @@ impl Source {
     }
 }
 
-/// The pair that a mounted Secret of type `kubernetes.io/tls` consists of.
+/// The files of a mounted Secret of type `kubernetes.io/tls`.
 fn read(folder: &Path) -> Result<Pair, CertError> {
     let text = |what: &'static str| {
         let path = folder.join(what);
@@ -120,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_keeps_is_served_and_followed() {
+    fn folders_certificate_is_served_and_reloaded() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         let made = || {
-            cert::made(&CertLifetimes::default(), &BTreeSet::from(["a".to_owned()]), now)
+            cert::create(&CertLifetimes::default(), &BTreeSet::from(["a".to_owned()]), now)
                 .unwrap()
                 .serving
         };
@@ -137,7 +135,7 @@ mod tests {
         let served = |identity: &Identity| identity.certificate.served();
         let chain = |pair: &Pair| pair.certified_key().unwrap().cert.clone();
         assert_eq!(served(&identity), chain(&first));
-        // A key that is none, or not the certificate's, as between two writes.
+        // As between the two writes of an update: a key that is not the certificate's.
         write(
             folder.path(),
             &Pair { certificate: second.certificate.clone(), key: first.key.clone() },
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_here_is_replaced_when_it_is_due() {
+    fn self_signed_certificate_is_replaced_when_due() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
         let mut identity = Identity::new(None, "a".to_owned(), now).unwrap();
         let first = identity.certificate.served();

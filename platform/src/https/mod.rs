@@ -1,12 +1,15 @@
-//! HTTP servers with TLS, and the probes' without: a certificate that can change while it serves, bounded connections, bounded handshakes and silences. What
-//! is served over a connection may depend on who has made it.
+//! HTTPS servers, and the plain HTTP server of the probes.
+//!
+//! - The certificate can be replaced while serving.
+//! - Connections, handshakes and idle times are bounded.
+//! - A site may serve each connection another router, by the client's certificate.
 
 mod activity;
+mod connection_slots;
 mod identity;
-mod places;
-pub(crate) mod spoken;
 #[cfg(test)]
 mod tests;
+pub mod tls_policy;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +26,6 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use switchyard_config::Tls;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -33,36 +35,37 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use identity::Identity;
-use places::{Place, Places};
+use connection_slots::{ConnectionSlot, ConnectionSlots};
+pub use identity::Identity;
+pub use tls_policy::TlsPolicy;
 
-/// Connections at once. API servers keep a few open; more is somebody else.
+/// Concurrent connections. API servers keep a few open.
 const CONNECTIONS: usize = 256;
-/// Connections at once of one address, which several API servers may share.
-const OF_A_SOURCE: usize = 64;
-/// How long a connection that loses its place may take to end.
+/// Concurrent connections of one address. Several API servers may share it.
+const PER_ADDRESS: usize = 64;
+/// How long an evicted connection may take to close.
 const LEAVE: Duration = Duration::from_millis(100);
-/// How long a handshake, and the headers of a request, may take.
+/// Deadline of a handshake, and of a request's headers.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How often an idle connection is asked whether it lives.
+/// Interval of keep-alive pings on idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long open requests may take after the shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
-/// After an error of `accept` (no file descriptors left), wait before the next.
+/// Pause after a failed `accept`, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a server serves.
-pub(crate) trait Site: Send + Sync + 'static {
-    /// Its name, for the log.
+/// The content of a server.
+pub trait Site: Send + Sync + 'static {
+    /// The site's name in the log.
     fn name(&self) -> &'static str;
-    /// How the next connection is secured.
+    /// TLS configuration of the next connection.
     fn tls(&self) -> Arc<ServerConfig>;
-    /// What is served over a connection.
+    /// The router for a connection.
     fn router(&self, connection: &ServerConnection) -> Router;
 }
 
-/// A site that shows everybody the same, with a certificate that can change.
-pub(crate) struct Open {
+/// A site that serves every client the same.
+pub struct Open {
     name: &'static str,
     tls: Arc<ServerConfig>,
     router: Router,
@@ -70,14 +73,15 @@ pub(crate) struct Open {
 
 impl Open {
     /// # Errors
+    ///
     /// When TLS cannot be set up.
-    pub(crate) fn new(
+    pub fn new(
         name: &'static str,
         certificate: Arc<Certificate>,
-        allowed: Option<&Tls>,
+        policy: &TlsPolicy,
         router: Router,
     ) -> Result<Self, rustls::Error> {
-        Ok(Self { name, tls: Arc::new(tls(certificate, allowed)?), router })
+        Ok(Self { name, tls: Arc::new(tls(certificate, policy)?), router })
     }
 }
 
@@ -95,31 +99,28 @@ impl Site for Open {
     }
 }
 
-/// TLS that asks for no certificate of clients.
-fn tls(
-    certificate: Arc<Certificate>,
-    allowed: Option<&Tls>,
-) -> Result<ServerConfig, rustls::Error> {
-    let config = spoken::server(allowed)?.with_no_client_auth().with_cert_resolver(certificate);
+/// TLS without client certificates.
+fn tls(certificate: Arc<Certificate>, policy: &TlsPolicy) -> Result<ServerConfig, rustls::Error> {
+    let config = tls_policy::server(policy)?.with_no_client_auth().with_cert_resolver(certificate);
     Ok(with_protocols(config))
 }
 
-/// The protocols that are spoken here.
-pub(crate) fn with_protocols(mut config: ServerConfig) -> ServerConfig {
+/// Offers HTTP/2 and HTTP/1.1.
+pub fn with_protocols(mut config: ServerConfig) -> ServerConfig {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
 }
 
-/// The certificate that is served, exchanged without closing a connection.
+/// The served certificate. It can be replaced without closing connections.
 #[derive(Debug)]
-pub(crate) struct Certificate(ArcSwap<CertifiedKey>);
+pub struct Certificate(ArcSwap<CertifiedKey>);
 
 impl Certificate {
-    pub(crate) fn new(key: Arc<CertifiedKey>) -> Arc<Self> {
+    pub fn new(key: Arc<CertifiedKey>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::new(key)))
     }
 
-    pub(crate) fn set(&self, key: Arc<CertifiedKey>) {
+    pub fn set(&self, key: Arc<CertifiedKey>) {
         self.0.store(key);
     }
 
@@ -135,57 +136,69 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// Serves until `shutdown`, then lets open requests finish for a while.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    site: Arc<impl Site>,
-    shutdown: CancellationToken,
-) {
+/// Serves until `shutdown`, then lets open requests finish.
+pub async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown: CancellationToken) {
     let name = site.name();
-    let connection = |stream: TcpStream, held: Held| {
+    let connection = |stream: TcpStream, held: ConnectionGuard| {
         let site = site.clone();
         async move {
-            let Held { place, activity, shutdown } = held;
-            over(&*site, stream, activity, place.taken.clone(), shutdown).await;
+            let ConnectionGuard { place, activity, shutdown } = held;
+            serve_tls(&*site, stream, activity, place.taken.clone(), shutdown).await;
         }
     };
     accept(listener, name, shutdown, connection).await;
 }
 
-/// The same without TLS, for the probes' port.
-pub(crate) async fn serve_plain(
+/// Serves without TLS, for the probes' port.
+pub async fn serve_plain(
     listener: TcpListener,
     name: &'static str,
     router: Router,
     shutdown: CancellationToken,
 ) {
-    let connection = |stream: TcpStream, held: Held| {
+    let connection = |stream: TcpStream, held: ConnectionGuard| {
         let router = router.clone();
         async move {
-            let Held { place, activity, shutdown } = held;
-            speak(name, router, stream, activity, place.taken.clone(), shutdown).await;
+            let ConnectionGuard { place, activity, shutdown } = held;
+            serve_http(name, router, stream, activity, place.taken.clone(), shutdown).await;
         }
     };
     accept(listener, name, shutdown, connection).await;
 }
 
-/// Held by a connection until it ends: its place, its activity, and the signal to shut down.
-struct Held {
-    place: Place,
+/// Serves a port that every pod of the cluster can reach: total connections, connections of one
+/// address and idle times are bounded.
+///
+/// # Errors
+///
+/// When the listener does not work.
+pub async fn serve_bounded(
+    listener: std::net::TcpListener,
+    router: Router,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    listener.set_nonblocking(true)?;
+    serve_plain(TcpListener::from_std(listener)?, "probes", router, shutdown).await;
+    Ok(())
+}
+
+/// The resources of a connection.
+struct ConnectionGuard {
+    place: ConnectionSlot,
     activity: Arc<Activity>,
     shutdown: CancellationToken,
 }
 
-/// Gives each connection a place, until `shutdown`.
+/// Accepts connections and gives each a slot, until `shutdown`.
 async fn accept<F>(
     listener: TcpListener,
     site: &'static str,
     shutdown: CancellationToken,
-    connection: impl Fn(TcpStream, Held) -> F,
+    connection: impl Fn(TcpStream, ConnectionGuard) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let places = Places::new(CONNECTIONS, OF_A_SOURCE);
+    let places = ConnectionSlots::new(CONNECTIONS, PER_ADDRESS);
     let mut connections = JoinSet::new();
     loop {
         let (stream, source) = tokio::select! {
@@ -201,12 +214,15 @@ async fn accept<F>(
                 }
             },
         };
-        // A refused option only costs a little latency.
+        // Without the option only latency suffers.
         let _ = stream.set_nodelay(true);
         let activity = Activity::new(Instant::now());
-        // Taken here, in the order of arrival.
+        // Taken here, so that slots go in the order of arrival.
         let place = places.enter(source, activity.clone());
-        connections.spawn(connection(stream, Held { place, activity, shutdown: shutdown.clone() }));
+        connections.spawn(connection(
+            stream,
+            ConnectionGuard { place, activity, shutdown: shutdown.clone() },
+        ));
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
@@ -214,8 +230,8 @@ async fn accept<F>(
     }
 }
 
-/// Serves over a connection with TLS until its peer ends it, the shutdown, too long a silence, or the loss of its place.
-async fn over<S>(
+/// Serves a TLS connection until the client closes it, the shutdown, the idle timeout, or eviction.
+async fn serve_tls<S>(
     site: &impl Site,
     stream: S,
     activity: Arc<Activity>,
@@ -234,13 +250,13 @@ async fn over<S>(
         Ok(Err(error)) => return tracing::debug!(%error, site = site.name(), "handshake failed"),
         Err(_) => return tracing::debug!(site = site.name(), "handshake timed out"),
     };
-    activity.begins(Instant::now());
+    activity.handshake_done(Instant::now());
     let router = site.router(stream.get_ref().1);
-    speak(site.name(), router, stream, activity, taken, shutdown).await;
+    serve_http(site.name(), router, stream, activity, taken, shutdown).await;
 }
 
-/// Serves HTTP over a stream that is secured as far as it is to be.
-async fn speak<S>(
+/// Serves HTTP over a stream, with or without TLS.
+async fn serve_http<S>(
     site: &'static str,
     router: Router,
     stream: S,
@@ -250,7 +266,7 @@ async fn speak<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let router = noted(router, activity.clone());
+    let router = track_requests(router, activity.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
     builder
@@ -270,9 +286,9 @@ async fn speak<S>(
             serving.as_mut().graceful_shutdown();
             tokio::time::timeout(LEAVE, serving).await.unwrap_or(Ok(()))
         }
-        () = activity.over() => {
+        () = activity.idle() => {
             serving.as_mut().graceful_shutdown();
-            // A peer that does not even take its leave is left.
+            // The client does not even answer the GOAWAY.
             tokio::time::timeout(HANDSHAKE, serving).await.unwrap_or(Ok(()))
         }
     };
@@ -281,10 +297,10 @@ async fn speak<S>(
     }
 }
 
-/// Notes what is asked of a router.
-fn noted(router: Router, activity: Arc<Activity>) -> Router {
+/// Records a router's requests in `activity`.
+fn track_requests(router: Router, activity: Arc<Activity>) -> Router {
     router.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
-        let busy = activity.begin();
+        let busy = activity.start_request();
         async move {
             let answer = next.run(request).await;
             drop(busy);

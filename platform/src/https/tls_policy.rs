@@ -1,4 +1,4 @@
-//! What is spoken: the versions, suites and curves of TLS that the configuration's `tls` allows. It names only what there is.
+//! Restricts the versions, cipher suites and curves of TLS.
 
 use std::sync::Arc;
 
@@ -10,40 +10,48 @@ use rustls::{
     },
     version::{TLS12, TLS13},
 };
-use switchyard_config::{Tls, is_tls_suite};
+
+/// The versions, suites and curves that a server offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPolicy {
+    /// Refuse TLS 1.2.
+    pub only_tls13: bool,
+    /// Names of the allowed suites of TLS 1.2. `None` allows all. As in Go, the suites of TLS 1.3
+    /// cannot be restricted.
+    pub tls12_suites: Option<Vec<String>>,
+    /// IANA numbers of the allowed curves, the preferred first. Empty allows the default ones.
+    pub curves: Vec<i32>,
+}
 
 static FROM_TLS12: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 static FROM_TLS13: [&SupportedProtocolVersion; 1] = [&TLS13];
 
-/// Begins the configuration of a server.
+/// Starts the configuration of a server.
 ///
 /// # Errors
-/// When no suite is left for any version, or no curve.
-pub(crate) fn server(
-    allowed: Option<&Tls>,
-) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
-    let only_tls13 = allowed.is_some_and(|tls| tls.min_version == "VersionTLS13");
-    let versions = if only_tls13 { &FROM_TLS13[..] } else { &FROM_TLS12 };
-    ServerConfig::builder_with_provider(Arc::new(provider(allowed)))
-        .with_protocol_versions(versions)
+///
+/// When no suite is left for a version, or no curve.
+pub fn server(policy: &TlsPolicy) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
+    let versions = if policy.only_tls13 { &FROM_TLS13[..] } else { &FROM_TLS12 };
+    ServerConfig::builder_with_provider(Arc::new(provider(policy))).with_protocol_versions(versions)
 }
 
-/// With the suites and curves that are allowed, of those that there are. Suites of TLS 1.3 are not for choice, as in Go.
-fn provider(allowed: Option<&Tls>) -> CryptoProvider {
+/// The suites and curves of aws-lc-rs that the policy allows.
+#[must_use]
+pub fn provider(policy: &TlsPolicy) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
-    let Some(tls) = allowed else { return provider };
-    if !tls.cipher_suites.is_empty() {
+    if let Some(allowed) = &policy.tls12_suites {
         provider.cipher_suites.retain(|suite| {
             let name = suite.suite().as_str().unwrap_or_default();
             suite.version().version == ProtocolVersion::TLSv1_3
-                || tls.cipher_suites.iter().any(|it| is_tls_suite(name, it))
+                || allowed.iter().any(|it| it == name)
         });
     }
-    if !tls.curve_preferences.is_empty() {
+    if !policy.curves.is_empty() {
         let group = |number: &i32| {
             ALL_KX_GROUPS.iter().find(|it| i32::from(u16::from(it.name())) == *number).copied()
         };
-        provider.kx_groups = tls.curve_preferences.iter().filter_map(group).collect();
+        provider.kx_groups = policy.curves.iter().filter_map(group).collect();
     }
     provider
 }
@@ -51,59 +59,42 @@ fn provider(allowed: Option<&Tls>) -> CryptoProvider {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use switchyard_config::{TLS_CURVES, TLS_SUITES};
 
     use super::*;
 
-    fn tls(min_version: &str, suites: &[&str], curves: &[i32]) -> Tls {
-        Tls {
-            min_version: min_version.to_owned(),
-            cipher_suites: suites.iter().map(|it| (*it).to_owned()).collect(),
-            curve_preferences: curves.to_vec(),
+    fn policy(only_tls13: bool, suites: &[&str], curves: &[i32]) -> TlsPolicy {
+        let suites: Vec<String> = suites.iter().map(|it| (*it).to_owned()).collect();
+        TlsPolicy {
+            only_tls13,
+            tls12_suites: (!suites.is_empty()).then_some(suites),
+            curves: curves.to_vec(),
         }
     }
 
     #[rstest]
-    #[case::nothing_is_said(tls("", &[], &[]), (true, 9, 4))]
-    #[case::from_1_2_on(tls("VersionTLS12", &[], &[]), (true, 9, 4))]
-    #[case::from_1_3_on(tls("VersionTLS13", &[], &[]), (false, 9, 4))]
-    #[case::one_suite_and_those_of_1_3(tls("", &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"], &[]), (true, 4, 4))]
-    #[case::a_suite_by_its_shorter_name(tls("", &["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"], &[]), (true, 4, 4))]
-    #[case::only_suites_of_1_3(tls("", &["TLS_AES_128_GCM_SHA256"], &[]), (true, 3, 4))]
-    #[case::one_curve_and_one_that_is_not_known(tls("", &[], &[29, 999]), (true, 9, 1))]
-    #[case::a_curve_that_is_not_spoken_otherwise(tls("", &[], &[4587, 29]), (true, 9, 2))]
-    fn what_the_configuration_allows_is_spoken(
-        #[case] allowed: Tls,
+    #[case::empty(policy(false, &[], &[]), (true, 9, 4))]
+    #[case::from_tls_1_3(policy(true, &[], &[]), (false, 9, 4))]
+    #[case::one_suite_besides_tls_1_3(policy(false, &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"], &[]), (true, 4, 4))]
+    #[case::only_tls_1_3_suites(policy(false, &["TLS_AES_128_GCM_SHA256"], &[]), (true, 3, 4))]
+    #[case::one_known_and_one_unknown_curve(policy(false, &[], &[29, 999]), (true, 9, 1))]
+    #[case::curve_that_is_off_by_default(policy(false, &[], &[4587, 29]), (true, 9, 2))]
+    fn server_offers_what_the_policy_allows(
+        #[case] policy: TlsPolicy,
         #[case] want: (bool, usize, usize),
     ) {
-        let provider = provider(Some(&allowed));
-        let config = server(Some(&allowed)).unwrap();
-        let spoken = format!("{config:?}");
-        let has_tls12 = spoken.contains("TLSv1_2");
+        let provider = provider(&policy);
+        let config = server(&policy).unwrap();
+        let offered = format!("{config:?}");
+        let has_tls12 = offered.contains("TLSv1_2");
         assert_eq!(
             (has_tls12, provider.cipher_suites.len(), provider.kx_groups.len()),
             want,
-            "{spoken}"
+            "{offered}"
         );
-    }
-    #[test]
-    fn without_a_curve_that_is_known_nothing_is_spoken() {
-        assert!(server(Some(&tls("", &[], &[999]))).is_err());
     }
 
     #[test]
-    fn all_that_a_configuration_may_name_is_there() {
-        let curves = TLS_CURVES.map(|(number, _)| number);
-        let suites = TLS_SUITES.iter().filter(|name| name.contains("_WITH_"));
-        let provider = provider(Some(&tls("", &suites.copied().collect::<Vec<_>>(), &curves)));
-        assert_eq!(
-            (provider.cipher_suites.len(), provider.kx_groups.len()),
-            (TLS_SUITES.len(), TLS_CURVES.len())
-        );
-        assert_eq!(
-            aws_lc_rs::default_provider().cipher_suites.len(),
-            TLS_SUITES.len(),
-            "and nothing else"
-        );
+    fn policy_without_known_curve_is_an_error() {
+        assert!(server(&policy(false, &[], &[999])).is_err());
     }
 }

@@ -1,54 +1,56 @@
-//! Names of processes that compete for a Lease, by which another process on the same machine can tell that one has ended.
+//! Holder identities of Leases that let another process on the same machine tell that the holder
+//! has ended.
 //!
-//! A name holds the machine's boot, the PID namespace, the process id and when the process began. Within one boot and one
-//! namespace no two processes have the last two in common, so that a name that the kernel does not know any more is one
-//! of a process that is gone for good: its Lease needs no waiting for. Of names that others gave, and of other machines,
-//! nothing is said.
+//! An identity holds the boot id, the PID namespace, the process id and the process's start time.
+//! Within a boot and a namespace the last two identify a process for good. So if the kernel no
+//! longer knows the process, its Lease is free at once. Identities of other machines or other
+//! programs tell nothing.
 
 use std::fs;
 
 use rustix::{io::Errno, process::Pid};
 
-/// Where a process is, and which it is there.
+/// Identifies a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct ProcessIdentity {
     boot: String,
     namespace: String,
     pid: i32,
-    began: String,
+    start_time: String,
 }
 
-impl Place {
+impl ProcessIdentity {
     fn own() -> Option<Self> {
         let boot =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().replace('-', "");
         let link = fs::read_link("/proc/self/ns/pid").ok()?;
         let namespace = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.to_owned();
         let pid = i32::try_from(std::process::id()).ok()?;
-        Some(Self { boot, namespace, pid, began: began(pid)? })
+        Some(Self { boot, namespace, pid, start_time: start_time(pid)? })
     }
 
     fn parse(name: &str) -> Option<Self> {
-        let (_, place) = name.rsplit_once('_')?;
-        let parts: Vec<&str> = place.split('-').collect();
-        let [boot, namespace, pid, began] = parts.as_slice() else { return None };
+        let (_, identity) = name.rsplit_once('_')?;
+        let parts: Vec<&str> = identity.split('-').collect();
+        let [boot, namespace, pid, start_time] = parts.as_slice() else { return None };
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-        let whole = boot.len() == 32 && digits(namespace) && digits(began);
-        let (boot, namespace, began) =
-            ((*boot).to_owned(), (*namespace).to_owned(), (*began).to_owned());
-        Some(Self { boot, namespace, pid: pid.parse().ok()?, began }).filter(|_| whole)
+        let whole = boot.len() == 32 && digits(namespace) && digits(start_time);
+        let (boot, namespace, start_time) =
+            ((*boot).to_owned(), (*namespace).to_owned(), (*start_time).to_owned());
+        Some(Self { boot, namespace, pid: pid.parse().ok()?, start_time }).filter(|_| whole)
     }
 }
 
-/// When a process began, in ticks since the boot. None if it is not there, or not to be seen.
-fn began(pid: i32) -> Option<String> {
+/// A process's start time in ticks since boot. `None` if it does not exist or is not visible.
+fn start_time(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name in parentheses and may hold spaces; the 22nd is the time.
+    // The second field is the name in parentheses and may hold spaces. Field 22 is the start time.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(19).map(str::to_owned)
 }
 
-/// A name for this process that no other has, after the host's (or `otherwise`). `random` serves where there is no `/proc`.
+/// A unique identity for this process, prefixed with the host name or else `otherwise`. Without
+/// `/proc` it ends in `random`.
 #[must_use]
 pub fn name(otherwise: &str, random: u64) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -56,24 +58,26 @@ pub fn name(otherwise: &str, random: u64) -> String {
         "" => otherwise,
         host => host,
     };
-    match Place::own() {
-        Some(Place { boot, namespace, pid, began }) => {
-            format!("{host}_{boot}-{namespace}-{pid}-{began}")
+    match ProcessIdentity::own() {
+        Some(ProcessIdentity { boot, namespace, pid, start_time }) => {
+            format!("{host}_{boot}-{namespace}-{pid}-{start_time}")
         }
         None => format!("{host}_{random:016x}"),
     }
 }
 
-/// Whether the process of this name has ended, for certain.
+/// Whether the process of this identity has certainly ended.
 #[must_use]
 pub fn has_ended(name: &str) -> bool {
-    let Some((their, own)) = Place::parse(name).zip(Place::own()) else { return false };
+    let Some((their, own)) = ProcessIdentity::parse(name).zip(ProcessIdentity::own()) else {
+        return false;
+    };
     if (&their.boot, &their.namespace) != (&own.boot, &own.namespace) {
         return false;
     }
-    match began(their.pid) {
-        Some(began) => began != their.began,
-        // Perhaps it only cannot be seen.
+    match start_time(their.pid) {
+        Some(start_time) => start_time != their.start_time,
+        // The process may exist without being visible.
         None => Pid::from_raw(their.pid)
             .is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH)),
     }
@@ -86,14 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_name_until_it_has_ended() {
-        let own = Place::own().unwrap();
-        assert_eq!(Place::parse(&name("agent", 7)), Some(own.clone()));
+    fn process_has_ended_only_after_its_exit() {
+        let own = ProcessIdentity::own().unwrap();
+        assert_eq!(ProcessIdentity::parse(&name("agent", 7)), Some(own.clone()));
         assert!(!has_ended(&name("agent", 7)));
         let mut other = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let pid = i32::try_from(other.id()).unwrap();
-        let Place { boot, namespace, .. } = own;
-        let theirs = format!("host_with_lines_{boot}-{namespace}-{pid}-{}", began(pid).unwrap());
+        let ProcessIdentity { boot, namespace, .. } = own;
+        let theirs =
+            format!("host_with_lines_{boot}-{namespace}-{pid}-{}", start_time(pid).unwrap());
         assert!(!has_ended(&theirs));
         other.kill().unwrap();
         other.wait().unwrap();
@@ -101,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn another_process_of_the_same_number_is_not_taken_for_the_first() {
-        let Place { boot, namespace, pid, began } = Place::own().unwrap();
-        let earlier: u64 = began.parse::<u64>().unwrap() - 1;
+    fn reused_pid_is_another_process() {
+        let ProcessIdentity { boot, namespace, pid, start_time } = ProcessIdentity::own().unwrap();
+        let earlier: u64 = start_time.parse::<u64>().unwrap() - 1;
         assert!(has_ended(&format!("host_{boot}-{namespace}-{pid}-{earlier}")));
     }
 
     #[test]
-    fn nothing_is_said_of_other_machines_and_other_names() {
-        let Place { boot, namespace, .. } = Place::own().unwrap();
+    fn foreign_identities_have_not_ended() {
+        let ProcessIdentity { boot, namespace, .. } = ProcessIdentity::own().unwrap();
         let elsewhere = "0".repeat(32);
         for name in [
             "",

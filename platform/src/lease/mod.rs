@@ -1,17 +1,23 @@
-//! Leadership among replicas: the Lease that the configuration names, Kueue's unless it says otherwise, so that the two
-//! never lead at once; with `leaseTransitions` as an epoch that agents can check.
+//! Leader election with a Lease, Kueue's by default, so that Kueue and Switchyard never lead at
+//! once. `leaseTransitions` is the epoch that agents check.
 //!
 //! # Guarantees
-//! - At most one process leads, as long as clocks run at about the same speed: a leader stops by itself `RENEW_DEADLINE`
-//!   after the renewal that last succeeded was sent; another takes over only `lease duration` after it last saw the record
-//!   change, both judged by the own monotonic clock and never by the times in the record. Nobody waits for a holder that
-//!   has given the Lease up, or that the kernel of this machine says has ended ([`replica`]).
-//! - The epoch grows with every change of leader, and goes above what [`EpochFloor`] says. Whoever acts on our word can refuse a lower epoch.
+//!
+//! - At most one process leads, if clocks run at about the same speed. A leader stops
+//!   `RENEW_DEADLINE` after it sent its last successful renewal. Another process takes over only a
+//!   lease duration after it last saw the record change. Both use their own monotonic clock, never
+//!   times of the record.
+//! - A holder that released the Lease, or whose process has ended on this machine
+//!   ([`holder_identity`]), loses the Lease at once.
+//! - The epoch grows with every change of leader, and exceeds every epoch of [`EpochFloor`]. So
+//!   others can reject lower epochs.
 //!
 //! # Caveats
-//! A write that was already sent when leadership was lost may still arrive. Writers therefore also put a
-//! resourceVersion precondition on what matters.
+//!
+//! A write that was sent before leadership was lost may still arrive. Writers therefore use a
+//! resourceVersion precondition where that matters.
 
+pub mod holder_identity;
 pub mod step;
 
 use std::{
@@ -36,39 +42,41 @@ use tokio_util::sync::CancellationToken;
 pub use step::Timing;
 use step::{Action, Observed, State};
 
-use switchyard_platform::{clock::Clock, errors::with_root_cause, lease::holder_identity};
+use crate::{clock::Clock, errors::with_root_cause};
 
-/// Whether this process may write, and in which term.
+/// Whether this process leads, and in which term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leadership {
-    /// Only a leader writes.
+    /// Only a leader may write.
     pub leading: bool,
-    /// It led until it could not renew the Lease in time, and has seen nobody else hold it since: most likely the API
-    /// server is away. It must not write, and need not give up what would only have to be begun anew.
+    /// The process led until it could not renew the Lease in time, and has seen no other holder
+    /// since. Most likely the API server is unreachable. It must not write, but may keep state that
+    /// is expensive to rebuild.
     pub unsure: bool,
-    /// Counts how often it began to lead after somebody else might have: what it knew before that is void.
+    /// How often the process became leader after another might have led. A new value invalidates
+    /// what it knew before.
     pub begun: u64,
     /// Grows with every change of leader, never shrinks. Zero without leader election.
     pub epoch: u64,
 }
 
-/// The highest epoch that somebody else remembers. A Lease that was lost, or restored from a backup, counts from less;
-/// whoever leads goes on above.
+/// The highest epoch that another component remembers. A Lease that was deleted, or restored from a
+/// backup, counts from less. The next leader continues above the floor.
 #[derive(Debug, Clone, Default)]
 pub struct EpochFloor(Arc<AtomicU64>);
 
 impl EpochFloor {
-    /// The highest epoch that a Lease can go above for some terms yet: its `leaseTransitions` are a number of 32 bits.
+    /// The highest accepted epoch. `leaseTransitions` has 32 bits, and some terms must remain above
+    /// it.
     pub const HIGHEST: u64 = (1 << 31) - (1 << 20);
 
-    /// Somebody remembers this epoch. One above [`Self::HIGHEST`] changes nothing.
+    /// Raises the floor to `epoch`. A value above [`Self::HIGHEST`] is ignored.
     pub fn raise(&self, epoch: u64) {
         if epoch <= Self::HIGHEST {
             self.0.fetch_max(epoch, Ordering::Relaxed);
         }
     }
 
-    /// The highest.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -76,7 +84,7 @@ impl EpochFloor {
 }
 
 impl Leadership {
-    /// Of a process that is alone: it always leads, in epoch 0.
+    /// The leadership of a process without leader election: it always leads, in epoch 0.
     #[must_use]
     pub fn alone() -> Self {
         Self { leading: true, ..Self::default() }
@@ -95,7 +103,7 @@ pub struct Elector {
 }
 
 impl Elector {
-    /// An elector and where to read its outcome. It does nothing until [`Elector::run`].
+    /// An elector and its outcome. It does nothing before [`Elector::run`].
     #[must_use]
     pub fn new(
         client: Client,
@@ -122,7 +130,7 @@ impl Elector {
         )
     }
 
-    /// Runs until `shutdown`, then gives the Lease up so that another can lead at once.
+    /// Runs until `shutdown`, then releases the Lease so that another process can lead at once.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut state = State::default();
         let mut standby = String::new();
@@ -141,11 +149,11 @@ impl Elector {
     }
 
     async fn round(&self, state: &mut State, standby: &mut String) {
-        // A leader that cannot reach the API server must stop in time even while a request hangs.
-        let patience = state.patience(self.timing, self.clock.monotonic());
+        // A leader must stop in time even while a request hangs.
+        let patience = state.attempt_timeout(self.timing, self.clock.monotonic());
         let tried = tokio::time::timeout(patience, self.attempt(state)).await;
         match tried {
-            Ok(Ok(holder)) => self.tell_standby(state, holder, standby),
+            Ok(Ok(holder)) => self.log_standby(state, holder, standby),
             Ok(Err(error)) => {
                 tracing::warn!(
                     error = with_root_cause(&error),
@@ -167,8 +175,8 @@ impl Elector {
         tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
     }
 
-    /// Says once whom this replica waits for.
-    fn tell_standby(&self, state: &State, holder: String, standby: &mut String) {
+    /// Logs once for whom this replica waits.
+    fn log_standby(&self, state: &State, holder: String, standby: &mut String) {
         let holder = if state.leading() { String::new() } else { holder };
         if holder != *standby && !holder.is_empty() {
             tracing::info!(lease = self.name, holder, "another replica leads, standing by");
@@ -176,17 +184,18 @@ impl Elector {
         *standby = holder;
     }
 
-    /// One try, and who held the Lease before it.
+    /// One attempt. Returns the previous holder.
     async fn attempt(&self, state: &mut State) -> kube::Result<String> {
         let lease = self.api.get_opt(&self.name).await?;
         let mut observed = lease.as_ref().map(observed);
         if let Some(observed) =
-            observed.as_mut().filter(|observed| replica::has_ended(&observed.holder))
+            observed.as_mut().filter(|observed| holder_identity::has_ended(&observed.holder))
         {
-            // Nobody is left who could believe to lead.
+            // No process is left that could believe to lead.
             observed.holder.clear();
         }
-        // The term counts from before the write is sent: the server may take it later, never earlier.
+        // The term counts from before the write is sent, because the server may apply it later but
+        // never earlier.
         let sent = self.clock.monotonic();
         let holder = observed.as_ref().map(|observed| observed.holder.clone()).unwrap_or_default();
         let action = state.step(observed, &self.identity, self.timing, sent);
@@ -231,7 +240,7 @@ impl Elector {
                 }
                 Ok(())
             }
-            // Somebody else wrote between our read and our write; another look will show who.
+            // Another process wrote between the read and the write. The next attempt shows which.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 if state.lost() {
                     tracing::error!(

@@ -1,17 +1,17 @@
-//! The decisions of leader election, without a clock and without a client.
+//! The decisions of leader election, without clock or client.
 
 use std::time::{Duration, Instant};
 
 use super::Leadership;
 
-/// Times of the election. Kueue's are 15 s, 10 s and 2 s.
+/// Timing of the election. Kueue's is 15 s, 10 s and 2 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// A record that did not change for this long is up for grabs.
+    /// A record that did not change for this long may be taken over.
     pub lease: Duration,
     /// A leader that could not renew for this long stops leading.
     pub renew: Duration,
-    /// Between attempts.
+    /// Pause between attempts.
     pub retry: Duration,
 }
 
@@ -25,61 +25,60 @@ impl Default for Timing {
     }
 }
 
-/// What the Lease said when it was read.
+/// A Lease as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// Its resourceVersion.
     pub version: String,
     /// Empty when released.
     pub holder: String,
-    /// What its holder promised; ours when it did not say.
+    /// The holder's `leaseDurationSeconds`.
     pub duration: Option<Duration>,
-    /// How often the leader has changed: the epoch.
+    /// `leaseTransitions`, the epoch.
     pub transitions: u64,
 }
 
-/// What to do about the Lease.
+/// The next action on the Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Somebody else leads.
+    /// Another process leads.
     Wait,
     /// There is no Lease.
     Create,
-    /// It is ours.
+    /// This process holds it.
     Renew,
-    /// Its holder let it lapse, or gave it up, or we held it in an earlier life.
+    /// The holder let it lapse or released it, or it is of an earlier run of this process.
     TakeOver,
 }
 
 impl Action {
-    /// What the Lease's transitions become, given what they are and the highest epoch that somebody else remembers.
+    /// The `leaseTransitions` to write, from the observed value and the highest remembered epoch.
     #[must_use]
     pub fn transitions(self, observed: u64, floor: u64) -> u64 {
         match self {
             Self::Wait => observed,
             Self::Create if floor == 0 => 0,
-            // A new term, of the same leader.
+            // Below the floor, a renewal starts a new term of the same leader.
             Self::Renew if floor <= observed => observed,
             Self::Create | Self::Renew | Self::TakeOver => observed.max(floor) + 1,
         }
     }
 }
 
-/// One process in the election.
+/// One contender of the election.
 #[derive(Debug, Default)]
 pub struct State {
-    // When the last renewal that succeeded was sent; none when not leading.
+    // When the last successful renewal was sent. `None` when not leading.
     renewed: Option<Instant>,
-    // It led, the term ran out, and nobody else was seen to hold the Lease.
+    // It led, the term expired, and no other holder was seen.
     unsure: bool,
     begun: u64,
     epoch: u64,
-    // The version we saw last, and since when it has not changed.
+    // The last seen version, and since when it has not changed.
     seen: Option<(String, Instant)>,
 }
 
 impl State {
-    /// What to do about the Lease as it was read at `now`.
+    /// Decides about the Lease as it was read at `now`.
     pub fn step(
         &mut self,
         observed: Option<Observed>,
@@ -99,13 +98,13 @@ impl State {
                 now
             }
         };
-        // Another's term has begun, or lies in between.
+        // Another process's term has begun, or lies in between.
         let others = !observed.holder.is_empty() && observed.holder != identity;
         self.unsure &= !others && observed.transitions == self.epoch;
         self.epoch = self.epoch.max(observed.transitions);
         if observed.holder == identity {
-            // After a restart under the same name the record is ours, but the term is not: it must be a new one, as
-            // whoever acts on our word must be able to tell the two lives apart.
+            // After a restart with the same identity the record is this process's, but the term is
+            // not. A new term lets others tell the two runs apart.
             return if self.renewed.is_some() && observed.transitions == self.epoch {
                 Action::Renew
             } else {
@@ -118,7 +117,7 @@ impl State {
         if observed.holder.is_empty() || lapsed { Action::TakeOver } else { Action::Wait }
     }
 
-    /// Our write at `sent` was taken. Returns whether we lead anew.
+    /// The write sent at `sent` succeeded. Returns whether a new term begins.
     pub fn won(&mut self, observed: Observed, sent: Instant) -> bool {
         let anew = self.renewed.is_none();
         self.renewed = Some(sent);
@@ -129,13 +128,13 @@ impl State {
         anew
     }
 
-    /// Somebody else's write was taken. Returns whether we led until now.
+    /// Another process's write succeeded. Returns whether this process led until now.
     pub fn lost(&mut self) -> bool {
         self.unsure = false;
         self.renewed.take().is_some()
     }
 
-    /// Stops leading if the last renewal is too old. Returns whether it did.
+    /// Stops leading if the last renewal is too old. Returns whether it led.
     pub fn expire(&mut self, timing: Timing, now: Instant) -> bool {
         let expired =
             self.renewed.is_some_and(|sent| now.saturating_duration_since(sent) >= timing.renew);
@@ -146,30 +145,29 @@ impl State {
         expired
     }
 
-    /// How long one attempt may take.
-    pub fn patience(&self, timing: Timing, now: Instant) -> Duration {
+    /// Deadline of one attempt.
+    pub fn attempt_timeout(&self, timing: Timing, now: Instant) -> Duration {
         self.renewed
             .map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now))
     }
 
-    /// How long to wait before the next attempt.
+    /// Pause before the next attempt.
     pub fn pause(&self, timing: Timing, now: Instant) -> Duration {
         self.renewed.map_or(timing.retry, |sent| {
             timing.retry.min((sent + timing.renew).saturating_duration_since(now))
         })
     }
 
-    /// Whether it leads, as far as it knows.
     pub fn leading(&self) -> bool {
         self.renewed.is_some()
     }
 
-    /// The highest term seen.
+    /// The highest epoch seen.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Both, for others to act on.
+    /// The leadership to publish.
     pub fn leadership(&self) -> Leadership {
         Leadership {
             leading: self.leading(),
@@ -201,18 +199,18 @@ mod tests {
         }
     }
 
-    /// The second of a read, and the version, holder and transitions that it showed.
+    /// Second of a read, and the version, holder and transitions that it showed.
     type Read = (u64, Option<(u64, &'static str, u64)>);
 
     #[rstest::rstest]
-    #[case::a_first_lease(Action::Create, 0, 0, 0)]
-    #[case::a_first_lease_of_a_hub_that_had_one(Action::Create, 0, 7, 8)]
-    #[case::a_renewal(Action::Renew, 3, 0, 3)]
-    #[case::a_renewal_below_what_is_remembered_is_a_new_term(Action::Renew, 3, 7, 8)]
-    #[case::a_renewal_above_it(Action::Renew, 8, 7, 8)]
-    #[case::a_takeover(Action::TakeOver, 3, 0, 4)]
-    #[case::a_takeover_below_what_is_remembered(Action::TakeOver, 3, 7, 8)]
-    fn epochs_go_above_what_others_remember(
+    #[case::first_lease(Action::Create, 0, 0, 0)]
+    #[case::recreated_lease_with_floor(Action::Create, 0, 7, 8)]
+    #[case::renewal(Action::Renew, 3, 0, 3)]
+    #[case::renewal_below_the_floor(Action::Renew, 3, 7, 8)]
+    #[case::renewal_above_the_floor(Action::Renew, 8, 7, 8)]
+    #[case::takeover(Action::TakeOver, 3, 0, 4)]
+    #[case::takeover_below_the_floor(Action::TakeOver, 3, 7, 8)]
+    fn epoch_exceeds_the_floor(
         #[case] action: Action,
         #[case] observed: u64,
         #[case] floor: u64,
@@ -221,19 +219,19 @@ mod tests {
         assert_eq!(action.transitions(observed, floor), expected);
     }
 
-    /// Reads of the Lease at a second each, and what `me` does about them. A write that it decides on succeeds.
+    /// Reads of the Lease, and what `me` does after each. Each of its writes succeeds.
     #[rstest::rstest]
-    #[case::creates_it_where_there_is_none(&[(0, None)], &[Action::Create])]
-    #[case::waits_for_a_living_holder(
+    #[case::creates_a_missing_lease(&[(0, None)], &[Action::Create])]
+    #[case::waits_for_a_renewing_holder(
         &[(0, Some((1, "you", 3))), (10, Some((2, "you", 3))), (20, Some((3, "you", 3)))],
         &[Action::Wait, Action::Wait, Action::Wait])]
-    #[case::takes_over_when_the_record_stands_still_for_the_lease(
+    #[case::takes_over_an_expired_lease(
         &[(0, Some((1, "you", 3))), (14, Some((1, "you", 3))), (15, Some((1, "you", 3)))],
         &[Action::Wait, Action::Wait, Action::TakeOver])]
-    #[case::takes_over_at_once_what_was_released(&[(0, Some((1, "", 3)))], &[Action::TakeOver])]
-    #[case::starts_a_new_term_after_a_restart_under_the_same_name(&[(0, Some((1, "me", 3)))], &[Action::TakeOver])]
-    #[case::renews_what_it_won(&[(0, Some((1, "", 3))), (2, Some((2, "me", 4)))], &[Action::TakeOver, Action::Renew])]
-    #[case::yields_to_whoever_took_it(
+    #[case::takes_over_a_released_lease_at_once(&[(0, Some((1, "", 3)))], &[Action::TakeOver])]
+    #[case::new_term_after_restart_with_same_identity(&[(0, Some((1, "me", 3)))], &[Action::TakeOver])]
+    #[case::renews_its_own_lease(&[(0, Some((1, "", 3))), (2, Some((2, "me", 4)))], &[Action::TakeOver, Action::Renew])]
+    #[case::yields_to_a_new_holder(
         &[(0, Some((1, "", 3))), (2, Some((3, "you", 5)))],
         &[Action::TakeOver, Action::Wait])]
     fn decides(#[case] reads: &[Read], #[case] expected: &[Action]) {
@@ -259,23 +257,26 @@ mod tests {
     }
 
     #[test]
-    fn stops_before_anyone_else_may_start() {
+    fn leader_stops_before_another_may_start() {
         let (mut state, start) = (State::default(), Instant::now());
         assert_eq!(state.step(None, "me", T, start), Action::Create);
         assert!(state.won(lease(1, "me", 0), start));
         assert!(!state.expire(T, start + Duration::from_millis(9_999)));
-        assert_eq!(state.patience(T, start + Duration::from_secs(8)), Duration::from_secs(2));
+        assert_eq!(
+            state.attempt_timeout(T, start + Duration::from_secs(8)),
+            Duration::from_secs(2)
+        );
         assert!(state.expire(T, start + T.renew), "5 s before another may take over");
         assert!(!state.leading());
     }
 
     #[rstest::rstest]
-    #[case::nobody_can_be_seen(None, true)]
-    #[case::it_is_still_ours(Some(("me", 0)), true)]
-    #[case::it_was_given_up(Some(("", 0)), true)]
-    #[case::somebody_else_holds_it(Some(("you", 1)), false)]
-    #[case::somebody_else_held_it_in_between(Some(("", 1)), false)]
-    fn after_a_term_that_ran_out_it_is_unsure_until_somebody_else_leads(
+    #[case::lease_unreadable(None, true)]
+    #[case::still_the_holder(Some(("me", 0)), true)]
+    #[case::released(Some(("", 0)), true)]
+    #[case::another_holds_it(Some(("you", 1)), false)]
+    #[case::another_held_it_in_between(Some(("", 1)), false)]
+    fn expired_leader_is_unsure_until_another_leads(
         #[case] read: Option<(&'static str, u64)>,
         #[case] unsure: bool,
     ) {
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_ends_the_term_at_once() {
+    fn conflict_ends_the_term_at_once() {
         let (mut state, start) = (State::default(), Instant::now());
         state.step(None, "me", T, start);
         state.won(lease(1, "me", 0), start);
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(state.leadership(), Leadership { begun: 1, ..Leadership::default() });
     }
 
-    /// A Lease on a server, and contenders that act at arbitrary times with arbitrary losses.
+    /// A Lease on a server, and contenders that act and lose messages at arbitrary times.
     #[derive(Debug, Clone)]
     struct Turn {
         who: usize,
@@ -321,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_two_leaders_and_the_epoch_tells_terms_apart(
+        fn one_leader_at_a_time_and_one_epoch_per_term(
             turns in proptest::collection::vec(
                 (0_usize..3, 0_u64..6_000, any::<bool>(), 0_u8..12).prop_map(|(who, after_ms, lost, restart)| Turn {
                     who, after_ms, lost, restarted: restart == 0,

@@ -1,7 +1,7 @@
-//! JSON that is looked at often in its first moments and hardly ever after.
+//! JSON that is read often in its first moments and hardly ever after.
 //!
-//! As a tree it takes about ten times the memory of its text. So the trees of what was made or looked at last are kept, in
-//! this process together, and of all else the text.
+//! A parsed tree takes about ten times the memory of its text. So one process-wide cache keeps the
+//! most recently used trees, and every other value keeps only its text.
 
 use std::{
     collections::VecDeque,
@@ -11,25 +11,26 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Trees that are kept. A change of an object is told to all who follow its kind, and looked at, before so many others come.
+/// Capacity of the cache. A change is handed to all subscribers of its kind, and read, before so
+/// many others come.
 const TREES: usize = 256;
 
-/// Those that have a tree, the oldest first.
-static RECENT: Mutex<VecDeque<Weak<Held>>> = Mutex::new(VecDeque::new());
+/// The values with a tree, oldest first.
+static RECENT: Mutex<VecDeque<Weak<CachedJson>>> = Mutex::new(VecDeque::new());
 
-/// One piece of JSON; it never changes.
-pub(super) struct Held(Mutex<Forms>);
+/// One JSON value. It never changes.
+pub(super) struct CachedJson(Mutex<Forms>);
 
-/// At least one is there.
+/// At least one form is present.
 struct Forms {
     tree: Option<Arc<Value>>,
     text: Option<Box<str>>,
 }
 
-impl Held {
+impl CachedJson {
     pub(super) fn new(value: Value) -> Arc<Self> {
         let held = Arc::new(Self(Mutex::new(Forms { tree: Some(Arc::new(value)), text: None })));
-        note(&held);
+        remember(&held);
         held
     }
 
@@ -41,11 +42,11 @@ impl Held {
         let tree: Arc<Value> = Arc::new(forms.read().unwrap_or_default());
         forms.tree = Some(tree.clone());
         drop(forms);
-        note(self);
+        remember(self);
         tree
     }
 
-    /// All of it where the tree is there, else only what is under `metadata`.
+    /// The whole value if its tree is cached, else only `metadata`.
     pub(super) fn head(&self) -> Arc<Value> {
         #[derive(Default, Deserialize)]
         struct Head {
@@ -58,11 +59,11 @@ impl Held {
         })
     }
 
-    /// Keeps the text alone.
-    fn settle(&self) {
+    /// Drops the tree and keeps the text.
+    fn drop_tree(&self) {
         let mut forms = self.lock();
         if let (None, Some(tree)) = (&forms.text, &forms.tree) {
-            forms.text = serde_json::to_string(tree).ok().map(String::into_boxed_str);
+            forms.text = serde_json::to_string(&**tree).ok().map(String::into_boxed_str);
         }
         if forms.text.is_some() {
             forms.tree = None;
@@ -70,26 +71,26 @@ impl Held {
     }
 
     fn lock(&self) -> MutexGuard<'_, Forms> {
-        // Each change leaves it whole.
+        // Each change leaves the value consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Forms {
-    /// What we have written as text can be read.
+    /// The text is this module's own output, so it parses.
     fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(self.text.as_deref()?).ok()
     }
 }
 
-/// Notes that there is a tree, and settles the oldest that has one in its place.
-fn note(held: &Arc<Held>) {
+/// Records a value with a new tree, and drops the tree of the oldest.
+fn remember(held: &Arc<CachedJson>) {
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     recent.push_back(Arc::downgrade(held));
     let oldest = if recent.len() > TREES { recent.pop_front() } else { None };
     drop(recent);
     if let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) {
-        oldest.settle();
+        oldest.drop_tree();
     }
 }
 
@@ -119,21 +120,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_was_settled_is_read_again_as_it_was(spec in tree()) {
+        fn dropped_tree_is_parsed_to_the_same_value(spec in tree()) {
             let object = json!({"metadata": {"name": "a"}, "spec": spec});
-            let held = Held::new(object.clone());
-            held.settle();
+            let held = CachedJson::new(object.clone());
+            held.drop_tree();
             prop_assert_eq!(&*held.value(), &object);
         }
     }
 
     #[test]
-    fn the_head_is_read_without_a_tree() {
+    fn head_is_read_without_a_tree() {
         let object = json!({
             "metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"suspend": true},
         });
-        let held = Held::new(object.clone());
-        held.settle();
+        let held = CachedJson::new(object.clone());
+        held.drop_tree();
         assert_eq!(*held.head(), json!({"metadata": {"name": "a", "labels": {"x": "1"}}}));
         assert!(held.lock().tree.is_none(), "its head is no tree");
         assert_eq!(*held.value(), object);
@@ -141,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_few() {
+    fn trees_are_bounded() {
         let all: Vec<_> =
-            (0..3 * TREES).map(|number| Held::new(json!({"number": number}))).collect();
+            (0..3 * TREES).map(|number| CachedJson::new(json!({"number": number}))).collect();
         let trees = all.iter().filter(|held| held.lock().tree.is_some()).count();
         assert!(trees <= TREES);
         for (number, held) in all.iter().enumerate() {
@@ -152,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_being_read_stays_with_its_reader() {
-        let held = Held::new(json!({"a": 1}));
+    fn readers_tree_survives_the_drop() {
+        let held = CachedJson::new(json!({"a": 1}));
         let reader = held.value();
-        held.settle();
+        held.drop_tree();
         assert_eq!(*reader, json!({"a": 1}));
     }
 }

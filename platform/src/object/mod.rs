@@ -1,6 +1,6 @@
-//! Objects of kinds that we know only by their JSON: the jobs.
+//! Objects of kinds that are handled as JSON: the jobs.
 
-mod held;
+mod cached_json;
 
 use std::{fmt, sync::Arc};
 
@@ -11,24 +11,26 @@ use kube::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 
-use self::held::Held;
+use self::cached_json::CachedJson;
 
-/// An object as the server sent it, without `metadata.managedFields`. Serializing gives the whole of it.
+/// An object as the server sent it, without `metadata.managedFields`. Serializing gives the whole
+/// object.
 ///
-/// Thousands are held, and few of them looked at: see [`Object::value`] for what a look costs.
+/// Thousands are held and few are read; see [`Object::value`] for the cost of a read.
 #[derive(Clone)]
 pub struct Object {
-    /// What its `metadata` says in single values: names, versions, times. Maps and lists are left out: [`Object::value`] has
-    /// them.
+    /// The scalar fields of its `metadata`: names, versions, times. Maps and lists are only in
+    /// [`Object::value`].
     pub metadata: ObjectMeta,
-    held: Arc<Held>,
+    held: Arc<CachedJson>,
 }
 
 impl Object {
     /// Parses an object's metadata.
     ///
     /// # Errors
-    /// When `metadata` is missing or not an object's metadata.
+    ///
+    /// When `metadata` is missing or malformed.
     pub fn new(mut value: Value) -> Result<Self, serde_json::Error> {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -41,22 +43,23 @@ impl Object {
             finalizers: None,
             ..metadata
         };
-        Ok(Self { metadata, held: Held::new(value) })
+        Ok(Self { metadata, held: CachedJson::new(value) })
     }
 
-    /// The whole object. At hand for those that were made or looked at last, parsed anew for the others.
+    /// The whole object: cached if it was used recently, else parsed again.
     #[must_use]
     pub fn value(&self) -> Arc<Value> {
         self.held.value()
     }
 
-    /// The object with its `metadata` at least: cheaper than the whole where that is not at hand.
+    /// The object with at least its `metadata`. Cheaper than [`Object::value`] if the object is not
+    /// cached.
     #[must_use]
-    pub(crate) fn head(&self) -> Arc<Value> {
+    pub fn head(&self) -> Arc<Value> {
         self.held.head()
     }
 
-    /// Fills `apiVersion` and `kind` where the server left them out, as it does in lists.
+    /// Fills in `apiVersion` and `kind`, which the server omits in lists.
     pub fn typed(&mut self, resource: &ApiResource) {
         let value = self.held.value();
         if value.get("apiVersion").is_some() && value.get("kind").is_some() {
@@ -67,7 +70,7 @@ impl Object {
             fields.entry("apiVersion").or_insert_with(|| resource.api_version.clone().into());
             fields.entry("kind").or_insert_with(|| resource.kind.clone().into());
         }
-        self.held = Held::new(value);
+        self.held = CachedJson::new(value);
     }
 }
 
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listed_objects_get_their_type_back_and_lose_managed_fields() {
+    fn listed_object_gets_its_type_and_loses_managed_fields() {
         let listed = json!({"metadata": {"name": "a", "namespace": "ns", "managedFields": [{}], "uid": "1"}, "spec": {"x": 1}});
         let mut object: Object = serde_json::from_value(listed).unwrap();
         object.typed(&ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&()));

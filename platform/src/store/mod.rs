@@ -1,13 +1,17 @@
-//! One kind's objects in memory, fed by one watch and shared by all who read.
+//! One kind's objects in memory, fed by one watch and shared by all readers.
 //!
 //! # Guarantees
-//! - A subscriber's handler sees every object that is there when it subscribes, and every later change, once each and in
-//!   order, with the state before and after. Changes that happened while the watch was broken arrive as the difference.
-//! - [`Store::observe`] lets a writer put the server's answer in at once (read your own writes). It never brings back a
-//!   deleted object, and an older version never replaces a newer one.
+//!
+//! - A subscriber's handler gets every object that exists when it subscribes, then every later
+//!   change, once each and in order, with the state before and after. Changes during a broken watch
+//!   arrive as the difference.
+//! - [`Store::observe`] lets a writer insert the server's answer at once (read your own writes). It
+//!   never brings back a deleted object, and an older version never replaces a newer one.
 //!
 //! # Assumptions
-//! Resource versions of one kind grow as numbers, as in every etcd-backed API server (and by Kubernetes' promise since 1.35).
+//!
+//! Resource versions of one kind grow as numbers. This holds for every etcd-backed API server, and
+//! Kubernetes guarantees it since 1.35.
 
 use std::{
     collections::BTreeMap,
@@ -19,23 +23,21 @@ use std::{
 use kube::{Resource, ResourceExt, runtime::watcher::Event};
 use tokio::{sync::watch, time::Instant};
 
-/// Names an object within its kind. Cluster-scoped objects have an empty namespace.
+/// Identifies an object within its kind.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Namespace, or empty.
+    /// Empty for cluster-scoped objects.
     pub namespace: Arc<str>,
-    /// Name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// A key; `namespace` is empty for cluster-scoped kinds.
+    /// `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of an object.
     #[must_use]
     pub fn of<K: Resource>(object: &K) -> Self {
         Self::new(
@@ -61,14 +63,13 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What happened to one object. At least one of `old` and `new` is there.
+/// A change of one object. At least one of `old` and `new` is set.
 #[derive(Debug)]
 pub struct Change<K> {
-    /// Which object.
     pub key: Key,
-    /// Before; none when it is new.
+    /// `None` when the object is new.
     pub old: Option<Arc<K>>,
-    /// After; none when it is gone.
+    /// `None` when the object was deleted.
     pub new: Option<Arc<K>>,
 }
 
@@ -77,15 +78,15 @@ type Map<K> = BTreeMap<Key, Arc<K>>;
 
 struct Inner<K> {
     objects: RwLock<Map<K>>,
-    // Held while a change is applied and told, so that handlers see changes in order.
+    // Locked while a change is applied and handed out, so that handlers get changes in order.
     handlers: Mutex<Vec<Handler<K>>>,
     ready: watch::Sender<bool>,
-    // Whether the server knows the kind.
+    // Whether the server serves the kind.
     served: watch::Sender<bool>,
-    // Since when the watch does not run.
+    // Since when the watch is broken.
     broken: Mutex<Option<Instant>>,
-    // Makes what comes in as small as it can be.
-    fit: fn(&mut K),
+    // Makes incoming objects smaller.
+    strip_unused_fields: fn(&mut K),
 }
 
 /// A cheap handle to the objects of one kind.
@@ -105,33 +106,32 @@ impl<K> fmt::Debug for Store<K> {
 
 impl<K> Default for Store<K> {
     fn default() -> Self {
-        Self::fitted(|_| ())
+        Self::stripped(|_| ())
     }
 }
 
 impl<K> Store<K> {
-    /// A store without objects. `fit` is called with each that comes, and may do what makes no difference to readers: thousands
-    /// are held.
-    pub fn fitted(fit: fn(&mut K)) -> Self {
+    /// An empty store. It calls `strip_unused_fields` for each incoming object, which may drop what
+    /// readers do not use, because thousands of objects are held.
+    pub fn stripped(strip_unused_fields: fn(&mut K)) -> Self {
         Self(Arc::new(Inner {
             objects: RwLock::default(),
             handlers: Mutex::default(),
             ready: watch::channel(false).0,
             served: watch::channel(true).0,
             broken: Mutex::default(),
-            fit,
+            strip_unused_fields,
         }))
     }
 }
 
 impl<K: Resource + 'static> Store<K> {
-    /// The object, if it is there. `namespace` is empty for cluster-scoped kinds.
+    /// The object, if it exists. `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.by_key(&Key::new(namespace, name))
     }
 
-    /// The object, if it is there.
     #[must_use]
     pub fn by_key(&self, key: &Key) -> Option<Arc<K>> {
         read(&self.0.objects).get(key).cloned()
@@ -143,19 +143,17 @@ impl<K: Resource + 'static> Store<K> {
         read(&self.0.objects).values().cloned().collect()
     }
 
-    /// The objects that `predicate` accepts. It runs under the store's lock: keep it cheap.
+    /// The objects that match `predicate`. It runs under the store's lock: keep it cheap.
     #[must_use]
     pub fn filter(&self, predicate: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         read(&self.0.objects).values().filter(|object| predicate(object)).cloned().collect()
     }
 
-    /// Whether any object satisfies `predicate`.
     #[must_use]
     pub fn any(&self, predicate: impl Fn(&K) -> bool) -> bool {
         read(&self.0.objects).values().any(|object| predicate(object))
     }
 
-    /// The objects of one namespace.
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let from = Key::new(namespace, "");
@@ -167,13 +165,11 @@ impl<K: Resource + 'static> Store<K> {
             .collect()
     }
 
-    /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
         read(&self.0.objects).len()
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -185,14 +181,14 @@ impl<K: Resource + 'static> Store<K> {
         *self.0.ready.borrow()
     }
 
-    /// For how long the watch has not run, if it does not: from an error until the next object or list, or until no error
-    /// came for a while.
+    /// How long the watch has been broken, if it is. It counts from an error until the next object
+    /// or list, or until no error came for a while.
     #[must_use]
     pub fn broken_for(&self) -> Option<Duration> {
         self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 
-    /// Whether the server knows the kind, as far as we have asked; it may come to, and cease to.
+    /// Whether the server serves the kind, as far as is known. Both may follow each other.
     #[must_use]
     pub fn served(&self) -> watch::Receiver<bool> {
         self.0.served.subscribe()
@@ -200,12 +196,12 @@ impl<K: Resource + 'static> Store<K> {
 
     /// Waits until the first list has been read. Callers set the deadline.
     pub async fn ready(&self) {
-        // The sender lives in `self`, so this cannot fail.
+        // Cannot fail, because `self` owns the sender.
         let _ = self.0.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Calls `handler` for each object that is there, and then for each change, on the watch's own task. A handler only
-    /// notes what is to be done (a push into a queue): it must not block, and must not write to this store.
+    /// Calls `handler` for each existing object, then for each change, on the watch's task. A
+    /// handler must not block and must not write to this store. It usually adds a key to a queue.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let mut handlers = self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner);
         for object in self.all() {
@@ -214,9 +210,10 @@ impl<K: Resource + 'static> Store<K> {
         handlers.push(Box::new(handler));
     }
 
-    /// Takes in what a write returned, so that the writer's next look sees it. Returns whether it was news.
+    /// Inserts the answer to a write, so that the writer's next read sees it. Returns whether it
+    /// was newer.
     pub fn observe(&self, object: K) -> bool {
-        let object = self.fit(object);
+        let object = self.strip(object);
         let key = Key::of(&object);
         self.change(|objects| {
             let current = objects.get(&key)?;
@@ -225,13 +222,13 @@ impl<K: Resource + 'static> Store<K> {
         })
     }
 
-    /// Puts an object in as a watch would: for tests, and for stores that something else feeds.
+    /// Inserts an object as a watch would, for tests and for stores without a watch.
     pub fn insert(&self, object: K) {
-        let object = self.fit(object);
+        let object = self.strip(object);
         self.change(|objects| Some(vec![put(objects, object)]));
     }
 
-    /// Takes an object out as a watch would.
+    /// Removes an object as a watch would.
     pub fn remove(&self, key: &Key) {
         self.change(|objects| {
             objects
@@ -240,15 +237,15 @@ impl<K: Resource + 'static> Store<K> {
         });
     }
 
-    /// Declares the first list read.
+    /// Marks the first list as read.
     pub fn set_ready(&self) {
         self.0.ready.send_replace(true);
     }
 
-    /// As it is held.
-    fn fit(&self, mut object: K) -> K {
+    /// The object as the store holds it.
+    fn strip(&self, mut object: K) -> K {
         object.meta_mut().managed_fields = None;
-        (self.0.fit)(&mut object);
+        (self.0.strip_unused_fields)(&mut object);
         object
     }
 
@@ -266,46 +263,48 @@ impl<K: Resource + 'static> Store<K> {
 }
 
 /// The writing side: turns watch events into changes of a [`Store`].
-pub(crate) struct Feed<K> {
+pub struct Feed<K> {
     store: Store<K>,
-    // Objects of a list in progress; none outside of one.
+    // The objects of a list in progress.
     listing: Option<Map<K>>,
 }
 
 impl<K: Resource + 'static> Feed<K> {
-    pub(crate) fn new(store: Store<K>) -> Self {
+    pub fn new(store: Store<K>) -> Self {
         Self { store, listing: None }
     }
 
-    /// Notes that the watch does not run. Whether that is news.
-    pub(crate) fn failed(&self) -> bool {
+    /// Marks the watch as broken. Returns whether it ran before.
+    pub fn failed(&self) -> bool {
         let mut broken = self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner);
         let news = broken.is_none();
         broken.get_or_insert_with(Instant::now);
         news
     }
 
-    /// Notes that the watch runs. Whether that is news.
-    pub(crate) fn recovered(&self) -> bool {
+    /// Marks the watch as running. Returns whether it was broken.
+    pub fn recovered(&self) -> bool {
         self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
-    /// The server does not know the kind: there are no objects of it, and nothing is wrong. Whether that ends an outage.
-    pub(crate) fn absent(&self) -> bool {
+    /// The server does not serve the kind, so the store is empty and ready. Returns whether that
+    /// ends an outage.
+    pub fn absent(&self) -> bool {
         self.store.0.served.send_if_modified(|served| std::mem::replace(served, false));
         self.store.set_ready();
         self.recovered()
     }
 
-    /// Takes an event in. Whether it ends an outage: a list that is only begun may fail like the last one.
-    pub(crate) fn apply(&mut self, event: Event<K>) -> bool {
+    /// Applies a watch event. Returns whether it ends an outage. The start of a list does not,
+    /// because the list may fail like the last one.
+    pub fn apply(&mut self, event: Event<K>) -> bool {
         let recovered = !matches!(event, Event::Init) && self.recovered();
         match event {
             Event::Apply(object) => self.apply_one(object),
             Event::Delete(object) => self.delete(&object),
             Event::Init => self.listing = Some(Map::new()),
             Event::InitApply(object) => {
-                let object = self.store.fit(object);
+                let object = self.store.strip(object);
                 self.listing.get_or_insert_default().insert(Key::of(&object), Arc::new(object));
             }
             Event::InitDone => self.replace(),
@@ -314,10 +313,10 @@ impl<K: Resource + 'static> Feed<K> {
     }
 
     fn apply_one(&self, object: K) {
-        let object = self.store.fit(object);
+        let object = self.store.strip(object);
         let key = Key::of(&object);
         self.store.change(|objects| {
-            // What we wrote ourselves comes back as we observed it: that is told once.
+            // A process's own write comes back as it was observed, so handlers get it once.
             let known =
                 |current: &Arc<K>| !supersedes(&object, current) || same_version(&object, current);
             let known = objects.get(&key).is_some_and(known);
@@ -328,7 +327,8 @@ impl<K: Resource + 'static> Feed<K> {
     fn delete(&self, object: &K) {
         let key = Key::of(object);
         self.store.change(|objects| {
-            // A recreated object may have been seen already; the late deletion of the old one is not its own.
+            // The recreated object may have been observed before the late deletion of the old one
+            // arrives.
             let same = objects.get(&key).is_some_and(|current| current.uid() == object.uid());
             if !same {
                 return None;
@@ -369,7 +369,7 @@ fn put<K: Resource>(objects: &mut Map<K>, object: K) -> Change<K> {
     Change { key, old, new: Some(object) }
 }
 
-// Another uid always wins: the watch is in order, so the other one is gone.
+// Another uid always wins: watch events are in order, so the old object is gone.
 fn supersedes<K: Resource>(new: &K, current: &K) -> bool {
     new.uid() != current.uid()
         || match (version(new), version(current)) {
@@ -389,7 +389,7 @@ fn version<K: Resource>(object: &K) -> Option<u64> {
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    // A handler that panicked cannot leave a map half changed; the readers may go on.
+    // A panicking handler cannot leave the map half changed, so readers may continue.
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 

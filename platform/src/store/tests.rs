@@ -40,7 +40,7 @@ fn recorded(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
 }
 
 #[test]
-fn a_relist_tells_only_the_difference() {
+fn relist_reports_only_the_difference() {
     let store = Store::default();
     let mut feed = Feed::new(store.clone());
     for event in [
@@ -74,7 +74,7 @@ fn a_relist_tells_only_the_difference() {
 }
 
 #[test]
-fn own_writes_are_seen_at_once_and_never_undone_by_the_watch() {
+fn own_write_is_visible_at_once_and_not_undone_by_the_watch() {
     let store = Store::default();
     let mut feed = Feed::new(store.clone());
     feed.apply(Event::Apply(object("a", "1", 1)));
@@ -90,7 +90,7 @@ fn own_writes_are_seen_at_once_and_never_undone_by_the_watch() {
 }
 
 #[test]
-fn a_late_deletion_leaves_the_recreated_object() {
+fn late_deletion_keeps_the_recreated_object() {
     let store = Store::default();
     let mut feed = Feed::new(store.clone());
     feed.apply(Event::Apply(object("a", "2", 9)));
@@ -130,7 +130,7 @@ fn health_follows_the_watch() {
 }
 
 #[test]
-fn a_kind_that_is_not_there_keeps_nobody_waiting() {
+fn missing_kind_counts_as_ready() {
     let store: Store<ConfigMap> = Store::default();
     let mut feed = Feed::new(store.clone());
     for _ in 0..2 {

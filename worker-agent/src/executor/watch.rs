@@ -9,9 +9,9 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use switchyard_api::names;
-use switchyard_platform::optional_crd::{Patience, is_unknown_kind};
 use switchyard_jobs::meta::controller_of;
 use switchyard_jobs::serving::is_part;
+use switchyard_platform::optional_crd::{CrdBackoff, is_unknown_kind};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -79,7 +79,7 @@ async fn one_kind(
     let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
     let config =
         watcher::Config::default().labels(&format!("{}={}", names::HUB_ID, of_kind.seal.hub_id()));
-    let mut events = watcher(api, config).backoff(Patience::default()).boxed();
+    let mut events = watcher(api, config).backoff(CrdBackoff::default()).boxed();
     let kind = access.kind();
     let mut first = Some(done);
     let mut listing = BTreeSet::new();

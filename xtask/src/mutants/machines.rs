@@ -134,9 +134,10 @@ pub(super) const BREAKS: &[Break] = &[
 ];
 
 /// The crates that the simulation is made of.
-const MEMBERS: [&str; 9] = [
+const MEMBERS: [&str; 10] = [
     "api",
     "scheduler",
+    "platform",
     "controller",
     "proto",
     "worker-agent",

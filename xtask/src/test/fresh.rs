@@ -12,14 +12,15 @@ use crate::programs;
 use crate::report::{Counts, Failure, Report, Tier};
 
 /// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
-const RANDOM: [(&str, &[&str]); 9] = [
+const RANDOM: [(&str, &[&str]); 10] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
     ("switchyard-agent", &["proof::tests"]),
     ("switchyard-ledger", &["laws"]),
     ("switchyard-audit", &["hostile"]),
-    ("switchyard-controller", &["laws", "lease", "held"]),
+    ("switchyard-controller", &["laws"]),
     ("switchyard-hub", &["outbox"]),
+    ("switchyard-platform", &["lease", "cached_json"]),
     ("switchyard-scheduler", &["tree::", "afs::", "queue::", "fair_admission::", "topology::"]),
     ("switchyard-scheduler test laws", &[]),
 ];

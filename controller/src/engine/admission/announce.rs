@@ -1,4 +1,4 @@
-//! What people hear of a reservation and an admission, in Kueue's words, and how they are counted.
+//! Events and metrics of reservations and admissions. Notes are Kueue's.
 
 use std::time::Duration;
 
@@ -15,29 +15,30 @@ use crate::{
 };
 use switchyard_platform::clock::since;
 
-/// Which events are published.
+/// Which events to publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct AdmissionEvents {
     reserved: bool,
     admitted: bool,
 }
 
-/// A job that a hub sends is told of by one event, on the hub, where all is done at once: each of a thousand would cost four
-/// writes more. Of one that was told to wait each step is told, on both.
-fn told(before: &Workload, after: &Workload) -> Told {
+/// A job that a hub dispatches at once gets one event, on the hub: each of a thousand jobs would
+/// cost four more writes. A job that was pending gets an event per step, on both clusters.
+fn events_to_publish(before: &Workload, after: &Workload) -> AdmissionEvents {
     let reserved = has_reservation(after) && !has_reservation(before);
     let admitted = is_admitted(after) && !is_admitted(before);
     let at_once = reserved && admitted && condition(before, conditions::QUOTA_RESERVED).is_none();
-    Told {
+    AdmissionEvents {
         reserved: reserved && !(at_once && (is_copy(after) || was_dispatched(after))),
         admitted: admitted && !(at_once && is_copy(after)),
     }
 }
 
-/// Counts and tells what a write came to: quota reserved, admitted, or both. `flavors` are those that were considered.
+/// Counts a write and publishes its events: quota reserved, admitted, or both. `flavors` are those
+/// that were considered.
 pub fn announce(ctx: &Context, before: &Workload, after: &Workload, flavors: &str) {
     let Some(cluster_queue) = admitted_by(after) else { return };
-    let (now, told) = (ctx.clock.now(), told(before, after));
+    let (now, told) = (ctx.clock.now(), events_to_publish(before, after));
     let waited = since(now, queued_since(before));
     if !has_reservation(before) {
         ctx.metrics.quota_reserved(after, cluster_queue, waited);
@@ -71,13 +72,13 @@ fn reserved_note(cluster_queue: &str, waited: Duration, flavors: &str) -> String
     if flavors.is_empty() { note } else { format!("{note}; Flavors considered: {flavors}") }
 }
 
-/// Kueue's sentence about an admission, so long after the reservation.
+/// Kueue's note about an admission that long after the reservation.
 pub(crate) fn admitted_note(cluster_queue: &str, reserved_for: Duration) -> String {
     let seconds = seconds(reserved_for);
     format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {seconds}")
 }
 
-/// Rounded, as Go's `%.0f` does.
+/// Rounds as Go's `%.0f`.
 fn seconds(time: Duration) -> String {
     format!("{:.0}s", time.as_secs_f64())
 }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_told_but_those_of_a_job_that_is_sent_at_once() {
+    fn events_of_each_step_except_for_jobs_dispatched_at_once() {
         let new = || fixtures::workload("a");
         let waiting = || new().condition("QuotaReserved", false, "Pending", "");
         let reserved = || new().reserved("cq");
@@ -117,13 +118,13 @@ mod tests {
             ("a copy that waits for a check", new(), copy(reserved()), [true, false]),
             ("a copy that has waited for a check", reserved(), copy(admitted()), [false, true]),
         ] {
-            let Told { reserved, admitted } = told(&before, &after);
+            let AdmissionEvents { reserved, admitted } = events_to_publish(&before, &after);
             assert_eq!([reserved, admitted], expected, "{sentence}");
         }
     }
 
     #[test]
-    fn times_are_rounded_to_seconds() {
+    fn times_in_notes_are_rounded_to_seconds() {
         let note =
             |millis, flavors: &str| reserved_note("cq", Duration::from_millis(millis), flavors);
         insta::assert_snapshot!(note(1_499, ""), @"Quota reserved in ClusterQueue cq, wait time since queued was 1s");

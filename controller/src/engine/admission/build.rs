@@ -1,4 +1,4 @@
-//! The status that a decision becomes. Pure.
+//! Builds the workload's status from a decision. Pure.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ use super::Preemptor;
 use crate::engine::convert::topology;
 use crate::workload::{Edit, Evicted, Eviction};
 
-/// The engine's admission as the API writes it. `by_prefix`: hosts whose names begin alike are written together.
+/// The engine's admission in the API's form. `by_prefix` groups hosts with a common name prefix
+/// (Kueue's `TASAssignmentsEncodingByHostnamePrefix`).
 #[must_use]
 pub fn admission(admission: &engine::Admission, by_prefix: bool) -> v1beta2::Admission {
     let assignments = admission.pod_sets.iter().map(|pod_set| v1beta2::PodSetAssignment {
@@ -49,7 +50,7 @@ fn quantities(amounts: &BTreeMap<Name, Amount>) -> SmallMap<Quantity> {
         .collect()
 }
 
-/// Quota reserved and, where no check is to be waited for, admitted: one write.
+/// The status with reserved quota and, if no check is pending, admission: one write.
 #[must_use]
 pub fn reservation_status(
     mut edit: Edit,
@@ -63,20 +64,20 @@ pub fn reservation_status(
     edit
 }
 
-/// Where a workload was dispatched to.
+/// A decision of the dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
     /// The MultiKueue check that becomes Ready.
     pub check: String,
-    /// The worker cluster.
     pub cluster: String,
-    /// Which attempt this is; written before the cluster is told.
+    /// Number of the attempt. It is written before the cluster gets the assignment.
     pub attempt: i64,
-    /// The uid by which clusters know the workload from now on, if it takes over what runs there.
+    /// Set if the workload adopts a running copy: the uid by which clusters know that copy.
     pub adopts: Option<String>,
 }
 
-/// Quota, cluster, attempt, the MultiKueue check Ready and, if no other check is missing, admission: one write.
+/// The status with quota, cluster, attempt, the MultiKueue check Ready and, if no other check is
+/// pending, admission: one write.
 #[must_use]
 pub fn dispatched_status(
     mut edit: Edit,
@@ -85,7 +86,7 @@ pub fn dispatched_status(
     dispatch: &Dispatch,
     now: Timestamp,
 ) -> Edit {
-    // The cluster that took it has placed its pods.
+    // The worker cluster has placed its pods.
     for assignment in &mut admission.pod_set_assignments {
         if assignment.delayed_topology_request.is_some() {
             assignment.delayed_topology_request = Some(DelayedTopologyRequestState::Ready);
@@ -118,10 +119,10 @@ pub fn dispatched_status(
     edit
 }
 
-/// Why it waits, and what it asks for.
+/// The status with the reason for waiting and the requests.
 #[must_use]
 pub fn pending_status(mut edit: Edit, reason: &Reason, requests: &[PodSetRequests]) -> Edit {
-    edit.looked_at(reason.condition_reason(), reason.message());
+    edit.set_unreserved_reason(reason.condition_reason(), reason.message());
     if *reason == Reason::PreemptionGated {
         let gated = reasons::blocked_on_preemption_gates::PREEMPTION_GATED;
         edit.set(conditions::BLOCKED_ON_PREEMPTION_GATES, true, gated, reason.message());
@@ -134,7 +135,7 @@ pub fn pending_status(mut edit: Edit, reason: &Reason, requests: &[PodSetRequest
     edit
 }
 
-/// Kueue's sentence about a preemption. `paths` are the preemptor's and the preemptee's.
+/// Kueue's message about a preemption. `paths` are the preemptor's and the preemptee's.
 #[must_use]
 pub fn preemption_message(reason: &str, preemptor: &Preemptor, paths: [&str; 2]) -> String {
     let known = |text: &str| if text.is_empty() { "UNKNOWN".to_owned() } else { text.to_owned() };
@@ -156,8 +157,7 @@ pub fn preemption_message(reason: &str, preemptor: &Preemptor, paths: [&str; 2])
     )
 }
 
-/// What the events about a preemption say of the two workloads' priorities, in Kueue's words: for each the effective
-/// priority and that of its spec.
+/// Kueue's note about both workloads' priorities: for each the effective one and that of its spec.
 #[must_use]
 pub fn preemption_priorities(preemptor: (i32, i32), preemptee: (i32, i32)) -> String {
     let priority = |(effective, base): (i32, i32)| {
@@ -170,7 +170,7 @@ pub fn preemption_priorities(preemptor: (i32, i32), preemptee: (i32, i32)) -> St
     )
 }
 
-/// Evicted for another workload.
+/// The status of a workload that another one preempts.
 #[must_use]
 pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, Evicted) {
     edit.set(conditions::PREEMPTED, true, reason, message);
@@ -183,7 +183,7 @@ pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, E
     (edit, evicted)
 }
 
-/// Evicted for a variant of the same workload on a better flavor.
+/// The status of a variant that another one on a better flavor replaces.
 #[must_use]
 pub(super) fn migrated_status(mut edit: Edit, to_uid: &str) -> (Edit, Evicted) {
     let message = format!(
@@ -197,7 +197,7 @@ pub(super) fn migrated_status(mut edit: Edit, to_uid: &str) -> (Edit, Evicted) {
     (edit, evicted)
 }
 
-/// What is said of a workload in whose place another was given quota.
+/// Kueue's message for a workload slice that `new` replaces.
 #[must_use]
 pub(super) fn replaced_message(new: &Workload) -> String {
     let uid = new.metadata.uid.as_deref().unwrap_or_default();
@@ -208,7 +208,7 @@ pub(super) fn replaced_message(new: &Workload) -> String {
     )
 }
 
-/// Over, because another was given quota in its place.
+/// The status of a workload slice that was replaced.
 #[must_use]
 pub(super) fn replaced_status(mut edit: Edit, message: &str) -> Edit {
     edit.finish(reasons::finished::WORKLOAD_SLICE_REPLACED, message);
@@ -216,300 +216,4 @@ pub(super) fn replaced_status(mut edit: Edit, message: &str) -> Edit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures::{self, WorkloadExt, rendered};
-    use crate::workload::ReasonDetail;
-
-    fn begun(workload: &Workload, at: i64) -> Edit {
-        Edit::new(workload, ReasonDetail::Full, fixtures::at(at))
-    }
-
-    fn two_cpus() -> v1beta2::Admission {
-        let name = |text: &str| Name::from(text);
-        let given = engine::Admission {
-            cluster_queue: name("cq"),
-            pod_sets: vec![engine::PodSetAssignment {
-                name: name("main"),
-                flavors: BTreeMap::from([
-                    (name("cpu"), name("default")),
-                    (name("memory"), name("default")),
-                ]),
-                usage: BTreeMap::from([
-                    (name("cpu"), Amount::new(2500)),
-                    (name("memory"), Amount::new(3 << 30)),
-                ]),
-                count: 5,
-                topology: None,
-                delayed: None,
-            }],
-        };
-        admission(&given, true)
-    }
-
-    #[test]
-    fn without_checks_one_write_reserves_and_admits() {
-        let edit = reservation_status(begun(&fixtures::workload("a"), 30), two_cpus(), &[]);
-        insta::assert_snapshot!(rendered(&edit.status), @r#"
-        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
-        30s Admitted=True Admitted: The workload is admitted
-        {
-          "admission": {
-            "clusterQueue": "cq",
-            "podSetAssignments": [
-              {
-                "name": "main",
-                "flavors": {
-                  "cpu": "default",
-                  "memory": "default"
-                },
-                "resourceUsage": {
-                  "cpu": "2500m",
-                  "memory": "3Gi"
-                },
-                "count": 5
-              }
-            ]
-          }
-        }
-        "#);
-    }
-
-    #[test]
-    fn with_checks_admission_waits_for_them() {
-        let edit = reservation_status(
-            begun(&fixtures::workload("a"), 30),
-            two_cpus(),
-            &["b".into(), "a".into()],
-        );
-        insta::assert_snapshot!(rendered(&edit.status), @r#"
-        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
-        30s Admitted=False UnsatisfiedAdmissionChecks: The workload has not all checks ready
-        {
-          "admission": {
-            "clusterQueue": "cq",
-            "podSetAssignments": [
-              {
-                "name": "main",
-                "flavors": {
-                  "cpu": "default",
-                  "memory": "default"
-                },
-                "resourceUsage": {
-                  "cpu": "2500m",
-                  "memory": "3Gi"
-                },
-                "count": 5
-              }
-            ]
-          },
-          "admissionChecks": [
-            {
-              "name": "a",
-              "state": "Pending",
-              "lastTransitionTime": "1970-01-01T00:00:30Z",
-              "message": ""
-            },
-            {
-              "name": "b",
-              "state": "Pending",
-              "lastTransitionTime": "1970-01-01T00:00:30Z",
-              "message": ""
-            }
-          ]
-        }
-        "#);
-    }
-
-    #[test]
-    fn a_second_reservation_makes_the_eviction_history() {
-        let evicted = fixtures::workload("a")
-            .condition_at(10, "Evicted", true, "Preempted", "for another")
-            .condition_at(10, "Preempted", true, "InClusterQueue", "for another")
-            .condition_at(12, "QuotaReserved", false, "PendingEvaluation", "for another")
-            .condition_at(
-                12,
-                "Admitted",
-                false,
-                "NoReservation",
-                "The workload has no reservation",
-            );
-        let edit = reservation_status(begun(&evicted, 30), two_cpus(), &[]);
-        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
-        30s Evicted=False QuotaReserved: Previously: for another
-        30s Preempted=False QuotaReserved: Previously: for another
-        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
-        30s Admitted=True Admitted: The workload is admitted
-        ");
-    }
-
-    #[test]
-    fn dispatch_is_one_write() {
-        let dispatch =
-            Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
-        let edit = dispatched_status(
-            begun(&fixtures::workload("a"), 30),
-            two_cpus(),
-            &[],
-            &dispatch,
-            fixtures::at(30),
-        );
-        insta::assert_snapshot!(rendered(&edit.status), @r#"
-        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
-        30s Admitted=True Admitted: The workload is admitted
-        {
-          "admission": {
-            "clusterQueue": "cq",
-            "podSetAssignments": [
-              {
-                "name": "main",
-                "flavors": {
-                  "cpu": "default",
-                  "memory": "default"
-                },
-                "resourceUsage": {
-                  "cpu": "2500m",
-                  "memory": "3Gi"
-                },
-                "count": 5
-              }
-            ]
-          },
-          "admissionChecks": [
-            {
-              "name": "mk",
-              "state": "Ready",
-              "lastTransitionTime": "1970-01-01T00:00:30Z",
-              "message": "The workload was admitted on \"west\""
-            }
-          ],
-          "clusterName": "west",
-          "dispatch": {
-            "attempt": 3,
-            "clusterName": "west"
-          }
-        }
-        "#);
-    }
-
-    #[test]
-    fn pods_count_as_placed_once_another_cluster_has_the_job() {
-        let mut admission = two_cpus();
-        admission.pod_set_assignments[0].delayed_topology_request =
-            Some(DelayedTopologyRequestState::Pending);
-        let dispatch =
-            Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
-        let edit = dispatched_status(
-            begun(&fixtures::workload("a"), 30),
-            admission,
-            &[],
-            &dispatch,
-            fixtures::at(30),
-        );
-        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
-        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
-        30s Admitted=True Admitted: The workload is admitted
-        ");
-        let written = &edit.status.admission.unwrap().pod_set_assignments[0];
-        assert_eq!(written.delayed_topology_request, Some(DelayedTopologyRequestState::Ready));
-    }
-
-    #[test]
-    fn pending_says_why_and_what_it_asks_for() {
-        let requests =
-            vec![(Name::from("main"), BTreeMap::from([(Name::from("cpu"), Amount::new(1500))]))];
-        let edit =
-            pending_status(begun(&fixtures::workload("a"), 30), &Reason::Overtaken, &requests);
-        insta::assert_snapshot!(rendered(&edit.status), @r#"
-        30s QuotaReserved=False WaitingForQuota: Workload no longer fits after processing another workload
-        30s Admitted=False NoReservation: The workload has no reservation
-        {
-          "resourceRequests": [
-            {
-              "name": "main",
-              "resources": {
-                "cpu": "1500m"
-              }
-            }
-          ]
-        }
-        "#);
-        let absurd = [("cpu", Amount::UNLIMITED), ("memory", Amount::UNLIMITED)];
-        let absurd = absurd.map(|(resource, amount)| (Name::from(resource), amount)).into();
-        let absurd = pending_status(
-            begun(&fixtures::workload("a"), 30),
-            &Reason::Overtaken,
-            &[("main".into(), absurd)],
-        );
-        let written = &absurd.status.resource_requests[0].resources;
-        for quantity in written.values() {
-            switchyard_api::quantity::parse(&quantity.0)
-                .expect("the API server takes quantities only");
-        }
-        let mut again = fixtures::workload("a");
-        again.status = Some(edit.status.clone());
-        let second = pending_status(begun(&again, 99), &Reason::Overtaken, &requests);
-        assert_eq!(second.status, edit.status, "the same again writes nothing");
-    }
-
-    /// Without Kueue's `UnadmittedWorkloadsObservability`.
-    #[test]
-    fn in_plain_words_the_engine_has_two_reasons() {
-        let told = |reason: &Reason| {
-            let edit = Edit::new(&fixtures::workload("a"), ReasonDetail::Basic, fixtures::at(30));
-            fixtures::conditions(&pending_status(edit, reason, &[]).status)
-        };
-        insta::assert_snapshot!(told(&Reason::Overtaken), @"30s QuotaReserved=False Pending: Workload no longer fits after processing another workload");
-        insta::assert_snapshot!(told(&Reason::WaitingForPodsReady), @"30s QuotaReserved=False Waiting: waiting for all admitted workloads to be in PodsReady condition");
-        insta::assert_snapshot!(told(&Reason::PreemptionGated), @r"
-        30s QuotaReserved=False Pending: Workload requires preemption, but it's gated
-        30s BlockedOnPreemptionGates=True PreemptionGated: Workload requires preemption, but it's gated
-        ");
-    }
-
-    #[test]
-    fn a_closed_preemption_gate_has_a_condition_of_its_own() {
-        let edit =
-            pending_status(begun(&fixtures::workload("a"), 30), &Reason::PreemptionGated, &[]);
-        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
-        30s QuotaReserved=False AdmissionGated: Workload requires preemption, but it's gated
-        30s Admitted=False NoReservation: The workload has no reservation
-        30s BlockedOnPreemptionGates=True PreemptionGated: Workload requires preemption, but it's gated
-        ");
-        let mut gated = fixtures::workload("a");
-        gated.status = Some(edit.status);
-        let edit = reservation_status(begun(&gated, 40), two_cpus(), &[]);
-        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
-        40s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
-        40s Admitted=True Admitted: The workload is admitted
-        40s BlockedOnPreemptionGates=False QuotaReserved: Previously: Workload requires preemption, but it's gated
-        ");
-    }
-
-    #[test]
-    fn the_events_of_a_preemption_tell_the_priorities() {
-        insta::assert_snapshot!(preemption_priorities((15, 5), (-2, 0)), @"; preemptor effective priority: 15 (base: 5, boost: 10); preemptee effective priority: -2 (base: 0, boost: -2)");
-    }
-
-    #[test]
-    fn preempted_for_another_workload() {
-        let key = switchyard_platform::store::Key::new("ns", "b");
-        let preemptor =
-            Preemptor { key, uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
-        let message = preemption_message("InCohortReclamation", &preemptor, ["/all/b", "/all/a"]);
-        let (edit, evicted) = preempted_status(
-            begun(&fixtures::workload("a").reserved("a").admitted(), 30),
-            "InCohortReclamation",
-            &message,
-        );
-        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
-        10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue a
-        12s Admitted=True Admitted: The workload is admitted
-        30s Preempted=True InCohortReclamation: Preempted to accommodate a workload (UID: u1, JobUID: j1) due to reclamation within the cohort; preemptor path: /all/b; preemptee path: /all/a
-        30s Evicted=True Preempted: Preempted to accommodate a workload (UID: u1, JobUID: j1) due to reclamation within the cohort; preemptor path: /all/b; preemptee path: /all/a
-        ");
-        assert_eq!((evicted.event.as_str(), evicted.first), ("EvictedDueToPreempted", true));
-        let unknown = preemption_message("", &Preemptor::default(), ["", ""]);
-        insta::assert_snapshot!(unknown, @"Preempted to accommodate a workload (UID: UNKNOWN, JobUID: UNKNOWN) due to UNKNOWN; preemptor path: UNKNOWN; preemptee path: UNKNOWN");
-    }
-}
+mod tests;

@@ -1,15 +1,18 @@
-//! Decisions of the engine, written: one status patch an admission, and one when a workload's reason for waiting changes.
+//! Writes the engine's decisions: one status patch per admission, and one when a workload's reason
+//! for waiting changes.
 //!
 //! # Guarantees
-//! - Of one workload at most one write is in flight, and a newer decision replaces an older one that waits.
+//!
+//! - A workload has at most one write in flight, and a newer decision replaces an older one that
+//!   waits.
 //! - A reservation is either shown by the API or given back to the engine.
-//! - A reservation is written only over the spec that was decided upon.
+//! - A reservation is written only over the spec that the engine decided upon.
 
+mod announce;
 mod build;
-mod places;
 mod reasons;
+mod reassignment;
 mod replaced;
-mod told;
 mod write;
 
 use std::{
@@ -21,6 +24,8 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use announce::admitted_note;
+pub use announce::announce;
 pub use build::{
     Dispatch, admission, dispatched_status, pending_status, preempted_status, preemption_message,
     preemption_priorities, reservation_status,
@@ -33,16 +38,14 @@ use switchyard_scheduler::{
 };
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
-pub(crate) use told::admitted_note;
-pub use told::announce;
 
+use super::{
+    convert::time::wall_time,
+    inbox::Inbox,
+    placement::{Placement, Reservation},
+};
 use crate::{
     context::Context,
-    engine::{
-        inbox::Inbox,
-        placement::{Placement, Reservation},
-    },
-    engine_time::wall_time,
     role::Role,
     workload::{is_admissible_but_for_gates, queue_name},
 };
@@ -51,12 +54,12 @@ use switchyard_platform::{
     work_queue::{self, Outcome, Queue},
 };
 
-/// Writes in flight. The API server's own fairness does the rest.
+/// Concurrent writes. The API server's priority and fairness does the rest.
 const WRITERS: usize = 64;
 
-/// What is still to be written about one workload.
+/// A decision that is not written yet.
 #[derive(Debug, Clone)]
-enum Job {
+enum PendingWrite {
     Reserve(Box<Reserve>),
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
     Preempt(Box<Preempt>),
@@ -71,50 +74,46 @@ struct Preempt {
     reason: &'static str,
     message: String,
     preemptor: Preemptor,
-    /// It was decided while the reservation that it ends was still waiting to be written.
+    /// Whether the reservation that it ends was not written yet when the engine decided.
     overtook_reservation: bool,
 }
 
-/// For whom a workload is preempted. Empty where it is not known.
+/// The workload that preempts. Fields are empty if unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preemptor {
-    /// Namespace and name of the workload.
     pub key: Key,
-    /// Its uid.
     pub uid: String,
-    /// Uid of its job.
     pub job_uid: String,
-    /// Its ClusterQueue.
     pub cluster_queue: String,
 }
 
 #[derive(Debug, Clone)]
 struct Reserve {
     uid: Name,
-    /// Of the spec that was decided upon.
+    /// Generation of the spec that the engine decided upon.
     generation: Option<i64>,
     admission: v1beta2::Admission,
     checks: Vec<String>,
     note: String,
-    /// In whose place it comes, with its uid.
+    /// The workload slice that it replaces, with its uid.
     replaces: Option<(Key, Name)>,
 }
 
-/// What is still to be written, by workload. Holds at most one entry for each.
+/// The unwritten decisions, at most one for each workload.
 #[derive(Debug, Default)]
-struct Jobs {
-    // With a number each, to tell a newer decision from the one that is being written.
-    by_key: BTreeMap<Key, (u64, Job)>,
+struct PendingWrites {
+    // Each has a number, which tells a newer decision from the one that is being written.
+    by_key: BTreeMap<Key, (u64, PendingWrite)>,
     reserves: usize,
 }
 
-impl Jobs {
-    fn insert(&mut self, key: Key, number: u64, mut job: Job) {
-        self.reserves += usize::from(matches!(job, Job::Reserve(_)));
-        if let Job::Preempt(preempt) = &mut job {
+impl PendingWrites {
+    fn insert(&mut self, key: Key, number: u64, mut job: PendingWrite) {
+        self.reserves += usize::from(matches!(job, PendingWrite::Reserve(_)));
+        if let PendingWrite::Preempt(preempt) = &mut job {
             preempt.overtook_reservation = match self.by_key.get(&key) {
-                Some((_, Job::Reserve(_))) => true,
-                Some((_, Job::Preempt(earlier))) => earlier.overtook_reservation,
+                Some((_, PendingWrite::Reserve(_))) => true,
+                Some((_, PendingWrite::Preempt(earlier))) => earlier.overtook_reservation,
                 _ => false,
             };
         }
@@ -123,15 +122,15 @@ impl Jobs {
     }
 
     fn remove(&mut self, key: &Key, number: u64) {
-        // A newer decision has queued the key again and stays.
+        // A newer decision has queued the key again, so it stays.
         if self.by_key.get(key).is_some_and(|(newest, _)| *newest == number) {
             let old = self.by_key.remove(key);
             self.uncount(old.as_ref());
         }
     }
 
-    fn uncount(&mut self, old: Option<&(u64, Job)>) {
-        self.reserves -= usize::from(matches!(old, Some((_, Job::Reserve(_)))));
+    fn uncount(&mut self, old: Option<&(u64, PendingWrite)>) {
+        self.reserves -= usize::from(matches!(old, Some((_, PendingWrite::Reserve(_)))));
     }
 }
 
@@ -141,13 +140,14 @@ pub(crate) struct Admitter {
     inbox: Arc<Inbox>,
     placement: Option<Arc<dyn Placement>>,
     queue: Queue<Key>,
-    // Those with nothing but a reason for waiting, on their way into `queue`.
+    // Workloads that only have a new reason for waiting, before they enter `queue`.
     reasons: Queue<Key>,
-    jobs: Mutex<Jobs>,
-    // When which reason of each that waits was last written, to write a mere change of its message less often. The reason is
-    // the engine's: of plain ones there are hardly two.
-    told: Mutex<BTreeMap<Key, (Instant, &'static str)>>,
-    // How many milliseconds the last such write took.
+    jobs: Mutex<PendingWrites>,
+    // Time and engine's reason of the last written reason for waiting. A change of the message
+    // alone is written less often. The condition's reason does not tell, because without Kueue's
+    // gate there are only two.
+    last_reasons: Mutex<BTreeMap<Key, (Instant, &'static str)>>,
+    // Duration of the last such write in milliseconds.
     reason_took: AtomicU64,
     count: AtomicU64,
     drained: Notify,
@@ -166,24 +166,24 @@ impl Admitter {
             queue: Queue::default(),
             reasons: Queue::default(),
             jobs: Mutex::default(),
-            told: Mutex::default(),
+            last_reasons: Mutex::default(),
             reason_took: AtomicU64::new(0),
             count: AtomicU64::new(0),
             drained: Notify::new(),
         });
         let forget = Arc::downgrade(&admitter);
         admitter.ctx.stores.workloads.subscribe(move |change| {
-            // No gate is added to what has been told something.
+            // A gate is never added to a workload with a written reason.
             let waits =
                 change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
             if let (false, Some(admitter)) = (waits, forget.upgrade()) {
-                admitter.told().remove(&change.key);
+                admitter.last_reasons().remove(&change.key);
             }
         });
         admitter
     }
 
-    /// Takes the decisions of a cycle. Called by the engine's task; does not block.
+    /// Takes the decisions of a cycle. The engine's task calls it, so it does not block.
     pub(crate) fn submit(&self, decisions: Vec<Decision>) {
         for decision in decisions {
             match decision {
@@ -196,20 +196,20 @@ impl Admitter {
                     self.reserve(&key, reserve, wall_time(waited_since));
                 }
                 Decision::Pending { key, uid, reason, requests } => {
-                    self.add(object_key(&key), Job::Pending { uid, reason, requests });
+                    self.add(object_key(&key), PendingWrite::Pending { uid, reason, requests });
                 }
                 Decision::Reassign { key, uid, admission } => {
                     let admission = self.written(&admission);
-                    self.add(object_key(&key), Job::Reassign { uid, admission });
+                    self.add(object_key(&key), PendingWrite::Reassign { uid, admission });
                 }
                 Decision::SecondPassFailed { key, uid, reason } => {
-                    self.tell_second_pass(&object_key(&key), &uid, &reason)
+                    self.publish_second_pass_failure(&object_key(&key), &uid, &reason)
                 }
                 Decision::Evict { key, uid, nodes } => {
-                    self.add(object_key(&key), Job::Evict { uid, nodes })
+                    self.add(object_key(&key), PendingWrite::Evict { uid, nodes })
                 }
                 Decision::Migrate { key, uid, to_uid } => {
-                    self.add(object_key(&key), Job::Migrate { uid, to_uid })
+                    self.add(object_key(&key), PendingWrite::Migrate { uid, to_uid })
                 }
                 Decision::Preempt {
                     key,
@@ -228,7 +228,7 @@ impl Admitter {
                     );
                     let preempt =
                         Preempt { uid, reason, message, preemptor, overtook_reservation: false };
-                    self.add(object_key(&key), Job::Preempt(Box::new(preempt)));
+                    self.add(object_key(&key), PendingWrite::Preempt(Box::new(preempt)));
                 }
             }
         }
@@ -241,7 +241,7 @@ impl Admitter {
         )
     }
 
-    fn tell_second_pass(&self, key: &Key, uid: &str, reason: &Reason) {
+    fn publish_second_pass_failure(&self, key: &Key, uid: &str, reason: &Reason) {
         let workload = self.ctx.stores.workloads.by_key(key);
         if let Some(workload) =
             workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
@@ -258,7 +258,7 @@ impl Admitter {
         let Some(workload) = workload else {
             return self.refuse(key.clone(), reserve.uid, "the workload is gone");
         };
-        // A change that the engine has not seen yet may be one of the spec.
+        // A change that the engine has not read may be one of the spec.
         if self.inbox.holds_workload(&object) {
             return self.refuse(
                 key.clone(),
@@ -282,10 +282,10 @@ impl Admitter {
                 return;
             }
         }
-        self.add(object, Job::Reserve(Box::new(reserve)));
+        self.add(object, PendingWrite::Reserve(Box::new(reserve)));
     }
 
-    /// The MultiKueue check among these, on a hub.
+    /// The MultiKueue check among `checks`, on a hub.
     fn dispatch_check(&self, checks: &[String]) -> Option<String> {
         if self.ctx.role != Role::Hub {
             return None;
@@ -316,9 +316,9 @@ impl Admitter {
         }
     }
 
-    fn add(&self, key: Key, job: Job) {
+    fn add(&self, key: Key, job: PendingWrite) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let patient = matches!(job, Job::Pending { .. });
+        let patient = matches!(job, PendingWrite::Pending { .. });
         self.lock().insert(key.clone(), number, job);
         if patient {
             self.reasons.add_after(key, reasons::AFTER);
@@ -331,31 +331,32 @@ impl Admitter {
         self.inbox.refuse(key, uid, RefusedReason::WriteFailed { message: message.into() });
     }
 
-    /// How many reservations wait to be written.
+    /// Number of unwritten reservations.
     pub(crate) fn backlog(&self) -> usize {
         self.lock().reserves
     }
 
-    /// Returns when the backlog has become smaller.
+    /// Returns when the backlog has shrunk.
     pub(crate) async fn drained(&self) {
         self.drained.notified().await;
     }
 
-    /// Writes until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let this = &self;
-        let write = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move {
-            this.write(key).await
+        let write =
+            work_queue::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move {
+                this.write(key).await
+            });
+        let pass = work_queue::run(self.reasons.clone(), 1, shutdown, |key| async move {
+            this.pass(key).await
         });
-        let pass =
-            work::run(self.reasons.clone(), 1, shutdown, |key| async move { this.pass(key).await });
         tokio::join!(write, pass);
     }
 
-    /// Lets one reason for waiting into the queue, and waits before the next. One whose message may not change yet takes
-    /// nobody's turn.
+    /// Moves one workload from `reasons` to `queue`, and pauses before the next. A workload whose
+    /// message may not change yet causes no pause.
     async fn pass(&self, key: Key) -> Outcome {
-        let waits = matches!(self.lock().by_key.get(&key), Some((_, Job::Pending { .. })));
+        let waits = matches!(self.lock().by_key.get(&key), Some((_, PendingWrite::Pending { .. })));
         if waits {
             let takes_turn = self.too_soon(&key).is_none();
             self.queue.add(key);
@@ -367,11 +368,11 @@ impl Admitter {
         Outcome::Done
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, (Instant, &'static str)>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_reasons(&self) -> MutexGuard<'_, BTreeMap<Key, (Instant, &'static str)>> {
+        self.last_reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Jobs> {
+    fn lock(&self) -> MutexGuard<'_, PendingWrites> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -384,7 +385,7 @@ fn object_key(key: &WorkloadKey) -> Key {
 mod tests {
     use super::*;
 
-    fn reserve() -> Job {
+    fn reserve() -> PendingWrite {
         let reserve = Reserve {
             uid: "u".into(),
             generation: None,
@@ -393,10 +394,10 @@ mod tests {
             note: String::new(),
             replaces: None,
         };
-        Job::Reserve(Box::new(reserve))
+        PendingWrite::Reserve(Box::new(reserve))
     }
 
-    fn preempt() -> Job {
+    fn preempt() -> PendingWrite {
         let (message, preemptor) = (String::new(), Preemptor::default());
         let preempt = Preempt {
             uid: "u".into(),
@@ -405,23 +406,23 @@ mod tests {
             preemptor,
             overtook_reservation: false,
         };
-        Job::Preempt(Box::new(preempt))
+        PendingWrite::Preempt(Box::new(preempt))
     }
 
     #[rstest::rstest]
-    #[case::of_a_reservation_that_was_written(vec![preempt()], false)]
-    #[case::of_one_that_waits_to_be_written(vec![reserve(), preempt()], true)]
-    #[case::decided_twice_before_the_first_is_looked_at(vec![reserve(), preempt(), preempt()], true)]
-    fn a_preemption_knows_whether_it_replaced_a_reservation_that_nobody_will_write(
-        #[case] decided: Vec<Job>,
+    #[case::written_reservation(vec![preempt()], false)]
+    #[case::unwritten_reservation(vec![reserve(), preempt()], true)]
+    #[case::preempted_twice_before_any_write(vec![reserve(), preempt(), preempt()], true)]
+    fn preemption_knows_if_it_replaced_an_unwritten_reservation(
+        #[case] decided: Vec<PendingWrite>,
         #[case] expected: bool,
     ) {
-        let (mut jobs, key) = (Jobs::default(), Key::new("ns", "a"));
+        let (mut jobs, key) = (PendingWrites::default(), Key::new("ns", "a"));
         for (number, job) in (0..).zip(decided) {
             jobs.insert(key.clone(), number, job);
         }
         assert_eq!(jobs.reserves, 0);
-        let Some((_, Job::Preempt(last))) = jobs.by_key.get(&key) else {
+        let Some((_, PendingWrite::Preempt(last))) = jobs.by_key.get(&key) else {
             panic!("the last decision stays")
         };
         assert_eq!(last.overtook_reservation, expected);

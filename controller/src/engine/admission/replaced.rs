@@ -1,4 +1,4 @@
-//! The end of a workload in whose place another of its job was given quota.
+//! Finishes a workload slice that another one replaced.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::{
 use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
 
-/// Declares the workload of that name and uid finished. Should that fail, the look at their job does it.
+/// Marks the workload with this name and uid as finished. If that fails, the job reconciler does
+/// it.
 pub async fn end_replaced(ctx: &Context, key: &Key, uid: &str, new: &Workload) {
     let message = build::replaced_message(new);
     for attempt in 0..CONFLICTS {

@@ -1,4 +1,4 @@
-//! The writer of decisions.
+//! Performs the writes of decisions.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -15,7 +15,9 @@ use switchyard_api::{
 use switchyard_scheduler::Name;
 use tokio::time::Instant;
 
-use super::{Admitter, Job, Preempt, Reserve, announce, build, reasons, replaced::end_replaced};
+use super::{
+    Admitter, PendingWrite, Preempt, Reserve, announce, build, reasons, replaced::end_replaced,
+};
 use crate::{
     context::patch_status,
     engine::convert::{self, workload_key},
@@ -24,9 +26,9 @@ use crate::{
 use switchyard_platform::write::WriteError;
 use switchyard_platform::{store::Key, work_queue::Outcome};
 
-/// A reservation that keeps meeting other writers is given back; the next cycle decides afresh.
+/// A reservation with this many conflicts is given back. The next cycle decides again.
 pub(super) const CONFLICTS: u32 = 4;
-/// A reason for waiting that took longer counts as if it had taken this many milliseconds.
+/// Upper bound in milliseconds of the measured duration of a reason's write.
 const SLOWEST_REASON: u64 = 1000;
 
 impl Admitter {
@@ -35,11 +37,11 @@ impl Admitter {
             return Outcome::Done;
         };
         let outcome = match job {
-            Job::Reserve(reserve) => {
+            PendingWrite::Reserve(reserve) => {
                 self.write_reservation(&key, &reserve).await;
                 Outcome::Done
             }
-            Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
+            PendingWrite::Pending { uid, reason, requests } => match self.current(&key, &uid) {
                 Some(current) => {
                     let edit =
                         build::pending_status(self.ctx.edit_of_quota(&current), &reason, &requests);
@@ -47,19 +49,19 @@ impl Admitter {
                 }
                 None => Outcome::Done,
             },
-            Job::Preempt(preempt) => match self.current(&key, &preempt.uid) {
+            PendingWrite::Preempt(preempt) => match self.current(&key, &preempt.uid) {
                 Some(current) => self.preempt(&key, &current, &preempt).await,
                 None => Outcome::Done,
             },
-            Job::Reassign { uid, admission } => match self.current(&key, &uid) {
+            PendingWrite::Reassign { uid, admission } => match self.current(&key, &uid) {
                 Some(current) => self.reassign(&key, &current, &admission).await,
                 None => Outcome::Done,
             },
-            Job::Evict { uid, nodes } => match self.current(&key, &uid) {
+            PendingWrite::Evict { uid, nodes } => match self.current(&key, &uid) {
                 Some(current) => self.evict_from_nodes(&key, &current, &nodes).await,
                 None => Outcome::Done,
             },
-            Job::Migrate { uid, to_uid } => match self.current(&key, &uid) {
+            PendingWrite::Migrate { uid, to_uid } => match self.current(&key, &uid) {
                 Some(current) => self.migrate(&key, &current, &to_uid).await,
                 None => Outcome::Done,
             },
@@ -114,7 +116,7 @@ impl Admitter {
                 Ok(Some(after)) => return Ok((current, after)),
                 Ok(None) => return Err("the workload has this reservation already".into()),
                 Err(WriteError::Conflict) => {
-                    // Our copy is behind. The watch brings the newer one within milliseconds.
+                    // The store is behind. The watch brings the newer version within milliseconds.
                     tokio::time::sleep(Duration::from_millis(5 << attempt)).await;
                 }
                 Err(error) => return Err(error.to_string()),
@@ -142,7 +144,7 @@ impl Admitter {
         let before = reason(current);
         if let (Some((old, _)), Some((new, _))) = (&before, &next)
             && old == new
-            && self.told().get(key).is_some_and(|(_, told)| *told == engines)
+            && self.last_reasons().get(key).is_some_and(|(_, told)| *told == engines)
             && let Some(left) = self.too_soon(key)
         {
             return Outcome::Requeue(left);
@@ -154,8 +156,8 @@ impl Admitter {
         match written {
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
             Ok(Some(after)) => {
-                self.told().insert(key.clone(), (Instant::now(), engines));
-                // As in Kueue: that others are waited for is no event.
+                self.last_reasons().insert(key.clone(), (Instant::now(), engines));
+                // As in Kueue, waiting for the pods of other workloads causes no event.
                 let quiet = engines == quota_reserved::WAITING_FOR_PODS_READY;
                 if let Some((reason, message)) =
                     next.filter(|next| !quiet && before.as_ref() != Some(next))
@@ -176,7 +178,8 @@ impl Admitter {
     async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
             if preempt.overtook_reservation {
-                // Nothing was written yet, so there is nothing to evict: the engine takes the quota back.
+                // Nothing was written yet, so there is nothing to evict. The engine takes the quota
+                // back.
                 self.refuse(
                     workload_key(key),
                     preempt.uid.clone(),
@@ -194,16 +197,16 @@ impl Admitter {
             build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
         self.evict(key, current, &cluster_queue, "preemption", decided, |after| {
             self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
-            self.tell_both(after, &cluster_queue, preempt);
+            self.announce_preemption(after, &cluster_queue, preempt);
         })
         .await
     }
 
-    /// Evicts a variant for one of the same workload that is given a better flavor.
+    /// Evicts a variant that another one on a better flavor replaces.
     #[tracing::instrument(name = "migration", skip_all, fields(workload = %key))]
     async fn migrate(&self, key: &Key, current: &Workload, to_uid: &str) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
-            // If its reservation is not written yet, it never will be: the engine takes the quota back.
+            // A reservation that is not written yet never will be. The engine takes the quota back.
             let uid = Name::from(current.metadata.uid.as_deref().unwrap_or_default());
             self.refuse(workload_key(key), uid, "a variant on a better flavor is given quota");
             return Outcome::Done;
@@ -215,8 +218,8 @@ impl Admitter {
         self.evict(key, current, &cluster_queue, "migration", decided, |_| ()).await
     }
 
-    /// Writes and tells an eviction that the engine has decided; `tell` says what else is to be said of it. `what` labels the
-    /// write.
+    /// Writes a decided eviction, with its event and metrics. `announce` adds further ones. `what`
+    /// labels the write.
     pub(super) async fn evict(
         &self,
         key: &Key,
@@ -224,12 +227,12 @@ impl Admitter {
         cluster_queue: &str,
         what: &'static str,
         (edit, evicted): (Edit, Evicted),
-        tell: impl FnOnce(&Workload),
+        announce: impl FnOnce(&Workload),
     ) -> Outcome {
         match patch_status(&self.ctx, current, &edit.status, what).await {
             Ok(Some(after)) => {
                 self.ctx.announce_eviction(current, &after, cluster_queue, &evicted);
-                tell(&after);
+                announce(&after);
                 Outcome::Done
             }
             Ok(None) | Err(WriteError::Gone) => Outcome::Done,
@@ -242,8 +245,8 @@ impl Admitter {
         }
     }
 
-    /// Tells the victim and the preemptor of the preemption.
-    fn tell_both(&self, victim: &Workload, cluster_queue: &str, preempt: &Preempt) {
+    /// Publishes the events of a preemption on victim and preemptor.
+    fn announce_preemption(&self, victim: &Workload, cluster_queue: &str, preempt: &Preempt) {
         let priorities = |workload: &Workload| {
             (
                 convert::priority(&self.ctx.config, workload),
@@ -251,7 +254,7 @@ impl Admitter {
             )
         };
         let mut note = preempt.message.clone();
-        // It may be gone already; then nobody is left to be told.
+        // The preemptor may be gone by now.
         if let Some(preemptor) = self.current(&preempt.preemptor.key, &preempt.preemptor.uid) {
             let priorities =
                 build::preemption_priorities(priorities(&preemptor), priorities(victim));
@@ -267,7 +270,7 @@ impl Admitter {
 
     pub(super) fn too_soon(&self, key: &Key) -> Option<Duration> {
         let (told, waiting) = {
-            let told = self.told();
+            let told = self.last_reasons();
             (told.get(key)?.0, told.len())
         };
         let left =

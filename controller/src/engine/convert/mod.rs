@@ -1,8 +1,13 @@
-//! Objects as the engine wants them. Pure: the same objects give the same events.
+//! Converts API objects into events of the engine. Pure: equal objects give equal events.
 
+pub(crate) mod nodes;
+pub(crate) mod pods;
 mod queue;
 mod requests;
 pub(crate) mod selector;
+pub mod time;
+pub(crate) mod topology;
+pub(crate) mod variant_policy;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,50 +23,62 @@ use switchyard_jobs::elastic;
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 
+use super::settings;
 use crate::{
     context::Context,
-    engine::{convert::variants, inbox::Kind},
-    options,
-    reconcilers::topology,
-    stores::Stores,
+    stores::{Stores, TOPOLOGY_GATE},
 };
 use switchyard_platform::store::Key;
 
-/// The event that tells the engine how this object stands now, or that it is gone.
-pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
+/// The kinds that the engine reads besides Workloads. A batch is applied in this order: referenced
+/// kinds come first, Workloads last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ObjectKind {
+    Namespace,
+    Topology,
+    Node,
+    ResourceFlavor,
+    AdmissionCheck,
+    Cohort,
+    ClusterQueue,
+    LocalQueue,
+}
+
+/// The event for an object's current state, or for its deletion.
+pub(crate) fn object(stores: &Stores, kind: ObjectKind, key: &Key) -> Event {
     let name = || Name::from(&*key.name);
     match kind {
-        Kind::Namespace => stores.namespaces.by_key(key).map_or_else(
+        ObjectKind::Namespace => stores.namespaces.by_key(key).map_or_else(
             || Event::NamespaceDeleted { name: name() },
             |namespace| Event::Namespace {
                 name: name(),
                 labels: namespace.metadata.labels.clone().unwrap_or_default(),
             },
         ),
-        Kind::Topology => {
+        ObjectKind::Topology => {
             stores.topologies.by_key(key).filter(|_| !stores.awaits_nodes()).map_or_else(
                 || Event::TopologyDeleted { name: name() },
                 |topology| Event::Topology { name: name(), levels: queue::levels(&topology) },
             )
         }
-        Kind::Node => topology::nodes::event(stores, key),
-        Kind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
+        ObjectKind::Node => nodes::event(stores, key),
+        ObjectKind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
             || Event::ResourceFlavorDeleted { name: name() },
             |flavor| Event::ResourceFlavor(queue::resource_flavor(&flavor)),
         ),
-        Kind::AdmissionCheck => stores.admission_checks.by_key(key).map_or_else(
+        ObjectKind::AdmissionCheck => stores.admission_checks.by_key(key).map_or_else(
             || Event::AdmissionCheckDeleted { name: name() },
             |check| Event::AdmissionCheck(admission_check(&check)),
         ),
-        Kind::Cohort => stores.cohorts.by_key(key).map_or_else(
+        ObjectKind::Cohort => stores.cohorts.by_key(key).map_or_else(
             || Event::CohortDeleted { name: name() },
             |cohort| Event::Cohort(queue::cohort(&cohort)),
         ),
-        Kind::ClusterQueue => stores.cluster_queues.by_key(key).map_or_else(
+        ObjectKind::ClusterQueue => stores.cluster_queues.by_key(key).map_or_else(
             || Event::ClusterQueueDeleted { name: name() },
             |cluster_queue| Event::ClusterQueue(queue::cluster_queue(&cluster_queue)),
         ),
-        Kind::LocalQueue => stores.local_queues.by_key(key).map_or_else(
+        ObjectKind::LocalQueue => stores.local_queues.by_key(key).map_or_else(
             || Event::LocalQueueDeleted {
                 key: LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() },
             },
@@ -70,11 +87,11 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
     }
 }
 
-/// The event that tells the engine of a LocalQueue's past use, if its status says anything about it.
+/// The event for a LocalQueue's past usage, if its status has any.
 pub(crate) fn past_usage(queue: &v1beta2::LocalQueue) -> Option<Event> {
     let sharing = queue.status.as_ref()?.fair_sharing.as_ref()?;
     let consumed = &sharing.admission_fair_sharing_status.as_ref()?.consumed_resources;
-    // What cannot be read was not written by a controller; it counts as nothing.
+    // A controller writes only valid quantities. Others count as zero.
     let nanos = |text: &str| parse(text).map_or(0, Exact::nanos);
     Some(Event::PastUsage {
         queue: queue::local_queue(queue).key,
@@ -85,7 +102,7 @@ pub(crate) fn past_usage(queue: &v1beta2::LocalQueue) -> Option<Event> {
     })
 }
 
-/// The event that tells the engine how this workload stands now, or that it is gone.
+/// The event for a workload's current state, or for its deletion.
 pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
     match ctx.stores.workloads.by_key(key) {
         None => Event::WorkloadDeleted { key: workload_key(key) },
@@ -93,7 +110,7 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
     }
 }
 
-/// The event that tells the engine of a workload that is there.
+/// The event for an existing workload.
 pub(crate) fn known_workload(
     stores: &Stores,
     config: &Configuration,
@@ -103,21 +120,21 @@ pub(crate) fn known_workload(
         RequestRules::of(stores, config, object.metadata.namespace.as_deref().unwrap_or_default());
     let mut known = workload::workload(object, &rules, ordering(config));
     if config.enabled(variants::FEATURE_GATE) {
-        variants::set_engine_fields(stores, object, &mut known);
+        variant_policy::set_engine_fields(stores, object, &mut known);
     }
     Event::Workload(Box::new(known))
 }
 
 fn ordering(config: &Configuration) -> Ordering {
     Ordering {
-        by_eviction: options::requeues_by_eviction_time(config),
+        by_eviction: settings::requeues_by_eviction_time(config),
         by_priority: config.enabled("PrioritySortingWithinCohort"),
         priority_boost: config.enabled("PriorityBoost"),
         slices: config.enabled(elastic::FEATURE_GATE),
         preemption_gates: config.preemption_gates(),
         reclaims: config.enabled("ReclaimablePods"),
         admission_gates: config.enabled("AdmissionGatedBy"),
-        places: config.enabled(topology::GATE),
+        places: config.enabled(TOPOLOGY_GATE),
         patience: config.wait_for_pods_ready.timeout.std(),
     }
 }
@@ -128,12 +145,13 @@ pub(crate) fn priority(config: &Configuration, object: &v1beta2::Workload) -> i3
 }
 
 /// The pod sets of a workload as the engine counts them.
-pub(crate) fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine::PodSet> {
+pub fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine::PodSet> {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config, namespace), false)
 }
 
-/// The resource of which the pods of a workload ask for more by now than they are charged, and the pod set; none where there is none.
+/// The first resource of which a workload's pods now request more than they are charged, and the
+/// pod set. LimitRanges and RuntimeClasses may change after admission.
 pub(crate) fn exceeded(ctx: &Context, object: &v1beta2::Workload) -> Option<(String, String)> {
     let admission = object.status.as_ref()?.admission.as_ref()?;
     let queue = ctx.stores.cluster_queues.get("", &admission.cluster_queue)?;
@@ -142,7 +160,8 @@ pub(crate) fn exceeded(ctx: &Context, object: &v1beta2::Workload) -> Option<(Str
     above_charge(admission, &pod_sets(ctx, object), &covered)
 }
 
-/// The covered resource of which a pod set asks for more than its assignment has, and the pod set.
+/// The first covered resource of which a pod set requests more than its assignment, and the pod
+/// set.
 fn above_charge(
     admission: &v1beta2::Admission,
     pod_sets: &[engine::PodSet],
@@ -168,7 +187,6 @@ pub(crate) fn workload_key(key: &Key) -> WorkloadKey {
     WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() }
 }
 
-/// Whether the event says that an object is gone.
 pub(crate) fn is_deletion(event: &Event) -> bool {
     matches!(
         event,
@@ -228,14 +246,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::what_was_charged(json!({"cpu": "3"}), 3, &[("cpu", 1_000)], None)]
-    #[case::less_than_that(json!({"cpu": "3"}), 3, &[("cpu", 500)], None)]
+    #[case::equal_to_charge(json!({"cpu": "3"}), 3, &[("cpu", 1_000)], None)]
+    #[case::below_charge(json!({"cpu": "3"}), 3, &[("cpu", 500)], None)]
     #[case::more_overhead(json!({"cpu": "3"}), 3, &[("cpu", 1_250)], Some("cpu"))]
-    #[case::more_a_pod_and_fewer_pods(json!({"cpu": "2"}), 2, &[("cpu", 1_000)], None)]
+    #[case::more_per_pod_with_fewer_pods(json!({"cpu": "2"}), 2, &[("cpu", 1_000)], None)]
     #[case::too_much_for_fewer_pods(json!({"cpu": "2"}), 2, &[("cpu", 1_001)], Some("cpu"))]
-    #[case::a_resource_that_was_not_asked_for(json!({"cpu": "3"}), 3, &[("cpu", 1_000), ("memory", 1)], Some("memory"))]
-    #[case::a_resource_of_which_no_quota_is_kept(json!({"cpu": "3"}), 3, &[("cpu", 1_000), ("disk", 1)], None)]
-    fn pods_ask_for_more_than_they_are_charged(
+    #[case::new_resource(json!({"cpu": "3"}), 3, &[("cpu", 1_000), ("memory", 1)], Some("memory"))]
+    #[case::resource_without_quota(json!({"cpu": "3"}), 3, &[("cpu", 1_000), ("disk", 1)], None)]
+    fn requests_above_the_charge_are_found(
         #[case] usage: Value,
         #[case] count: i32,
         #[case] requests: &[(&str, i64)],

@@ -77,7 +77,7 @@ pub(super) fn resource_flavor(flavor: &api::ResourceFlavor) -> engine::ResourceF
     }
 }
 
-/// The label keys of a Topology's levels, the highest first.
+/// Label keys of a Topology's levels, the highest first.
 pub(super) fn levels(topology: &api::Topology) -> Vec<Name> {
     topology.spec.levels.iter().map(|level| Name::from(level.node_label.as_str())).collect()
 }
@@ -115,7 +115,7 @@ fn stop_policy(policy: api::StopPolicy) -> engine::StopPolicy {
     }
 }
 
-/// Thousandths; 1 where none is given or it is no number.
+/// The weight in thousandths. 1,000 if it is missing or malformed.
 fn weight(sharing: Option<&api::FairSharing>) -> i64 {
     let weight = sharing.and_then(|sharing| sharing.weight.as_ref());
     weight.map_or(1000, |weight| {
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_queue_keeps_order_units_and_defaults() {
+    fn cluster_queue_keeps_order_units_and_defaults() {
         let queue: api::ClusterQueue = serde_json::from_value(serde_json::json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
             "spec": {

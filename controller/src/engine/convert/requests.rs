@@ -1,4 +1,4 @@
-//! What the pods of a workload ask for, after the rules of the cluster and of the configuration.
+//! Requests of a workload's pods, by the rules of the cluster and of the configuration.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,23 +22,23 @@ use crate::stores::Stores;
 
 const NANO: i128 = 1_000_000_000;
 
-/// What changes requests besides the pod template, in one namespace.
+/// Everything besides the pod template that changes requests in one namespace.
 pub(crate) struct RequestRules<'a> {
     resources: &'a Resources,
     devices: Devices<'a>,
     defaults: RequestDefaults,
-    /// Overhead of a RuntimeClass by its name.
+    /// Overhead by the name of the RuntimeClass.
     overhead: Box<Overhead<'a>>,
 }
 
-/// What one pod asks for.
+/// Requests of one pod.
 #[derive(Debug, Default)]
 pub(super) struct Requested {
-    /// What its queue is charged.
+    /// The charge against quota.
     pub(super) charged: BTreeMap<Name, Amount>,
-    /// What it takes of a node, if that is something else.
+    /// The use of a node, if it differs from the charge.
     pub(super) of_pod: Option<BTreeMap<Name, Amount>>,
-    /// Why it cannot be admitted as things are, if so.
+    /// Why the pod cannot be admitted as it is.
     pub(super) problem: Option<String>,
 }
 
@@ -52,7 +52,7 @@ fn named(amounts: BTreeMap<String, i64>) -> BTreeMap<Name, Amount> {
 type Overhead<'a> = dyn Fn(&str) -> Option<BTreeMap<String, Quantity>> + 'a;
 
 impl<'a> RequestRules<'a> {
-    /// The rules that hold in a namespace.
+    /// The rules of a namespace.
     pub(crate) fn of(stores: &'a Stores, config: &'a Configuration, namespace: &'a str) -> Self {
         let ranges: Vec<Arc<LimitRange>> = stores.limit_ranges.in_namespace(namespace);
         let defaults = RequestDefaults::of_limit_ranges(ranges.iter().map(AsRef::as_ref));
@@ -67,7 +67,7 @@ impl<'a> RequestRules<'a> {
         Self { resources: &config.resources, devices, defaults, overhead: Box::new(overhead) }
     }
 
-    /// What one pod asks for. `pod_set` and `index` are its pod set's.
+    /// The requests of one pod. `pod_set` and `index` are its pod set's.
     pub(super) fn requests(&self, pod: &PodSpec, pod_set: &str, index: usize) -> Requested {
         let path = Path::new("spec").child("podSets").index(index).child("template").child("spec");
         let charge =
@@ -80,7 +80,7 @@ impl<'a> RequestRules<'a> {
         let (asked, problem) = self.asked(pod, index);
         let of_pod = self.changes(&charge).then(|| named(asked.clone()));
         let mut amounts = transformed(asked, &charge.replaced, &self.resources.transformations);
-        // Excluded resources may be inputs and multipliers.
+        // Excluded resources may still be inputs and multipliers of transformations.
         amounts.retain(|resource, _| {
             !self
                 .resources
@@ -96,21 +96,21 @@ impl<'a> RequestRules<'a> {
         Requested { of_pod: of_pod.filter(|of_pod| *of_pod != charged), charged, problem }
     }
 
-    /// Whether something else may be charged than what the pod asks for.
+    /// Whether the charge may differ from the pod's requests.
     fn changes(&self, charge: &Charge) -> bool {
         let Resources { transformations, exclude_resource_prefixes, .. } = self.resources;
         let by_configuration = !transformations.is_empty() || !exclude_resource_prefixes.is_empty();
         by_configuration || !charge.amounts.is_empty() || !charge.replaced.is_empty()
     }
 
-    /// The requests of the pod as the API server fills them in.
+    /// The pod's requests with the API server's defaults.
     fn asked(&self, pod: &PodSpec, index: usize) -> (BTreeMap<String, i64>, Option<String>) {
         let mut defaults = self.defaults.clone();
         defaults.overhead = pod.runtime_class_name.as_deref().and_then(&self.overhead);
         let field = |rest: &str| format!("spec.podSets[{index}].template.spec.{rest}");
         match pod_requests(pod, &defaults) {
             Ok(amounts) => (amounts, None),
-            // It waits with this reason, and is not counted.
+            // The workload waits with this reason and charges nothing.
             Err(problem) => (BTreeMap::new(), Some(words(&problem, field))),
         }
     }
@@ -135,8 +135,9 @@ fn words(problem: &RequestProblem, field: impl Fn(&str) -> String) -> String {
     format!("resources validation failed: {}{rest}", field(place))
 }
 
-/// Inputs become outputs. Outputs of several inputs add up, and what falls below zero counts as nothing. Devices that take
-/// the place of a resource are inputs under its name, and go; overhead and outputs of the same name stay.
+/// Applies the transformations of the configuration. Inputs become outputs, and outputs of several
+/// inputs add up. Negative results count as zero. Devices that replace a resource are inputs under
+/// its name and disappear. Overhead and outputs of the same name stay.
 fn transformed(
     amounts: BTreeMap<String, i64>,
     replaced: &BTreeMap<String, i64>,
@@ -162,7 +163,7 @@ fn transformed(
             value = product(value, nanos(&rule.multiply_by, *times));
         }
         for (output, factor) in &rule.outputs {
-            // The configuration was checked when it was loaded.
+            // Configuration loading has validated it.
             let factor = parse(&factor.0).map_or(0, Exact::nanos);
             let sum = generated.entry(output.clone()).or_default();
             *sum = sum.saturating_add(product(value, factor));
@@ -178,7 +179,7 @@ fn transformed(
     kept
 }
 
-/// Thousandths of cpu, units of all else; see [`Amount`].
+/// Milli-units for cpu, base units for all others; see [`Amount`].
 fn unit(resource: &str) -> i128 {
     if resource == CPU { NANO / 1000 } else { NANO }
 }
@@ -193,7 +194,7 @@ fn amount(resource: &str, nanos: i128) -> i64 {
 }
 
 fn product(a: i128, b: i128) -> i128 {
-    // Divided before the multiplication where the product would not fit.
+    // Divides first if the product would overflow.
     a.checked_mul(b).map_or_else(|| (a / NANO).saturating_mul(b), |product| product / NANO)
 }
 
@@ -224,7 +225,7 @@ mod tests {
 
     #[rstest::rstest]
     #[case::without_rules(json!([]), "cpu=1500 gpu=2")]
-    #[case::an_input_that_nobody_asks_for(json!([{"input": "other", "outputs": {"x": "1"}}]), "cpu=1500 gpu=2")]
+    #[case::input_not_requested(json!([{"input": "other", "outputs": {"x": "1"}}]), "cpu=1500 gpu=2")]
     #[case::retained(json!([{"input": "gpu", "outputs": {"credits": "10"}}]), "cpu=1500 credits=20 gpu=2")]
     #[case::replaced(json!([{"input": "gpu", "strategy": "Replace", "outputs": {"credits": "0.3"}}]), "cpu=1500 credits=1")]
     #[case::into_cpu(json!([{"input": "gpu", "outputs": {"cpu": "250m"}}]), "cpu=2000 gpu=2")]
@@ -242,12 +243,12 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::all_of_it(json!([]), 2, "cpu=1500")]
-    #[case::overhead_of_the_same_name_stays(json!([]), 1, "cpu=1500 gpu=1")]
-    #[case::an_output_of_the_same_name_stays(json!([{"input": "cpu", "outputs": {"gpu": "2"}}]), 2, "cpu=1500 gpu=3")]
-    #[case::devices_are_an_input(json!([{"input": "gpu", "outputs": {"credits": "10"}}]), 2, "cpu=1500 credits=20")]
-    #[case::an_input_goes_with_its_overhead(json!([{"input": "gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), 1, "cpu=1500 credits=20")]
-    fn devices_in_place_of_a_resource(
+    #[case::whole_amount(json!([]), 2, "cpu=1500")]
+    #[case::overhead_of_same_name_stays(json!([]), 1, "cpu=1500 gpu=1")]
+    #[case::output_of_same_name_stays(json!([{"input": "cpu", "outputs": {"gpu": "2"}}]), 2, "cpu=1500 gpu=3")]
+    #[case::devices_as_input(json!([{"input": "gpu", "outputs": {"credits": "10"}}]), 2, "cpu=1500 credits=20")]
+    #[case::input_with_overhead(json!([{"input": "gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), 1, "cpu=1500 credits=20")]
+    fn devices_replace_their_resource(
         #[case] given: serde_json::Value,
         #[case] devices: i64,
         #[case] expected: &str,
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_above_limits_are_said_by_their_field() {
+    fn requests_above_limits_name_their_field() {
         let resources = Resources::default();
         let rules = without_devices(&resources, RequestDefaults::default());
         let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_limit_range_forbids_is_said_by_its_field() {
+    fn limit_range_violation_names_its_field() {
         let resources = Resources::default();
         let range = json!({"spec": {"limits": [
             {"type": "Container", "max": {"cpu": "3"}}, {"type": "Pod", "max": {"cpu": "2"}},
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_of_the_runtime_class_counts() {
+    fn runtime_class_overhead_counts() {
         let resources = Resources {
             exclude_resource_prefixes: vec!["example.com/".into()],
             ..Resources::default()
@@ -316,10 +317,10 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::an_excluded_input(json!([{"input": "x.com/gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
-    #[case::an_excluded_input_that_is_retained(json!([{"input": "x.com/gpu", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
-    #[case::an_excluded_multiplier(json!([{"input": "cpu", "multiplyBy": "x.com/gpu", "outputs": {"credits": "1"}}]), "cpu=2000 credits=4")]
-    #[case::an_excluded_output(json!([{"input": "cpu", "outputs": {"x.com/credits": "1"}}]), "cpu=2000")]
+    #[case::excluded_input(json!([{"input": "x.com/gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
+    #[case::excluded_retained_input(json!([{"input": "x.com/gpu", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
+    #[case::excluded_multiplier(json!([{"input": "cpu", "multiplyBy": "x.com/gpu", "outputs": {"credits": "1"}}]), "cpu=2000 credits=4")]
+    #[case::excluded_output(json!([{"input": "cpu", "outputs": {"x.com/credits": "1"}}]), "cpu=2000")]
     fn prefixes_are_excluded_after_transformations(
         #[case] rules: serde_json::Value,
         #[case] expected: &str,

@@ -1,4 +1,4 @@
-//! Selectors, taints and tolerations of Kubernetes as the engine knows them.
+//! Converts selectors, taints and tolerations of Kubernetes into the engine's.
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1 as meta};
 use switchyard_scheduler as engine;
@@ -15,7 +15,7 @@ pub(super) fn label_selector(selector: &meta::LabelSelector) -> engine::LabelSel
     }
 }
 
-/// The required node affinity of a pod: its terms, of which one must match.
+/// The required node affinity of a pod. One of its terms must match.
 pub(super) fn affinity(affinity: Option<&core::Affinity>) -> Vec<engine::NodeSelectorTerm> {
     let required = affinity
         .and_then(|affinity| affinity.node_affinity.as_ref())
@@ -41,7 +41,7 @@ fn requirement(key: &str, operator: &str, values: Option<&[String]>) -> engine::
         "DoesNotExist" => engine::Operator::DoesNotExist,
         "Gt" => engine::Operator::Gt,
         "Lt" => engine::Operator::Lt,
-        // The API server lets no other through. Nothing matches an unknown one.
+        // The API server rejects unknown operators. Here an unknown one matches nothing.
         _ => {
             return engine::Requirement {
                 key: key.to_owned(),
@@ -69,7 +69,7 @@ pub(crate) fn toleration(toleration: &core::Toleration) -> engine::Toleration {
     }
 }
 
-/// A taint of a node; none if its effect is none that Kubernetes knows.
+/// `None` if Kubernetes does not know the taint's effect.
 pub(crate) fn taint(taint: &core::Taint) -> Option<engine::Taint> {
     Some(engine::Taint {
         key: taint.key.clone(),
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_operator_matches_nothing() {
+    fn unknown_operator_matches_nothing() {
         let selector = label_selector(&meta::LabelSelector {
             match_expressions: Some(vec![meta::LabelSelectorRequirement {
                 key: "a".into(),

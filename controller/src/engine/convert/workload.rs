@@ -8,32 +8,34 @@ use switchyard_jobs::elastic;
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
 use super::{RequestRules, requests::Requested, selector};
-use crate::{engine::convert::topology, engine_time::engine_time, workload as state};
+use crate::{
+    engine::convert::{time::engine_time, topology},
+    workload as state,
+};
 
-/// What the configuration says of the order of workloads, and of who may preempt.
+/// The part of the configuration that decides order and preemption of workloads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ordering {
-    /// Whether a PodsReady timeout sends a workload to the back of the queue.
+    /// Whether a PodsReady timeout moves a workload to the back of the queue.
     pub(crate) by_eviction: bool,
     /// Whether priorities order the heads of queues.
     pub(crate) by_priority: bool,
     /// Whether the annotation `priority-boost` counts.
     pub(crate) priority_boost: bool,
-    /// Whether one may come in the place of another (`ElasticJobsViaWorkloadSlices`).
+    /// Whether a workload may replace another (`ElasticJobsViaWorkloadSlices`).
     pub(crate) slices: bool,
-    /// Whether `spec.preemptionGates` hold.
+    /// Whether `spec.preemptionGates` count.
     pub(crate) preemption_gates: bool,
-    /// Whether pods that are not needed any more give their quota back.
+    /// Whether reclaimable pods release quota.
     pub(crate) reclaims: bool,
-    /// Whether annotations may hold a workload back.
+    /// Whether annotations may gate admission (`AdmissionGatedBy`).
     pub(crate) admission_gates: bool,
-    /// Whether pods are given places.
+    /// Whether topology-aware scheduling is on.
     pub(crate) places: bool,
-    /// How long others wait at most for the pods of a dispatched workload.
+    /// How long the next admission waits at most for the pods of a dispatched workload.
     pub(crate) patience: Duration,
 }
 
-/// The workload as the engine knows it.
 pub(super) fn workload(
     workload: &api::Workload,
     rules: &RequestRules<'_>,
@@ -102,15 +104,15 @@ pub(super) fn workload(
     }
 }
 
-/// Whether something may run by its quota, now or later. When nobody's job has taken a workload and it is deactivated, nobody
-/// gives its quota back.
+/// Whether a pod may run by its quota, now or later. A deactivated workload that no job has started
+/// never gives its quota back by itself.
 fn may_run(workload: &api::Workload) -> bool {
     let taken =
         workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     workload.spec.is_active() || taken || state::is_copy(workload)
 }
 
-/// The workload of the same namespace in whose place it comes.
+/// The workload of the same namespace that this one replaces.
 fn replaced(workload: &api::Workload) -> Option<WorkloadKey> {
     let (namespace, name) = elastic::replacement_for(workload)
         .filter(|_| elastic::is_slice(workload))?
@@ -119,7 +121,7 @@ fn replaced(workload: &api::Workload) -> Option<WorkloadKey> {
     same.then(|| WorkloadKey { namespace: Name::from(namespace), name: Name::from(name) })
 }
 
-/// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.
+/// The effective priority. The webhook rejects a malformed boost; a stored one counts as zero.
 pub(super) fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
     let boost =
         workload.metadata.annotations.as_ref().and_then(|all| all.get(names::PRIORITY_BOOST));
@@ -128,7 +130,7 @@ pub(super) fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
     workload.spec.priority.unwrap_or(0).saturating_add(boost)
 }
 
-/// The pod sets as the engine counts them. `places`: with what their pods ask of a topology.
+/// The pod sets as the engine counts them. `places`: whether to include topology requests.
 pub(super) fn pod_sets(
     workload: &api::Workload,
     rules: &RequestRules<'_>,
@@ -138,14 +140,14 @@ pub(super) fn pod_sets(
     pod_sets.map(|(index, pod_set)| self::pod_set(pod_set, index, rules, places)).collect()
 }
 
-/// Whether its only owner is a pod that is in no group.
+/// Whether its only owner is a pod outside of groups.
 fn is_owned_by_pod(workload: &api::Workload) -> bool {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     let [owner] = owners else { return false };
     owner.kind == "Pod" && owner.api_version == "v1" && !state::is_group_workload(workload)
 }
 
-/// What an admission check that is Ready changes of pods.
+/// The changes that a Ready admission check makes to pods.
 fn updates(check: &api::AdmissionCheckState) -> impl Iterator<Item = engine::PodSetUpdate> {
     let updates = check.pod_set_updates.iter().filter(|_| check.state == api::CheckState::Ready);
     updates.map(|update| engine::PodSetUpdate {
@@ -155,8 +157,8 @@ fn updates(check: &api::AdmissionCheckState) -> impl Iterator<Item = engine::Pod
     })
 }
 
-/// Until when others wait for the pods of a dispatched workload. Another cluster may never tell that they are ready, nor evict
-/// it, as it has a configuration of its own.
+/// When the wait for a dispatched workload's pods ends. The other cluster has its own
+/// configuration, so it may never report them ready, nor evict the workload.
 fn ready_by(workload: &api::Workload, patience: Duration) -> Option<Timestamp> {
     workload.status.as_ref()?.cluster_name.as_ref()?;
     let since =
@@ -168,7 +170,7 @@ fn ready_by(workload: &api::Workload, patience: Duration) -> Option<Timestamp> {
     begun.checked_add(SignedDuration::try_from(patience).ok()?).ok()
 }
 
-/// On hold, gated, or waiting for pods of its group: known, but not to be queued.
+/// Whether the engine must not queue it: on hold, gated, or waiting for replacement pods.
 fn held(workload: &api::Workload, ordering: Ordering) -> bool {
     state::is_on_hold(workload)
         || (ordering.admission_gates && state::admission_gates(workload).is_some())
@@ -234,7 +236,7 @@ fn pod_set(
     };
     let template = match pod_set.template.parse() {
         Ok(template) => template,
-        // It is stored, so it must be shown as what it is: a workload that cannot run.
+        // A stored workload must be shown as one that cannot run, even with an unreadable template.
         Err(error) => {
             return engine::PodSet {
                 problem: Some(format!("invalid pod template: {error}")),
@@ -292,9 +294,9 @@ mod tests {
     #[case::none(None, 5)]
     #[case::more(Some("10"), 15)]
     #[case::less(Some("-7"), -2)]
-    #[case::no_number(Some("much"), 5)]
-    #[case::beyond_all(Some("2147483647"), i32::MAX)]
-    fn a_boost_counts_where_the_gate_is_on(#[case] boost: Option<&str>, #[case] effective: i32) {
+    #[case::not_a_number(Some("much"), 5)]
+    #[case::out_of_range(Some("2147483647"), i32::MAX)]
+    fn priority_boost_counts_with_its_gate(#[case] boost: Option<&str>, #[case] effective: i32) {
         let mut subject = fixtures::workload("a").edit(|workload| workload.spec.priority = Some(5));
         if let Some(boost) = boost {
             subject = subject.annotation(names::PRIORITY_BOOST, boost);
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_workload() {
+    fn new_workload_is_pending() {
         let workload = told(&fixtures::workload("a"));
         assert_eq!(workload.key.to_string(), "ns/a");
         assert_eq!((&*workload.uid, workload.queue_name.as_str()), ("uid-a", "lq"));
@@ -321,11 +323,15 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::a_slice("true", "ns/old", Some("ns/old"))]
-    #[case::one_of_another_namespace("true", "other/old", None)]
+    #[case::slice("true", "ns/old", Some("ns/old"))]
+    #[case::other_namespace("true", "other/old", None)]
     #[case::no_key("true", "old", None)]
     #[case::no_slice("false", "ns/old", None)]
-    fn what_it_replaces(#[case] elastic: &str, #[case] key: &str, #[case] want: Option<&str>) {
+    fn replaced_workload_is_in_same_namespace(
+        #[case] elastic: &str,
+        #[case] key: &str,
+        #[case] want: Option<&str>,
+    ) {
         let subject = fixtures::workload("new")
             .annotation(names::ELASTIC_JOB, elastic)
             .annotation(names::WORKLOAD_SLICE_REPLACEMENT_FOR, key);
@@ -333,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn more_reclaimable_pods_than_a_shrunk_job_has_are_none() {
+    fn excess_reclaimable_pods_of_a_shrunk_job_are_capped() {
         let pods = |count| api::ReclaimablePod { name: "main".into(), count };
         for (elastic, count, want) in [("true", 3, 1), ("true", 4, 0), ("false", 4, 1)] {
             let subject = fixtures::workload("a").annotation(names::ELASTIC_JOB, elastic);
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_counts_only_while_it_is_reserved() {
+    fn quota_counts_only_while_reserved() {
         let reserved = fixtures::workload("a").reserved("cq").status(|status| {
             let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity("2500m".into());
             let assignments = &mut status.admission.as_mut().unwrap().pod_set_assignments;
@@ -352,13 +358,13 @@ mod tests {
         });
         let admission = told(&reserved).reservation.unwrap();
         assert_eq!(admission.pod_sets[0].usage.values().next().unwrap().get(), 2500);
-        // An admission that lingers without the condition is nobody's quota.
+        // An admission without the condition holds no quota.
         let lost = reserved.condition("QuotaReserved", false, "Pending", "");
         assert_eq!(told(&lost).reservation, None);
     }
 
     #[test]
-    fn a_deactivated_workload_counts_while_a_job_runs_by_it() {
+    fn deactivated_workload_counts_while_its_job_runs() {
         let inactive = |owners: usize| {
             fixtures::workload("a").reserved("cq").edit(|workload| {
                 workload.spec.active = Some(false);
@@ -376,7 +382,11 @@ mod tests {
     #[case::unknown_position(&["a"], &[], true)]
     #[case::one_of_two_open(&["a", "b"], &["a"], true)]
     #[case::all_open(&["a"], &["a"], false)]
-    fn preemption_gates(#[case] gates: &[&str], #[case] open: &[&str], #[case] closed: bool) {
+    fn closed_preemption_gate_forbids_preemption(
+        #[case] gates: &[&str],
+        #[case] open: &[&str],
+        #[case] closed: bool,
+    ) {
         let subject = fixtures::workload("a")
             .edit(|workload| {
                 workload.spec.preemption_gates =
@@ -414,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatched_workload_is_ready_when_its_pods_are_and_is_not_waited_for_without_end() {
+    fn wait_for_dispatched_workload_ends_with_ready_pods_or_time() {
         let subject = fixtures::workload("a").reserved("cq").admitted();
         let here = told(&subject);
         assert!(!here.pods_ready && here.ready_by.is_none(), "it is evicted when its time is over");
@@ -428,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_template_is_a_problem_of_its_pod_set() {
+    fn unreadable_template_is_a_problem_of_its_pod_set() {
         let subject = fixtures::workload("a").edit(|workload| {
             workload.spec.pod_sets[0].template =
                 serde_json::json!({"spec": {"containers": 7}}).into();

@@ -10,7 +10,6 @@
 //!   it after the pods are gone.
 //! - After the feature gate is turned off, the next leader undoes what is left of it.
 
-pub(crate) mod family;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -30,7 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::reconcilers::concurrent_admission::plan::{VariantPlan, VariantWrite, plan};
 use crate::{
-    context::{Context, patch_metadata, patch_status},
+    context::{Context, delete_workload, patch_metadata, patch_status},
+    engine::convert::variant_policy,
     workload::{self, ReasonDetail},
 };
 use switchyard_platform::write::WriteError;
@@ -110,7 +110,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let each_term = ctx.each_term(&shutdown, everything);
     let (ctx, index) = (&ctx, &index);
     let reconcile = |key| async move { reconcile(ctx, index, on, key).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
+    tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
 fn subscribe(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<VariantIndex>) {
@@ -131,11 +131,12 @@ fn subscribe(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<VariantIndex>) 
     let (into, stores) = (queue.clone(), ctx.stores.clone());
     ctx.stores.cluster_queues.subscribe(move |change| {
         let policy_of = |queue: &Option<Arc<ClusterQueue>>| {
-            queue.as_ref().and_then(|queue| family::VariantPolicy::of(queue, |_| false))
+            queue.as_ref().and_then(|queue| variant_policy::VariantPolicy::of(queue, |_| false))
         };
         if policy_of(&change.old) != policy_of(&change.new) {
             let behind = |it: &Workload| {
-                family::queue(&stores, it).is_some_and(|it| it.name_any() == *change.key.name)
+                variant_policy::queue(&stores, it)
+                    .is_some_and(|it| it.name_any() == *change.key.name)
             };
             let live = stores.workloads.filter(|it| !workload::is_finished(it));
             live.iter().filter(|it| behind(it)).for_each(|it| into.add(reconcile_key(it)));
@@ -151,11 +152,15 @@ async fn reconcile(ctx: &Context, index: &VariantIndex, on: bool, key: Key) -> O
     let parent = ctx.stores.workloads.by_key(&key);
     let variants: Vec<_> =
         index.of(&key).iter().filter_map(|key| ctx.stores.workloads.by_key(key)).collect();
-    let policy =
-        parent.as_ref().filter(|_| on).and_then(|parent| family::policy(&ctx.stores, parent));
+    let policy = parent
+        .as_ref()
+        .filter(|_| on)
+        .and_then(|parent| variant_policy::policy(&ctx.stores, parent));
     // The policy is unknown until both queues exist.
-    let unknown =
-        on && parent.as_ref().is_some_and(|parent| family::queue(&ctx.stores, parent).is_none());
+    let unknown = on
+        && parent
+            .as_ref()
+            .is_some_and(|parent| variant_policy::queue(&ctx.stores, parent).is_none());
     if unknown && !parent.as_ref().is_some_and(|parent| workload::is_finished(parent)) {
         return Outcome::Done;
     }
@@ -200,7 +205,7 @@ async fn perform(
             }
         }
         VariantWrite::Delete(variant) => {
-            workload::delete(ctx, &variant).await?;
+            delete_workload(ctx, &variant).await?;
             if let Some(parent) = parent {
                 let (name, flavor) = (
                     Key::of(&*variant).to_string(),

@@ -14,7 +14,7 @@ use switchyard_api::{
     variants::{self, FOLLOWED, PREEMPTION_GATE},
 };
 
-use crate::engine::convert::variants::VariantPolicy;
+use crate::engine::convert::variant_policy::VariantPolicy;
 use crate::workload::{
     Edit, Eviction, ReasonDetail, condition, has_reservation, is_admissible, is_admitted,
     is_evicted, is_finished,

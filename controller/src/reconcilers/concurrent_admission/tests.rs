@@ -16,7 +16,7 @@ use switchyard_api::{
 };
 
 use crate::{
-    engine::convert::variants::VariantPolicy,
+    engine::convert::variant_policy::VariantPolicy,
     reconcilers::concurrent_admission::plan::{VariantPlan, VariantWrite, plan},
 };
 use crate::{

@@ -1,13 +1,14 @@
-//! Lets the pods of elastic jobs go. Each comes with a scheduling gate and is let go once a workload of its job is admitted
-//! that counts it: so what a job grew to waits for quota while its other pods run.
+//! Ungates pods of elastic jobs. Each pod is created with a scheduling gate, which is removed once
+//! an admitted slice counts it. So new pods of a growing job wait for quota while the others run.
 //!
 //! # Guarantees
-//! - Of each pod set no more pods are let go than the newest admitted workload of the job has quota for: those that it counts
-//!   without those that it does not need any more.
+//!
+//! - For each pod set, no more pods are ungated than the newest admitted slice counts, without its
+//!   reclaimable pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::json;
 use switchyard_api::{
@@ -30,28 +31,20 @@ use switchyard_platform::{
     write::{Target, WriteError},
 };
 
-/// Chains of workloads looked at in parallel.
+/// Chains reconciled in parallel.
 const WORKERS: usize = 8;
 const GATE: Gate = Gate {
     name: names::ELASTIC_JOB_SCHEDULING_GATE,
     failure: "a pod of an elastic job was not let go",
 };
 
-/// Leaves of a pod what is looked at here.
-pub(crate) fn fit(pod: &mut Pod) {
-    let scheduling_gates = pod.spec.take().and_then(|spec| spec.scheduling_gates);
-    pod.spec = Some(PodSpec { scheduling_gates, ..PodSpec::default() });
-    let phase = pod.status.take().and_then(|status| status.phase);
-    pod.status = Some(PodStatus { phase, ..PodStatus::default() });
-}
-
-/// The chain of workloads that a pod belongs to: the first of them, as admission wrote it into the pod's template.
+/// The chain of a pod. Admission wrote the name of the first slice into the pod's template.
 fn chain_of_pod(pod: &Pod) -> Option<Key> {
     let first = pod.metadata.annotations.as_ref()?.get(names::WORKLOAD_SLICE_NAME)?;
     Some(Key::new(pod.metadata.namespace.as_deref()?, first))
 }
 
-/// The chain that a workload belongs to.
+/// The chain of a workload.
 fn chain_of(workload: &Workload) -> Option<Key> {
     let namespace =
         workload.metadata.namespace.as_deref().filter(|_| elastic::is_slice(workload))?;
@@ -76,8 +69,8 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The pods of a pod set that the workload has quota for.
-fn room(workload: &Workload, pod_set: &PodSet) -> i32 {
+/// Number of pods of a pod set that the slice has quota for.
+fn quota_for(workload: &Workload, pod_set: &PodSet) -> i32 {
     let reclaimable = workload.status.iter().flat_map(|status| &status.reclaimable_pods);
     let of_it = reclaimable
         .filter(|pods| pods.name == pod_set.name && !elastic::is_outdated(workload, pods));
@@ -85,9 +78,9 @@ fn room(workload: &Workload, pod_set: &PodSet) -> i32 {
     pod_set.count.saturating_sub(gone).max(0)
 }
 
-/// The pods to be let go: as many as the workload has quota for and are not let go yet, by name.
-fn to_let_go<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>> {
-    let room_of = |pod_set| room(workload, pod_set);
+/// The pods to ungate, by name: as many as the slice has quota for beyond the running ones.
+fn pods_to_ungate<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>> {
+    let room_of = |pod_set| quota_for(workload, pod_set);
     let mut rooms: BTreeMap<&str, i32> =
         workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), room_of(it))).collect();
     let (mut gated, running): (Vec<_>, Vec<_>) =
@@ -105,7 +98,7 @@ fn to_let_go<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>>
     gated
 }
 
-/// Whether a change of a pod may change which pods are to be let go. Most do not: there is one for each time that a pod
+/// Whether a pod's change may affect which pods are ungated. Most do not; each pod has one when it
 /// becomes ready.
 fn matters(change: &Change<Pod>) -> bool {
     let seen = |pod: &Arc<Pod>| {
@@ -121,8 +114,8 @@ fn matters(change: &Change<Pod>) -> bool {
     change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
 }
 
-/// Lets pods go until `shutdown`, whatever the feature gate says: while it was on, jobs may have been started whose templates
-/// have the scheduling gate, and cannot be changed while they run.
+/// Runs until `shutdown`, whatever the feature gate says: templates of running jobs may have the
+/// scheduling gate from before, and are immutable.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
     let (into, of) = (queue.clone(), chains.clone());
@@ -139,7 +132,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let again = ctx.each_term(&shutdown, everything);
     let (ctx, chains) = (&ctx, &chains);
     let reconcile = |chain| async move { reconcile(ctx, chains, chain).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), again);
+    tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), again);
 }
 
 async fn reconcile(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
@@ -150,7 +143,7 @@ async fn reconcile(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
     let Some(active) = active(workloads) else { return Outcome::Done };
     let let_go =
         async |pod: &Arc<Pod>| GATE.outcome(ctx, &active, &Key::of(&**pod), ungate(ctx, pod).await);
-    pod_gates::all(to_let_go(&active, &pods).into_iter().map(let_go).collect()).await
+    pod_gates::all(pods_to_ungate(&active, &pods).into_iter().map(let_go).collect()).await
 }
 
 async fn ungate(ctx: &Context, pod: &Pod) -> Result<(), WriteError> {
@@ -182,7 +175,7 @@ mod tests {
             "status": {"phase": phase},
         });
         let mut pod: Pod = serde_json::from_value(pod).unwrap();
-        fit(&mut pod);
+        crate::stores::filters::strip_unused_pod_fields(&mut pod);
         Arc::new(pod)
     }
 
@@ -194,7 +187,7 @@ mod tests {
         pod(name, "Running", &json!([]))
     }
 
-    /// Admitted with that many pods.
+    /// A slice that is admitted with that many pods.
     fn slice(name: &str, count: i32) -> Workload {
         let slice = fixtures::workload(name)
             .reserved("cq")
@@ -207,25 +200,31 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all_that_are_counted(3, vec![gated("a"), gated("b")], "a b")]
-    #[case::no_more_than_are_counted(1, vec![gated("b"), gated("a")], "a")]
-    #[case::beside_those_that_run(3, vec![running("a"), running("b"), gated("c"), gated("d")], "c")]
-    #[case::none_where_as_many_run(2, vec![running("a"), running("b"), gated("c")], "")]
-    #[case::none_where_more_run_after_it_shrank(1, vec![running("a"), running("b"), gated("c")], "")]
-    #[case::what_has_ended_takes_no_room(1, vec![pod("a", "Succeeded", &json!([])), pod("b", "Failed", &json!([])), gated("c")], "c")]
-    #[case::a_pod_that_has_no_gate_of_ours_stays(9, vec![pod("a", "Pending", &json!([{"name": "x.io/y"}]))], "")]
-    fn which_pods_are_let_go(#[case] count: i32, #[case] pods: Vec<Arc<Pod>>, #[case] want: &str) {
+    #[case::all_counted(3, vec![gated("a"), gated("b")], "a b")]
+    #[case::more_pods_than_counted(1, vec![gated("b"), gated("a")], "a")]
+    #[case::some_running(3, vec![running("a"), running("b"), gated("c"), gated("d")], "c")]
+    #[case::as_many_running(2, vec![running("a"), running("b"), gated("c")], "")]
+    #[case::more_running_after_shrink(1, vec![running("a"), running("b"), gated("c")], "")]
+    #[case::ended_pod(1, vec![pod("a", "Succeeded", &json!([])), pod("b", "Failed", &json!([])), gated("c")], "c")]
+    #[case::foreign_gate(9, vec![pod("a", "Pending", &json!([{"name": "x.io/y"}]))], "")]
+    fn gated_pods_within_quota_are_ungated(
+        #[case] count: i32,
+        #[case] pods: Vec<Arc<Pod>>,
+        #[case] want: &str,
+    ) {
         let slice = slice("a", count);
-        let names: Vec<_> =
-            to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        let names: Vec<_> = pods_to_ungate(&slice, &pods)
+            .iter()
+            .filter_map(|pod| pod.metadata.name.clone())
+            .collect();
         assert_eq!(names.join(" "), want);
     }
 
     #[rstest]
-    #[case::those_that_it_does_not_need_any_more_have_no_quota("main", 2, "b")]
-    #[case::those_of_another_pod_set_are_not_its("other", 2, "b c d")]
-    #[case::more_than_it_has_were_said_before_it_shrank("main", 9, "b c d")]
-    fn what_is_reclaimable_is_no_room(
+    #[case::reclaimable("main", 2, "b")]
+    #[case::other_pod_set("other", 2, "b c d")]
+    #[case::more_reclaimable_than_counted("main", 9, "b c d")]
+    fn reclaimable_pods_are_not_counted(
         #[case] pod_set: &str,
         #[case] count: i32,
         #[case] want: &str,
@@ -234,19 +233,21 @@ mod tests {
         let pods = json!([{"name": pod_set, "count": count}]);
         slice.status.as_mut().unwrap().reclaimable_pods = serde_json::from_value(pods).unwrap();
         let pods = [running("a"), gated("b"), gated("c"), gated("d")];
-        let names: Vec<_> =
-            to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        let names: Vec<_> = pods_to_ungate(&slice, &pods)
+            .iter()
+            .filter_map(|pod| pod.metadata.name.clone())
+            .collect();
         assert_eq!(names.join(" "), want);
     }
 
     #[rstest]
-    #[case::it_comes(None, Some(gated("a")), true)]
-    #[case::it_goes(Some(running("a")), None, true)]
-    #[case::it_is_let_go(Some(gated("a")), Some(pod("a", "Pending", &json!([]))), true)]
-    #[case::it_starts(Some(pod("a", "Pending", &json!([]))), Some(running("a")), false)]
-    #[case::it_becomes_ready(Some(running("a")), Some(running("a")), false)]
-    #[case::it_ends(Some(running("a")), Some(pod("a", "Failed", &json!([]))), true)]
-    fn changes_that_matter(
+    #[case::created(None, Some(gated("a")), true)]
+    #[case::deleted(Some(running("a")), None, true)]
+    #[case::ungated(Some(gated("a")), Some(pod("a", "Pending", &json!([]))), true)]
+    #[case::started(Some(pod("a", "Pending", &json!([]))), Some(running("a")), false)]
+    #[case::ready(Some(running("a")), Some(running("a")), false)]
+    #[case::ended(Some(running("a")), Some(pod("a", "Failed", &json!([]))), true)]
+    fn relevant_changes_queue_the_chain(
         #[case] old: Option<Arc<Pod>>,
         #[case] new: Option<Arc<Pod>>,
         #[case] want: bool,
@@ -255,26 +256,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_pod_set_that_the_workload_does_not_have_waits() {
+    fn pod_of_unknown_pod_set_waits() {
         let mut slice = slice("a", 3);
         slice.spec.pod_sets[0].name = "other".into();
-        assert!(to_let_go(&slice, &[gated("a")]).is_empty());
+        assert!(pods_to_ungate(&slice, &[gated("a")]).is_empty());
     }
 
     #[rstest]
-    #[case::the_newest(vec![slice("a", 1).created(1), slice("b", 2).created(2)], Some("b"))]
-    #[case::of_one_second(vec![slice("a", 1).annotation(names::WORKLOAD_SLICE_REPLACEMENT_FOR, "ns/b"), slice("b", 2)], Some("a"))]
-    #[case::not_one_that_waits(vec![slice("a", 1).created(1), fixtures::workload("b").created(2)], Some("a"))]
-    #[case::not_one_whose_checks_are_to_come(vec![fixtures::workload("b").reserved("cq")], None)]
-    #[case::not_one_that_goes(vec![slice("a", 1).condition("Evicted", true, "Preempted", "")], None)]
-    #[case::not_one_that_is_over(vec![slice("a", 1).condition("Finished", true, "WorkloadSliceReplaced", "")], None)]
-    fn whose_counts_hold(#[case] workloads: Vec<Workload>, #[case] want: Option<&str>) {
+    #[case::newest(vec![slice("a", 1).created(1), slice("b", 2).created(2)], Some("b"))]
+    #[case::equal_creation_time(vec![slice("a", 1).annotation(names::WORKLOAD_SLICE_REPLACEMENT_FOR, "ns/b"), slice("b", 2)], Some("a"))]
+    #[case::pending(vec![slice("a", 1).created(1), fixtures::workload("b").created(2)], Some("a"))]
+    #[case::checks_pending(vec![fixtures::workload("b").reserved("cq")], None)]
+    #[case::being_evicted(vec![slice("a", 1).condition("Evicted", true, "Preempted", "")], None)]
+    #[case::finished(vec![slice("a", 1).condition("Finished", true, "WorkloadSliceReplaced", "")], None)]
+    fn newest_admitted_slice_counts(#[case] workloads: Vec<Workload>, #[case] want: Option<&str>) {
         let found = active(workloads.into_iter().map(Arc::new).collect());
         assert_eq!(found.as_ref().and_then(|it| it.metadata.name.as_deref()), want);
     }
 
     #[test]
-    fn pods_and_workloads_are_of_the_chain_that_they_name() {
+    fn pods_and_workloads_name_their_chain() {
         let first = Key::new("ns", "first");
         assert_eq!(chain_of_pod(&gated("a")), Some(first.clone()));
         assert_eq!(chain_of(&slice("b", 1)), Some(first));

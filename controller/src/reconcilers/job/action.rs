@@ -1,4 +1,4 @@
-//! What the reconciler of jobs does to the cluster, as data.
+//! Effects of the job reconciler, as data.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,90 +8,85 @@ use switchyard_api::v1beta2::{Workload, WorkloadStatus};
 
 use crate::workload::{Edit, ReasonDetail};
 
-/// One write or event. The writes of one decision go to different objects, and each is followed by another look at the
-/// job, so a decision never builds on a write that has not happened.
+/// A write or an event. The writes of one decision go to different objects, and each triggers
+/// another reconcile. So no decision builds on a write that has not happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Writes the difference between the job that was looked at and this one, with its resourceVersion as precondition. Of a
-    /// job that has several members, those that this one has.
+pub(crate) enum Action {
+    /// Writes the difference between the job that was read and this one, with its resourceVersion
+    /// as precondition. For a composed job, writes the members that this one has.
     UpdateJob(Box<Value>),
     /// As [`Action::UpdateJob`] for the status.
     UpdateJobStatus(Box<Value>),
-    /// Creates the workload of the job.
     CreateWorkload(Box<Workload>),
     /// Writes the difference in metadata and spec, with the resourceVersion as precondition.
     UpdateWorkload {
-        /// As it was looked at.
+        /// The workload as it was read.
         old: Arc<Workload>,
-        /// As it should be.
+        /// The desired workload.
         new: Box<Workload>,
     },
     /// Writes the difference in status, with the resourceVersion as precondition.
     UpdateWorkloadStatus {
-        /// As it was looked at.
+        /// The workload as it was read.
         old: Arc<Workload>,
-        /// As its status should be.
+        /// The desired status.
         status: Box<WorkloadStatus>,
     },
-    /// Drops our finalizer and deletes, this uid only.
+    /// Removes the finalizer and deletes the workload with this uid.
     DeleteWorkload(Arc<Workload>),
-    /// Deletes the job, this uid only.
+    /// Deletes the job with this uid.
     DeleteJob,
-    /// Deletes members of the job, these uids only.
+    /// Deletes members of the job with these uids.
     Terminate {
-        /// Which.
         members: Vec<Value>,
-        /// Reason and message of the condition that they get before, if they get one.
+        /// Reason and message of the condition that they get first, if any.
         why: Option<(String, String)>,
     },
-    /// Publishes an event about the job, once the writes before it are done.
+    /// Publishes an event about the job after the writes before it.
     Event {
-        /// Whether it is a Warning.
+        /// A Warning instead of a Normal event.
         warning: bool,
         /// One of Kueue's reasons.
         reason: &'static str,
-        /// Kueue's text.
+        /// Kueue's note.
         note: String,
     },
-    /// As [`Action::Event`], a Normal one about each of these members of the job: of a group, each pod is told.
-    TellMembers {
-        /// Which.
+    /// Publishes a Normal event about each of these members of the job. A pod group has no object
+    /// of its own.
+    MemberEvents {
         members: Vec<Value>,
         /// One of Kueue's reasons.
         reason: &'static str,
-        /// Kueue's text.
+        /// Kueue's note.
         note: String,
     },
-    /// As [`Action::Event`], a Normal one about a workload.
-    TellWorkload {
-        /// Which.
+    /// Publishes a Normal event about a workload.
+    WorkloadEvent {
         workload: Arc<Workload>,
         /// One of Kueue's reasons.
         reason: &'static str,
-        /// Kueue's text.
+        /// Kueue's note.
         note: String,
     },
 }
 
 impl Action {
-    /// A Normal event.
     pub(super) fn normal(reason: &'static str, note: impl Into<String>) -> Self {
         Self::Event { warning: false, reason, note: note.into() }
     }
 
-    /// A Warning event.
     pub(super) fn warning(reason: &'static str, note: impl Into<String>) -> Self {
         Self::Event { warning: true, reason, note: note.into() }
     }
 
-    /// An edit of a workload's metadata or spec.
+    /// Edits a workload's metadata or spec.
     pub(super) fn edit(workload: &Arc<Workload>, edit: impl FnOnce(&mut Workload)) -> Self {
         let mut new = Box::new(Workload::clone(workload));
         edit(&mut new);
         Self::UpdateWorkload { old: workload.clone(), new }
     }
 
-    /// An edit of a workload's status that says nothing of quota or admission.
+    /// Edits a workload's status except for quota and admission.
     pub(super) fn edit_status(
         workload: &Arc<Workload>,
         now: Timestamp,
@@ -100,7 +95,7 @@ impl Action {
         Self::edit_quota(workload, ReasonDetail::default(), now, edit)
     }
 
-    /// An edit of a workload's status, quota included.
+    /// Edits a workload's status, quota included.
     pub(super) fn edit_quota(
         workload: &Arc<Workload>,
         reasons: ReasonDetail,
@@ -113,28 +108,27 @@ impl Action {
     }
 }
 
-/// Reason of the event on a job of a dispatching queue that cannot be handed to another cluster. Ours; the others are in
-/// [`switchyard_api::conditions::reasons::events`].
+/// Reason of the event on a job of a dispatching queue that cannot be dispatched. Switchyard's own;
+/// the others are in [`switchyard_api::conditions::reasons::events`].
 pub(super) const NOT_DISPATCHABLE: &str = "NotDispatchable";
 
-/// What a look at a job ended in.
+/// The outcome of deciding about a job.
 #[derive(Debug, Default, PartialEq)]
-pub struct Decision {
-    /// What to do, in order.
+pub(crate) struct Decision {
+    /// In this order.
     pub actions: Vec<Action>,
-    /// When to look again even if nothing changes.
     pub next: Next,
 }
 
-/// When to look at the job again.
+/// When to reconcile the job again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Next {
-    /// On the next change of the job, a workload of it, or what it waits for.
+pub(crate) enum Next {
+    /// On the next change of the job, of its workloads, or of objects that it waits for.
     #[default]
     OnChange,
-    /// After this long at the latest.
+    /// After this delay at the latest.
     After(Duration),
-    /// Something is missing: with back-off, for the reason given.
+    /// With backoff, because something is missing.
     Retry(String),
 }
 
@@ -147,7 +141,7 @@ impl Decision {
         Self::default()
     }
 
-    /// Waits for a change, or for this long where it is not [`Duration::MAX`].
+    /// Waits for a change, or for `left` if it is not [`Duration::MAX`].
     pub(super) fn wait_at_most(left: Duration) -> Self {
         let next = if left == Duration::MAX { Next::OnChange } else { Next::After(left) };
         Self { actions: Vec::new(), next }

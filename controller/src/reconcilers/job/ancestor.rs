@@ -1,4 +1,4 @@
-//! The topmost job of ours above a job.
+//! Finds the topmost managed job above a job.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,45 +13,44 @@ use super::slices;
 use crate::workload::{is_admitted, is_finished};
 use switchyard_platform::object::Object;
 
-/// How many owners up a job of ours is looked for.
+/// Bound of owners followed upwards. Kueue has the same.
 pub(super) const MAX_ANCESTORS: usize = 10;
 
-/// What is known of an owner.
 #[derive(Clone)]
 pub(super) enum Owner {
-    /// A job of a kind that is enabled.
+    /// A job of an enabled kind.
     Job(&'static dyn JobKind, Arc<Object>),
-    /// It only stands between: a ReplicaSet, or of a kind that is known and not enabled.
+    /// An owner in between: a ReplicaSet, or a job of a known kind that is not enabled.
     Between(Arc<Object>),
-    /// It is gone, or of a kind that nobody here knows.
+    /// Deleted, or of an unknown kind.
     None,
-    /// The API server is to be asked.
+    /// Not in the caches: it must be read from the API server.
     Unread,
 }
 
 /// Where the way up from a job ended.
 #[derive(Clone)]
-pub(crate) enum Top {
-    /// No job that counts owns it.
+pub(crate) enum TopmostJob {
+    /// No managed job owns it.
     None,
-    /// At this one.
+    /// The topmost managed job.
     Job(&'static dyn JobKind, Arc<Object>),
-    /// Nowhere within [`MAX_ANCESTORS`].
+    /// None within [`MAX_ANCESTORS`].
     TooDeep,
-    /// Where it began.
+    /// The owners form a cycle.
     Cyclic,
-    /// At this owner, which has to be read first.
+    /// This owner must be read first.
     Unread(Controller),
 }
 
-/// Walks up the controllers of a job for as long as they are of known kinds, found by `find`, and gives the last job that
-/// `counts`. One that its kind skips never does: nobody would admit it.
+/// Follows a job's controllers as long as `find` knows them, and returns the last job that
+/// `counts`. A job that its kind skips never counts, because it gets no workload.
 pub(super) fn top(
     job: &Value,
     find: impl Fn(&Controller) -> Owner,
     counts: impl Fn(&Value) -> bool,
-) -> Top {
-    let mut found = Top::None;
+) -> TopmostJob {
+    let mut found = TopmostJob::None;
     let mut passed = BTreeSet::from([meta::uid(job).to_owned()]);
     let mut owner = meta::controller_of(job);
     while let Some(reference) = owner {
@@ -59,34 +58,36 @@ pub(super) fn top(
             Owner::Job(kind, parent) => (Some(kind), parent),
             Owner::Between(parent) => (None, parent),
             Owner::None => break,
-            Owner::Unread => return Top::Unread(reference),
+            Owner::Unread => return TopmostJob::Unread(reference),
         };
         let value = parent.value();
         if meta::uid(&value) != reference.uid {
             break;
         }
         if passed.len() > MAX_ANCESTORS {
-            return Top::TooDeep;
+            return TopmostJob::TooDeep;
         }
         if !passed.insert(reference.uid) {
-            return Top::Cyclic;
+            return TopmostJob::Cyclic;
         }
         owner = meta::controller_of(&value);
         if let Some(kind) = kind.filter(|kind| !kind.skips(&value) && counts(&value)) {
-            found = Top::Job(kind, parent);
+            found = TopmostJob::Job(kind, parent);
         }
     }
     found
 }
 
-/// Whether one of a job's workloads lets run what the job owns. One that has finished is admitted still, and has given its
-/// quota back.
+/// Whether one of a job's workloads lets the job's children run. A finished one is still admitted
+/// but has released its quota.
 pub(super) fn lets_run<'a>(
     kind: &dyn JobKind,
     job: &Value,
     workloads: impl IntoIterator<Item = &'a Arc<Workload>>,
 ) -> bool {
-    let runs = |workload: &Workload| is_admitted(workload) || slices::goes_on(kind, job, workload);
+    let runs = |workload: &Workload| {
+        is_admitted(workload) || slices::elastic_keeps_running(kind, job, workload)
+    };
     workloads.into_iter().any(|workload| !is_finished(workload) && runs(workload))
 }
 
@@ -102,7 +103,7 @@ mod tests {
         Owner::Job(kind, Arc::new(Object::new(object).unwrap()))
     }
 
-    /// Job `i` of a chain in which each is owned by the next, the last by `last_owner`.
+    /// Job `i` of a chain. Each job is owned by the next, the last by `last_owner`.
     fn job(i: usize, length: usize, last_owner: Option<usize>) -> Value {
         let owner = if i + 1 < length { Some(i + 1) } else { last_owner };
         let owners: Vec<Value> = owner
@@ -121,24 +122,24 @@ mod tests {
         };
         let counts = |job: &Value| counting.iter().any(|i| meta::name(job) == format!("j{i}"));
         match top(&job(0, length, last_owner), find, counts) {
-            Top::None => "none".to_owned(),
-            Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
-            Top::TooDeep => "too deep".to_owned(),
-            Top::Cyclic => "cyclic".to_owned(),
-            Top::Unread(owner) => format!("{} is to be read", owner.name),
+            TopmostJob::None => "none".to_owned(),
+            TopmostJob::Job(_, parent) => meta::name(&parent.value()).to_owned(),
+            TopmostJob::TooDeep => "too deep".to_owned(),
+            TopmostJob::Cyclic => "cyclic".to_owned(),
+            TopmostJob::Unread(owner) => format!("{} is to be read", owner.name),
         }
     }
 
     #[rstest::rstest]
-    #[case::alone(1, None, &[], "none")]
-    #[case::nobody_above_counts(3, None, &[], "none")]
-    #[case::the_topmost_that_counts(4, None, &[1, 2], "j2")]
-    #[case::an_owner_that_is_gone_ends_the_way(2, Some(9), &[1], "j1")]
-    #[case::ten_owners_are_walked(11, None, &[10], "j10")]
-    #[case::eleven_are_not(12, None, &[10], "too deep")]
-    #[case::a_circle(3, Some(0), &[1], "cyclic")]
+    #[case::no_owner(1, None, &[], "none")]
+    #[case::no_owner_counts(3, None, &[], "none")]
+    #[case::topmost_that_counts(4, None, &[1, 2], "j2")]
+    #[case::deleted_owner(2, Some(9), &[1], "j1")]
+    #[case::ten_owners(11, None, &[10], "j10")]
+    #[case::eleven_owners(12, None, &[10], "too deep")]
+    #[case::cycle(3, Some(0), &[1], "cyclic")]
     #[case::its_own_owner(1, Some(0), &[0], "cyclic")]
-    fn the_way_up_ends(
+    fn topmost_managed_job_is_found(
         #[case] length: usize,
         #[case] last_owner: Option<usize>,
         #[case] counting: &[usize],
@@ -148,16 +149,16 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::the_only_owner(json!([reference("above", "u", Some(true))]), "above")]
-    #[case::of_two_the_controller_though_it_comes_second(
+    #[case::single_owner(json!([reference("above", "u", Some(true))]), "above")]
+    #[case::controller_is_second(
         json!([reference("beside", "b", None), reference("above", "u", Some(true))]), "above"
     )]
-    #[case::two_of_which_none_controls(json!([reference("above", "u", None), reference("beside", "b", Some(false))]), "none")]
-    #[case::an_earlier_object_of_that_name(json!([reference("above", "of-an-earlier-one", Some(true))]), "none")]
-    #[case::a_controller_that_is_gone_beside_one_that_is_there(
+    #[case::no_controller(json!([reference("above", "u", None), reference("beside", "b", Some(false))]), "none")]
+    #[case::recreated_owner(json!([reference("above", "of-an-earlier-one", Some(true))]), "none")]
+    #[case::deleted_controller_beside_an_owner(
         json!([reference("above", "u", None), reference("gone", "g", Some(true))]), "none"
     )]
-    fn of_several_owners_the_one_above_is(#[case] owners: Value, #[case] expected: &str) {
+    fn controller_is_followed_among_several_owners(#[case] owners: Value, #[case] expected: &str) {
         let above = |name: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": if name == "above" { "u" } else { "b" }}});
         let find = |owner: &Controller| match owner.name.as_str() {
             "gone" => Owner::None,
@@ -165,9 +166,9 @@ mod tests {
         };
         let job = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "ownerReferences": owners}});
         let found = match top(&job, find, |_| true) {
-            Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
-            Top::None => "none".to_owned(),
-            Top::TooDeep | Top::Cyclic | Top::Unread(_) => "no end".to_owned(),
+            TopmostJob::Job(_, parent) => meta::name(&parent.value()).to_owned(),
+            TopmostJob::None => "none".to_owned(),
+            TopmostJob::TooDeep | TopmostJob::Cyclic | TopmostJob::Unread(_) => "no end".to_owned(),
         };
         assert_eq!(found, expected);
     }
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_left_alone_holds_none_of_its_own_back() {
+    fn skipped_job_holds_no_children_back() {
         let ray_job = json!({
             "metadata": {"name": "ray", "namespace": "ns", "uid": "u"},
             "spec": {"clusterSelector": {"ray.io/cluster": "c"}},
@@ -190,11 +191,11 @@ mod tests {
         let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": "u", "controller": true});
         let submitter = json!({"metadata": {"name": "s", "namespace": "ns", "uid": "s", "ownerReferences": [owner]}});
         let find = |owner: &Controller| enabled(owner, ray_job.clone());
-        assert!(matches!(top(&submitter, find, |_| true), Top::None));
+        assert!(matches!(top(&submitter, find, |_| true), TopmostJob::None));
     }
 
     #[test]
-    fn what_only_stands_between_is_passed_and_what_is_not_known_is_to_be_read() {
+    fn owners_in_between_are_passed_and_unknown_ones_read() {
         let chain = |i: usize| Arc::new(Object::new(job(i, 4, None)).unwrap());
         let climb = |unread: &str| {
             let find = |owner: &Controller| match owner.name.as_str() {
@@ -204,8 +205,8 @@ mod tests {
                 _ => Owner::Between(chain(3)),
             };
             match top(&job(0, 4, None), find, |_| true) {
-                Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
-                Top::Unread(owner) => format!("read {}", owner.name),
+                TopmostJob::Job(_, parent) => meta::name(&parent.value()).to_owned(),
+                TopmostJob::Unread(owner) => format!("read {}", owner.name),
                 _ => "neither".to_owned(),
             }
         };

@@ -1,4 +1,4 @@
-//! One job with all that is known about it: where it runs, whether it is active, how it is stopped.
+//! One job with its facts: where it runs, whether it is active, how it is stopped.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
 };
 use switchyard_platform::clock::since;
 
-/// One job with all that is known about it.
+/// A job and its facts.
 pub(super) struct Case<'a> {
     pub(super) kind: &'a dyn JobKind,
     pub(super) job: &'a Value,
@@ -34,25 +34,26 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Whether a hub sends the job to another cluster.
+    /// Whether a hub dispatches the job.
     pub(super) fn is_sent(&self) -> bool {
         self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some()
     }
 
-    /// A hub's job that no controller here runs: it says so itself. What it asks for stays what its user wrote.
+    /// Whether the job says itself that another cluster's controller runs it (`managedBy`). Its
+    /// templates stay as its user wrote them.
     pub(super) fn is_handed_over(&self) -> bool {
         self.facts.role == Role::Hub
             && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
     }
 
-    /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the
-    /// job's status here says nothing of what runs there.
+    /// Whether the workload was committed to a cluster. It keeps its quota until the dispatcher
+    /// releases it, because the job's status on the hub says nothing about the remote copy.
     pub(super) fn was_sent(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub && was_dispatched(workload)
     }
 
-    /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was
-    /// sent to a cluster, whatever its queue has become since.
+    /// Whether the job must not be started on this hub: it is or should have been dispatched, or
+    /// its workload was, even if the queue has changed since.
     pub(super) fn runs_elsewhere(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub
             && (self.is_handed_over()
@@ -60,21 +61,24 @@ impl Case<'_> {
                 || self.was_sent(workload))
     }
 
-    /// Whether the job may change its size while it runs, be it on another cluster.
+    /// Whether the job may be resized while it runs, here or on a worker cluster.
     pub(super) fn is_elastic(&self) -> bool {
         let may = match self.is_sent() {
-            true => elastic::is_elastic_elsewhere(self.kind, self.job) && self.was_sent_so(),
+            true => {
+                elastic::is_elastic_elsewhere(self.kind, self.job)
+                    && self.was_dispatched_as_elastic()
+            }
             false => elastic::is_elastic(self.kind, self.job) && self.has_slices(),
         };
         self.facts.elastic && may
     }
 
-    /// Whether the job was sent as an elastic one. Otherwise its pods have no gate on their cluster.
-    fn was_sent_so(&self) -> bool {
+    /// Whether the job was dispatched as an elastic one. Otherwise its remote pods have no gate.
+    fn was_dispatched_as_elastic(&self) -> bool {
         self.facts.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
     }
 
-    /// Whether the workload says that its job is elastic, where somebody else has made it.
+    /// Whether the workload marks its job as elastic, for workloads that another component made.
     fn has_slices(&self) -> bool {
         match &self.facts.prebuilt {
             Prebuilt::NotNamed => true,
@@ -83,21 +87,21 @@ impl Case<'_> {
         }
     }
 
-    /// How long the job still counts as active, at most; none when it is not.
+    /// How long the job may still be active. `None` if it is not active.
     pub(super) fn active_for(&self) -> Option<Duration> {
         if !self.kind.is_active(self.job) {
-            // A job below it may count as stopped before its pods are.
+            // A job below it may be suspended while its pods still run.
             return (self.facts.below_active)().then_some(Duration::MAX);
         }
         let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
         if self.facts.releases_fast {
-            // All pods are being deleted, as their end is known.
+            // All pods are being deleted, because their end is known.
             return None;
         }
         Some(since(until, self.now)).filter(|left| !left.is_zero())
     }
 
-    /// Pod set infos of the workload's admission.
+    /// The pod set infos of the workload's admission.
     pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
         let flavors: Vec<Arc<ResourceFlavor>> =
             flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
@@ -115,15 +119,14 @@ impl Case<'_> {
         })
     }
 
-    /// Whether it is settled what topology the job asks for: it runs, or has ended. An annotation that nobody can read must not
-    /// keep it from being followed to its end.
+    /// Whether the job's topology requests no longer matter: it runs or has ended. A malformed
+    /// annotation must not keep its end from being noticed.
     fn is_placed(&self) -> bool {
         let waits = self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();
         self.kind.held() != Held::ByPods && !waits
     }
 
-    /// Whether a Workload that waits asks for the topology that the job asks for. One that holds quota keeps what it was
-    /// admitted with.
+    /// Whether a pending Workload requests the job's topology. A Workload with quota keeps its own.
     pub(super) fn has_topology_of(&self, workload: &Workload, pod_sets: &[PodSet]) -> bool {
         if !self.facts.gates.topology.aware
             || self.is_placed()
@@ -136,7 +139,7 @@ impl Case<'_> {
         both.into_iter().all(|(job, workload)| job.topology_request == workload.topology_request)
     }
 
-    /// Pod sets of the job, or the event that says why there are none.
+    /// The job's pod sets, or the decision that reports why there are none.
     pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
         let topology =
             if self.is_placed() { TopologyGates::default() } else { self.facts.gates.topology };
@@ -145,7 +148,7 @@ impl Case<'_> {
         })
     }
 
-    /// Finishes the workload and tells the job.
+    /// Finishes the workload and publishes the event.
     pub(super) fn declare_finished(
         &self,
         workload: &Arc<Workload>,
@@ -156,8 +159,8 @@ impl Case<'_> {
         Decision::act([edit::finish(workload, reason, message, self.now), told])
     }
 
-    /// Evicts a workload that has too little quota for what its job asks for by now.
-    pub(super) fn queue_anew(&self, workload: &Arc<Workload>, message: String) -> Decision {
+    /// Evicts a workload whose quota no longer suffices for its job.
+    pub(super) fn requeue(&self, workload: &Arc<Workload>, message: String) -> Decision {
         let eviction = Eviction {
             reason: reasons::evicted::REQUESTS_CHANGED,
             cause: String::new(),
@@ -167,8 +170,8 @@ impl Case<'_> {
         Decision::act([evict, Action::normal(events::STOPPED, message)])
     }
 
-    /// The next step of stopping the job, `None` when it is stopped. Pods that are ended for it are told the reason, one of
-    /// [`termination_target`].
+    /// The next step of stopping the job. `None` once it is stopped. Deleted pods get the reason,
+    /// one of [`termination_target`].
     pub(super) fn stop(
         &self,
         workload: Option<&Arc<Workload>>,
@@ -187,26 +190,26 @@ impl Case<'_> {
     }
 }
 
-/// `namespace/name`, as events name workloads.
+/// `namespace/name`, as in events.
 pub(super) fn key(workload: &Workload) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
 }
 
-/// The note of the event about the end of a workload.
+/// Note of the event about a finished workload.
 #[must_use]
 pub fn finished_note(workload: &Workload) -> String {
     format!("Workload '{}' is declared finished", key(workload))
 }
 
-/// The decision for a step of stopping; `None` when the job is stopped.
+/// The decision for a step of stopping. `None` once the job is stopped.
 fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
     match stop {
         Stop::Done => None,
         Stop::Wait => Some(Decision::wait()),
         Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
         Stop::Terminate(members) => {
-            let told = Action::TellMembers {
+            let told = Action::MemberEvents {
                 members: members.clone(),
                 reason: events::STOPPED,
                 note: message.to_owned(),

@@ -1,12 +1,12 @@
-//! What the admission checks of a job's workload say, told on the job.
+//! Events on a job about its workload's admission checks.
 
 use switchyard_api::v1beta2::{CheckState, Workload};
 
 use crate::workload::{has_reservation, is_admitted, is_evicted, is_finished};
 
-/// The note of Kueue's `UpdatedAdmissionCheck`, if this change of a workload brought a new one: what the checks say that
-/// its job, with quota reserved, still waits for. Of a workload that is seen for the first time nothing is new.
-pub(super) fn news(old: Option<&Workload>, new: &Workload) -> Option<String> {
+/// Note of Kueue's `UpdatedAdmissionCheck`, if this change brought a new message of a pending check
+/// while quota is reserved. A workload that is seen first brings none.
+pub(super) fn new_check_messages(old: Option<&Workload>, new: &Workload) -> Option<String> {
     let note = note(new)?;
     (old.map(self::note)? != Some(note.clone())).then_some(note)
 }
@@ -46,23 +46,26 @@ mod tests {
     }
 
     #[test]
-    fn pending_checks_are_told_in_their_order_when_they_say_something_new() {
+    fn new_messages_of_pending_checks_are_published_in_order() {
         let silent = waiting(&[("a", "Pending", ""), ("b", "Ready", "done")]).0;
         let one = waiting(&[("a", "Pending", "machines are ordered"), ("b", "Ready", "done")]).0;
         let two =
             waiting(&[("a", "Pending", "machines are ordered"), ("c", "Pending", "so is more")]).0;
-        assert_eq!(news(Some(&silent), &one).as_deref(), Some("a: machines are ordered"));
         assert_eq!(
-            news(Some(&one), &two).as_deref(),
+            new_check_messages(Some(&silent), &one).as_deref(),
+            Some("a: machines are ordered")
+        );
+        assert_eq!(
+            new_check_messages(Some(&one), &two).as_deref(),
             Some("a: machines are ordered; c: so is more")
         );
-        assert_eq!(news(Some(&one), &one), None, "said already");
-        assert_eq!(news(Some(&one), &silent), None, "nothing is said");
-        assert_eq!(news(None, &one), None, "seen for the first time");
+        assert_eq!(new_check_messages(Some(&one), &one), None, "said already");
+        assert_eq!(new_check_messages(Some(&one), &silent), None, "nothing is said");
+        assert_eq!(new_check_messages(None, &one), None, "seen for the first time");
     }
 
     #[test]
-    fn only_of_a_job_that_waits_with_quota() {
+    fn checks_are_published_only_with_reserved_quota() {
         let checks = [("a", "Pending", "wait")];
         let before = waiting(&[]).0;
         let admitted = waiting(&checks).status(|edit| {
@@ -79,7 +82,7 @@ mod tests {
             ("without quota", without_quota, false),
         ];
         for (name, workload, told) in cases {
-            assert_eq!(news(Some(&before), &workload.0).is_some(), told, "{name}");
+            assert_eq!(new_check_messages(Some(&before), &workload.0).is_some(), told, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Making the workload of a job, and making it anew when the job has changed.
+//! Creates a job's workload, and replaces its spec when the job has changed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use super::{
 };
 use crate::workload::{has_reservation, is_copy, is_evicted};
 
-/// Creates the workload.
 pub(super) fn create(case: &Case<'_>) -> Decision {
     let pod_sets = match case.pod_sets() {
         Ok(pod_sets) => pod_sets,
@@ -39,12 +38,12 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
     }
 }
 
-/// Creates the workload that a growing job grows to, in the place of the one that holds its quota.
+/// Creates the larger workload of a growing job. It will replace `holder`.
 pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> Decision {
     match build(case, elastic::grown(&holder.spec.pod_sets, pod_sets)) {
         Ok(mut workload) => {
             if is_copy(holder) {
-                // What the hub has said of the one holds for the other.
+                // The hub's marks apply to both.
                 mark_as(holder, &mut workload);
                 workload.spec.priority = holder.spec.priority;
                 workload.spec.priority_class_ref.clone_from(&holder.spec.priority_class_ref);
@@ -70,7 +69,7 @@ fn created(workload: Workload) -> Decision {
     ])
 }
 
-/// Replaces the spec of a workload that holds no quota by what the job says now.
+/// Replaces the spec of a workload without quota with the job's.
 pub(super) fn update_to_match(
     case: &Case<'_>,
     workload: &Arc<Workload>,
@@ -89,8 +88,9 @@ pub(super) fn update_to_match(
     Decision::act([update, Action::normal(events::UPDATED_WORKLOAD, note)])
 }
 
-/// Follows a change of the job's WorkloadPriorityClass. A priority that came from the pods' class stays. While quota is reserved a
-/// class can be exchanged, not added nor taken away. A job that has ended, or is to stop, does so whatever its class.
+/// Applies a change of the job's WorkloadPriorityClass. A priority from the pods' class stays.
+/// While quota is reserved a class can be exchanged but not added or removed. Ended and stopping
+/// jobs are left alone.
 pub(super) fn priority_change(
     case: &Case<'_>,
     workload: &Arc<Workload>,

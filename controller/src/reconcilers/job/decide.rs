@@ -1,4 +1,5 @@
-//! The decision about one job, pure: in the order of Kueue's job reconciler (inventory 2.10).
+//! Decides about one job. Pure. Steps are in the order of Kueue's job reconciler
+//! (`pkg/controller/jobframework/reconciler.go`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,22 +34,23 @@ use crate::{
 };
 use switchyard_platform::clock::since;
 
-/// How long the hub leaves it to the mirror of the job's status to finish the workload too.
+/// How long the hub leaves it to the status mirror to finish the workload too.
 const MIRROR_GRACE: Duration = Duration::from_secs(10);
-/// How long a worker leaves it to the hub to collect its copies of a job that has ended, which gives the quota back, too.
-/// Times on jobs are whole seconds, so it is two seconds at least.
+/// How long a worker leaves it to the hub to collect its copies of an ended job, which also
+/// releases quota. Times on jobs are whole seconds, so it is at least two seconds.
 const COPY_GRACE: Duration = Duration::from_secs(3);
 
-/// Why it is not said whether a job gets a workload.
+/// Why it cannot be decided whether a job gets a workload.
 pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
 
-/// What to do about a job. `job` is `None` when it is gone.
+/// Decides about a job. `job` is `None` after its deletion.
 ///
 /// # Guarantees
-/// - The same input gives the same actions, and performing them leads to an input for which there are none.
+///
+/// - Equal input gives equal actions, and performing them leads to input without actions.
 /// - At most one write goes to each object.
 #[must_use]
-pub fn decide(
+pub(crate) fn decide(
     kind: &dyn JobKind,
     job: Option<&Value>,
     facts: &Facts<'_>,
@@ -79,7 +81,8 @@ pub fn decide(
     }
 }
 
-/// Whether [`decide`] has to know what owns a job. `queued`: it would be ours without an owner; else it is held back at most.
+/// Whether [`decide`] needs the owners of a job. `queued`: whether it would be managed without an
+/// owner.
 pub(super) fn asks_for_owners(kind: &dyn JobKind, job: &Value, queued: bool) -> bool {
     let goes = meta::is_deleting(job) && !kind.is_composed(job);
     meta::controller_of(job).is_some() && !goes && !kind.skips(job) && (queued || runs(kind, job))
@@ -89,7 +92,7 @@ fn runs(kind: &dyn JobKind, job: &Value) -> bool {
     !kind.is_suspended(job) && kind.finished(job).is_none()
 }
 
-/// Nobody can tell who rules the job: nothing is done to it.
+/// The managing job is unknown, so nothing is done.
 fn too_deep() -> Decision {
     let note = format!(
         "Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {}",
@@ -98,7 +101,7 @@ fn too_deep() -> Decision {
     Decision::retry([Action::warning(events::JOB_NESTING_TOO_DEEP, note.clone())], note)
 }
 
-/// A job that waits for less is not shown as suspended: that costs a write.
+/// A job that waits for less is not shown as suspended, which would cost a write.
 const SHOWN_WAITING: Duration = Duration::from_secs(5);
 
 impl Case<'_> {
@@ -112,8 +115,9 @@ impl Case<'_> {
         }
     }
 
-    /// While nobody can tell who rules the job, one that has a workload goes on with it: its end, its eviction and its
-    /// deletion give quota back. None is made, and nothing is held back for an owner.
+    /// While the owner cannot be read, a job with a workload is still reconciled, because its end,
+    /// eviction and deletion release quota. No workload is created, and the job is not suspended
+    /// for its owner.
     fn below_unread(&self) -> Decision {
         let is_copy = matches!(&self.facts.prebuilt, Prebuilt::Found(it) if same_copy(self.kind.id(), self.job, it));
         if !self.facts.managed || self.facts.workloads.is_empty() && !is_copy {
@@ -125,7 +129,8 @@ impl Case<'_> {
         if makes { Decision::retry([], OWNER_UNREAD) } else { decision }
     }
 
-    /// A job that a job of ours owns is suspended until its owner is admitted; otherwise its owner rules it.
+    /// A job below a managed job is suspended until its owner is admitted. Otherwise it follows its
+    /// owner.
     fn child(&self) -> Decision {
         if self.facts.ancestor == Ancestor::Admitted || !runs(self.kind, self.job) {
             return Decision::wait();
@@ -147,7 +152,7 @@ impl Case<'_> {
                 return self.workload_deleting(workload);
             }
         }
-        // A job that runs elsewhere is on hold there, and shows it.
+        // A job that runs elsewhere is on hold there, and its status shows that.
         if self.kind.on_hold(self.job) && !self.is_handed_over() {
             return workload.map_or_else(Decision::wait, |workload| self.on_hold(workload));
         }
@@ -170,7 +175,7 @@ impl Case<'_> {
         if let Some(pod_sets) = &size {
             reclaimable = slices::reclaimable(workload, pod_sets, reclaimable);
         }
-        // On a hub, a group's pods that have succeeded run again wherever it is sent next.
+        // On a hub, succeeded pods of a group run again wherever it is dispatched next.
         let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
         if let Some(action) = self.reclaim(workload, reclaimable).filter(|_| told_here) {
             return Decision::act([action]);
@@ -202,8 +207,8 @@ impl Case<'_> {
     }
 
     fn workload_finished(&self, workload: &Arc<Workload>) -> Decision {
-        // The finalizer stays until somebody deletes the workload: one write less for each job. Whoever made it themselves
-        // may wait for the finalizer to go.
+        // The finalizer stays until the workload is deleted, which saves a write per job. A user
+        // who created the workload may wait for the finalizer to go.
         let deleting = workload.metadata.deletion_timestamp.is_some();
         let made_by_others = !meta::prebuilt_workload_name(self.job).is_empty();
         let dropped =
@@ -224,8 +229,8 @@ impl Case<'_> {
         )
     }
 
-    /// Its quota is given back. A hub's copy says why, for the hub to take it back. That of a job that was sent to a cluster is the
-    /// dispatcher's to free.
+    /// Releases the job's quota. A hub's copy says why, so that the hub takes it back. The
+    /// dispatcher releases quota of dispatched jobs.
     fn on_hold(&self, workload: &Arc<Workload>) -> Decision {
         if !has_reservation(workload) || self.was_sent(workload) {
             return Decision::wait();
@@ -239,7 +244,8 @@ impl Case<'_> {
         Decision::act([edit::put_on_hold(workload, &message, self.facts.reasons, self.now)])
     }
 
-    /// It is queued again once its job is on hold no more. What puts a group's workload on hold takes it off again.
+    /// Requeues the workload once its job is not on hold. For a pod group, the component that put
+    /// it on hold does that.
     fn off_hold(&self, workload: &Arc<Workload>) -> Option<Action> {
         let held_here = is_on_hold(workload) && !is_group_workload(workload);
         let held_here = held_here && !same_copy(self.kind.id(), self.job, workload);
@@ -254,8 +260,8 @@ impl Case<'_> {
         self.declare_finished(workload, reason, message)
     }
 
-    /// On a hub the mirror writes a dispatched job's status and then finishes its workload. If it has not done so for a
-    /// while (it was restarted between the two), we do.
+    /// On a hub the status mirror writes a dispatched job's status and then finishes its workload.
+    /// After a restart between both, the workload is finished here.
     fn mirror_finishes(&self, workload: &Workload) -> Option<Duration> {
         if self.facts.role != Role::Hub || workload.status.as_ref()?.cluster_name.is_none() {
             return None;
@@ -263,14 +269,15 @@ impl Case<'_> {
         self.left_since_end(MIRROR_GRACE)
     }
 
-    /// In a worker, a hub's copies go once the hub knows of the end. While it is away, the quota must not wait for it.
+    /// On a worker, the hub collects its copies once it knows of their end. Quota must not wait
+    /// while the hub is away.
     fn hub_collects(&self, workload: &Workload) -> Option<Duration> {
         same_copy(self.kind.id(), self.job, workload)
             .then(|| self.left_since_end(COPY_GRACE))
             .flatten()
     }
 
-    /// What is left of a time that began with the end of the job.
+    /// The rest of `grace` since the job's end.
     fn left_since_end(&self, grace: Duration) -> Option<Duration> {
         let ended = self.kind.ended_at(self.job)?;
         grace.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
@@ -283,18 +290,18 @@ impl Case<'_> {
             {
                 return decision;
             }
-            // It comes, or the job waits: its arrival is a change that we are told about.
+            // Its arrival triggers another reconcile.
             return Decision::wait();
         }
         if self.kind.is_active(self.job) {
-            return self.shown_for_nobody().unwrap_or_else(Decision::wait);
+            return self.reset_orphaned_status().unwrap_or_else(Decision::wait);
         }
         create::create(self)
     }
 
-    /// What a job on a hub shows of a copy elsewhere, once its workload is gone: nobody tells any more how that goes, and it is
-    /// removed.
-    fn shown_for_nobody(&self) -> Option<Decision> {
+    /// Removes the status of a remote copy from a hub's job without a workload, because nothing
+    /// updates it any more.
+    fn reset_orphaned_status(&self) -> Option<Decision> {
         let stopped = self.is_handed_over() && self.kind.is_suspended(self.job);
         let status = self.kind.reset_status(self.job, self.now).filter(|_| stopped)?;
         let mut wanted = self.job.clone();
@@ -318,8 +325,8 @@ impl Case<'_> {
         }
     }
 
-    /// A job that was deactivated for what it did, not by its user, is deleted in the end where the configuration says
-    /// so, once it has given its quota back. Copies of a hub's jobs are for the hub to collect.
+    /// Deletes a job that was deactivated automatically, after the configured time and once its
+    /// quota is released. The hub collects its copies.
     fn retention(&self, workload: &Workload) -> Decision {
         let by_us = reasons::evicted::deactivated_due_to("");
         let evicted =
@@ -351,14 +358,14 @@ impl Case<'_> {
         }
     }
 
-    /// A group that was sent: only its cluster knows of its end. Of its pods here some may show how an earlier attempt went,
-    /// as one that has ended never changes again, while they run once more there.
+    /// Whether a dispatched pod group ended on its worker. Local pods may show an earlier attempt,
+    /// because an ended pod never changes again, while the group runs again there.
     fn ends_elsewhere(&self, workload: &Workload) -> bool {
         self.kind.is_composed(self.job) && self.was_sent(workload)
     }
 
-    /// A job of a dispatching queue that was created while no webhook could set `managedBy`, which cannot be changed
-    /// later. Its check is rejected, with the reason, so that the workload does not hold quota for ever.
+    /// Rejects the check of a job in a dispatching queue that was created while no webhook could
+    /// set `managedBy`, which is immutable. Otherwise the workload would hold quota for ever.
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let check = self.facts.multi_kueue_check.as_deref()?;
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
@@ -382,7 +389,7 @@ impl Case<'_> {
             return match (self.runs_elsewhere(workload), self.is_handed_over()) {
                 (false, _) => {
                     let refused =
-                        self.outgrown(workload).or_else(|| group::overdrawn(self, workload));
+                        self.exceeds_charge(workload).or_else(|| group::overdrawn(self, workload));
                     refused.unwrap_or_else(|| self.start(workload))
                 }
                 (true, true) => self.show_started(),
@@ -390,13 +397,13 @@ impl Case<'_> {
             };
         }
         let moved = edit::queue_name(workload, meta::queue_name(self.job));
-        // The queue of a copy is the hub's.
+        // The hub sets the queue of its copies.
         moved
             .filter(|_| self.kind.leads_queue(self.job) && !is_sent(workload))
             .map_or_else(|| self.show_waiting(workload), |action| Decision::act([action]))
     }
 
-    /// On a hub nobody else says that a job is suspended that its own controller leaves alone.
+    /// On a hub no controller marks an externally managed job as suspended, so it is done here.
     fn show_waiting(&self, workload: &Workload) -> Decision {
         let created = workload.metadata.creation_timestamp.as_ref();
         let Some(created) =
@@ -418,18 +425,18 @@ impl Case<'_> {
         }
     }
 
-    /// Evicts a workload whose pods would ask for more than it is charged: what adds to their requests has changed since quota was
-    /// reserved.
-    fn outgrown(&self, workload: &Arc<Workload>) -> Option<Decision> {
+    /// Evicts a workload whose pods now request more than its charge, because a LimitRange or
+    /// RuntimeClass changed.
+    fn exceeds_charge(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let (resource, pod_set) = (self.facts.exceeded)(workload)?;
         let message = format!(
             "The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for"
         );
-        Some(self.queue_anew(workload, message))
+        Some(self.requeue(workload, message))
     }
 
-    /// A job that runs on another cluster is not suspended here either, as in Kueue; its templates stay what the user wrote,
-    /// as they are what is sent.
+    /// As in Kueue, a dispatched job is not suspended on the hub. Its templates stay as the user
+    /// wrote them, because they are what is dispatched.
     fn show_started(&self) -> Decision {
         let mut wanted = self.job.clone();
         let unchanged =
@@ -443,10 +450,10 @@ impl Case<'_> {
         }
     }
 
-    /// The members of the job that are not as they should be.
+    /// The members of the job that differ from the desired ones.
     fn changed(&self, wanted: &Value) -> Vec<Value> {
         let wanted = self.kind.members(wanted);
-        // What is wanted was made of the job itself: its members are in the same order.
+        // `wanted` was derived from the job, so its members are in the same order.
         let both = self.kind.members(self.job).iter().zip(wanted);
         both.filter(|(now, wanted)| now != wanted).map(|(now, _)| now.clone()).collect()
     }
@@ -461,7 +468,7 @@ impl Case<'_> {
         }
         let run = self.infos(workload).and_then(|infos| self.kind.run(&mut wanted, &infos));
         match run {
-            // Nothing is left to be started.
+            // The job has already started as desired.
             Ok(()) if wanted == *self.job => Decision::wait(),
             Ok(()) => {
                 let note = format!(
@@ -469,7 +476,7 @@ impl Case<'_> {
                     admitted_by(workload).unwrap_or_default()
                 );
                 let told = match self.kind.is_composed(self.job) {
-                    true => Action::TellMembers {
+                    true => Action::MemberEvents {
                         members: self.changed(&wanted),
                         reason: events::STARTED,
                         note,
@@ -486,7 +493,7 @@ impl Case<'_> {
     }
 
     fn running(&self, workload: &Arc<Workload>) -> Decision {
-        if is_admitted(workload) || slices::runs_on(self, workload) {
+        if is_admitted(workload) || slices::keeps_running(self, workload) {
             return Decision::wait();
         }
         let reason = termination_target::NOT_ADMITTED;

@@ -1,4 +1,4 @@
-//! Edits of workloads, each giving the action that writes it.
+//! Edits of workloads. Each returns the action that writes it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +20,9 @@ use super::{action::Action, facts::PodsReadyDelay};
 use crate::workload::{Edit, NOT_READY, ReasonDetail, condition, has_reservation, is_admitted};
 use switchyard_platform::clock::{since, whole_seconds};
 
-/// What is said of a workload that was on hold.
+/// Message of a workload that was on hold.
 pub(super) const OFF_HOLD: &str = "Workload no longer on hold; waiting for quota reservation";
 
-/// Declares the workload finished.
 pub(super) fn finish(
     workload: &Arc<Workload>,
     reason: &str,
@@ -35,7 +34,7 @@ pub(super) fn finish(
     })
 }
 
-/// Gives the quota of an evicted workload back, once its job has stopped.
+/// Releases the quota of an evicted workload whose job has stopped.
 pub(super) fn release_quota(
     workload: &Arc<Workload>,
     reasons: ReasonDetail,
@@ -46,10 +45,10 @@ pub(super) fn release_quota(
     })
 }
 
-/// What a workload says whose job is on hold.
+/// Message of a workload whose job is on hold.
 pub(super) const ON_HOLD: &str = "Job is on hold";
 
-/// Gives the quota of a workload back for as long as its job is on hold.
+/// Releases the quota of a workload while its job is on hold.
 pub(super) fn put_on_hold(
     workload: &Arc<Workload>,
     message: &str,
@@ -61,7 +60,7 @@ pub(super) fn put_on_hold(
     })
 }
 
-/// Queues a workload again that was on hold.
+/// Requeues a workload that was on hold.
 pub(super) fn take_off_hold(
     workload: &Arc<Workload>,
     reasons: ReasonDetail,
@@ -72,7 +71,7 @@ pub(super) fn take_off_hold(
     })
 }
 
-/// Takes our finalizer off, if it is there.
+/// Removes Switchyard's finalizer.
 pub(super) fn drop_finalizer(workload: &Arc<Workload>) -> Option<Action> {
     let ours = |finalizer: &String| finalizer == names::RESOURCE_IN_USE;
     workload.metadata.finalizers.iter().flatten().any(ours).then(|| {
@@ -103,7 +102,7 @@ pub(super) fn adopt(kind: &dyn JobKind, job: &Value, workload: &Arc<Workload>) -
     })
 }
 
-/// Moves the workload to another LocalQueue. While quota is reserved the field cannot change.
+/// Moves the workload to another LocalQueue. The field is immutable while quota is reserved.
 pub(super) fn queue_name(workload: &Arc<Workload>, queue: &str) -> Option<Action> {
     if crate::workload::queue_name(workload) == queue || has_reservation(workload) {
         return None;
@@ -113,7 +112,7 @@ pub(super) fn queue_name(workload: &Arc<Workload>, queue: &str) -> Option<Action
     }))
 }
 
-/// Hands the job's admission gates on to its workload.
+/// Copies the job's admission gates to its workload.
 pub(super) fn admission_gates(job: &Value, workload: &Arc<Workload>) -> Option<[Action; 2]> {
     let gates = meta::annotation(job, names::ADMISSION_GATED_BY).unwrap_or_default();
     if crate::workload::admission_gates(workload).unwrap_or_default() == gates {
@@ -131,7 +130,7 @@ pub(super) fn admission_gates(job: &Value, workload: &Arc<Workload>) -> Option<[
     Some([update, Action::normal(conditions::reasons::events::UPDATED_WORKLOAD, note)])
 }
 
-/// Hands the job's rules about clusters on to its workload.
+/// Copies the job's cluster affinity rules to its workload.
 pub(super) fn cluster_rules(job: &Value, workload: &Arc<Workload>) -> Option<[Action; 2]> {
     let has = |key: &str| {
         workload.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str)
@@ -154,7 +153,7 @@ pub(super) fn cluster_rules(job: &Value, workload: &Arc<Workload>) -> Option<[Ac
     Some([update, Action::normal(conditions::reasons::events::UPDATED_WORKLOAD, note)])
 }
 
-/// Records the pods whose quota is not needed any more, never more than a pod set has.
+/// Records pods whose quota is no longer needed, at most the count of each pod set.
 pub(super) fn reclaimable_pods(
     workload: &Arc<Workload>,
     mut pods: Vec<ReclaimablePod>,
@@ -186,18 +185,18 @@ pub(super) fn reclaimable_pods(
     Some(Action::edit_status(workload, now, |edit| edit.status.reclaimable_pods = pods))
 }
 
-/// What there is to say about the pods of a job.
+/// A change of the `PodsReady` condition.
 pub(super) enum PodsReady {
-    /// Nothing new.
+    /// The condition is up to date.
     Said,
-    /// This.
     Say(Action),
-    /// That they are ready, after this long.
+    /// It becomes True after this delay.
     Later(Duration),
 }
 
-/// Brings the PodsReady condition up to date. "Not yet" is first said with what is said of the quota, so that it needs no write
-/// of its own; until then its absence says the same. "Ready" is first said of an admission after the `delay`.
+/// Updates `PodsReady`. False is first written together with quota, so it needs no write of its
+/// own; until then its absence means the same. True is first written `delay` after the pods became
+/// ready.
 pub(super) fn pods_ready(
     workload: &Arc<Workload>,
     ready: bool,
@@ -227,7 +226,7 @@ pub(super) fn pods_ready(
     if holds && matches!(was, None | Some(pods_ready::WAIT_FOR_START)) && !wait.is_zero() {
         return PodsReady::Later(wait);
     }
-    // It has held since the pods were seen ready, however late that is written.
+    // The transition time is when the pods were seen ready, not when that is written.
     let seen = now
         .checked_sub(jiff::SignedDuration::try_from(delay.ready_for).unwrap_or_default())
         .unwrap_or(now);
@@ -237,7 +236,7 @@ pub(super) fn pods_ready(
     }))
 }
 
-/// Rejects an admission check; `None` when that is said already.
+/// Rejects an admission check. `None` if it is rejected already.
 pub(super) fn reject_check(
     workload: &Arc<Workload>,
     check: &str,

@@ -1,4 +1,4 @@
-//! One matching workload for each job: the prebuilt one, or the one we make.
+//! Ensures one matching workload per job: a prebuilt or a created one.
 
 use std::sync::Arc;
 
@@ -17,17 +17,16 @@ use super::{
     facts::Prebuilt,
     slices::{self, Slices},
 };
-use crate::workload::{has_reservation, is_evicted, is_finished, maker_of};
+use crate::workload::{has_reservation, is_evicted, is_finished, pod_group_owner};
 
-/// What the look for the workload of a job ended in.
 pub(super) enum Ensured {
-    /// Go on with this workload, or with none.
+    /// Continue with this workload, or without one.
     Workload(Option<Arc<Workload>>),
-    /// Do this first.
+    /// Perform this first.
     Act(Decision),
 }
 
-/// Finds the workload of the job, and does away with others.
+/// Finds the workload of the job and deletes others.
 pub(super) fn ensure(case: &Case<'_>) -> Ensured {
     match &case.facts.prebuilt {
         Prebuilt::NotNamed => ensure_own(case),
@@ -37,8 +36,8 @@ pub(super) fn ensure(case: &Case<'_>) -> Ensured {
     }
 }
 
-/// A hub's copy of an elastic job: the hub makes the first workload and says of which size the job is, and what it grows to is
-/// made here.
+/// A hub's copy of an elastic job: the hub creates the first workload and resizes the job. The
+/// larger workloads are created here.
 fn ensure_copies(case: &Case<'_>) -> Ensured {
     let pod_sets = match case.pod_sets() {
         Ok(pod_sets) => pod_sets,
@@ -84,13 +83,13 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
         Ok(pod_sets) => pod_sets,
         Err(decision) => return Ensured::Act(decision),
     };
-    // Kueue's hub sends what an elastic job grows to before it has the job grow.
+    // Kueue's hub sends the larger workload before it resizes the job.
     let grows =
         case.is_elastic() && elastic::replacement_for(workload).is_some() && !is_finished(workload);
     if grows || matches(case, &pod_sets, workload) {
         if !grows && is_live(workload) && !is_evicted(workload) && needs_more(case, workload) {
             let message = "More pods of the job run than quota was reserved for: some had ended before, and run again";
-            return Ensured::Act(case.queue_anew(workload, message.to_owned()));
+            return Ensured::Act(case.requeue(workload, message.to_owned()));
         }
         return Ensured::Workload(Some(workload.clone()));
     }
@@ -107,7 +106,8 @@ fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bo
     is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref())
 }
 
-/// Whether more pods of a job run, or are to run, than it was admitted for: some had ended before it was admitted, and run again.
+/// Whether more pods run, or will run, than the workload was admitted for: some had ended before
+/// the admission and run again.
 fn needs_more(case: &Case<'_>, workload: &Workload) -> bool {
     let Some(status) =
         workload.status.as_ref().filter(|_| has_reservation(workload) && case.facts.reclaims)
@@ -164,7 +164,7 @@ fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet
         _ => None,
     };
     if found.is_none() && !suspended && case.kind.finished(case.job).is_none() {
-        // Its templates can only be restored when it is plain which workload they were in.
+        // Templates can only be restored if it is certain which workload has them.
         let (workload, message) = match others.as_slice() {
             [one] => (
                 Some(*one),
@@ -175,9 +175,10 @@ fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet
         if let Some(decision) =
             case.stop(workload, termination_target::NO_MATCHING_WORKLOAD, message)
         {
-            // What runs on another cluster stops there once its Workload is deleted, and shows here then that it has stopped.
-            let runs_on = case.is_handed_over() && decision == Decision::wait();
-            return Ensured::Act(if runs_on { delete_live(&others) } else { decision });
+            // A dispatched job stops on its worker after its Workload is deleted, and then shows
+            // that here.
+            let keeps_running = case.is_handed_over() && decision == Decision::wait();
+            return Ensured::Act(if keeps_running { delete_live(&others) } else { decision });
         }
     }
     if !others.is_empty() {
@@ -187,7 +188,7 @@ fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet
         return Ensured::Act(create::update_to_match(case, workload, pod_sets));
     }
     match found {
-        Some(workload) => keep_in_step(case, workload, &pod_sets),
+        Some(workload) => keep_in_sync(case, workload, &pod_sets),
         None => Ensured::Workload(None),
     }
 }
@@ -196,7 +197,7 @@ pub(super) fn is_live(workload: &Workload) -> bool {
     workload.metadata.deletion_timestamp.is_none() && !is_finished(workload)
 }
 
-/// Deletes workloads, and lets those go that are being deleted and with whose quota nothing runs.
+/// Deletes workloads, and removes the finalizer from deleted ones whose quota nothing uses.
 pub(super) fn delete_others(
     others: &[&Arc<Workload>],
     is_in_use: impl Fn(&Workload) -> bool,
@@ -208,7 +209,7 @@ pub(super) fn delete_others(
     decision
 }
 
-/// Deletes those of these workloads that are not being deleted yet.
+/// Deletes the workloads that are not being deleted yet.
 fn delete_live(others: &[&Arc<Workload>]) -> Decision {
     let live = others.iter().filter(|workload| workload.metadata.deletion_timestamp.is_none());
     let delete = |workload: &&Arc<Workload>| {
@@ -221,17 +222,19 @@ fn delete_live(others: &[&Arc<Workload>]) -> Decision {
     Decision::act(live.flat_map(delete))
 }
 
-/// The gates, the rules about clusters and the priority class of the job apply to its workload, also later; of a hub's copies the hub keeps them.
-pub(super) fn keep_in_step(
+/// Keeps gates, cluster affinity rules and priority class in sync with the job. The hub sets them
+/// on its copies.
+pub(super) fn keep_in_sync(
     case: &Case<'_>,
     workload: &Arc<Workload>,
     pod_sets: &[PodSet],
 ) -> Ensured {
     let is_own = matches!(case.facts.prebuilt, Prebuilt::NotNamed);
     if is_own && is_live(workload) {
-        // What makes pods has the rules, and they need not.
-        let rules =
-            || edit::cluster_rules(case.job, workload).filter(|_| maker_of(workload).is_none());
+        // A pod group owner has the rules; the pods need not.
+        let rules = || {
+            edit::cluster_rules(case.job, workload).filter(|_| pod_group_owner(workload).is_none())
+        };
         let edits = edit::admission_gates(case.job, workload).or_else(rules);
         if let Some(actions) = edits {
             return Ensured::Act(Decision::act(actions));

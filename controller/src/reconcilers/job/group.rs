@@ -1,4 +1,5 @@
-//! The workload of a group of pods, and which of its pods belong to it. Pods that are replaced, or too many, are let go.
+//! The workload of a pod group, and which pods belong to the group. Replaced and excess pods are
+//! released.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +17,7 @@ use super::{
     action::{Action, Decision},
     case::{Case, key},
     create,
-    ensure::{Ensured, delete_others, is_live, keep_in_step},
+    ensure::{Ensured, delete_others, is_live, keep_in_sync},
     facts::Prebuilt,
     leaving::release,
 };
@@ -24,8 +25,8 @@ use crate::workload::{
     condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload, was_dispatched,
 };
 
-/// Ends the workload of a group of which a pod that is to start asks for more than quota was reserved for: its role names a pod set
-/// that was made for others.
+/// Finishes the workload if a pod that is about to start requests more than its quota: its role
+/// names a pod set that was made for other pods.
 pub(super) fn overdrawn(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
     let mut seen = BTreeSet::new();
     let waiting = case
@@ -49,10 +50,10 @@ pub(super) fn overdrawn(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Dec
     Some(case.declare_finished(workload, finished::OUT_OF_SYNC, &message))
 }
 
-/// What to do about the workloads that a pod had of its own before its user made it one of a group. While it runs, it runs
-/// with their quota, be it on another cluster; else the group's workload asks for the same a second time. Kueue leaves them
-/// until the pod is gone.
-pub(super) fn left_behind(
+/// Handles workloads of single pods that their user later added to a group. A running pod keeps
+/// running with its own workload's quota; otherwise the group's workload would request the same
+/// twice. Kueue leaves them until the pod is gone.
+pub(super) fn leftover_workloads(
     kind: &dyn JobKind,
     member: &Value,
     workloads: &[Arc<Workload>],
@@ -66,12 +67,14 @@ pub(super) fn left_behind(
     delete_others(&open, |_| false)
 }
 
-/// What to do about a group.
+/// Decides about a pod group.
 pub(super) fn decide(case: &Case<'_>) -> Decision {
     let named = !meta::prebuilt_workload_name(case.job).is_empty();
     match &case.facts.prebuilt {
         Prebuilt::Found(workload) if named => with_prebuilt(case, workload),
-        Prebuilt::Found(workload) if !is_group_workload(workload) => with_namesake(case, workload),
+        Prebuilt::Found(workload) if !is_group_workload(workload) => {
+            with_foreign_workload(case, workload)
+        }
         Prebuilt::Found(workload) => with_workload(case, workload),
         Prebuilt::Missing | Prebuilt::NotNamed if named => without_prebuilt(case),
         Prebuilt::Missing | Prebuilt::NotNamed => without_workload(case),
@@ -83,7 +86,7 @@ fn without_prebuilt(case: &Case<'_>) -> Decision {
         return Decision::act(release(case.kind, case.job));
     }
     let stop = case.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload");
-    // Those that go are not waited for by anybody once there is no workload.
+    // Without a workload, nothing waits for the pods that are being deleted.
     stop.unwrap_or_else(|| Decision::act(let_go(case, going(case))))
 }
 
@@ -92,7 +95,7 @@ fn going(case: &Case<'_>) -> Vec<Value> {
     case.kind.members(case.job).iter().filter(|pod| meta::is_deleting(pod)).cloned().collect()
 }
 
-/// A workload that was made for the group by somebody, who takes care of its pods, too.
+/// A prebuilt workload, whose creator also handles the pods.
 fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     if owners.iter().any(|owner| owner.controller == Some(true)) {
@@ -106,10 +109,10 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     if workload.metadata.deletion_timestamp.is_some() {
         return case.reconcile(Some(workload));
     }
-    if let Some(actions) = own(case, case.kind.members(case.job).iter(), workload) {
+    if let Some(actions) = make_owners(case, case.kind.members(case.job).iter(), workload) {
         return Decision::act(actions);
     }
-    // Whoever made them waits for them to go, and nobody here for others in their place.
+    // Their creator waits for them to go, and no replacement is expected here.
     if let Some(action) = let_go(case, going(case)).filter(|_| is_copy(workload)) {
         return Decision::act([action]);
     }
@@ -124,8 +127,8 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     case.reconcile(Some(workload))
 }
 
-/// The name is taken by the workload of another job, which is none of our business.
-fn with_namesake(case: &Case<'_>, workload: &Workload) -> Decision {
+/// The name belongs to another job's workload.
+fn with_foreign_workload(case: &Case<'_>, workload: &Workload) -> Decision {
     let note = format!(
         "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
         workload.metadata.name.as_deref().unwrap_or_default()
@@ -156,11 +159,12 @@ fn without_workload(case: &Case<'_>) -> Decision {
     };
     let kept = Case { job: &sorted.group, ..*case };
     let mut decision = create::create(&kept);
-    decision.actions.splice(0..0, tidy(case, &sorted));
+    decision.actions.splice(0..0, release_excess(case, &sorted));
     decision
 }
 
-/// The pods of a group that makes its first workload, or why it cannot. Pods that have failed before are let go.
+/// The pods of a group without a workload, or why there is none yet. Earlier failed pods are
+/// released.
 fn sort_new(case: &Case<'_>) -> Result<pod::Sorted, Decision> {
     pod::sort_new(case.job, case.facts.copied).map_err(|problem| {
         let gone = let_go(case, pod::inactive(case.job));
@@ -184,26 +188,26 @@ fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
         return mismatch(case, workload);
     }
     let kept = Case { job: &sorted.group, ..*case };
-    // Those that wait own it too: it would go with the last of the others.
+    // Waiting pods own it too. Otherwise it would be deleted with the last of the others.
     let pods = case.kind.members(&sorted.group).iter().chain(&sorted.waiting);
-    let owned = own(case, pods, workload).into_iter().flatten();
-    let actions: Vec<Action> = owned.chain(tidy(case, &sorted)).collect();
+    let owned = make_owners(case, pods, workload).into_iter().flatten();
+    let actions: Vec<Action> = owned.chain(release_excess(case, &sorted)).collect();
     if !actions.is_empty() {
         return Decision::act(actions);
     }
-    match keep_in_step(&kept, workload, &workload.spec.pod_sets) {
+    match keep_in_sync(&kept, workload, &workload.spec.pod_sets) {
         Ensured::Act(decision) => return decision,
         Ensured::Workload(_) => {}
     }
     match replacement(case, workload, sorted.absent).filter(|_| is_live(workload)) {
         Some(action) => Decision::act([action]),
-        // The end is that of all members, whatever their shape.
+        // The group ends with all its members, whatever their shape.
         None if is_finished(workload) => case.reconcile(Some(workload)),
         None => kept.reconcile(Some(workload)),
     }
 }
 
-/// The pods are not those that the workload was made for: it is made anew.
+/// Replaces a workload that was made for other pods.
 fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     if case.kind.is_suspended(case.job) {
         if has_reservation(workload) || !is_live(workload) {
@@ -218,8 +222,8 @@ fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
             Ok(pod_sets) => create::update_to_match(&kept, workload, pod_sets),
             Err(decision) => return decision,
         };
-        // Later they are looked at by the roles of the workload, which may not be theirs.
-        decision.actions.splice(0..0, tidy(case, &sorted));
+        // Later the pods are matched by the workload's roles, which may differ.
+        decision.actions.splice(0..0, release_excess(case, &sorted));
         return decision;
     }
     let message = "No matching Workload; restoring pod templates according to existent Workload";
@@ -231,8 +235,8 @@ fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
         .unwrap_or_else(|| delete_others(&[workload], |it| case.is_held_elsewhere(it)))
 }
 
-/// Lets go what does not belong to the group any more, and deletes what is too much.
-fn tidy(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
+/// Releases pods that no longer belong to the group, and deletes excess pods.
+fn release_excess(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
     let gone: Vec<_> = sorted.excess.iter().chain(&sorted.replaced).cloned().collect();
     let mut actions: Vec<Action> = let_go(case, gone).into_iter().collect();
     let excess: Vec<_> =
@@ -240,7 +244,7 @@ fn tidy(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
     if !excess.is_empty() {
         actions.push(Action::Terminate { members: excess.clone(), why: None });
         let note = "Excess pod deleted".to_owned();
-        actions.push(Action::TellMembers {
+        actions.push(Action::MemberEvents {
             members: excess,
             reason: events::EXCESS_POD_DELETED,
             note,
@@ -253,8 +257,8 @@ fn let_go(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
     release(case.kind, &case.kind.compose(pods))
 }
 
-/// Makes all pods owners of the workload, so that it goes with the last of them.
-fn own<'a>(
+/// Makes all pods owners of the workload, so that it is deleted with the last of them.
+fn make_owners<'a>(
     case: &Case<'_>,
     pods: impl Iterator<Item = &'a Value>,
     workload: &Arc<Workload>,
@@ -271,10 +275,10 @@ fn own<'a>(
         owners.extend(missing.into_iter().map(|pod| owner_reference(case.kind, pod)));
     });
     let reason = events::OWNER_REFERENCES_ADDED;
-    Some([owned, Action::TellWorkload { workload: workload.clone(), reason, note }])
+    Some([owned, Action::WorkloadEvent { workload: workload.clone(), reason, note }])
 }
 
-/// Says whether pods of the group are missing.
+/// Sets whether pods of the group are missing (`WaitingForReplacementPods`).
 fn replacement(case: &Case<'_>, workload: &Arc<Workload>, absent: i32) -> Option<Action> {
     let said = condition(workload, conditions::WAITING_FOR_REPLACEMENT_PODS);
     let waits = said.is_some_and(|it| it.status == conditions::TRUE);

@@ -1,4 +1,4 @@
-//! A job that is deleted: what of it still runs, and the end of its workloads.
+//! A deleted job: its remaining pods, and the end of its workloads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,14 +16,14 @@ use super::{
 use crate::{
     role::Role,
     workload::{
-        LOOK_AT_CLUSTER, has_reservation, is_awaited_from_cluster, is_evicted, is_finished,
-        is_group_workload, is_left_on_cluster, was_dispatched,
+        LOST_CLUSTER_CHECK_INTERVAL, has_reservation, is_awaited_from_cluster, is_evicted,
+        is_finished, is_group_workload, is_left_on_cluster, was_dispatched,
     },
 };
 
-/// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go. `goes`: it is there
-/// still, and deleted in the foreground it waits for them. What runs on a cluster that is connected is charged until it has stopped
-/// there.
+/// Finishes the workloads of a deleted job, which releases their quota, and removes their
+/// finalizer. `goes`: the job still exists and, deleted in the foreground, waits for them. A copy
+/// on a connected cluster is charged until it has stopped there.
 pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
     let is_held =
         |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
@@ -33,7 +33,7 @@ pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decis
             return live.then(|| Action::DeleteWorkload(workload.clone()));
         }
         if workload.metadata.deletion_timestamp.is_some() {
-            // The life cycle of workloads lets the others go, which have one owner that tells.
+            // The workload reconciler releases the others, which have one owner.
             let let_go = goes || is_group_workload(workload);
             return let_go.then(|| edit::drop_finalizer(workload)).flatten();
         }
@@ -52,26 +52,30 @@ pub(super) fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decis
     };
     let actions = facts.workloads.iter().filter_map(release).collect();
     let held = facts.workloads.iter().any(|workload| is_held(workload));
-    // A cluster may be lost meanwhile.
-    Decision { actions, next: if held { Next::After(LOOK_AT_CLUSTER) } else { Next::OnChange } }
+    // The cluster may be lost in the meantime.
+    Decision {
+        actions,
+        next: if held { Next::After(LOST_CLUSTER_CHECK_INTERVAL) } else { Next::OnChange },
+    }
 }
 
-/// Takes the finalizer off the job, and off its members, that keeps what has ended until that was noted.
+/// Removes the finalizer from the job and its members that keeps ended pods until their end is
+/// recorded.
 pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
     let mut wanted = job.clone();
     kind.release(&mut wanted).then(|| Action::UpdateJob(Box::new(wanted)))
 }
 
-/// Whether the workload of a group stays while there are no pods: somebody else owns it, or it was made before they come
-/// and nobody owns it yet.
+/// Whether a group's workload stays without pods: another object owns it, or it was created before
+/// its pods and has no owner yet.
 fn outlives_its_pods(workload: &Workload) -> bool {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     is_group_workload(workload)
         && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
 }
 
-/// Gives the quota of an evicted workload back whose pods are all gone, while what makes them lives on. One that was sent to a
-/// cluster is freed by the dispatcher.
+/// Releases the quota of an evicted workload whose pods are all gone while their owner remains. The
+/// dispatcher releases dispatched ones.
 fn stopped(workload: &Arc<Workload>, facts: &Facts<'_>, now: Timestamp) -> Option<Action> {
     let sent = facts.role == Role::Hub && was_dispatched(workload);
     let held = is_evicted(workload) && has_reservation(workload) && !is_finished(workload) && !sent;
@@ -79,14 +83,15 @@ fn stopped(workload: &Arc<Workload>, facts: &Facts<'_>, now: Timestamp) -> Optio
 }
 
 impl Case<'_> {
-    /// Whether its own controller may still clean up after a job that is being deleted, by its quota. One that is sent is cleaned
-    /// up after where it runs, from where it is taken only once its workload is over here.
+    /// Whether the job's own controller may still clean up after a deleted job with its quota. A
+    /// dispatched job is cleaned up on its worker, after its workload is finished here.
     pub(super) fn is_cleaned_up(&self) -> bool {
         let here = self.facts.defers_end && !self.is_sent() && !self.is_handed_over();
         here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
     }
 
-    /// How long pods of a job that is being deleted run here at most, as far as its status can say so; none when none do.
+    /// How long pods of a job that is being deleted may run here, as far as its status tells.
+    /// `None` if none run.
     pub(super) fn runs_while_deleted(&self) -> Option<Duration> {
         if self.is_sent() || self.is_handed_over() {
             return None;
@@ -97,12 +102,12 @@ impl Case<'_> {
         (self.facts.below_active)().then_some(Duration::MAX)
     }
 
-    /// It was sent to a cluster, and the dispatcher has not said yet that nothing of it is left there.
+    /// Whether it was dispatched and the dispatcher has not released it.
     pub(super) fn is_held_elsewhere(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub && is_left_on_cluster(workload)
     }
 
-    /// Something of it is left on a cluster, or pods of the job run with its quota.
+    /// Whether a copy remains on a cluster, or pods run with its quota.
     pub(super) fn is_in_use(&self, workload: &Workload) -> bool {
         let runs_here =
             || !self.is_handed_over() && has_reservation(workload) && self.active_for().is_some();

@@ -1,4 +1,4 @@
-//! Questions about queues, classes and namespaces that the job reconciler and the webhook both ask.
+//! Lookups of queues, classes and namespaces for the job reconciler and the webhook.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,19 @@ use switchyard_jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod, s
 
 use crate::{stores::Stores, workload::is_group_workload};
 
-/// Label that every namespace has, with its name.
+/// Label of every namespace, with its name.
 pub(crate) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Namespaces in which jobs are managed at all (`managedJobsNamespaceSelector`).
+/// Namespaces in which jobs are managed (`managedJobsNamespaceSelector`).
 ///
 /// # Errors
-/// When the configured selector is not valid; loading the configuration has checked it.
+///
+/// When the selector is invalid. Loading the configuration has checked it.
 pub(crate) fn managed_namespaces(config: &Configuration, own: &str) -> anyhow::Result<Selector> {
     config.managed_jobs_namespace_selector(own).try_into().context("managedJobsNamespaceSelector")
 }
 
-/// Whether jobs of the namespace are managed. A namespace that is not known is not.
+/// Whether jobs of the namespace are managed. `false` for an unknown namespace.
 pub(crate) fn is_managed_namespace(stores: &Stores, selector: &Selector, namespace: &str) -> bool {
     stores.namespaces.get("", namespace).is_some_and(|namespace| {
         selector.matches(
@@ -30,8 +31,8 @@ pub(crate) fn is_managed_namespace(stores: &Stores, selector: &Selector, namespa
     })
 }
 
-/// The MultiKueue check of the ClusterQueue behind a LocalQueue, active or not: what a job needs does not change with a
-/// worker's connection.
+/// The MultiKueue check of the ClusterQueue behind a LocalQueue, active or not: a job's needs do
+/// not depend on a worker's connection.
 pub(crate) fn multi_kueue_check(stores: &Stores, namespace: &str, queue: &str) -> Option<String> {
     let local = stores.local_queues.get(namespace, queue)?;
     let cluster_queue = stores.cluster_queues.get("", local.spec.cluster_queue.as_deref()?)?;
@@ -47,13 +48,13 @@ pub(crate) fn multi_kueue_check(stores: &Stores, namespace: &str, queue: &str) -
         .map(|rule| rule.name.clone())
 }
 
-/// Whether the namespace has a LocalQueue that applies to jobs that name none.
+/// Whether the namespace has the default LocalQueue.
 pub(crate) fn has_default_queue(stores: &Stores, namespace: &str) -> bool {
     stores.local_queues.get(namespace, names::DEFAULT).is_some()
 }
 
-/// Whether a job is of a kind that is enabled only for what other kinds make, and is neither such a one nor sent by a hub: nothing is done
-/// to it.
+/// Whether the job's kind is enabled only for objects that other kinds create, and this one is
+/// neither such an object nor a hub's copy. It is ignored.
 pub(crate) fn is_implied(
     config: &Configuration,
     kind: &dyn JobKind,
@@ -64,7 +65,7 @@ pub(crate) fn is_implied(
     kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !sent() && !named()
 }
 
-/// Whether the object's own owner is of a kind that is enabled, whether it is there and queued or not.
+/// Whether the object's controller is of an enabled kind, whether or not it exists or is queued.
 pub(crate) fn owned_by_job(
     stores: &Stores,
     config: &Configuration,
@@ -75,15 +76,15 @@ pub(crate) fn owned_by_job(
     kind.is_some_and(|kind| is_enabled(stores, config, kind))
 }
 
-/// Whether jobs of a kind are managed. The kinds of which only the webhook sees objects have no store.
+/// Whether jobs of a kind are managed. Kinds that only the webhook handles have no store.
 pub(super) fn is_enabled(stores: &Stores, config: &Configuration, kind: &dyn JobKind) -> bool {
     let named = || config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
     stores.job(kind.id().group, kind.id().kind).is_some() || !kind.is_watched() && named()
 }
 
-/// What makes groups of pods, whose group bears the name that an older Kueue gave it as long as there is a Workload of that
-/// name and none of today's.
-pub(crate) fn as_named<'a>(
+/// A pod group owner whose group has the name of an older Kueue, while a Workload of that name
+/// exists and none of the current name.
+pub(crate) fn with_older_name<'a>(
     stores: &Stores,
     serving: &dyn Serving,
     object: &'a serde_json::Value,
@@ -111,7 +112,7 @@ impl PriorityLookup for Stores {
 
     fn default_pod_class(&self) -> Option<(String, i32)> {
         let defaults = self.priority_classes.filter(|class| class.global_default == Some(true));
-        // The server lets only one be created, but two may slip through at once.
+        // The API server rejects a second global default, but two may be created at once.
         let lowest = defaults.into_iter().min_by_key(|class| class.value)?;
         Some((lowest.metadata.name.clone()?, lowest.value))
     }
@@ -126,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_that_an_older_kueue_named_keeps_its_workload_until_there_is_another() {
+    fn group_keeps_older_kueues_name_while_its_workload_exists() {
         let kind = kind_for("apps", "StatefulSet").unwrap();
         let set = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"}, "spec": {"replicas": 2}});
         let group = |stores: &Stores| {
             let serving = kind.serving().unwrap();
-            let named = as_named(stores, serving, &set);
+            let named = with_older_name(stores, serving, &set);
             serving.groups(&named).remove(0).name
         };
         let insert = |stores: &Stores, name: &str, annotations: Value| {

@@ -1,7 +1,5 @@
-//! The way up from an object to the job that rules it, by the caches and, where they do not know an owner, by the API
-//! server: of kinds that are not enabled nothing is watched, nor are ReplicaSets.
-
-mod recent;
+//! Finds the managed job above an object in the caches. The API server is asked for
+//! uncached owners, because ReplicaSets and kinds that are off have no watch.
 
 use std::sync::Arc;
 
@@ -10,7 +8,6 @@ use kube::{
     Api,
     api::{ApiResource, GroupVersionKind},
 };
-pub(crate) use recent::{Found, Recent};
 use serde_json::{Value, json};
 use switchyard_api::{names, validate::is_subdomain};
 use switchyard_config::Configuration;
@@ -20,27 +17,30 @@ use switchyard_jobs::{
 };
 
 use super::{
-    ancestor::{self, Owner, Top},
+    ancestor::{self, Owner, TopmostJob},
     lookup::is_enabled,
 };
-use crate::{context::Context, stores::Stores};
+use crate::{
+    context::Context,
+    stores::{Stores, recent_owners::Found},
+};
 use switchyard_platform::{api_call::with_deadline, object::Object};
 
-/// The topmost job above an object that is queued, or any job where all are; by what is watched, and by what `read` has of
-/// the others.
+/// The topmost queued job above an object, or any job if all are managed. `read` looks up owners
+/// that are not watched.
 fn climb(
     stores: &Stores,
     config: &Configuration,
     object: &Value,
     read: impl Fn(&Controller) -> Option<Found>,
-) -> Top {
+) -> TopmostJob {
     let all = config.manage_jobs_without_queue_name;
     let find = |owner: &Controller| find(stores, config, meta::namespace(object), owner, &read);
     ancestor::top(object, find, |parent| all || !meta::queue_name(parent).is_empty())
 }
 
-/// The topmost job above an object by what is known, without asking.
-pub(crate) fn known_top(ctx: &Context, object: &Value) -> Top {
+/// The topmost managed job above an object, from the caches alone.
+pub(crate) fn cached_top(ctx: &Context, object: &Value) -> TopmostJob {
     climb(&ctx.stores, &ctx.config, object, |owner| recent(ctx, object, owner))
 }
 
@@ -48,12 +48,13 @@ fn recent(ctx: &Context, object: &Value, owner: &Controller) -> Option<Found> {
     ctx.stores.owners.get(meta::namespace(object), owner, ctx.clock.monotonic())
 }
 
-/// The same, with owners read that are not known. It never ends at one that is unread.
+/// As [`cached_top`], but reads uncached owners. It never returns [`TopmostJob::Unread`].
 ///
 /// # Errors
-/// When one cannot be read.
-pub(crate) async fn top(ctx: &Context, object: &Value) -> kube::Result<Top> {
-    // What was read just now counts however long the way up takes.
+///
+/// When an owner cannot be read.
+pub(crate) async fn top(ctx: &Context, object: &Value) -> kube::Result<TopmostJob> {
+    // An answer of this call counts however long it takes.
     let mut read: Vec<(Controller, Found)> = Vec::new();
     loop {
         let known = |owner: &Controller| {
@@ -61,8 +62,8 @@ pub(crate) async fn top(ctx: &Context, object: &Value) -> kube::Result<Top> {
             read.or_else(|| recent(ctx, object, owner))
         };
         match climb(&ctx.stores, &ctx.config, object, known) {
-            Top::Unread(owner) => {
-                let found = ask(ctx, meta::namespace(object), &owner).await?;
+            TopmostJob::Unread(owner) => {
+                let found = read_owner(ctx, meta::namespace(object), &owner).await?;
                 read.push((owner, found));
             }
             end => return Ok(end),
@@ -70,12 +71,13 @@ pub(crate) async fn top(ctx: &Context, object: &Value) -> kube::Result<Top> {
     }
 }
 
-/// Whether a job of ours rules the object: one above it is queued, or all are.
+/// Whether a managed job rules the object: one above it is queued, or all are managed.
 ///
 /// # Errors
+///
 /// When an owner cannot be read.
 pub(crate) async fn is_ruled(ctx: &Context, object: &Value) -> kube::Result<bool> {
-    Ok(!matches!(top(ctx, object).await?, Top::None))
+    Ok(!matches!(top(ctx, object).await?, TopmostJob::None))
 }
 
 fn find(
@@ -91,7 +93,7 @@ fn find(
     }
     let watched = kind.and_then(|kind| stores.watched(kind.id().group, kind.id().kind));
     let cached = watched.and_then(|watched| watched.store.get(namespace, &owner.name));
-    // One of that name that is another may be there no more.
+    // Another object of that name is not the owner.
     let cached = cached.filter(|it| it.metadata.uid.as_deref() == Some(&owner.uid));
     let found = match cached.map(Some).or_else(|| read(owner)) {
         Some(Some(found)) => found,
@@ -104,15 +106,16 @@ fn find(
     }
 }
 
-/// It stands between a Deployment and its pods.
+/// Whether it is the ReplicaSet between a Deployment and its pods.
 fn is_replica_set(owner: &Controller) -> bool {
     (owner.api_version.as_str(), owner.kind.as_str()) == ("apps/v1", "ReplicaSet")
 }
 
-/// Reads an owner, and keeps the answer for a while. Of a kind that is watched only that it is gone is kept: the watch is
-/// about to have it. Of all others the metadata is enough.
-async fn ask(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result<Found> {
-    // Users write references. Nothing has such a name, and it might lead the request elsewhere.
+/// Reads an owner and caches the answer. For a watched kind only its absence is cached, because the
+/// watch will bring the object. For other kinds the metadata suffices.
+async fn read_owner(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result<Found> {
+    // Users write owner references. No object has such a name, and it could change the request's
+    // path.
     if !is_subdomain(&owner.name) {
         return Ok(None);
     }
@@ -137,9 +140,9 @@ async fn ask(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result
     }
     let found = match read {
         Ok(found) => found.map(Arc::new),
-        // The kind is there no more, or was never.
+        // The kind does not exist.
         Err(kube::Error::Api(status)) if status.code == 404 => None,
-        // Trying again would not help.
+        // Retrying would not help.
         Err(_) if forbidden => None,
         Err(error) => return Err(error),
     };
@@ -149,7 +152,7 @@ async fn ask(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result
     Ok(found)
 }
 
-/// What counts of an owner whose pods do not: who it is, who controls it, and its queue.
+/// The kept part of an owner whose pods do not count: identity, controller, and queue.
 fn head(owner: &Controller, metadata: ObjectMeta) -> kube::Result<Object> {
     let queue = metadata.labels.and_then(|mut labels| labels.remove_entry(names::QUEUE_NAME));
     let owners = metadata.owner_references.map(|owners| {
@@ -196,7 +199,7 @@ mod tests {
         (Stores::new(&config), config)
     }
 
-    /// Climbs from the object, and reads of `cluster` what is not known.
+    /// Climbs from the object and reads uncached owners of `cluster`.
     fn climb(
         (stores, config): &(Stores, Configuration),
         object: &Value,
@@ -208,19 +211,23 @@ mod tests {
                 read.iter().find(|(it, _)| it == owner).map(|(_, found)| found.clone())
             };
             match super::climb(stores, config, object, known) {
-                Top::Unread(owner) => {
+                TopmostJob::Unread(owner) => {
                     let found = cluster.iter().find(|it| meta::name(it) == owner.name);
                     read.push((owner, found.map(|it| Arc::new(Object::new(it.clone()).unwrap()))));
                 }
-                Top::Job(_, parent) => return (meta::name(&parent.value()).to_owned(), read.len()),
-                Top::None => return ("none".to_owned(), read.len()),
-                Top::TooDeep | Top::Cyclic => return ("no end".to_owned(), read.len()),
+                TopmostJob::Job(_, parent) => {
+                    return (meta::name(&parent.value()).to_owned(), read.len());
+                }
+                TopmostJob::None => return ("none".to_owned(), read.len()),
+                TopmostJob::TooDeep | TopmostJob::Cyclic => {
+                    return ("no end".to_owned(), read.len());
+                }
             }
         }
     }
 
     #[test]
-    fn the_way_up_goes_through_kinds_that_are_not_enabled_and_through_replica_sets() {
+    fn disabled_kinds_and_replica_sets_are_followed() {
         let ray = ("ray.io/v1", "RayCluster", "cluster");
         let chains = [
             (
@@ -272,7 +279,8 @@ mod tests {
         }
     }
 
-    /// Answers by name with the status and the object, and counts the questions, by name and whether for metadata alone.
+    /// Answers with a status and object by name. Records requests by name and whether for metadata
+    /// alone.
     type Asked = Arc<std::sync::Mutex<Vec<String>>>;
 
     fn context(frameworks: &[&str], answers: Vec<(&'static str, u16, Value)>) -> (Context, Asked) {
@@ -296,7 +304,12 @@ mod tests {
         let client = kube::Client::new(server, "default");
         let (stores, config) = stores(frameworks);
         let context = Context {
-            events: switchyard_platform::events::Events::new(client.clone(), "test").0,
+            events: switchyard_platform::events::Events::new(
+                client.clone(),
+                "test",
+                crate::event_conventions::KUEUE,
+            )
+            .0,
             client,
             stores: Arc::new(stores),
             config: Arc::new(config),
@@ -317,8 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_owner_is_asked_for_once_however_many_it_owns_and_of_what_is_not_watched_the_metadata_is_enough()
-     {
+    async fn owner_is_read_once_and_mostly_as_metadata() {
         let mut set = object("JobSet", "set", Some(("example.com/v1", "Farm", "farm")), "lq");
         set["apiVersion"] = json!("jobset.x-k8s.io/v1alpha2");
         let owner = Some(("jobset.x-k8s.io/v1alpha2", "JobSet", "set"));
@@ -327,19 +339,19 @@ mod tests {
         for child in ["a", "b", "a"] {
             assert!(!is_ruled(&ctx, &owned_by(child)).await.unwrap(), "its kind is not enabled");
         }
-        assert!(matches!(known_top(&ctx, &owned_by("c")), Top::None));
+        assert!(matches!(cached_top(&ctx, &owned_by("c")), TopmostJob::None));
         assert_eq!(asked.lock().unwrap().as_slice(), ["set by its metadata"]);
 
-        // Of one that is watched the watch is about to have all.
+        // The watch brings watched objects.
         let (ctx, asked) =
             context(&["batch/job", "jobset.x-k8s.io/jobset"], vec![("set", 200, set)]);
         assert!(is_ruled(&ctx, &owned_by("a")).await.unwrap());
-        assert!(matches!(known_top(&ctx, &owned_by("a")), Top::Unread(_)));
+        assert!(matches!(cached_top(&ctx, &owned_by("a")), TopmostJob::Unread(_)));
         assert_eq!(asked.lock().unwrap().as_slice(), ["set"]);
     }
 
     #[tokio::test]
-    async fn that_an_owner_is_gone_or_may_not_be_read_is_kept_and_that_asking_failed_is_not() {
+    async fn absence_and_refusal_are_cached_and_failure_is_not() {
         let child = object("Job", "a", Some(("jobset.x-k8s.io/v1alpha2", "JobSet", "set")), "lq");
         for (sentence, code, reason, ruled, questions) in [
             ("gone", 404, "NotFound", Some(false), 1),
@@ -355,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caches_know_is_not_read_and_a_queue_counts_at_enabled_kinds_only() {
+    fn cached_owners_are_not_read_and_queues_need_enabled_kinds() {
         let known = stores(&["ray.io/rayjob", "pod"]);
         let top = object("RayJob", "top", None, "lq");
         let cluster =
@@ -377,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_kind_that_is_enabled_without_being_watched_the_queue_counts() {
+    fn queue_counts_at_enabled_unwatched_kinds() {
         let known = stores(&["deployment"]);
         let web = object("Deployment", "web", None, "lq");
         let set = object("ReplicaSet", "rs", Some(("apps/v1", "Deployment", "web")), "");

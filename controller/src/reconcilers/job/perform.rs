@@ -1,4 +1,4 @@
-//! Performs the actions on one job. The only place of the job reconciler that writes.
+//! Performs actions on one job. The only place of the job reconciler that writes.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
@@ -28,31 +28,30 @@ use switchyard_platform::{
     api_call::with_deadline, clock::since, events::EventType, object::Object,
 };
 
-/// Members of one job that are written to at once.
+/// Members of one job that are written in parallel.
 const AT_ONCE: usize = 8;
 
-/// The job that actions are about.
+/// The job of the actions.
 pub(super) struct Target<'a> {
     pub(super) key: &'a JobKey,
     pub(super) jobs: &'a JobStore,
     pub(super) kind: &'a dyn JobKind,
-    /// As it was looked at; none when it is gone.
+    /// As it was read. `None` after its deletion.
     pub(super) job: Option<&'a Object>,
 }
 
 /// Why an action was not performed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PerformError {
-    /// The object changed or went meanwhile: the watch brings the news.
+    /// The object changed or was deleted; the watch brings that.
     #[error("{0}")]
     Stale(WriteError),
-    /// The workload is there already; the watch has not brought it yet.
+    /// The workload exists, but the watch has not brought it yet.
     #[error("the workload exists already")]
     Exists,
-    /// The server refused what we wrote: it will not take it the next time either.
+    /// The server refused the write, and will refuse it again.
     #[error("{what} refused by the API server: {message}")]
     Refused { what: &'static str, message: String },
-    /// Anything else.
     #[error("{0}")]
     Failed(WriteError),
 }
@@ -70,9 +69,9 @@ impl From<WriteError> for PerformError {
     }
 }
 
-/// What the server said, if it will say so again.
+/// The server's message if it will refuse the same request again.
 ///
-/// With 400, 413 and 422 nothing about the request changes by itself. What is too large for etcd, or for its client in the
+/// The codes are 400, 413 and 422. An object that is too large for etcd, or for its client in the
 /// API server, comes as 500. 403 and 404 (of a namespace) may pass.
 fn refusal(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
@@ -88,7 +87,7 @@ fn refusal(error: &kube::Error) -> Option<String> {
     matches!(status.code, 400 | 413 | 422).then(|| status.message.clone())
 }
 
-/// Performs the actions in order; the first that fails ends it.
+/// Performs the actions in order, up to the first that fails.
 pub(super) async fn perform(
     ctx: &Context,
     index: &Index,
@@ -114,10 +113,10 @@ pub(super) async fn perform(
                 terminate(ctx, target, &members, why.as_ref()).await?
             }
             Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
-            Action::TellMembers { members, reason, note } => {
-                tell(ctx, target, &members, reason, &note)
+            Action::MemberEvents { members, reason, note } => {
+                publish_to_members(ctx, target, &members, reason, &note)
             }
-            Action::TellWorkload { workload, reason, note } => {
+            Action::WorkloadEvent { workload, reason, note } => {
                 ctx.events.normal(&*workload, reason, note)
             }
         }
@@ -139,7 +138,13 @@ pub(super) fn publish(
 }
 
 /// Publishes a Normal event about each of these members of the job.
-fn tell(ctx: &Context, target: &Target<'_>, members: &[Value], reason: &str, note: &str) {
+fn publish_to_members(
+    ctx: &Context,
+    target: &Target<'_>,
+    members: &[Value],
+    reason: &str,
+    note: &str,
+) {
     for member in members.iter().filter_map(|member| Object::new(member.clone()).ok()) {
         ctx.events.publish(
             member.object_ref(&target.jobs.resource),
@@ -161,7 +166,8 @@ fn job_api(ctx: &Context, resource: &ApiResource, namespace: &str) -> Api<Object
     Api::namespaced_with(ctx.client.clone(), namespace, resource)
 }
 
-/// Whether the job is really gone, asked of the server: the watches of jobs and of workloads may be apart by a moment.
+/// Asks the API server whether the job is really deleted. The watches of jobs and workloads may be
+/// apart by a moment.
 pub(super) async fn is_gone(
     ctx: &Context,
     target: &Target<'_>,
@@ -169,7 +175,7 @@ pub(super) async fn is_gone(
 ) -> Result<bool, kube::Error> {
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
     let found = with_deadline(api.get_opt(&target.key.key.name)).await?;
-    // What is watched by its label is gone for us when it has lost it.
+    // A job that is watched by its label counts as gone once it has lost the label.
     let lost = |job: &Value| {
         target.kind.held() == Held::Gated && meta::label(job, names::MANAGED) != Some("true")
     };
@@ -204,7 +210,7 @@ async fn patch_job(
     .await
 }
 
-/// Notes how long after the admission of its workload a pod was let go.
+/// Measures the time from a workload's admission to the ungating of a pod.
 fn measure_ungated(ctx: &Context, index: &Index, target: &Target<'_>) {
     let owned =
         index.owned(target.key).into_iter().filter_map(|key| ctx.stores.workloads.by_key(&key));
@@ -223,7 +229,7 @@ fn measure_ungated(ctx: &Context, index: &Index, target: &Target<'_>) {
     }
 }
 
-/// Several requests, a few at a time. The first that fails ends it.
+/// Sends several requests in parallel, up to the first that fails.
 async fn all(
     requests: impl Iterator<Item = impl Future<Output = Result<(), PerformError>>>,
 ) -> Result<(), PerformError> {
@@ -279,7 +285,7 @@ async fn terminate(
     .await
 }
 
-/// Says on a pod why it is ended.
+/// Sets the reason for its deletion on a pod.
 async fn mark(
     ctx: &Context,
     target: &Target<'_>,
@@ -294,7 +300,7 @@ async fn mark(
         "type": "TerminationTarget", "status": "True", "reason": reason,
         "message": truncated_message(message.to_owned()), "lastTransitionTime": meta::rfc3339(ctx.clock.now()),
     });
-    // Conditions are merged by their types.
+    // A strategic merge patch merges conditions by type.
     let patch = json!({"metadata": {"uid": meta::uid(pod)}, "status": {"conditions": [condition]}});
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
     let marked =
@@ -320,7 +326,7 @@ async fn delete_one(ctx: &Context, target: &Target<'_>, job: &Value) -> Result<(
     deleted.map(drop).map_err(|error| WriteError::from(error).into())
 }
 
-/// The merge patch between two states of a job, bound to the state that was looked at.
+/// The merge patch between two states of a job, with the first one's uid and resourceVersion.
 fn job_patch(job: &Value, wanted: &Value, status: bool) -> Option<Value> {
     let mut patch = if status {
         let of = |object: &Value| object.get("status").cloned().unwrap_or_else(|| json!({}));
@@ -363,7 +369,7 @@ async fn create(
     }
 }
 
-/// Notes how long a job had to wait for its workload. One that was changed meanwhile says nothing of that.
+/// Measures how long a job waited for its workload. Skips jobs that were changed meanwhile.
 fn measure_created(ctx: &Context, target: &Target<'_>, workload: &Workload) {
     let value = target.job.map(Object::value);
     let job = value.as_deref().and_then(|job| target.kind.members(job).first());
@@ -392,7 +398,7 @@ async fn update(ctx: &Context, old: &Workload, new: &Workload) -> Result<(), Per
     Ok(())
 }
 
-/// Deletes a workload. One that holds quota keeps our finalizer, and is let go once nothing of it runs any more.
+/// Deletes a workload. One with quota keeps the finalizer until nothing runs any more.
 async fn delete(ctx: &Context, workload: &std::sync::Arc<Workload>) -> Result<(), PerformError> {
     let is_free = !has_reservation(workload) || is_finished(workload);
     if is_free && let Some(Action::UpdateWorkload { old, new }) = edit::drop_finalizer(workload) {
@@ -425,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_holds_only_the_difference_and_the_precondition() {
+    fn patch_has_the_difference_and_the_precondition() {
         let mut wanted = job();
         wanted["spec"]["suspend"] = json!(false);
         insta::assert_snapshot!(job_patch(&job(), &wanted, false).unwrap(), @r#"{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"suspend":false}}"#);

@@ -1,4 +1,4 @@
-//! Since when the pods of jobs have all been ready, by our own clock, and whose readiness has been counted.
+//! Since when all pods of jobs have been ready, by the monotonic clock, and which were counted.
 
 use std::{
     collections::BTreeMap,
@@ -20,22 +20,22 @@ use crate::{
 };
 use switchyard_platform::clock::since;
 
-/// One admission of a workload: when, and the workload's uid.
+/// One admission of a workload: its time, and the workload's uid.
 type Admission = (Timestamp, String);
 
 #[derive(Debug, Default)]
 struct Entry {
     since: Option<Instant>,
-    // The latest admission of which it has been counted that the pods got ready.
+    // The latest admission whose ready pods were counted.
     counted: Option<Admission>,
 }
 
-/// What is known of each job that has been ready and has not ended.
+/// Jobs whose pods have been ready and that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ReadyJobs(Mutex<BTreeMap<JobKey, Entry>>);
 
 impl ReadyJobs {
-    /// Whether all pods are ready; nothing for a job that has ended or is gone.
+    /// Records whether all pods are ready. `None` for a job that has ended or was deleted.
     pub(super) fn note(&self, key: &JobKey, ready: Option<bool>, now: Instant) {
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match ready {
@@ -53,14 +53,14 @@ impl ReadyJobs {
         }
     }
 
-    /// For how long all pods have been ready.
+    /// How long all pods have been ready.
     pub(super) fn ready_for(&self, key: &JobKey, now: Instant) -> Duration {
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = jobs.get(key).and_then(|entry| entry.since);
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// What is to be counted of a workload whose pods are ready for the first time since its admission.
+    /// The metric for a workload whose pods are ready for the first time since its admission.
     pub(super) fn first(
         &self,
         key: &JobKey,
@@ -70,7 +70,7 @@ impl ReadyJobs {
         let admission = starting(workload)?;
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = jobs.get_mut(key).filter(|entry| entry.since.is_some())?;
-        // Of two slices of an elastic job the later one counts.
+        // The later one of two slices of an elastic job counts.
         if entry.counted.as_ref() >= Some(&admission) {
             return None;
         }
@@ -83,7 +83,8 @@ impl ReadyJobs {
     }
 }
 
-/// The admission whose pods have not been said to be ready yet. Of a workload with variants it alone is counted.
+/// The admission whose pods were not reported ready yet. Of a parent and its variants, only the
+/// parent counts.
 fn starting(workload: &Workload) -> Option<Admission> {
     if !is_admitted(workload)
         || is_evicted(workload)
@@ -113,7 +114,7 @@ mod tests {
         Some(Readiness { queued, admitted })
     }
 
-    /// A workload created at `now` - 90 s and admitted 60 s ago.
+    /// A workload created 90 s and admitted 60 s before `now`.
     fn admitted() -> tests::TestWorkload {
         tests::job().workload().admitted().edit(|workload| {
             let created = tests::now() - jiff::SignedDuration::from_secs(90);
@@ -123,8 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_until_pods_are_ready_is_counted_once_for_each_admission_and_when_they_are_seen_ready()
-     {
+    fn time_until_ready_is_counted_once_per_admission() {
         let (jobs, start) = (ReadyJobs::default(), Instant::now());
         let key = JobKey::new(&BatchJob, Key::new("ns", "train"));
         let workload = Arc::new(admitted().0);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_of_a_workload_that() {
+    fn other_workloads_are_not_counted() {
         let said = |holds, reason: &'static str| {
             admitted().status(move |edit| {
                 edit.set(conditions::PODS_READY, holds, reason, "");

@@ -1,4 +1,4 @@
-//! The pods of a job that will not run again, whose quota others may have.
+//! Pods of a job that will not run again and whose quota can be released.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,8 +9,8 @@ use switchyard_jobs::sized_pod_sets;
 use super::{action::Action, case::Case, edit};
 
 impl Case<'_> {
-    /// The pods of the job that will not run again, in this attempt to run it. The counters of a job that was sent to a cluster
-    /// before are those of all attempts, and each begins with all pods.
+    /// The pods that will not run again in this attempt. For a job that was dispatched before, the
+    /// counters include all attempts, and each attempt starts with all pods.
     pub(super) fn reclaimable(&self, workload: &Workload) -> Vec<ReclaimablePod> {
         let status = workload.status.as_ref();
         let first = || {
@@ -26,12 +26,13 @@ impl Case<'_> {
         let mut reclaimable = self.kind.reclaimable(&job);
         if workload.spec.pod_sets.iter().any(|it| it.min_count.is_some()) && !self.is_elastic() {
             let sizes = self.kind.pod_sets(&job).unwrap_or_default();
-            beside_those_not_admitted(workload, &sizes, &mut reclaimable);
+            relative_to_requested(workload, &sizes, &mut reclaimable);
         }
         reclaimable
     }
 
-    /// The job, with as many pods as it runs with: one that runs elsewhere with fewer than it asks for does not say so here.
+    /// The job with the number of pods that it runs with. A dispatched job with partial admission
+    /// does not show that here.
     fn as_it_runs(&self, workload: &Workload) -> Cow<'_, Value> {
         let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
         let sized =
@@ -42,7 +43,7 @@ impl Case<'_> {
         Cow::Owned(job)
     }
 
-    /// Notes pods whose quota is not needed any more, where that is wanted.
+    /// Records reclaimable pods if the configuration allows.
     pub(super) fn reclaim(
         &self,
         workload: &Arc<Workload>,
@@ -52,9 +53,9 @@ impl Case<'_> {
     }
 }
 
-/// Of a job that runs with fewer pods than it asked for, quota is counted from what it asked for: what it did not get is
-/// not needed either.
-fn beside_those_not_admitted(
+/// For partial admission, counts are relative to the requested count: pods that were not admitted
+/// need no quota either.
+fn relative_to_requested(
     workload: &Workload,
     sizes: &[PodSet],
     reclaimable: &mut [ReclaimablePod],

@@ -1,8 +1,9 @@
-//! The workloads of an elastic job: one that holds its quota, and while it grows a second one that is to replace it.
+//! The workload slices of an elastic job: one that holds its quota, and during growth a second one
+//! that will replace it.
 //!
-//! Kueue's `workloadslicing` is the rule. Other than there, a growing job's life goes on with the workload that holds its
-//! quota (evicted, deleted, its pods ready or reclaimed), and what it grows to only waits; and a job whose quota goes is
-//! stopped, even if it was growing.
+//! The rules are those of Kueue's `pkg/workloadslicing`, with two differences. A growing job
+//! continues with the slice that holds its quota (evicted, deleted, pods ready or reclaimed), and
+//! the larger slice only waits. A job whose quota goes is stopped, even during growth.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,30 +26,31 @@ use super::{
     case::Case,
     create,
     edit::{self, PodsReady},
-    ensure::{Ensured, keep_in_step},
+    ensure::{Ensured, keep_in_sync},
     facts::Prebuilt,
 };
 use crate::workload::{condition, has_reservation, is_evicted, is_finished};
 use switchyard_platform::clock::since;
 
-/// How long it is left to the writer of a reservation to finish what it replaces. Times in conditions are whole seconds.
+/// How long the writer of a reservation may take to finish the replaced slice. Times in conditions
+/// are whole seconds.
 const REPLACEMENT_GRACE: Duration = Duration::from_secs(3);
 
-/// The live workloads of a job.
+/// The live slices of a job.
 #[derive(Default)]
 struct Chain {
-    /// Has its quota: the newest one, where one has been given quota in the place of the other.
+    /// Holds the quota: the newest one with quota.
     holder: Option<Arc<Workload>>,
-    /// Is to replace that one, and waits.
+    /// Waits to replace `holder`.
     pending: Option<Arc<Workload>>,
-    /// Waits, with nobody to replace.
+    /// Waits without a `holder`.
     alone: Option<Arc<Workload>>,
-    /// Those that are to end.
+    /// Slices to finish.
     rest: Vec<Arc<Workload>>,
 }
 
 impl Chain {
-    /// `live` in the order in which they were made.
+    /// `live` is in the order of creation.
     fn of(live: &[Arc<Workload>], case: &Case<'_>) -> Self {
         let superseded =
             |old: &Workload| live.iter().any(|new| holds(case, new) && replaces(new, old));
@@ -70,8 +72,8 @@ impl Chain {
     }
 }
 
-/// Whether the pods of the job run by the quota of this workload. Of a job that a hub sends to other clusters, one that has
-/// quota and was never sent anywhere has not taken over from the one before it.
+/// Whether the job's pods run with this slice's quota. For a dispatched job, a slice with quota
+/// that was never committed to a cluster has not taken over yet.
 fn holds(case: &Case<'_>, workload: &Workload) -> bool {
     let was_sent = || {
         workload
@@ -83,15 +85,14 @@ fn holds(case: &Case<'_>, workload: &Workload) -> bool {
     has_reservation(workload) && (!case.is_sent() || was_sent())
 }
 
-/// What is left to do as for any other job.
 pub(super) enum Slices {
-    /// Nothing: this is it.
+    /// Nothing is left to do.
     Ensured(Ensured),
-    /// Find the one workload of the job, among these.
+    /// Ensure the one workload among these as for any other job.
     One(Vec<Arc<Workload>>),
 }
 
-/// Brings the workloads of an elastic job in step with it.
+/// Keeps the slices of an elastic job in sync with it.
 pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     let act = |actions: Vec<Action>| Slices::Ensured(Ensured::Act(Decision::act(actions)));
     let (over, live): (Vec<_>, Vec<_>) =
@@ -123,7 +124,7 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     }
     let Some(holder) = chain.holder else { return Slices::One(Vec::new()) };
     let growing = grown(case, pod_sets, &holder);
-    if is_other(case, pod_sets, &holder) || growing && begins_anew(case, &holder) {
+    if is_other(case, pod_sets, &holder) || growing && restarts_from_zero(case, &holder) {
         return match chain.pending {
             Some(pending) => act(end(case, &pending, &live).into_iter().collect()),
             None => Slices::One(vec![holder]),
@@ -137,7 +138,7 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     }
 }
 
-/// The workloads of the job: those that it owns, and the one that it names, which a hub has made.
+/// The slices of the job: owned ones, and a prebuilt one from a hub.
 fn known(case: &Case<'_>) -> Vec<Arc<Workload>> {
     let owned = case.facts.workloads.iter().filter(|it| owned_by(it, meta::uid(case.job)));
     let mut known: Vec<Arc<Workload>> = owned.cloned().collect();
@@ -149,8 +150,8 @@ fn known(case: &Case<'_>) -> Vec<Arc<Workload>> {
     known
 }
 
-/// Makes what the job grows to. Whoever collects a copy that it was sent does not look for those of before: they go with the
-/// job.
+/// Creates the larger slice. The collector of a remote copy does not look for earlier slices; they
+/// are deleted with the job.
 fn grow(case: &Case<'_>, holder: &Arc<Workload>, pod_sets: &[PodSet]) -> Decision {
     if owned_by(holder, meta::uid(case.job)) {
         return create::slice(case, holder, pod_sets);
@@ -158,9 +159,9 @@ fn grow(case: &Case<'_>, holder: &Arc<Workload>, pod_sets: &[PodSet]) -> Decisio
     Decision::act([edit::adopt(case.kind, case.job, holder)])
 }
 
-/// All workloads of the job are over, or there are none.
+/// All slices are finished, or there are none.
 fn without_any(case: &Case<'_>, over: &[Arc<Workload>]) -> Slices {
-    // That one was replaced by another says nothing of the job's end.
+    // A replaced slice says nothing about the job's end.
     let last = over.iter().rev().find(|it| ended_with_its_job(it)).cloned();
     if case.kind.finished(case.job).is_some() {
         return Slices::Ensured(Ensured::Workload(last));
@@ -175,8 +176,9 @@ fn without_any(case: &Case<'_>, over: &[Arc<Workload>]) -> Slices {
     }
 }
 
-/// What makes a workload say that its job is elastic, if it does not: another replica made it while ours gated the pods.
-/// A job that was started by such a one has no pod that could run, as none says of which chain it is.
+/// Marks a slice as one of an elastic job, if another replica created it unmarked while this one
+/// gated the pods. A job that such a slice started has no pod that can run, because no pod names
+/// its chain.
 fn marked(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
     let goes = workload.metadata.deletion_timestamp.is_some() || is_evicted(workload);
     if is_slice(workload) || goes || case.kind.finished(case.job).is_some() {
@@ -190,7 +192,7 @@ fn marked(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
     case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message)
 }
 
-/// Whether the job runs and has become larger than the workload that holds its quota, which it keeps.
+/// Whether the job runs and has grown beyond the slice that holds its quota.
 fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
     runs(case)
         && holder.metadata.deletion_timestamp.is_none()
@@ -198,15 +200,15 @@ fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
         && compare(pod_sets, &holder.spec.pod_sets) == Size::Larger
 }
 
-/// Whether a job that grows is queued anew instead: it has no pods, so that nothing is lost, and its template names the
-/// flavor that was chosen when it asked for nothing. What a hub sends grows as the hub says.
-fn begins_anew(case: &Case<'_>, holder: &Workload) -> bool {
+/// Whether a growing job is requeued instead: it has no pods to lose, and its template names a
+/// flavor that was chosen when it requested nothing. A hub's copy grows as the hub says.
+fn restarts_from_zero(case: &Case<'_>, holder: &Workload) -> bool {
     holder.spec.pod_sets.iter().all(|pod_set| pod_set.count == 0)
         && !case.is_sent()
         && matches!(case.facts.prebuilt, Prebuilt::NotNamed)
 }
 
-/// Whether a job that runs on another cluster is not the one that was sent there: of what has changed only its size follows.
+/// Whether a dispatched job differs from what was dispatched by more than its size.
 fn is_other(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
     case.is_sent()
         && runs(case)
@@ -219,7 +221,7 @@ fn runs(case: &Case<'_>) -> bool {
     !case.kind.is_suspended(case.job) && case.kind.finished(case.job).is_none()
 }
 
-/// What a growing job grows to has its counts, as long as it waits.
+/// Keeps the larger slice's counts in sync with the job while it waits.
 fn grows_to(
     case: &Case<'_>,
     holder: &Arc<Workload>,
@@ -227,57 +229,58 @@ fn grows_to(
     pod_sets: &[PodSet],
 ) -> Ensured {
     if pending.metadata.deletion_timestamp.is_some() {
-        // Somebody deleted it: it is made anew.
+        // Deleted by a user, so it is created again.
         return Ensured::Act(Decision::act(edit::drop_finalizer(pending)));
     }
     let wanted = elastic::grown(&holder.spec.pod_sets, pod_sets);
     let size = compare(&wanted, &pending.spec.pod_sets);
     if size == Size::Larger && has_reservation(pending) {
-        // It waits for what else it needs, and is to ask for more quota.
+        // It waits for other resources and must now request more quota.
         return Ensured::Act(Decision::act(end(case, pending, &[])));
     }
     if size != Size::Same {
         let resize = Action::edit(pending, |workload| workload.spec.pod_sets = wanted);
         return Ensured::Act(Decision::act([resize]));
     }
-    // Pods that no completion is left for need no quota: it must neither wait nor preempt others for them.
+    // Pods without a completion left need no quota. The slice must not wait or preempt for them.
     if let Some(reclaim) = case.reclaim(pending, case.kind.reclaimable(case.job)) {
         return Ensured::Act(Decision::act([reclaim]));
     }
-    match keep_in_step(case, pending, pod_sets) {
-        Ensured::Workload(_) => keep_in_step(case, holder, pod_sets),
+    match keep_in_sync(case, pending, pod_sets) {
+        Ensured::Workload(_) => keep_in_sync(case, holder, pod_sets),
         act @ Ensured::Act(_) => act,
     }
 }
 
-/// A job that does not grow keeps its workload, with lower counts if it has shrunk.
+/// A job that does not grow keeps its slice, with lower counts if it has shrunk.
 fn keeps(case: &Case<'_>, holder: Arc<Workload>, pod_sets: &[PodSet]) -> Slices {
     let ends = case.kind.finished(case.job).is_some();
     if ends || holder.metadata.deletion_timestamp.is_some() || is_evicted(&holder) {
-        // Whatever the job's size: it gives its quota up first.
+        // It must release its quota first, at any size.
         return Slices::Ensured(Ensured::Workload(Some(holder)));
     }
     Slices::Ensured(match compare(pod_sets, &holder.spec.pod_sets) {
-        // Also of a job that is about to start: it keeps its quota.
+        // A job that is about to start keeps its quota too.
         Size::Smaller => {
             let wanted = resized(&holder.spec.pod_sets, pod_sets);
             Ensured::Act(Decision::act([Action::edit(&holder, |workload| {
                 workload.spec.pod_sets = wanted
             })]))
         }
-        Size::Same if runs(case) => keep_in_step(case, &holder, pod_sets),
+        Size::Same if runs(case) => keep_in_sync(case, &holder, pod_sets),
         Size::Same | Size::Larger | Size::Incomparable => return Slices::One(vec![holder]),
     })
 }
 
-/// How long whoever gave another its quota still has to declare this one replaced, and to say by which.
+/// How long the writer of the replacing reservation may still finish this slice with the right
+/// message.
 fn just_replaced(old: &Workload, live: &[Arc<Workload>], case: &Case<'_>) -> Option<Duration> {
     let by = live.iter().find(|new| holds(case, new) && replaces(new, old))?;
     let reserved = condition(by, QUOTA_RESERVED)?.last_transition_time.0;
     REPLACEMENT_GRACE.checked_sub(since(case.now, reserved)).filter(|left| !left.is_zero())
 }
 
-/// Ends a workload that is not its job's any more.
+/// Finishes a slice that is not its job's any more.
 fn end(case: &Case<'_>, workload: &Arc<Workload>, live: &[Arc<Workload>]) -> Option<Action> {
     if workload.metadata.deletion_timestamp.is_some() {
         return edit::drop_finalizer(workload);
@@ -295,8 +298,8 @@ fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
     !matches!(reason, Some(finished::WORKLOAD_SLICE_REPLACED | finished::OUT_OF_SYNC))
 }
 
-/// What there is to say about the pods of a job; `pod_sets` are those of an elastic one. Of the pods of a growing job as
-/// many count as the workload does: that others are not ready yet is not said.
+/// The `PodsReady` change. `pod_sets` are those of an elastic job. For a growing job, the pods of
+/// its current slice count; later ones need not be ready.
 pub(super) fn pods_ready(
     case: &Case<'_>,
     workload: &Arc<Workload>,
@@ -310,21 +313,20 @@ pub(super) fn pods_ready(
     edit::pods_ready(workload, ready, delay, case.now)
 }
 
-/// Whether what a job grew to has quota and waits for its checks: the pods of before run on, the new ones are gated. A job
-/// that was stopped meanwhile has no such pods.
-pub(super) fn runs_on(case: &Case<'_>, workload: &Workload) -> bool {
-    case.is_elastic() && goes_on(case.kind, case.job, workload)
+/// Whether a larger slice has quota and waits for its checks: earlier pods run on, and new ones are
+/// gated. A job that was stopped meanwhile has no such pods.
+pub(super) fn keeps_running(case: &Case<'_>, workload: &Workload) -> bool {
+    case.is_elastic() && elastic_keeps_running(case.kind, case.job, workload)
 }
 
-/// The same of a job that is known to be elastic.
-pub(super) fn goes_on(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bool {
+/// As [`keeps_running`] for a job that is known to be elastic.
+pub(super) fn elastic_keeps_running(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bool {
     has_reservation(workload)
         && elastic::replacement_for(workload).is_some()
         && elastic::makes_pods_of(kind, job, workload)
 }
 
-/// Of a job that has become larger (or smaller) than its workload, the pods that the workload counts and that are not
-/// needed any more.
+/// For a job that was resized, the counted pods that are no longer needed.
 pub(super) fn reclaimable(
     workload: &Workload,
     pod_sets: &[PodSet],

@@ -50,8 +50,8 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let check = |key| async move { check::reconcile(ctx, key).await };
     let workload = |key| async move { perform::reconcile(ctx, index, key).await };
     tokio::join!(
-        work::run(queues.checks.clone(), 1, shutdown.clone(), check),
-        work::run(queues.workloads.clone(), WORKERS, shutdown.clone(), workload),
+        work_queue::run(queues.checks.clone(), 1, shutdown.clone(), check),
+        work_queue::run(queues.workloads.clone(), WORKERS, shutdown.clone(), workload),
         requeue,
     );
 }

@@ -1,4 +1,4 @@
-//! ClusterQueue: status, and the finalizer that keeps it while workloads hold its quota.
+//! The status of a ClusterQueue, and the finalizer that keeps it while workloads hold its quota.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(super) async fn reconcile(ctx: &Context, views: &Views, memory: &Memory, key
         what: "clusterqueue",
     };
     match finalizer(ctx, &target, figures.as_deref()).await {
-        // The write comes back as a change.
+        // The write triggers another reconcile.
         Ok(true) => return Outcome::Done,
         Ok(false) => (),
         Err(error) => return outcome("ClusterQueue", &key, Err(error)),
@@ -56,14 +56,17 @@ pub(super) async fn reconcile(ctx: &Context, views: &Views, memory: &Memory, key
     let after = status(&queue, &figures, ctx.config.fair_sharing.is_some(), ctx.clock.now());
     let before = queue.status.as_ref();
     let urgent = before.is_none_or(|before| before.conditions != after.conditions);
-    let again =
-        queue.metadata.deletion_timestamp.as_ref().and_then(|_| tell_holders(ctx, memory, &queue));
+    let again = queue
+        .metadata
+        .deletion_timestamp
+        .as_ref()
+        .and_then(|_| publish_holders(ctx, memory, &queue));
     let change = Change { before, after: &after, urgent };
     publish(ctx, &memory.cluster_queues, key, &target, change).await.at_latest(again)
 }
 
-/// Tells whose quota keeps a deleted queue. Returns when to come again.
-fn tell_holders(ctx: &Context, memory: &Memory, queue: &ClusterQueue) -> Option<Duration> {
+/// Publishes whose quota keeps a deleted queue. Returns the delay until the next reconcile.
+fn publish_holders(ctx: &Context, memory: &Memory, queue: &ClusterQueue) -> Option<Duration> {
     let name = queue.metadata.name.as_deref();
     let holds = |subject: &Workload| {
         workload::has_reservation(subject)
@@ -72,16 +75,16 @@ fn tell_holders(ctx: &Context, memory: &Memory, queue: &ClusterQueue) -> Option<
     };
     let holders = ctx.stores.workloads.filter(holds);
     let names: Vec<String> = holders.iter().map(|holder| Key::of(&**holder).to_string()).collect();
-    // The engine may know of one that is about to be written.
+    // The engine may know of a reservation that is not written yet.
     (!names.is_empty())
         .then(|| {
-            memory.queue_deletions.tell(ctx, queue, "its quota is held by", "workload", &names)
+            memory.queue_deletions.publish(ctx, queue, "its quota is held by", "workload", &names)
         })
         .flatten()
 }
 
-/// Puts the finalizer on, and takes it off a deleted queue that the engine knows to be deleted and empty: from then on
-/// nothing more is admitted by it.
+/// Adds the finalizer. Removes it from a deleted queue once the engine knows of the deletion and
+/// the queue is empty; then nothing more is admitted.
 async fn finalizer(
     ctx: &Context,
     target: &Target<'_, ClusterQueue>,
@@ -98,7 +101,7 @@ async fn finalizer(
     if empty { target.finalizer(ctx, names::RESOURCE_IN_USE, false).await } else { Ok(false) }
 }
 
-/// The status as it should read; `fair` while quota is shared fairly. Pure.
+/// The desired status. `fair`: whether fair sharing is on. Pure.
 pub(super) fn status(
     queue: &ClusterQueue,
     figures: &ClusterQueueFigures,
@@ -123,10 +126,10 @@ pub(super) fn status(
     status
 }
 
-/// The addition to the condition of a queue that has quota of another kind.
+/// Addition to the condition's message of a queue with external quota.
 const NOT_FOLLOWED: &str = " (status.effectiveQuotas has no effect, quota is that of the spec)";
 
-/// The first cause gives the reason, all of them the message.
+/// The first cause gives the reason, all causes the message.
 fn active(inactive: &[InactiveCause]) -> (bool, &'static str, String) {
     let Some(first) = inactive.first() else {
         return (true, reasons::cluster_queue::READY, "Can admit new workloads".to_owned());
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_active_queue() {
+    fn active_queue_has_figures_and_condition() {
         let status = status(&ClusterQueue::default(), &figures(Vec::new()), true, fixtures::at(30));
         insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap(), @r#"
         {
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_of_an_orchestrator_are_kept_without_effect() {
+    fn effective_quotas_are_kept_without_effect() {
         let mut queue = ClusterQueue::default();
         let quotas = Some(serde_json::json!({"resourceGroups": []}));
         queue.status = Some(ClusterQueueStatus {
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_gone_when_quota_is_not_shared_fairly_any_more() {
+    fn weighted_share_is_removed_without_fair_sharing() {
         let mut queue = ClusterQueue::default();
         queue.status = Some(status(&queue, &figures(Vec::new()), true, fixtures::at(30)));
         assert_eq!(
@@ -267,18 +270,18 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::being_deleted(&[("Terminating", "")], "Terminating", "Can't admit new workloads; clusterQueue is terminating")]
+    #[case::deleted(&[("Terminating", "")], "Terminating", "Can't admit new workloads; clusterQueue is terminating")]
     #[case::two_causes(
         &[("Stopped", "is stopped"), ("FlavorNotFound", "references missing ResourceFlavor(s): a")],
         "Stopped",
         "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): a."
     )]
-    #[case::below_a_cycle_of_cohorts(
+    #[case::below_cohort_cycle(
         &[(reasons::cluster_queue::COHORT_CYCLE_DETECTED, "the cohorts above form a cycle")],
         "CohortCycleDetected",
         "Can't admit new workloads: the cohorts above form a cycle."
     )]
-    fn inactive_queues(
+    fn inactive_queue_has_reason_and_message(
         #[case] causes: &[(&'static str, &str)],
         #[case] reason: &str,
         #[case] message: &str,

@@ -1,4 +1,4 @@
-//! Cohort: status, which says something only while quota is shared fairly.
+//! The status of a Cohort. It is empty without fair sharing.
 
 use kube::Api;
 use switchyard_api::{
@@ -8,13 +8,18 @@ use switchyard_api::{
 use switchyard_scheduler::CohortView;
 
 use super::{
-    pace::Pace,
+    pace::FigurePace,
     publish::{Change, publish},
 };
 use crate::{context::Context, engine::views::Views};
 use switchyard_platform::{store::Key, work_queue::Outcome, write::Target};
 
-pub(super) async fn reconcile(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
+pub(super) async fn reconcile(
+    ctx: &Context,
+    views: &Views,
+    pace: &FigurePace,
+    key: Key,
+) -> Outcome {
     let Some(cohort) = ctx.stores.cohorts.by_key(&key) else {
         pace.forget(&key);
         if views.cohort(&key.name).is_none() {
@@ -35,12 +40,12 @@ pub(super) async fn reconcile(ctx: &Context, views: &Views, pace: &Pace, key: Ke
         manager: names::FIELD_MANAGER,
         what: "cohort",
     };
-    // Without fair sharing there is nothing to say, not even that there is nothing.
+    // Without fair sharing an absent status stays absent.
     let change = Change { before: Some(&before), after: &after, urgent: false };
     publish(ctx, pace, key, &target, change).await
 }
 
-/// The status as it should read. Pure.
+/// The desired status. Pure.
 fn status(before: &CohortStatus, view: &CohortView, fair: bool) -> CohortStatus {
     let fair_sharing = fair.then_some(FairSharingStatus { weighted_share: view.weighted_share });
     CohortStatus { fair_sharing, ..before.clone() }
@@ -51,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_shown_while_quota_is_shared_fairly() {
+    fn weighted_share_is_set_with_fair_sharing() {
         let view = CohortView {
             name: "team".into(),
             parent: None,

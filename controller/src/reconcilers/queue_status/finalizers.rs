@@ -1,5 +1,5 @@
-//! Finalizers of what others name: ResourceFlavors and AdmissionChecks stay while a ClusterQueue names them, Topologies while
-//! a ResourceFlavor does.
+//! Finalizers of referenced objects. A ClusterQueue keeps its ResourceFlavors and AdmissionChecks,
+//! a ResourceFlavor its Topology.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -8,7 +8,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use switchyard_api::{names, v1beta2::ClusterQueue};
 
-use super::{outcome, waits::Waits};
+use super::{deletion_events::DeletionEvents, outcome};
 use crate::context::Context;
 use switchyard_platform::{
     store::{Key, Store},
@@ -16,7 +16,7 @@ use switchyard_platform::{
     write::Target,
 };
 
-/// What a ClusterQueue names may be let go, or must be kept, when the ClusterQueue changes.
+/// A ClusterQueue's change queues the objects that it references.
 pub(super) fn follow_cluster_queues(ctx: &Arc<Context>, flavors: &Queue<Key>, checks: &Queue<Key>) {
     let (flavors, checks) = (flavors.clone(), checks.clone());
     ctx.stores.cluster_queues.subscribe(move |change| {
@@ -32,7 +32,7 @@ pub(super) fn follow_cluster_queues(ctx: &Arc<Context>, flavors: &Queue<Key>, ch
     });
 }
 
-/// A Topology may be let go when a ResourceFlavor that names it changes or is gone.
+/// A ResourceFlavor's change or deletion queues its Topology.
 pub(super) fn follow_flavors(ctx: &Arc<Context>, topologies: &Queue<Key>) {
     let topologies = topologies.clone();
     ctx.stores.resource_flavors.subscribe(move |change| {
@@ -61,27 +61,37 @@ fn check_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
 
 const IN_USE: &str = "it is in use by";
 
-/// The ClusterQueues of which this holds.
+/// Names of the matching ClusterQueues.
 fn users(ctx: &Context, uses: impl Fn(&ClusterQueue) -> bool) -> Vec<String> {
     ctx.stores.cluster_queues.filter(uses).iter().map(|queue| queue.name_any()).collect()
 }
 
-pub(super) async fn flavor(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+pub(super) async fn flavor(ctx: &Context, deletions: &DeletionEvents, key: Key) -> Outcome {
     let users = |name: &str| users(ctx, |queue| flavor_names(queue).any(|it| it == name));
     let store = &ctx.stores.resource_flavors;
-    let kept = Kept { kind: "ResourceFlavor", user: "ClusterQueue", what: "resourceflavor", users };
+    let kept = ReferencedObject {
+        kind: "ResourceFlavor",
+        user: "ClusterQueue",
+        what: "resourceflavor",
+        users,
+    };
     kept.reconcile(ctx, store, deletions, key).await
 }
 
-pub(super) async fn check(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+pub(super) async fn check(ctx: &Context, deletions: &DeletionEvents, key: Key) -> Outcome {
     let users = |name: &str| users(ctx, |queue| check_names(queue).any(|it| it == name));
     let store = &ctx.stores.admission_checks;
-    let kept = Kept { kind: "AdmissionCheck", user: "ClusterQueue", what: "admissioncheck", users };
+    let kept = ReferencedObject {
+        kind: "AdmissionCheck",
+        user: "ClusterQueue",
+        what: "admissioncheck",
+        users,
+    };
     kept.reconcile(ctx, store, deletions, key).await
 }
 
-/// A Topology stays while a ResourceFlavor names it.
-pub(super) async fn topology(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+/// Keeps a Topology while a ResourceFlavor references it.
+pub(super) async fn topology(ctx: &Context, deletions: &DeletionEvents, key: Key) -> Outcome {
     let users = |name: &str| {
         let users = ctx
             .stores
@@ -89,23 +99,30 @@ pub(super) async fn topology(ctx: &Context, deletions: &Waits, key: Key) -> Outc
             .filter(|flavor| flavor.spec.topology_name.as_deref() == Some(name));
         users.iter().map(|flavor| flavor.name_any()).collect()
     };
-    let kept = Kept { kind: "Topology", user: "ResourceFlavor", what: "topology", users };
+    let kept =
+        ReferencedObject { kind: "Topology", user: "ResourceFlavor", what: "topology", users };
     kept.reconcile(ctx, &ctx.stores.topologies, deletions, key).await
 }
 
-/// An object that stays while others name it.
-struct Kept<U> {
+/// An object that is kept while others reference it.
+struct ReferencedObject<U> {
     kind: &'static str,
-    /// The kind of those who name it.
+    /// Kind of the referencing objects.
     user: &'static str,
-    /// Labels its writes.
+    /// Label of its writes.
     what: &'static str,
-    /// The names of those who name it.
+    /// Names of the referencing objects.
     users: U,
 }
 
-impl<U: Fn(&str) -> Vec<String>> Kept<U> {
-    async fn look<K>(&self, ctx: &Context, store: &Store<K>, deletions: &Waits, key: Key) -> Outcome
+impl<U: Fn(&str) -> Vec<String>> ReferencedObject<U> {
+    async fn reconcile<K>(
+        &self,
+        ctx: &Context,
+        store: &Store<K>,
+        deletions: &DeletionEvents,
+        key: Key,
+    ) -> Outcome
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope>
             + Clone
@@ -122,10 +139,10 @@ impl<U: Fn(&str) -> Vec<String>> Kept<U> {
         }
         let deleting = object.meta().deletion_timestamp.is_some();
         let users = if deleting { (self.users)(&key.name) } else { Vec::new() };
-        // A deleted object takes no new finalizer.
+        // A deleted object accepts no new finalizer.
         if !users.is_empty() {
             return Outcome::Done
-                .at_latest(deletions.tell(ctx, &*object, IN_USE, self.user, &users));
+                .at_latest(deletions.publish(ctx, &*object, IN_USE, self.user, &users));
         }
         let api = Api::all(ctx.client.clone());
         let target =

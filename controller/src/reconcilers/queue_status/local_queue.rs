@@ -1,4 +1,4 @@
-//! LocalQueue: status.
+//! The status of a LocalQueue.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,18 +15,25 @@ use switchyard_api::{
 use switchyard_scheduler::PastUsage;
 
 use super::{
-    pace::Pace,
+    pace::FigurePace,
     publish::{Change, publish},
     usage,
 };
 use crate::{
     context::Context,
-    engine::views::{LocalQueueFigures, Views},
-    engine_time::wall_time,
+    engine::{
+        convert::time::wall_time,
+        views::{LocalQueueFigures, Views},
+    },
 };
 use switchyard_platform::{clock::whole_seconds, store::Key, work_queue::Outcome, write::Target};
 
-pub(super) async fn reconcile(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
+pub(super) async fn reconcile(
+    ctx: &Context,
+    views: &Views,
+    pace: &FigurePace,
+    key: Key,
+) -> Outcome {
     let Some(queue) = ctx.stores.local_queues.by_key(&key) else {
         pace.forget(&key);
         ctx.metrics.forget_local_queue(&key);
@@ -53,7 +60,7 @@ pub(super) async fn reconcile(ctx: &Context, views: &Views, pace: &Pace, key: Ke
     publish(ctx, pace, key, &target, Change { before, after: &after, urgent }).await
 }
 
-/// The status as it should read. Pure.
+/// The desired status. Pure.
 pub(super) fn status(
     queue: &LocalQueue,
     figures: &LocalQueueFigures,
@@ -61,9 +68,9 @@ pub(super) fn status(
 ) -> LocalQueueStatus {
     let mut status = queue.status.clone().unwrap_or_default();
     let stopped = queue.spec.stop_policy != StopPolicy::None;
-    // A stopped queue is out of the queueing; Kueue shows nothing as pending in it.
+    // Kueue shows no pending workloads for a stopped queue.
     status.pending_workloads = if stopped { 0 } else { usage::count(figures.pending) };
-    // Without its ClusterQueue nobody's quota is used, whatever still runs.
+    // Without a ClusterQueue no quota is used, even while workloads run.
     let gone = reasons::local_queue::CLUSTER_QUEUE_DOES_NOT_EXIST;
     let missing = figures.inactive.as_ref().is_some_and(|cause| cause.reason == gone);
     status.reserving_workloads = if missing { 0 } else { usage::count(figures.reserving) };
@@ -80,7 +87,7 @@ pub(super) fn status(
     status
 }
 
-/// Past use, as the next leader takes it over.
+/// Past usage, for the next leader to load.
 fn past_usage(used: &PastUsage) -> LocalQueueFairSharingStatus {
     let consumed =
         used.consumed.iter().map(|(name, nanos)| (name.to_string(), quantity_of_nanos(*nanos)));
@@ -122,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_queue_shows_nothing_as_pending() {
+    fn stopped_queue_shows_no_pending_workloads() {
         let mut queue = LocalQueue::default();
         queue.spec.stop_policy = StopPolicy::Hold;
         let inactive = InactiveCause { reason: "Stopped", message: "LocalQueue is stopped".into() };
@@ -131,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn past_use_is_shown_exactly() {
+    fn past_usage_is_written_exactly() {
         let consumed = [("cpu".into(), 1_500_000_000_i128), ("memory".into(), 636_414_338)].into();
         let past_usage =
             Some(PastUsage { consumed, last_update: switchyard_scheduler::Time::from_secs(20) });
@@ -141,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_figures_again_change_nothing() {
+    fn equal_figures_change_nothing() {
         let mut queue = LocalQueue::default();
         queue.status = Some(status(&queue, &figures(None), fixtures::at(30)));
         assert_eq!(status(&queue, &figures(None), fixtures::at(99)), queue.status.clone().unwrap());

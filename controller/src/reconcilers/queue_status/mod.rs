@@ -1,17 +1,17 @@
-//! The status of queues, and the finalizers that keep what is in use.
+//! The status of queues, and finalizers of objects in use.
 //!
-//! A queue's status is written when it says something new. A changed condition is written at once; mere figures at most
-//! once a second, and less often where many queues change, so that a burst of jobs costs a few writes and a single job is
-//! seen at once.
+//! A changed condition is written at once. Changes of figures alone are written at most once a
+//! second per object, and less often if many objects change. So a burst of jobs costs few writes,
+//! and a single job shows at once.
 
 mod cluster_queue;
 mod cohort;
+mod deletion_events;
 mod finalizers;
 mod local_queue;
 mod pace;
 mod publish;
 mod usage;
-mod waits;
 
 use std::sync::Arc;
 
@@ -25,22 +25,22 @@ use switchyard_platform::{
     write::WriteError,
 };
 
-/// Objects of a kind looked at in parallel.
+/// Objects of a kind reconciled in parallel.
 const WORKERS: usize = 8;
 
-/// What was written and told last, by kind.
+/// Last writes and events, by kind.
 #[derive(Debug, Default)]
 struct Memory {
-    cluster_queues: pace::Pace,
-    local_queues: pace::Pace,
-    cohorts: pace::Pace,
-    queue_deletions: waits::Waits,
-    flavor_deletions: waits::Waits,
-    check_deletions: waits::Waits,
-    topology_deletions: waits::Waits,
+    cluster_queues: pace::FigurePace,
+    local_queues: pace::FigurePace,
+    cohorts: pace::FigurePace,
+    queue_deletions: deletion_events::DeletionEvents,
+    flavor_deletions: deletion_events::DeletionEvents,
+    check_deletions: deletion_events::DeletionEvents,
+    topology_deletions: deletion_events::DeletionEvents,
 }
 
-/// Looks after queues, flavors, checks and Topologies until `shutdown`.
+/// Runs until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: CancellationToken) {
     let cluster_queues = follow(&ctx.stores.cluster_queues, views.cluster_queue_changes.clone());
     let local_queues = follow(&ctx.stores.local_queues, views.local_queue_changes.clone());
@@ -57,42 +57,42 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     let run = |queue: &Queue<Key>| (queue.clone(), shutdown.clone());
     let cluster_queues = async {
         let (queue, shutdown) = run(&cluster_queues);
-        work::run(queue, WORKERS, shutdown, async |key| {
+        work_queue::run(queue, WORKERS, shutdown, async |key| {
             cluster_queue::reconcile(ctx, views, memory, key).await
         })
         .await;
     };
     let local_queues = async {
         let (queue, shutdown) = run(&local_queues);
-        work::run(queue, WORKERS, shutdown, async |key| {
+        work_queue::run(queue, WORKERS, shutdown, async |key| {
             local_queue::reconcile(ctx, views, &memory.local_queues, key).await
         })
         .await;
     };
     let cohorts = async {
         let (queue, shutdown) = run(&cohorts);
-        work::run(queue, WORKERS, shutdown, async |key| {
+        work_queue::run(queue, WORKERS, shutdown, async |key| {
             cohort::reconcile(ctx, views, &memory.cohorts, key).await
         })
         .await;
     };
     let flavors = async {
         let (queue, shutdown) = run(&flavors);
-        work::run(queue, 1, shutdown, async |key| {
+        work_queue::run(queue, 1, shutdown, async |key| {
             finalizers::flavor(ctx, &memory.flavor_deletions, key).await
         })
         .await;
     };
     let checks = async {
         let (queue, shutdown) = run(&checks);
-        work::run(queue, 1, shutdown, async |key| {
+        work_queue::run(queue, 1, shutdown, async |key| {
             finalizers::check(ctx, &memory.check_deletions, key).await
         })
         .await;
     };
     let topologies = async {
         let (queue, shutdown) = run(&topologies);
-        work::run(queue, 1, shutdown, async |key| {
+        work_queue::run(queue, 1, shutdown, async |key| {
             finalizers::topology(ctx, &memory.topology_deletions, key).await
         })
         .await;
@@ -100,7 +100,7 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     tokio::join!(cluster_queues, local_queues, cohorts, flavors, checks, topologies, everything);
 }
 
-/// Queues each object that its user changed, or that a new leader has not looked at.
+/// Queues each object that its user changed, and all objects for a new leader.
 fn follow<K: Resource + 'static>(store: &Store<K>, queue: Queue<Key>) -> Queue<Key> {
     let into = queue.clone();
     store.subscribe(move |change| {
@@ -141,7 +141,7 @@ async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 6], shutdown: C
     ctx.each_term(&shutdown, all).await;
 }
 
-/// What a write's failure means for the work queue.
+/// The work queue's outcome of a write.
 fn outcome(kind: &str, key: &Key, result: Result<(), WriteError>) -> Outcome {
     match result {
         Ok(()) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,

@@ -1,4 +1,4 @@
-//! How often mere figures are written.
+//! Intervals between writes of figures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,37 +8,37 @@ use std::{
 
 use tokio::time::Instant;
 
-use switchyard_platform::{store::Key, work_queue::turns};
+use switchyard_platform::{store::Key, work_queue::fair_interval};
 
-/// Between two writes of one object that differ in figures only.
+/// Minimum interval between two such writes of one object.
 const EVERY: Duration = Duration::from_secs(1);
-/// With many objects whose figures change, about so many such writes a second are made of a kind,
+/// Rate of such writes of all objects of a kind, if many change.
 const A_SECOND: u32 = 5;
-/// but each may be written this often, however many there are.
+/// Maximum of that interval, however many change.
 const AT_LATEST: Duration = Duration::from_secs(15);
 
-/// When each object was written last.
+/// Time of each object's last write.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Mutex<Written>);
+pub(super) struct FigurePace(Mutex<Written>);
 
 #[derive(Debug, Default)]
 struct Written {
     last: BTreeMap<Key, Instant>,
-    // Those of the last `AT_LATEST`, the oldest first.
+    // Writes of the last `AT_LATEST`, oldest first.
     lately: BTreeSet<(Instant, Key)>,
 }
 
-impl Pace {
-    /// How long figures of this object must still wait; none: write now.
+impl FigurePace {
+    /// How long figures of this object must still wait. `None`: write now.
     pub(super) fn wait(&self, key: &Key) -> Option<Duration> {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = *written.last.get(key)?;
-        let every = turns(written.lately.len(), A_SECOND, (EVERY, AT_LATEST));
+        let every = fair_interval(written.lately.len(), A_SECOND, (EVERY, AT_LATEST));
         let left = (last + every).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
-    /// It was written now.
+    /// Records a write of this object.
     pub(super) fn written(&self, key: Key) {
         let (now, mut written) =
             (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -51,7 +51,7 @@ impl Pace {
         }
     }
 
-    /// It is gone.
+    /// Removes a deleted object.
     pub(super) fn forget(&self, key: &Key) {
         let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = written.last.remove(key) {
@@ -65,8 +65,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_write_is_at_once_and_the_next_a_second_later() {
-        let (pace, key) = (Pace::default(), Key::new("", "cq"));
+    async fn first_write_is_immediate_and_next_a_second_later() {
+        let (pace, key) = (FigurePace::default(), Key::new("", "cq"));
         assert_eq!(pace.wait(&key), None);
         pace.written(key.clone());
         assert_eq!(pace.wait(&key), Some(EVERY));
@@ -75,8 +75,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_objects_share_a_number_of_writes_a_second() {
-        let pace = Pace::default();
+    async fn many_objects_share_the_write_rate() {
+        let pace = FigurePace::default();
         let keys: Vec<Key> =
             (0..1000).map(|number| Key::new("", &format!("cq-{number}"))).collect();
         for key in &keys[..50] {

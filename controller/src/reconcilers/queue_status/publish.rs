@@ -1,11 +1,11 @@
-//! Writing a status that has news in it: what matters at once, mere figures at their pace.
+//! Writes a changed status: conditions at once, figures at their pace.
 
 use std::fmt::Debug;
 
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{outcome, pace::Pace};
+use super::{outcome, pace::FigurePace};
 use crate::context::Context;
 use switchyard_platform::{
     store::Key,
@@ -13,19 +13,19 @@ use switchyard_platform::{
     write::{Target, WriteError},
 };
 
-/// A status as it reads and as it should.
+/// A status and its desired value.
 pub(super) struct Change<'a, S> {
-    /// None if the object has no status at all: then it gets one, even if all of it is zero.
+    /// `None` if the object has no status yet. Then it is written even if all figures are zero.
     pub(super) before: Option<&'a S>,
     pub(super) after: &'a S,
-    /// More than figures changed: it is written at once.
+    /// More than figures changed, so it is written at once.
     pub(super) urgent: bool,
 }
 
-/// Writes the difference, or says how long mere figures still have to wait.
+/// Writes the difference, or returns how long figures must still wait.
 pub(super) async fn publish<K, S>(
     ctx: &Context,
-    pace: &Pace,
+    pace: &FigurePace,
     key: Key,
     target: &Target<'_, K>,
     change: Change<'_, S>,

@@ -1,4 +1,4 @@
-//! Usage per flavor and resource, as ClusterQueues and LocalQueues show it.
+//! Usage by flavor and resource in the form of ClusterQueues and LocalQueues.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use switchyard_api::v1beta2::{

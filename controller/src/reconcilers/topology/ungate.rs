@@ -9,8 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube::Api;
 use serde_json::json;
-use switchyard_api::{names, v1beta2::Workload, variants};
-use switchyard_jobs::elastic;
+use switchyard_api::names;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -23,6 +22,7 @@ use crate::{
 use crate::{
     reconcilers::topology::ranks::{Ungating, pods_to_ungate},
     stores::pods::PodRecord,
+    workload::topology_chain,
 };
 use switchyard_platform::{
     store::{Change, Key},
@@ -37,18 +37,6 @@ const GATE: Gate =
 /// Delay after a pod's change. It lets the pods of one job be handled together, and the failure of
 /// a node arrive first.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-
-/// The chain of a workload that has a topology assignment.
-pub(super) fn topology_chain(workload: &Workload) -> Option<Key> {
-    let admission = workload.status.as_ref()?.admission.as_ref()?;
-    let placed = admission.pod_set_assignments.iter().any(|it| it.topology_assignment.is_some());
-    let namespace = workload
-        .metadata
-        .namespace
-        .as_deref()
-        .filter(|_| placed && variants::parent_of(workload).is_none())?;
-    Some(Key::new(namespace, elastic::slice_name(workload)))
-}
 
 /// Whether a pod's change may change which pods go where.
 fn affects_ungating(change: &Change<PodRecord>) -> bool {
@@ -80,7 +68,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let each_term = ctx.each_term(&shutdown, everything);
     let (ctx, chains) = (&ctx, &chains);
     let reconcile = |chain| async move { reconcile(ctx, chains, chain).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
+    tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
 async fn reconcile(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {

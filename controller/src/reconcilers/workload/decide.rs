@@ -1,7 +1,7 @@
-//! What is to be done about a workload. Pure.
+//! Decides what to do about a workload. Pure.
 //!
-//! The order of the questions is Kueue's (`pkg/controller/core/workload_controller.go`), but where Kueue writes and comes
-//! again, all that can be known now goes into one write.
+//! Steps are in Kueue's order (`pkg/controller/core/workload_controller.go`). Kueue writes and
+//! reconciles again between steps; here everything that is known goes into one write.
 
 mod checks;
 mod pending;
@@ -17,52 +17,49 @@ use switchyard_api::{
 };
 
 use super::{Facts, Rules};
-use crate::workload::{self, Edit, Evicted, Eviction, LOOK_AT_CLUSTER, Phase, ReasonDetail};
+use crate::workload::{
+    self, Edit, Evicted, Eviction, LOST_CLUSTER_CHECK_INTERVAL, Phase, ReasonDetail,
+};
 use switchyard_platform::clock::since;
 
-/// What is to be done. The default is nothing.
+/// The steps to perform, in this order. The default is none.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Write this status, if it differs.
     pub status: Option<WorkloadStatus>,
-    /// Then set `spec.active` to false.
+    /// Set `spec.active` to false.
     pub deactivate: bool,
-    /// Then take our finalizer off.
+    /// Remove Switchyard's finalizer.
     pub release: bool,
-    /// Then delete it.
+    /// Delete the workload.
     pub delete: bool,
-    /// What to tell once the status is written.
-    pub told: Vec<Told>,
-    /// Look again after this long at the latest.
+    /// Publish these after the status is written.
+    pub notifications: Vec<Notification>,
+    /// Reconcile again after this delay at the latest.
     pub again: Option<Duration>,
 }
 
-/// What users and metrics hear of.
+/// An event or a metric of a written status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    /// An event: Warning or Normal, reason, note.
+pub(crate) enum Notification {
     Event {
-        /// Whether something went wrong.
+        /// A Warning instead of a Normal event.
         warning: bool,
-        /// Its reason.
         reason: &'static str,
-        /// Its note.
         note: String,
     },
-    /// It was evicted from this ClusterQueue.
+    /// The workload was evicted.
     Evicted {
-        /// Where it had quota.
+        /// The ClusterQueue whose quota it holds.
         cluster_queue: String,
-        /// The eviction.
         evicted: Evicted,
     },
-    /// Its last check became Ready this long after the reservation.
+    /// The last check became Ready.
     Admitted {
-        /// By which ClusterQueue.
         cluster_queue: String,
-        /// Since it was queued.
+        /// Time since it was queued.
         waited: Duration,
-        /// Since quota was reserved.
+        /// Time since the reservation.
         reserved_for: Duration,
     },
 }
@@ -74,16 +71,17 @@ impl Plan {
 
     fn evict(&mut self, subject: &Workload, edit: &mut Edit, eviction: Eviction) {
         let evicted = edit.evict(eviction);
-        // Only what had quota gives it up; others are merely marked.
+        // An eviction without quota is only marked.
         if let Some(cluster_queue) = workload::admitted_by(subject) {
-            self.told.push(Told::Evicted { cluster_queue: cluster_queue.to_owned(), evicted });
+            self.notifications
+                .push(Notification::Evicted { cluster_queue: cluster_queue.to_owned(), evicted });
         }
     }
 }
 
-/// Decides about one workload as it stands at `now`.
+/// Decides about one workload in its state at `now`.
 #[must_use]
-pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Plan {
+pub(crate) fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Plan {
     if let Some(plan) = end_of_life(subject, facts, rules, now) {
         return plan;
     }
@@ -117,12 +115,12 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
         Phase::QuotaReserved => checks::admit(&mut plan, &mut edit, subject, now),
         Phase::Admitted | Phase::Finished => (),
     }
-    // A check may reject it while it is being evicted, or later: nothing would queue it again.
+    // A check may reject it during an eviction or later. Then nothing else would requeue it.
     let rejected =
         subject.spec.is_active() && !facts.parent && checks::rejected(&mut plan, &mut edit);
     let goes = rejected && !workload::is_evicted(subject);
     if workload::has_reservation(subject) && subject.spec.is_active() && !goes {
-        reserved::reconcile(&mut plan, &mut edit, subject, facts, rules, now);
+        reserved::decide(&mut plan, &mut edit, subject, facts, rules, now);
     }
     if subject.status.as_ref() != Some(&edit.status) && edit.status != WorkloadStatus::default() {
         plan.status = Some(edit.status);
@@ -130,7 +128,7 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
     plan
 }
 
-/// Whether our finalizer keeps it.
+/// Whether Switchyard's finalizer is set.
 fn held(subject: &Workload) -> bool {
     subject
         .metadata
@@ -140,7 +138,7 @@ fn held(subject: &Workload) -> bool {
         .any(|finalizer| finalizer == names::RESOURCE_IN_USE)
 }
 
-/// Workloads without an owner that had one, or that are being deleted, end here.
+/// Ends workloads without an owner that had one, and workloads that are being deleted.
 fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Option<Plan> {
     let deleting = subject.metadata.deletion_timestamp.is_some();
     let owned = subject.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
@@ -151,8 +149,9 @@ fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp)
         .is_some_and(|labels| labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty()));
     let held = held(subject);
     if facts.owner_gone && facts.held_by_cluster {
-        // The dispatcher gives its quota back once nothing is left there; the cluster may be lost meanwhile.
-        return Some(Plan { again: Some(LOOK_AT_CLUSTER), ..Plan::default() });
+        // The dispatcher releases its quota once no copy remains. The cluster may be lost in the
+        // meantime.
+        return Some(Plan { again: Some(LOST_CLUSTER_CHECK_INTERVAL), ..Plan::default() });
     }
     if facts.owner_gone || (!owned && deleting) {
         return Some(Plan { release: held, ..Plan::default() });
@@ -166,18 +165,19 @@ fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp)
         edit.finish(reasons::finished::OWNER_NOT_FOUND, "The workload's owner no longer exists");
         plan.status = Some(edit.status);
     }
-    // Once both are done, only the retention of finished workloads is left.
+    // After both, only the retention of finished workloads remains.
     (plan != Plan::default()).then_some(plan)
 }
 
-/// A hub's copies are for the hub to collect, however long it is away: some say by their Workload alone how they ended.
+/// Retention of finished workloads. The hub collects its own copies, however long it is away: some
+/// report their end by the Workload alone.
 fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if workload::is_copy(subject) {
         return plan;
     }
     if subject.metadata.deletion_timestamp.is_some() {
-        // Whoever it belongs to: nothing is left that it could use, and its job may be of a kind that nobody watches any more.
+        // A finished workload needs no quota, and nothing may watch its job's kind any more.
         plan.release = held(subject);
         return plan;
     }
@@ -191,7 +191,7 @@ fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
     plan.release = held(subject);
     plan.delete = true;
     let note = "Deleted finished workload due to elapsed retention".to_owned();
-    plan.told.push(Told::Event { warning: false, reason: "Deleted", note });
+    plan.notifications.push(Notification::Event { warning: false, reason: "Deleted", note });
     plan
 }
 
@@ -201,7 +201,7 @@ fn deactivated(plan: &mut Plan, edit: &mut Edit, subject: &Workload) {
     conditions::remove(&mut edit.status.conditions, conditions::DEACTIVATION_TARGET);
     if workload::is_evicted(subject) {
         if target.is_some() {
-            // What it was deactivated for would deactivate it again once its user makes it active.
+            // Otherwise the old cause would deactivate it again once its user activates it.
             edit.reset_checks();
         }
         return;

@@ -1,4 +1,4 @@
-//! What a decision about a workload needs to know besides the workload.
+//! The inputs of a decision about a workload.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -16,29 +16,30 @@ use crate::{
     workload::{self, ReasonDetail},
 };
 
-/// What the configuration says. The same for all workloads.
+/// The configuration's rules, equal for all workloads.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rules {
-    /// `objectRetentionPolicies.workloads.afterFinished`: none keeps finished workloads.
+pub(crate) struct Rules {
+    /// `objectRetentionPolicies.workloads.afterFinished`. `None` keeps finished workloads.
     pub keep_finished: Option<Duration>,
-    /// `waitForPodsReady`; none: not waited for.
+    /// `waitForPodsReady`. `None` if it is off.
     pub pods_ready: Option<PodsReadyRules>,
-    /// How finely is said why there is no quota.
+    /// Detail of the reasons for missing quota.
     pub reasons: ReasonDetail,
-    /// Whether the status lists the preemption gates of the spec, as Kueue's `MultiKueueOrchestratedPreemption` has it.
+    /// Whether the status lists the preemption gates of the spec (Kueue's
+    /// `MultiKueueOrchestratedPreemption`).
     pub lists_preemption_gates: bool,
-    /// Whether annotations do not hold workloads back: Kueue's `AdmissionGatedBy` is off.
+    /// Whether Kueue's `AdmissionGatedBy` is off.
     pub ignores_admission_gates: bool,
-    /// Whether workloads whose owner let them go are left as they are: Kueue's `FinishOrphanedWorkloads` is off.
+    /// Whether Kueue's `FinishOrphanedWorkloads` is off.
     pub leaves_orphans: bool,
-    /// Whether a new workload says from the beginning that it waits: Kueue's `UnadmittedWorkloadsExplicitStatus`.
+    /// Whether a new workload gets its conditions at once (Kueue's
+    /// `UnadmittedWorkloadsExplicitStatus`).
     pub explicit: bool,
 }
 
 impl Rules {
-    /// The rules of a configuration.
     #[must_use]
-    pub fn of(config: &Configuration) -> Self {
+    pub(crate) fn of(config: &Configuration) -> Self {
         let wait = &config.wait_for_pods_ready;
         let seconds = |n: i32| Duration::from_secs(u64::try_from(n).unwrap_or(0));
         let pods_ready = PodsReadyRules {
@@ -64,44 +65,41 @@ impl Rules {
 
 /// `waitForPodsReady` of the configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PodsReadyRules {
-    /// How long after admission all pods must be ready.
+pub(crate) struct PodsReadyRules {
+    /// Time from admission until all pods must be ready.
     pub timeout: Duration,
-    /// How long a lost pod may take to come back; none: for ever.
+    /// Time for a lost pod to recover. `None`: unlimited.
     pub recovery_timeout: Option<Duration>,
-    /// After how many evictions a workload is deactivated; none: never.
+    /// Number of evictions after which a workload is deactivated. `None`: never.
     pub limit: Option<i32>,
-    /// The first wait before it is queued again; it doubles each time.
+    /// The first requeuing delay. It doubles each time.
     pub base: Duration,
-    /// The longest wait.
+    /// The longest requeuing delay.
     pub max: Duration,
 }
 
-/// What else matters about one workload.
+/// Everything else that matters about one workload.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
-    /// Its LocalQueue.
+pub(crate) struct Facts {
     pub local_queue: Option<Arc<LocalQueue>>,
-    /// The name of its ClusterQueue: the one that admitted it, else its LocalQueue's.
+    /// The ClusterQueue that admitted it, else its LocalQueue's.
     pub cluster_queue_name: Option<String>,
-    /// Its ClusterQueue.
     pub cluster_queue: Option<Arc<ClusterQueue>>,
     /// Whether the ClusterQueue admits workloads now.
     pub cluster_queue_active: bool,
-    /// The MultiKueue checks among those of the ClusterQueue, on a hub.
+    /// On a hub, the ClusterQueue's MultiKueue checks.
     pub dispatching_checks: BTreeSet<String>,
-    /// It is admitted with one of its variants, whose checks count.
+    /// Whether it is the parent of variants. It is admitted with one of them, whose checks count.
     pub parent: bool,
-    /// It is a variant of another, whose pods and time count.
+    /// Whether it is a variant. Pods and execution time are its parent's.
     pub variant: bool,
-    /// It is being deleted and the job that owns it is gone.
+    /// Whether it is being deleted and its owner job is gone.
     pub owner_gone: bool,
-    /// On a hub: something of it is left on a cluster that is connected.
+    /// Whether, on a hub, a copy may remain on a connected cluster.
     pub held_by_cluster: bool,
 }
 
 impl Facts {
-    /// Looks the facts about a workload up.
     pub(super) fn gather(ctx: &Context, views: &Views, subject: &Workload) -> Self {
         let namespace = subject.metadata.namespace.as_deref().unwrap_or_default();
         let local_queue = ctx.stores.local_queues.get(namespace, workload::queue_name(subject));
@@ -109,7 +107,7 @@ impl Facts {
         let cluster_queue_name = workload::admitted_by(subject).map(str::to_owned).or(behind);
         let cluster_queue =
             cluster_queue_name.as_deref().and_then(|name| ctx.stores.cluster_queues.get("", name));
-        // Before the engine has looked at it once nothing is wrong with it.
+        // Until the engine has considered the queue, it counts as active.
         let view = cluster_queue_name.as_deref().and_then(|name| views.cluster_queue(name));
         let cluster_queue_active = view.is_none_or(|view| view.inactive.is_empty());
         let owner_gone =
@@ -143,7 +141,7 @@ fn dispatching(ctx: &Context, queue: &ClusterQueue) -> BTreeSet<String> {
     rules.map(|rule| &rule.name).filter(ours).cloned().collect()
 }
 
-/// Whether the job that controls it was of a kind that we watch and is not there any more.
+/// Whether its controller was a job of a watched kind and is gone.
 fn owner_gone(ctx: &Context, namespace: &str, subject: &Workload) -> bool {
     let owners = subject.metadata.owner_references.iter().flatten();
     let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else {

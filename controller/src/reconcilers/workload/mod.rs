@@ -1,9 +1,10 @@
-//! A Workload's life outside the engine: eviction, deactivation, stop policies, admission checks, back-off, the end.
+//! Reconciles Workloads outside the engine: eviction, deactivation, stop policies, admission
+//! checks, requeuing, the end.
 //!
-//! [`decide`] says what is to be done about one workload as it stands; the reconciler around it does that with at most one
-//! write to the object and one to its status, and looks again when anything that it decided by changes.
+//! [`decide`] plans the whole change of one workload. A reconcile makes at most one write to the
+//! object and one to its status. Any change of an input triggers another.
 //!
-//! What belongs to jobs (starting, stopping, giving quota back once the pods are gone) is the job reconciler's.
+//! The job reconciler starts and stops jobs, and releases quota once their pods are gone.
 
 mod decide;
 mod facts;
@@ -12,17 +13,17 @@ mod triggers;
 
 use std::sync::Arc;
 
-pub use decide::{Plan, Told, decide};
-pub use facts::{Facts, PodsReadyRules, Rules};
+pub(crate) use decide::{Notification, Plan, decide};
+pub(crate) use facts::{Facts, PodsReadyRules, Rules};
 use tokio_util::sync::CancellationToken;
 
 use crate::{context::Context, engine::views::Views};
 use switchyard_platform::work_queue::{self, Queue};
 
-/// Workloads looked at in parallel.
+/// Workloads reconciled in parallel.
 const WORKERS: usize = 32;
 
-/// Looks after all Workloads until `shutdown`.
+/// Runs until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: CancellationToken) {
     let queue = Queue::default();
     triggers::connect(&ctx, &queue);
@@ -32,5 +33,5 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     let rules = Rules::of(&ctx.config);
     let (ctx, views, rules) = (&ctx, &views, &rules);
     let reconcile = |key| async move { perform::reconcile(ctx, views, rules, key).await };
-    tokio::join!(work::run(queue, WORKERS, shutdown, reconcile), again, inactive);
+    tokio::join!(work_queue::run(queue, WORKERS, shutdown, reconcile), again, inactive);
 }

@@ -1,10 +1,10 @@
-//! Doing what was decided about a workload.
+//! Performs decisions about workloads.
 
 use kube::ResourceExt;
 use serde_json::json;
 use switchyard_api::{conditions::reasons::events, names, v1beta2::Workload};
 
-use super::{Facts, Plan, Rules, Told, decide};
+use super::{Facts, Notification, Plan, Rules, decide};
 use crate::{
     context::{Context, delete_workload, patch_metadata, patch_status},
     engine::{admission::admitted_note, views::Views},
@@ -13,7 +13,6 @@ use crate::{
 use switchyard_platform::write::WriteError;
 use switchyard_platform::{store::Key, work_queue::Outcome};
 
-/// Looks at one workload, and does what is to be done.
 pub(super) async fn reconcile(ctx: &Context, views: &Views, rules: &Rules, key: Key) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
@@ -25,7 +24,7 @@ pub(super) async fn reconcile(ctx: &Context, views: &Views, rules: &Rules, key: 
     if plan == (Plan { again, ..Plan::default() }) {
         return again.map_or(Outcome::Done, Outcome::Requeue);
     }
-    // Only what ends with its job lets go of a workload that has quota, and that is not finished.
+    // An unfinished workload with quota loses its finalizer only after the end of its job.
     if plan.release
         && let Some(wait) = left_pods::wait(ctx, &subject).await
     {
@@ -33,7 +32,7 @@ pub(super) async fn reconcile(ctx: &Context, views: &Views, rules: &Rules, key: 
     }
     match perform(ctx, &subject, plan).await {
         Ok(()) => again.map_or(Outcome::Done, Outcome::Requeue),
-        // What made it out of date comes as a change of its own.
+        // The newer version triggers another reconcile.
         Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
         Err(WriteError::Conflict) => Outcome::Failed,
         Err(error) => {
@@ -53,8 +52,8 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), Wr
             None => (),
         }
     }
-    for told in plan.told {
-        tell(ctx, subject, &current, told);
+    for notification in plan.notifications {
+        publish(ctx, subject, &current, notification);
     }
     if plan.deactivate {
         current =
@@ -68,20 +67,24 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), Wr
                 .await?;
     }
     if plan.delete {
-        delete(ctx, &current).await?;
+        delete_workload(ctx, &current).await?;
     }
     Ok(())
 }
 
-/// `before` is the workload before what is told of.
-fn tell(ctx: &Context, before: &Workload, workload: &Workload, told: Told) {
-    match told {
-        Told::Event { warning: true, reason, note } => ctx.events.warning(workload, reason, note),
-        Told::Event { warning: false, reason, note } => ctx.events.normal(workload, reason, note),
-        Told::Evicted { cluster_queue, evicted } => {
+/// `before` is the workload before the write.
+fn publish(ctx: &Context, before: &Workload, workload: &Workload, notification: Notification) {
+    match notification {
+        Notification::Event { warning: true, reason, note } => {
+            ctx.events.warning(workload, reason, note)
+        }
+        Notification::Event { warning: false, reason, note } => {
+            ctx.events.normal(workload, reason, note)
+        }
+        Notification::Evicted { cluster_queue, evicted } => {
             ctx.announce_eviction(before, workload, &cluster_queue, &evicted)
         }
-        Told::Admitted { cluster_queue, waited, reserved_for } => {
+        Notification::Admitted { cluster_queue, waited, reserved_for } => {
             ctx.events.normal(
                 workload,
                 events::ADMITTED,

@@ -1,4 +1,4 @@
-//! What makes us look at a workload again: the workload, its queues, and the job that owned it.
+//! Changes that trigger a reconcile: of the workload, its queues, and its owner job.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
     local_queues(ctx, queue);
     cluster_queues(ctx, queue);
     for jobs in &ctx.stores.jobs {
-        // A job that is gone may leave a workload behind that waits for us to let it go.
+        // A deleted job may leave a workload with a finalizer behind.
         let (queue, workloads, counted) =
             (queue.clone(), ctx.stores.workloads.clone(), ctx.clone());
         let kind = kind_for(&jobs.resource.group, &jobs.resource.kind);
@@ -59,7 +59,7 @@ fn workloads(ctx: &Arc<Context>, queue: &Queue<Key>) {
     let (queue, counted, families) =
         (queue.clone(), ctx.clone(), ctx.config.enabled(variants::FEATURE_GATE));
     ctx.stores.workloads.subscribe(move |change| {
-        // Of a workload with variants it alone is counted.
+        // A parent is counted, and its variants are not.
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && !(families && variants::parent_of(new).is_some())
         {
@@ -71,7 +71,7 @@ fn workloads(ctx: &Arc<Context>, queue: &Queue<Key>) {
     });
 }
 
-/// What the metrics learn from a workload's change, whoever made it.
+/// Counts a workload's change, whichever component made it.
 fn count(ctx: &Context, old: &Workload, new: &Workload) {
     if !ctx.leading() {
         return;
@@ -97,8 +97,8 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
     }
 }
 
-/// A hub collects its copies when it knows of their end, mostly before the workload is declared finished: there the end of
-/// the job is what counts.
+/// A hub collects its copies when it knows of their end, mostly before `Finished` is written. So
+/// the end of the job is counted there.
 fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Object, new: &Object) {
     let new = &*new.value();
     if !ctx.leading() || kind.finished(new).is_none() || kind.finished(&old.value()).is_some() {
@@ -114,7 +114,7 @@ fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Object, new: &Object) {
     ctx.metrics.finished(&copy, workload::admitted_by(&copy).unwrap_or_default(), ran);
 }
 
-/// How long a workload was admitted, all times together; none where it never was.
+/// How long a workload was admitted in total. `None` if it never was.
 fn ran_until(workload: &Workload, end: Timestamp) -> Option<Duration> {
     let admitted = workload::condition(workload, conditions::ADMITTED)
         .filter(|it| it.status == conditions::TRUE);
@@ -125,7 +125,7 @@ fn ran_until(workload: &Workload, end: Timestamp) -> Option<Duration> {
     last.into_iter().chain(before).reduce(|sum, time| sum + time)
 }
 
-/// Whether no job owns the workload because a hub's agent made the two together.
+/// Whether a hub's agent created the workload together with its job, so that it has no owner.
 fn is_copy(workload: &Workload) -> bool {
     let of_a_hub =
         workload.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::HUB_ID));
@@ -149,7 +149,7 @@ fn local_queues(ctx: &Arc<Context>, queue: &Queue<Key>) {
     });
 }
 
-// Our own status updates are no reason to look at all workloads.
+// Switchyard's own status updates do not queue all workloads.
 fn local_queue_matters(change: &Change<LocalQueue>) -> bool {
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => {
@@ -210,7 +210,7 @@ fn add_of_cluster_queue(
     }
 }
 
-/// A new leader looks at everything once.
+/// A new leader reconciles everything once.
 pub(super) async fn on_leadership(
     ctx: Arc<Context>,
     queue: Queue<Key>,
@@ -221,7 +221,7 @@ pub(super) async fn on_leadership(
     ctx.each_term(&shutdown, all).await;
 }
 
-/// The workloads of a ClusterQueue that became active, or inactive, say so in their conditions.
+/// The workloads of a ClusterQueue that became active or inactive update their conditions.
 pub(super) async fn on_inactive_queues(
     ctx: Arc<Context>,
     views: Arc<Views>,

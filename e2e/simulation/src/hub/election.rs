@@ -39,7 +39,7 @@ impl World {
         let it = &mut self.hubs[hub];
         it.round += 1;
         let round = it.round;
-        let patience = it.election.patience(timing, instant);
+        let patience = it.election.attempt_timeout(timing, instant);
         let wait = patience.as_millis() as u64 * 1000 / self.plan.hubs[hub];
         self.after(wait, Event::LeaseTimeout { hub, boot, round });
         let delay = self.dice(0).between(1, 30);

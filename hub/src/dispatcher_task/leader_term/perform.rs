@@ -100,7 +100,7 @@ impl TermState {
             }
             Action::Recorded { uid } => {
                 if let Some(key) = self.places.get(&uid) {
-                    self.engine.unpreempted(WorkloadKey {
+                    self.engine.preemption_failed(WorkloadKey {
                         namespace: key.namespace.clone(),
                         name: key.name.clone(),
                     });

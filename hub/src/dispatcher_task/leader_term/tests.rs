@@ -8,12 +8,12 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use switchyard_api::names;
 use switchyard_config::Configuration;
+use switchyard_controller::Role;
+use switchyard_controller::stores::Stores;
 use switchyard_platform::clock::SystemClock;
 use switchyard_platform::events::Events;
 use switchyard_platform::object::Object;
-use switchyard_controller::stores::Stores;
 use switchyard_platform::{lease::EpochFloor, lease::Leadership};
-use switchyard_controller::Role;
 use switchyard_proto::v1::{Observation, Phase, State};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -32,7 +32,8 @@ fn context() -> Arc<Context> {
     let client = kube::Client::new(silent, "default");
     let config = Arc::new(Configuration::default());
     Arc::new(Context {
-        events: Events::new(client.clone(), "hub").0,
+        events: Events::new(client.clone(), "hub", switchyard_controller::event_conventions::KUEUE)
+            .0,
         client,
         stores: Arc::new(Stores::new(&config)),
         config,
@@ -58,7 +59,7 @@ fn begin(ctx: &Arc<Context>) -> TermState {
     };
     let parts = Parts {
         ctx: ctx.clone(),
-        engine: EngineHandle::to_nobody(),
+        engine: EngineHandle::disconnected(),
         inbox: Arc::default(),
         ports: Arc::default(),
         registry: Arc::new(Registry::default()),

@@ -6,10 +6,10 @@ use switchyard_api::conditions::reasons::{events, worker_trouble as reasons};
 use switchyard_api::conditions::{TRUE, WORKER_TROUBLE, is_true};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
+use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
 use switchyard_platform::events::EventType;
 use switchyard_platform::store::Key;
 use switchyard_platform::write::WriteError;
-use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
 
 use super::{Word, Wrote};
 use crate::dispatch::{Name, Uid};

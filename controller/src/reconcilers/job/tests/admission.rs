@@ -1,4 +1,4 @@
-//! What admission, eviction and the end do to the job and its workload.
+//! Effects of admission, eviction and the end on the job and its workload.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn admitted() -> TestWorkload {
 }
 
 #[test]
-fn an_admitted_job_is_started_in_one_write() {
+fn admitted_job_starts_in_one_write() {
     insta::assert_snapshot!(world(job()).workload(admitted()).told(), @r#"
     job {"spec":{"suspend":false,"template":{"metadata":{"annotations":{"kueue.x-k8s.io/workload":"job-train-1b29a"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"main"}},"spec":{"nodeSelector":{"accelerator":"a100"}}}}}
     Normal Started: Admitted by clusterQueue cq
@@ -15,24 +15,24 @@ fn an_admitted_job_is_started_in_one_write() {
 }
 
 #[test]
-fn a_start_time_from_before_is_reset_first() {
+fn earlier_start_time_is_reset_first() {
     let job = job().with(json!({"status": {"startTime": "2026-11-21T09:00:00Z"}}));
     insta::assert_snapshot!(world(job).workload(admitted()).told(), @r#"job status {"startTime":null}"#);
 }
 
 #[test]
-fn quota_alone_starts_nothing() {
+fn reserved_quota_alone_starts_nothing() {
     assert_eq!(world(job()).workload(job().workload().reserved()).told(), "");
 }
 
 #[test]
-fn a_missing_flavor_is_waited_for() {
+fn missing_flavor_delays_the_start() {
     let world = World { flavors: false, ..world(job()).workload(admitted()) };
     insta::assert_snapshot!(world.told(), @r#"retry: ResourceFlavor "gpu" not found; create it again, or let the workload be evicted"#);
 }
 
 #[test]
-fn a_job_that_contradicts_its_flavor_fails_to_start() {
+fn job_in_conflict_with_its_flavor_fails_to_start() {
     let own = || {
         job().with(
             json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}),
@@ -46,7 +46,7 @@ fn a_job_that_contradicts_its_flavor_fails_to_start() {
 }
 
 #[test]
-fn a_running_job_that_lost_its_admission_is_stopped() {
+fn running_job_without_admission_is_stopped() {
     let running = job().started(&admitted().0).running();
     insta::assert_snapshot!(world(running).workload(job().workload()).told(), @r#"
     job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
@@ -60,7 +60,7 @@ fn a_running_job_that_lost_its_admission_is_stopped() {
 }
 
 #[test]
-fn an_evicted_job_is_stopped_with_the_reason() {
+fn evicted_job_is_stopped_with_the_reason() {
     let running = job().started(&admitted().0).running();
     insta::assert_snapshot!(world(running).workload(admitted().evicted()).told(), @r#"
     job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
@@ -69,14 +69,14 @@ fn an_evicted_job_is_stopped_with_the_reason() {
 }
 
 #[test]
-fn its_quota_goes_back_only_when_its_pods_are_gone() {
+fn evicted_job_keeps_quota_until_its_pods_are_gone() {
     let stopped = |active: i32| job().with(json!({"status": {"active": active}}));
     assert_eq!(world(stopped(1)).workload(admitted().evicted()).told(), "");
     insta::assert_snapshot!(world(stopped(0)).workload(admitted().evicted()).told(), @r#"workload status {"accumulatedPastExecutionTimeSeconds":60,"admission":null,"conditions":["QuotaReserved=False/PendingEvaluation: Preempted to accommodate another","Admitted=False/NoReservation: The workload has no reservation","Requeued=True/Preempted: Preempted to accommodate another"]}"#);
 }
 
 #[test]
-fn the_end_of_a_job_is_the_end_of_its_workload() {
+fn ended_job_finishes_its_workload() {
     let running = || job().started(&admitted().0).running();
     insta::assert_snapshot!(world(running().condition("Complete")).workload(admitted()).told(), @r#"
     workload status {"conditions":["Finished=True/Succeeded: Complete!"]}
@@ -87,14 +87,14 @@ fn the_end_of_a_job_is_the_end_of_its_workload() {
 }
 
 #[test]
-fn a_finished_job_is_left_as_it_is() {
+fn finished_job_is_unchanged() {
     let done = || job().started(&admitted().0).running().condition("Complete");
     assert_eq!(world(done()).workload(admitted().finished()).told(), "");
     assert_eq!(world(done()).told(), "", "also without a workload");
 }
 
 #[test]
-fn a_job_that_asks_for_more_than_it_is_charged_is_not_started() {
+fn job_above_its_charge_is_not_started() {
     let told = World { exceeded: Some("cpu"), ..world(job()) }.workload(admitted()).told();
     let want = "Evicted=True/RequestsChanged: The pods of pod set main ask for more cpu by now than quota was reserved for";
     assert!(told.contains(want) && !told.contains(r#""suspend":false"#), "{told}");
@@ -104,7 +104,7 @@ fn a_job_that_asks_for_more_than_it_is_charged_is_not_started() {
 }
 
 #[test]
-fn slots_that_are_not_needed_are_given_back() {
+fn reclaimable_pods_release_quota() {
     let partly = |succeeded: i32| {
         job().started(&admitted().0).running().with(json!({"status": {"succeeded": succeeded}}))
     };
@@ -122,7 +122,7 @@ fn slots_that_are_not_needed_are_given_back() {
 }
 
 #[test]
-fn readiness_is_said_when_the_job_has_run_for_a_while() {
+fn pods_ready_is_written_after_a_delay() {
     let running = || job().started(&admitted().0).running();
     // Admitted, and seen ready, a minute ago.
     insta::assert_snapshot!(world(running()).workload(admitted()).told(), @r#"workload status {"conditions":["PodsReady=True/Started: All pods reached readiness and the workload is running"]}"#);
@@ -170,7 +170,7 @@ fn readiness_is_said_when_the_job_has_run_for_a_while() {
 }
 
 #[test]
-fn the_next_admission_waits_for_the_start_of_the_pods_whatever_became_of_those_before() {
+fn later_admission_waits_for_its_own_pods() {
     for (holds, reason) in [(true, "Started"), (false, "WaitForRecovery")] {
         let evicted = admitted().evicted().status(|edit| {
             edit.set(conditions::PODS_READY, holds, reason, "");
@@ -181,7 +181,7 @@ fn the_next_admission_waits_for_the_start_of_the_pods_whatever_became_of_those_b
 }
 
 #[test]
-fn a_deleted_workload_is_let_go_when_its_job_has_stopped() {
+fn deleted_workload_is_released_once_its_job_stopped() {
     let running = job().started(&admitted().0).running();
     insta::assert_snapshot!(world(running).workload(admitted().deleting()).told(), @r#"
     job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
@@ -194,14 +194,14 @@ fn a_deleted_workload_is_let_go_when_its_job_has_stopped() {
 }
 
 #[test]
-fn a_job_that_is_deleted_in_the_foreground_does_not_wait_for_the_workload_that_goes_with_it() {
+fn foreground_deletion_does_not_wait_for_the_workload() {
     let deleting = json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}, "status": {"active": null}});
     let told = world(job().running().with(deleting)).workload(admitted().deleting()).told();
     assert_eq!(told, r#"workload {"metadata":{"finalizers":[]}}"#);
 }
 
 #[test]
-fn a_job_that_is_being_deleted_is_charged_until_its_pods_have_ended() {
+fn terminating_job_is_charged_until_its_pods_ended() {
     let deleting = |status: Value| {
         let job = job().running().with(json!({"status": {"active": null}}));
         job.with(
@@ -221,7 +221,7 @@ fn a_job_that_is_being_deleted_is_charged_until_its_pods_have_ended() {
 }
 
 #[test]
-fn the_workload_of_a_job_that_is_gone_is_finished_and_let_go() {
+fn workload_of_a_deleted_job_is_finished_and_released() {
     let gone =
         |workload: TestWorkload| World { job: None, ..world(job()) }.workload(workload).told();
     insta::assert_snapshot!(gone(admitted()), @r#"workload status {"conditions":["Finished=True/OwnerNotFound: The workload's owner no longer exists"]}"#);
@@ -233,7 +233,7 @@ fn the_workload_of_a_job_that_is_gone_is_finished_and_let_go() {
 }
 
 #[test]
-fn a_job_that_another_job_owns_runs_with_it() {
+fn child_job_runs_with_its_owner() {
     let child = |ancestor, job| World { ancestor, managed: true, ..world(job) }.told();
     insta::assert_snapshot!(child(Ancestor::NotAdmitted, job().unsuspended()), @r#"
     job {"spec":{"suspend":true}}
@@ -244,18 +244,18 @@ fn a_job_that_another_job_owns_runs_with_it() {
 }
 
 #[test]
-fn while_an_owner_cannot_be_read_a_job_goes_on_with_its_workload_and_gets_none() {
+fn job_below_unreadable_owner_keeps_its_workload_only() {
     let unread = |world: World| World { ancestor: Ancestor::Unread, ..world }.told();
     let unsaid = "retry: an owner of the job cannot be read";
     assert_eq!(unread(world(job())), unsaid, "no workload is made");
     assert_eq!(unread(world(job().running())), unsaid, "and nothing is suspended");
     assert_eq!(unread(World { managed: false, ..world(job().running()) }), unsaid);
-    let goes_on = [
+    let elastic_keeps_running = [
         ("its start", world(job()).workload(admitted())),
         ("its end", world(job().running().condition("Complete")).workload(admitted())),
         ("its eviction", world(job().running()).workload(admitted().evicted())),
     ];
-    for (sentence, world) in goes_on {
+    for (sentence, world) in elastic_keeps_running {
         let told = world.told();
         assert_ne!(told, "", "{sentence}");
         assert_eq!(unread(world), told, "{sentence}");
@@ -269,7 +269,7 @@ fn while_an_owner_cannot_be_read_a_job_goes_on_with_its_workload_and_gets_none()
 }
 
 #[test]
-fn who_owns_a_job_is_asked_where_it_matters() {
+fn owners_are_read_only_where_they_matter() {
     let owner =
         json!({"apiVersion": "v1", "kind": "K", "name": "k", "uid": "u", "controller": true});
     let owned = || job().with(json!({"metadata": {"ownerReferences": [owner]}}));
@@ -292,7 +292,7 @@ fn who_owns_a_job_is_asked_where_it_matters() {
 }
 
 #[test]
-fn what_a_job_owns_runs_while_one_of_its_workloads_is_admitted_and_not_finished() {
+fn children_run_while_a_workload_is_admitted() {
     let lets_run = |workloads: Vec<TestWorkload>| {
         let workloads: Vec<Arc<Workload>> =
             workloads.into_iter().map(|workload| Arc::new(workload.0)).collect();

@@ -1,4 +1,4 @@
-//! Jobs that run in another cluster.
+//! Jobs on a hub that run on a worker cluster.
 
 use super::*;
 
@@ -15,13 +15,13 @@ fn admitted_elsewhere() -> TestWorkload {
 }
 
 #[test]
-fn an_admitted_job_is_shown_as_started_on_the_hub_with_what_its_user_wrote() {
+fn dispatched_job_is_unsuspended_with_original_templates() {
     let told = hub(dispatched()).workload(admitted_elsewhere()).told();
     insta::assert_snapshot!(told, @r#"job {"spec":{"suspend":false}}"#);
 }
 
 #[test]
-fn admitted_for_fewer_pods_it_stays_as_its_user_wrote_it() {
+fn partial_admission_keeps_original_counts() {
     let asked = || {
         dispatched().with(json!({
             "metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}},
@@ -36,7 +36,7 @@ fn admitted_for_fewer_pods_it_stays_as_its_user_wrote_it() {
 }
 
 #[test]
-fn of_fewer_pods_only_those_are_given_back_that_it_has_quota_for() {
+fn partial_admission_reclaims_only_charged_pods() {
     let told = |succeeded: i32| {
         let asked = dispatched().with(json!({
             "metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}},
@@ -50,12 +50,12 @@ fn of_fewer_pods_only_those_are_given_back_that_it_has_quota_for() {
         hub(asked).workload(fewer).told()
     };
     assert_eq!(told(3), "", "two of them run, and one comes after them");
-    // It asked for six pods and needs one more. It is charged for two, so one is free.
+    // It requested six pods and needs one more. It is charged for two, so one is free.
     assert!(told(5).contains(r#""reclaimablePods":[{"count":5,"name":"main"}]"#), "{}", told(5));
 }
 
 #[test]
-fn a_later_attempt_gives_nothing_back_early() {
+fn later_attempt_reclaims_nothing_early() {
     let done = json!({"spec": {"suspend": false}, "status": {"active": 1, "succeeded": 4}});
     let told = |attempt: i64| {
         let sent = admitted_elsewhere()
@@ -71,7 +71,7 @@ fn a_later_attempt_gives_nothing_back_early() {
 }
 
 #[test]
-fn evicted_it_is_shown_as_suspended_again() {
+fn evicted_job_is_suspended_again() {
     let running = dispatched().with(json!({"spec": {"suspend": false}}));
     assert!(
         hub(running)
@@ -82,7 +82,7 @@ fn evicted_it_is_shown_as_suspended_again() {
 }
 
 #[test]
-fn once_its_workload_is_gone_it_shows_nothing_of_its_copy_and_is_queued_anew() {
+fn deleted_workload_resets_the_status_and_requeues() {
     let active = json!({"active": 1, "ready": 1, "startTime": "2026-01-01T00:00:00Z"});
     let stopped = dispatched().with(json!({"spec": {"suspend": true}, "status": active}));
     let told = hub(stopped).told();
@@ -93,13 +93,13 @@ fn once_its_workload_is_gone_it_shows_nothing_of_its_copy_and_is_queued_anew() {
 }
 
 #[test]
-fn a_job_of_a_queue_that_does_not_dispatch_runs_on_the_hub() {
+fn job_of_a_local_queue_runs_on_the_hub() {
     let world = World { check: None, ..hub(job()) }.workload(job().workload().admitted());
     assert!(world.told().contains("Started"));
 }
 
 #[test]
-fn a_job_that_cannot_be_handed_over_is_rejected_with_the_reason() {
+fn job_without_managed_by_is_rejected_with_the_reason() {
     let world = hub(job()).workload(job().workload());
     let told = world.told().replace(&now().to_string(), "NOW");
     insta::assert_snapshot!(told, @r#"
@@ -109,7 +109,7 @@ fn a_job_that_cannot_be_handed_over_is_rejected_with_the_reason() {
 }
 
 #[test]
-fn it_is_never_started_here_and_told_once() {
+fn undispatchable_job_never_starts_and_gets_one_event() {
     let Some(Action::UpdateWorkloadStatus { status, .. }) =
         hub(job()).workload(job().workload()).decide().actions.into_iter().next()
     else {
@@ -122,7 +122,7 @@ fn it_is_never_started_here_and_told_once() {
 }
 
 #[test]
-fn the_mirror_finishes_the_workload_first() {
+fn mirror_finishes_the_workload_first() {
     let done = |seconds: i64| {
         let ended = now() - jiff::SignedDuration::from_secs(seconds);
         dispatched().with(json!({"status": {"conditions": [
@@ -136,7 +136,7 @@ fn the_mirror_finishes_the_workload_first() {
 }
 
 #[test]
-fn quota_of_an_evicted_job_goes_back_when_its_copy_has_stopped() {
+fn evicted_job_keeps_quota_until_its_copy_stopped() {
     let shown = |active: i32| dispatched().with(json!({"status": {"active": active}}));
     assert_eq!(hub(shown(1)).workload(admitted_elsewhere().evicted()).told(), "");
     assert!(
@@ -147,7 +147,7 @@ fn quota_of_an_evicted_job_goes_back_when_its_copy_has_stopped() {
     );
 }
 
-/// Shown as running, since its copy is.
+/// Shown as running, as its copy is.
 fn running_elsewhere() -> TestJob {
     let status = json!({"active": 3, "startTime": "2026-01-01T00:00:00Z"});
     dispatched().with(json!({"spec": {"suspend": false, "parallelism": 3}, "status": status}))
@@ -158,7 +158,7 @@ fn sent() -> TestWorkload {
 }
 
 #[test]
-fn of_another_size_it_is_taken_back_from_its_cluster_and_queued_anew() {
+fn resized_job_is_withdrawn_and_requeued() {
     let resized = || running_elsewhere().with(json!({"spec": {"parallelism": 2}}));
     let stop = hub(resized()).workload(sent()).told();
     assert!(stop.contains(r#""suspend":true"#), "{stop}");
@@ -183,7 +183,7 @@ fn of_another_size_it_is_taken_back_from_its_cluster_and_queued_anew() {
 }
 
 #[test]
-fn a_job_that_is_gone_is_charged_until_its_cluster_has_nothing_of_it() {
+fn deleted_job_is_charged_until_its_copy_is_gone() {
     let gone = |workload: TestWorkload, connected: bool| {
         World { job: None, awaited: connected, ..hub(dispatched()) }.workload(workload).told()
     };
@@ -214,7 +214,7 @@ fn a_job_that_is_gone_is_charged_until_its_cluster_has_nothing_of_it() {
 }
 
 #[test]
-fn job_that_waits_for_long_is_shown_as_suspended() {
+fn long_pending_job_is_shown_as_suspended() {
     let waits = |seconds: i64| {
         let made = Time(now() - jiff::SignedDuration::from_secs(seconds));
         job().workload().edit(|workload| workload.metadata.creation_timestamp = Some(made))

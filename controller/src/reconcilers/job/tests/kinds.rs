@@ -1,4 +1,4 @@
-//! What is different for other kinds than Job.
+//! Differences of other kinds from Job.
 
 use switchyard_api::v1beta2::DispatchStatus;
 use switchyard_jobs::kind_for;
@@ -29,7 +29,7 @@ fn job_set() -> (&'static dyn JobKind, TestJob, TestWorkload) {
 }
 
 #[test]
-fn a_job_set_gets_a_workload_with_all_its_groups() {
+fn job_set_gets_a_workload_with_all_its_groups() {
     let (kind, job, _) = job_set();
     let decision = World { kind, ..world(job) }.decide();
     let [Action::CreateWorkload(workload), Action::Event { .. }] = decision.actions.as_slice()
@@ -42,7 +42,7 @@ fn a_job_set_gets_a_workload_with_all_its_groups() {
 }
 
 #[test]
-fn an_admitted_job_set_starts_with_its_flavors_in_one_write() {
+fn admitted_job_set_starts_with_its_flavors_in_one_write() {
     let (kind, job, workload) = job_set();
     let decision = World { kind, ..world(job) }.workload(workload.admitted()).decide();
     let [Action::UpdateJob(job), Action::Event { reason, .. }] = decision.actions.as_slice() else {
@@ -58,7 +58,7 @@ fn an_admitted_job_set_starts_with_its_flavors_in_one_write() {
 }
 
 #[test]
-fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
+fn evicted_job_set_keeps_quota_until_its_pods_are_gone() {
     let (kind, job, workload) = job_set();
     let statuses = |active: i32| json!({"status": {"replicatedJobsStatus": [{"name": "a", "active": active}]}});
     let evicted = || TestWorkload(workload.0.clone()).admitted().evicted();
@@ -73,7 +73,7 @@ fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
 }
 
 #[test]
-fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
+fn restarting_job_set_reclaims_no_pods() {
     let template =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let group = json!({"name": "a", "replicas": 3, "template": template});
@@ -113,7 +113,7 @@ fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
 }
 
 #[test]
-fn a_job_set_without_a_template_is_said_so_and_left_alone() {
+fn job_set_without_a_template_gets_an_event() {
     let (kind, job, _) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": []}));
     let told = World { kind, ..world(job) }.told();
     assert_eq!(
@@ -123,14 +123,14 @@ fn a_job_set_without_a_template_is_said_so_and_left_alone() {
 }
 
 #[test]
-fn a_ray_job_on_a_cluster_that_is_there_is_left_alone() {
+fn ray_job_on_an_existing_cluster_is_ignored() {
     let (kind, job, _) =
         object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     assert_eq!(World { kind, ..world(job) }.told(), "");
 }
 
 #[test]
-fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
+fn invalid_ray_job_releases_quota_until_it_is_corrected() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let cluster = json!({"headGroupSpec": {"template": template}});
     let (kind, job, workload) = object("ray.io", "RayJob", json!({"rayClusterSpec": cluster}));
@@ -145,7 +145,7 @@ fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
     assert!(told.contains("QuotaReserved=False/OnHold: Job is on hold"), "{told}");
     assert!(!told.contains("job {"), "{told}");
 
-    // Once it is, it is queued again, and only then stopped until it is admitted.
+    // After that it is requeued, and only then stopped until it is admitted.
     let on_hold = || {
         TestWorkload(workload.0.clone()).admitted().status(|edit| {
             edit.unreserve("OnHold", "Job is on hold");
@@ -173,7 +173,7 @@ fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
 }
 
 #[test]
-fn a_ray_job_that_is_not_valid_on_its_cluster_is_taken_back_by_its_hub() {
+fn ray_job_invalid_on_its_cluster_is_withdrawn() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let spec = json!({"rayClusterSpec": {"headGroupSpec": {"template": template}}});
     let (kind, job, workload) = object("ray.io", "RayJob", spec);
@@ -208,7 +208,7 @@ fn a_ray_job_that_is_not_valid_on_its_cluster_is_taken_back_by_its_hub() {
         there.told()
     );
 
-    // The hub shows what its copy says, evicts it, and stops showing it as running.
+    // The hub shows the copy's status, evicts it, and stops showing it as running.
     let shown = TestJob(job.0)
         .with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
         .with(invalid);
@@ -220,7 +220,7 @@ fn a_ray_job_that_is_not_valid_on_its_cluster_is_taken_back_by_its_hub() {
 }
 
 #[test]
-fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
+fn deleted_ray_service_keeps_quota_for_its_clean_up() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let cluster = json!({"headGroupSpec": {"template": template}, "gcsFaultToleranceOptions": {"redisAddress": "r"}});
     for (group, kind, spec) in [
@@ -241,9 +241,9 @@ fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
         ends(World { defers_end: false, ..going(held(), json!({})) });
         // It waits for its workload, among others.
         ends(going(json!(["foregroundDeletion"]), json!({})));
-        // Its agent, which is to see it go, has no part in the cleanup.
+        // The agent, which waits to see it go, takes no part in the clean-up.
         ends(going(json!(["switchyard.dev/terminal-state"]), json!({})));
-        // It is elsewhere that it is cleaned up after.
+        // The clean-up happens on the worker.
         ends(World { role: Role::Hub, check: Some("mk"), ..going(held(), json!({})) });
         let local = World { role: Role::Hub, ..going(held(), json!({})) };
         assert_eq!(local.told(), "");
@@ -256,13 +256,13 @@ fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
 }
 
 #[test]
-fn a_kind_that_names_no_manager_waits_suspended_on_the_hub() {
+fn kind_without_managed_by_stays_suspended_on_the_hub() {
     let spec = json!({"driver": {}, "executor": {"instances": 1}});
     let (kind, job, workload) = object("sparkoperator.k8s.io", "SparkApplication", spec);
     let hub = World { kind, role: Role::Hub, check: Some("mk"), ..world(TestJob(job.0.clone())) };
     assert_eq!(hub.workload(TestWorkload(workload.0.clone()).admitted()).told(), "");
 
-    // Neither does it start here when its queue stops dispatching while it runs on a worker.
+    // Nor does it start here when its queue stops dispatching while it runs on a worker.
     let mut sent = workload.admitted();
     let dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
     sent.0.status.get_or_insert_default().dispatch = dispatch;
@@ -275,7 +275,7 @@ fn train_job() -> (&'static dyn JobKind, TestJob, TestWorkload) {
 }
 
 #[test]
-fn a_train_job_waits_for_its_runtime_and_says_so() {
+fn train_job_without_runtime_gets_an_event() {
     let (kind, job, _) = train_job();
     let told = World { kind, ..world(job) }.told();
     let want = "Warning ErrWorkloadCompose: spec.runtimeRef: ClusterTrainingRuntime \"torch\" not found; create it";
@@ -283,7 +283,7 @@ fn a_train_job_waits_for_its_runtime_and_says_so() {
 }
 
 #[test]
-fn a_train_job_is_stopped_by_two_writes() {
+fn train_job_is_stopped_by_two_writes() {
     let (kind, mut job, _) = train_job();
     let template = json!({"spec": {"containers": [{"name": "node", "image": "i"}]}});
     let labels = json!({"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"});

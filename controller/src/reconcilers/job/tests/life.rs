@@ -1,8 +1,9 @@
-//! Whole lives: the actions are performed on a small world until there are none, at every step.
+//! Whole lives of jobs: after each step, actions are performed on a small world until none are
+//! left.
 
 use super::*;
 
-/// Performs what is decided until nothing is left to do. Returns the number of writes.
+/// Performs decisions until none are left. Returns the number of writes.
 fn settle(world: &mut World) -> usize {
     let mut writes = 0;
     for _ in 0..20 {
@@ -13,7 +14,7 @@ fn settle(world: &mut World) -> usize {
         for action in decision.actions {
             writes += usize::from(!matches!(
                 action,
-                Action::Event { .. } | Action::TellMembers { .. } | Action::TellWorkload { .. }
+                Action::Event { .. } | Action::MemberEvents { .. } | Action::WorkloadEvent { .. }
             ));
             perform(world, action);
         }
@@ -47,7 +48,7 @@ fn perform(world: &mut World, action: Action) {
         Action::DeleteWorkload(workload) => {
             world.workloads.retain(|w| w.metadata.name != workload.metadata.name)
         }
-        Action::Event { .. } | Action::TellMembers { .. } | Action::TellWorkload { .. } => {}
+        Action::Event { .. } | Action::MemberEvents { .. } | Action::WorkloadEvent { .. } => {}
     }
 }
 
@@ -61,7 +62,7 @@ fn job_status(world: &mut World, status: Value) {
 }
 
 #[test]
-fn queued_admitted_evicted_admitted_and_done() {
+fn job_is_queued_admitted_evicted_admitted_and_finished() {
     let original = job().0;
     let mut world = world(job());
     assert_eq!(settle(&mut world), 1, "the workload");
@@ -93,7 +94,7 @@ fn queued_admitted_evicted_admitted_and_done() {
 }
 
 #[test]
-fn a_job_that_was_missed_by_the_webhook_ends_up_queued() {
+fn job_that_the_webhook_missed_gets_queued() {
     let mut world = world(job().running());
     settle(&mut world);
     job_status(
@@ -110,7 +111,7 @@ fn a_job_that_was_missed_by_the_webhook_ends_up_queued() {
 }
 
 #[test]
-fn a_changed_job_with_quota_ends_up_with_a_new_workload() {
+fn changed_job_with_quota_gets_a_new_workload() {
     let mut world = world(job().with(json!({"spec": {"parallelism": 2}})))
         .workload(job().workload().reserved());
     assert_eq!(settle(&mut world), 2);
@@ -119,14 +120,14 @@ fn a_changed_job_with_quota_ends_up_with_a_new_workload() {
 }
 
 #[test]
-fn a_deleted_job_lets_its_workload_go() {
+fn deleted_job_releases_its_workload() {
     let mut world = World { job: None, ..world(job()) }.workload(job().workload().admitted());
     assert_eq!(settle(&mut world), 2);
     assert_eq!(world.workloads[0].metadata.finalizers.as_deref(), Some(&[][..]));
 }
 
 #[test]
-fn a_job_that_was_deactivated_for_what_it_did_is_deleted_in_the_end() {
+fn deactivated_job_is_deleted_after_its_retention() {
     let deactivated = |reason: &'static str, seconds: u64| {
         let workload = job().workload().status(|edit| {
             edit.set(conditions::EVICTED, true, reason, "The workload is deactivated");
@@ -140,7 +141,7 @@ fn a_job_that_was_deactivated_for_what_it_did_is_deleted_in_the_end() {
     delete the job
     Normal Deleted: Deleted job: deactivation retention period expired
     ");
-    // It was evicted a minute ago.
+    // Evicted a minute ago.
     assert_eq!(deactivated(due_to, 90).told(), "again after 30s");
     assert_eq!(deactivated("Deactivated", 30).told(), "", "by its user");
     assert_eq!(

@@ -5,13 +5,13 @@ use rstest::rstest;
 use super::*;
 
 #[test]
-fn a_job_that_is_not_ours_is_let_be() {
+fn unmanaged_job_is_ignored() {
     let world = World { managed: false, ..world(job().unsuspended()) };
     assert_eq!(world.told(), "");
 }
 
 #[test]
-fn a_queued_job_gets_its_workload() {
+fn queued_job_gets_its_workload() {
     insta::assert_snapshot!(world(job()).told(), @r"
     create job-train-1b29a
     Normal CreatedWorkload: Created Workload: ns/job-train-1b29a
@@ -19,13 +19,13 @@ fn a_queued_job_gets_its_workload() {
 }
 
 #[test]
-fn a_job_with_pods_waits_for_their_end_first() {
+fn job_with_pods_waits_for_their_end_first() {
     let job = job().with(json!({"status": {"active": 1}}));
     assert_eq!(world(job).told(), "");
 }
 
 #[test]
-fn a_job_that_no_webhook_has_suspended_is_suspended_first() {
+fn unsuspended_job_is_suspended_first() {
     insta::assert_snapshot!(world(job().unsuspended()).told(), @r#"
     job {"spec":{"suspend":true}}
     Normal Stopped: Missing Workload; unable to restore pod templates
@@ -33,7 +33,7 @@ fn a_job_that_no_webhook_has_suspended_is_suspended_first() {
 }
 
 #[test]
-fn one_that_has_started_already_is_marked_until_its_pods_are_gone() {
+fn started_job_is_marked_until_its_pods_are_gone() {
     insta::assert_snapshot!(world(job().running()).told(), @r#"
     job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
     Normal Stopped: Missing Workload; unable to restore pod templates
@@ -41,7 +41,7 @@ fn one_that_has_started_already_is_marked_until_its_pods_are_gone() {
 }
 
 #[test]
-fn a_missing_priority_class_is_said_and_waited_for() {
+fn missing_priority_class_gets_an_event() {
     let job = job().label("kueue.x-k8s.io/priority-class", "none");
     insta::assert_snapshot!(world(job).told(), @r#"
     Warning WorkloadPriorityClassNotFound: WorkloadPriorityClass "none" not found
@@ -50,13 +50,13 @@ fn a_missing_priority_class_is_said_and_waited_for() {
 }
 
 #[test]
-fn a_job_without_a_template_is_said_to_have_none() {
+fn job_without_a_template_gets_an_event() {
     let job = job().with(json!({"spec": {"template": null}}));
     insta::assert_snapshot!(world(job).told(), @"Warning ErrWorkloadCompose: spec.template.spec: is missing; a Job needs a pod template");
 }
 
 #[test]
-fn a_changed_job_changes_its_queued_workload() {
+fn changed_job_updates_its_queued_workload() {
     let workload = job().workload().edit(|workload| workload.spec.active = Some(false));
     let world = world(job().with(json!({"spec": {"parallelism": 2}}))).workload(workload);
     insta::assert_snapshot!(world.told(), @r#"
@@ -66,7 +66,7 @@ fn a_changed_job_changes_its_queued_workload() {
 }
 
 #[test]
-fn a_changed_job_with_a_reservation_gets_another_workload() {
+fn changed_job_with_quota_gets_another_workload() {
     let world = world(job().with(json!({"spec": {"parallelism": 2}})))
         .workload(job().workload().reserved());
     insta::assert_snapshot!(world.told(), @r"
@@ -76,7 +76,7 @@ fn a_changed_job_with_a_reservation_gets_another_workload() {
 }
 
 #[test]
-fn a_running_job_that_was_changed_is_stopped_with_the_templates_of_its_workload() {
+fn changed_running_job_is_stopped_with_old_templates() {
     let workload = job().workload().admitted();
     let changed = job().started(&workload.0).running().with(json!({"spec": {"parallelism": 2}}));
     let world = world(changed).workload(workload);
@@ -87,7 +87,7 @@ fn a_running_job_that_was_changed_is_stopped_with_the_templates_of_its_workload(
 }
 
 #[test]
-fn of_two_matching_workloads_one_is_deleted() {
+fn second_matching_workload_is_deleted() {
     let world =
         world(job()).workload(job().workload().named("a")).workload(job().workload().named("b"));
     insta::assert_snapshot!(world.told(), @r"
@@ -97,7 +97,7 @@ fn of_two_matching_workloads_one_is_deleted() {
 }
 
 #[test]
-fn the_workload_of_an_earlier_job_of_that_name_goes() {
+fn workload_of_an_earlier_job_is_deleted() {
     let earlier = job().with(json!({"metadata": {"uid": "earlier"}})).workload().finished();
     insta::assert_snapshot!(world(job()).workload(earlier).told(), @r"
     delete job-train-fa417
@@ -106,7 +106,7 @@ fn the_workload_of_an_earlier_job_of_that_name_goes() {
 }
 
 #[test]
-fn a_changed_priority_class_changes_the_workload() {
+fn changed_priority_class_updates_the_workload() {
     let classed = |name: &str| job().label("kueue.x-k8s.io/priority-class", name);
     insta::assert_snapshot!(world(classed("high")).workload(job().workload()).told(), @r#"
     workload {"spec":{"priority":100,"priorityClassRef":{"group":"kueue.x-k8s.io","kind":"WorkloadPriorityClass","name":"high"}}}
@@ -117,12 +117,9 @@ fn a_changed_priority_class_changes_the_workload() {
 }
 
 #[rstest]
-#[case::taken_away(None, false)]
+#[case::removed(None, false)]
 #[case::unknown(Some("none"), true)]
-fn a_class_that_cannot_change_keeps_no_job_from_ending(
-    #[case] class: Option<&str>,
-    #[case] told: bool,
-) {
+fn fixed_priority_class_does_not_delay_the_end(#[case] class: Option<&str>, #[case] told: bool) {
     let labelled = |class: Option<&str>| {
         job().with(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": class}}}))
     };
@@ -150,7 +147,7 @@ fn a_class_that_cannot_change_keeps_no_job_from_ending(
 }
 
 #[test]
-fn rules_about_clusters_come_and_go_on_the_workload() {
+fn cluster_affinity_rules_are_synced_to_the_workload() {
     let bound = || {
         let rules = json!({"switchyard.dev/clusters": "west", "switchyard.dev/excluded-cluster-selector": "spot"});
         job().with(json!({"metadata": {"annotations": rules}}))
@@ -172,7 +169,7 @@ fn rules_about_clusters_come_and_go_on_the_workload() {
 }
 
 #[test]
-fn gates_of_the_job_come_and_go_on_its_workload() {
+fn admission_gates_are_synced_to_the_workload() {
     let gated = || {
         job().with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/x"}}}))
     };
@@ -184,7 +181,7 @@ fn gates_of_the_job_come_and_go_on_its_workload() {
 }
 
 #[test]
-fn another_queue_moves_the_workload_unless_it_holds_quota() {
+fn changed_queue_moves_the_workload_without_quota() {
     let moved = || job().label("kueue.x-k8s.io/queue-name", "other");
     insta::assert_snapshot!(world(moved()).workload(job().workload()).told(), @r#"workload {"spec":{"queueName":"other"}}"#);
     assert_eq!(world(moved()).workload(job().workload().reserved()).told(), "");
@@ -203,7 +200,7 @@ fn unowned(workload: TestWorkload) -> Prebuilt {
 }
 
 #[test]
-fn a_job_waits_suspended_for_the_workload_that_it_names() {
+fn job_waits_for_its_prebuilt_workload() {
     assert_eq!(prebuilt(Prebuilt::Missing, job()).told(), "");
     insta::assert_snapshot!(prebuilt(Prebuilt::Missing, job().unsuspended()).told(), @r#"
     job {"spec":{"suspend":true}}
@@ -212,11 +209,11 @@ fn a_job_waits_suspended_for_the_workload_that_it_names() {
 }
 
 #[test]
-fn a_prebuilt_workload_is_adopted() {
+fn prebuilt_workload_is_adopted() {
     insta::assert_snapshot!(prebuilt(unowned(job().workload().admitted()), job()).told(), @r#"workload {"metadata":{"labels":{"kueue.x-k8s.io/job-uid":"job-uid"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"train","uid":"job-uid"}]}}"#);
 }
 
-/// What an agent made together.
+/// A job and a workload that an agent created together.
 fn copies(workload: TestWorkload, job: TestJob) -> World {
     let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1"});
     let job = job.with(
@@ -241,7 +238,7 @@ fn copies(workload: TestWorkload, job: TestJob) -> World {
 }
 
 #[test]
-fn what_an_agent_made_together_needs_no_write_until_it_is_collected() {
+fn agents_job_and_workload_need_no_write() {
     let admitted = || job().workload().admitted();
     let started = || job().started(&admitted().0);
     assert_eq!(copies(admitted(), started()).told(), "", "as it was created");
@@ -261,7 +258,7 @@ fn what_an_agent_made_together_needs_no_write_until_it_is_collected() {
 }
 
 #[test]
-fn an_agents_job_that_was_suspended_all_the_same_is_started() {
+fn agents_suspended_job_is_started() {
     insta::assert_snapshot!(copies(job().workload().admitted(), job()).told(), @r#"
     job {"spec":{"suspend":false,"template":{"metadata":{"annotations":{"kueue.x-k8s.io/workload":"job-train-1b29a"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"main"}},"spec":{"nodeSelector":{"accelerator":"a100"}}}}}
     Normal Started: Admitted by clusterQueue cq
@@ -269,7 +266,7 @@ fn an_agents_job_that_was_suspended_all_the_same_is_started() {
 }
 
 #[test]
-fn a_copy_of_an_agents_copy_does_not_run_on_its_admission() {
+fn copy_of_an_agents_copy_does_not_run() {
     let admitted = job().workload().admitted();
     let second =
         job().started(&admitted.0).with(json!({"metadata": {"name": "second", "uid": "second"}}));
@@ -280,13 +277,13 @@ fn a_copy_of_an_agents_copy_does_not_run_on_its_admission() {
 }
 
 #[test]
-fn a_prebuilt_workload_of_another_job_is_left_alone() {
+fn prebuilt_workload_of_another_job_is_ignored() {
     let other = job().with(json!({"metadata": {"uid": "other"}})).workload();
     assert_eq!(prebuilt(Prebuilt::Found(Arc::new(other.0)), job()).told(), "");
 }
 
 #[test]
-fn a_prebuilt_workload_that_says_something_else_is_finished() {
+fn mismatched_prebuilt_workload_is_finished() {
     let workload = job().workload().reserved();
     let changed = job().with(json!({"spec": {"parallelism": 2}}));
     insta::assert_snapshot!(prebuilt(Prebuilt::Found(Arc::new(workload.0)), changed).told(), @r#"
@@ -296,7 +293,7 @@ fn a_prebuilt_workload_that_says_something_else_is_finished() {
 }
 
 #[test]
-fn a_job_below_too_many_others_is_let_be_and_says_so() {
+fn job_below_too_many_owners_gets_an_event() {
     let told = |ancestor| World { ancestor, ..world(job().unsuspended()) }.told();
     insta::assert_snapshot!(told(Ancestor::TooDeep), @r"
     Warning JobNestingTooDeep: Terminated search for Kueue-managed Job because ancestor depth exceeded limit of 10

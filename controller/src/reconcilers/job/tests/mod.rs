@@ -1,16 +1,16 @@
-//! Tests of [`decide`]: tables of situations, and whole lives of jobs played against a small world.
+//! Tests of [`decide`]: tables of situations, and whole lives of jobs in a small world.
 #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
 
 mod admission;
+mod dispatched_slices;
 mod hub;
 mod kinds;
 mod life;
-mod makers;
 mod matching;
+mod pod_group_owners;
 mod pods;
 mod ray_slices;
 mod slices;
-mod slices_sent;
 mod topology;
 
 use std::{sync::Arc, time::Duration};
@@ -81,7 +81,7 @@ impl TestJob {
         ]}}))
     }
 
-    /// As [`Action::UpdateJob`] for the start leaves it.
+    /// As [`Action::UpdateJob`] leaves it after the start.
     pub(super) fn started(mut self, workload: &Workload) -> Self {
         let gpu = gpu();
         let infos = pod_set_infos(workload, |_| Some(&gpu)).unwrap();
@@ -89,7 +89,6 @@ impl TestJob {
         self
     }
 
-    /// The workload that belongs to it.
     pub(super) fn workload(&self) -> TestWorkload {
         let pod_sets = job_pod_sets(&BatchJob, &self.0).unwrap();
         let mut workload = build_workload(
@@ -186,7 +185,7 @@ impl PriorityLookup for Classes {
     }
 }
 
-/// What is known besides the job.
+/// The facts besides the job.
 pub(super) struct World {
     pub(super) kind: &'static dyn JobKind,
     pub(super) job: Option<TestJob>,
@@ -208,7 +207,7 @@ pub(super) struct World {
     pub(super) below_active: bool,
     pub(super) awaited: bool,
     pub(super) exceeded: Option<&'static str>,
-    /// The amount of cpu in a template that makes it ask for more than it is charged.
+    /// Amount of cpu with which a template exceeds its charge.
     pub(super) too_much: Option<&'static str>,
 }
 
@@ -283,7 +282,7 @@ impl World {
         decide(self.kind, self.job.as_ref().map(|job| &job.0), &facts, now())
     }
 
-    /// The actions, a line each, and what comes next.
+    /// The actions, one per line, and when to reconcile next.
     pub(super) fn told(&self) -> String {
         let decision = self.decide();
         let mut lines: Vec<String> =
@@ -331,11 +330,11 @@ impl World {
             Action::Event { warning, reason, note } => {
                 format!("{} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }
-            Action::TellMembers { members, reason, note } => {
+            Action::MemberEvents { members, reason, note } => {
                 let names: Vec<&str> = members.iter().map(switchyard_jobs::meta::name).collect();
                 format!("tell {}: {reason}: {note}", names.join(", "))
             }
-            Action::TellWorkload { workload, reason, note } => {
+            Action::WorkloadEvent { workload, reason, note } => {
                 format!("tell {}: {reason}: {note}", workload.metadata.name.as_deref().unwrap())
             }
         }
@@ -343,7 +342,7 @@ impl World {
 }
 
 impl World {
-    /// How pods change, a line each.
+    /// Changes of pods, one per line.
     fn pods(&self, job: &Value, wanted: &Value) -> String {
         let (now, wanted) = (self.kind.members(job), self.kind.members(wanted));
         let one = |wanted: &Value| {

@@ -1,4 +1,4 @@
-//! Pods, one by one and in groups.
+//! Pods, alone and in groups.
 
 mod shape;
 
@@ -95,7 +95,7 @@ impl World {
 }
 
 #[test]
-fn a_pod_gets_a_workload_starts_with_its_flavors_and_is_let_go_at_its_end() {
+fn pod_gets_a_workload_starts_and_is_released() {
     let created = pod("a").alone().decide();
     let [Action::CreateWorkload(workload), _] = created.actions.as_slice() else {
         panic!("{created:?}")
@@ -128,26 +128,26 @@ fn a_pod_gets_a_workload_starts_with_its_flavors_and_is_let_go_at_its_end() {
 #[case::evicted(pod("a").workload().admitted().evicted(), "end a for WorkloadEvictedDueToPreempted: Preempted to accommodate another")]
 #[case::not_admitted(pod("a").workload(), "end a for NotAdmitted: Not admitted by cluster queue")]
 #[case::its_workload_deleted(pod("a").workload().admitted().deleting(), "end a for WorkloadDeleted: Workload is deleted")]
-fn a_running_pod_is_ended_when(#[case] workload: TestWorkload, #[case] want: &str) {
+fn running_pod_without_quota_is_deleted(#[case] workload: TestWorkload, #[case] want: &str) {
     let running = pod("a").phase("Running").alone().workload(workload);
     assert_eq!(running.told().lines().next(), Some(want));
 }
 
 #[test]
-fn a_running_pod_without_a_workload_is_ended() {
+fn running_pod_without_a_workload_is_deleted() {
     let told = pod("a").phase("Running").alone().told();
     assert!(told.starts_with("end a for NoMatchingWorkload: Missing Workload"), "{told}");
 }
 
 #[rstest]
-#[case::while_its_grace_lasts(pod("a").phase("Running").deleting(), false, false)]
-#[case::at_once_where_that_is_wanted(pod("a").phase("Running").deleting(), true, true)]
-#[case::once_its_grace_is_over(
+#[case::within_its_grace_period(pod("a").phase("Running").deleting(), false, false)]
+#[case::fast_quota_release(pod("a").phase("Running").deleting(), true, true)]
+#[case::after_its_grace_period(
     pod("a").phase("Running").deleting().with(json!({"metadata": {"deletionGracePeriodSeconds": 0}})), false, true
 )]
-#[case::once_it_has_ended(pod("a").phase("Failed").deleting(), false, true)]
-#[case::that_never_ran(pod("a").deleting(), false, true)]
-fn a_pod_that_is_deleted_is_charged_until_its_end(
+#[case::ended(pod("a").phase("Failed").deleting(), false, true)]
+#[case::never_ran(pod("a").deleting(), false, true)]
+fn terminating_pod_is_charged_until_its_end(
     #[case] pod: TestPod,
     #[case] fast: bool,
     #[case] free: bool,
@@ -166,7 +166,7 @@ fn a_pod_that_is_deleted_is_charged_until_its_end(
 }
 
 #[test]
-fn a_group_waits_until_it_has_all_its_pods_and_becomes_one_workload() {
+fn complete_group_gets_one_workload() {
     let few = group([pod("a").of_group("3").role("x"), pod("b").of_group("3").role("y")]);
     assert_eq!(
         world_of(&few).told(),
@@ -196,13 +196,13 @@ fn a_group_waits_until_it_has_all_its_pods_and_becomes_one_workload() {
 #[rstest]
 #[case::of_another_queue(json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "pods 'a' and 'b' has different queue names: lq!=other")]
 #[case::of_another_count(json!({"metadata": {"annotations": {"kueue.x-k8s.io/pod-group-total-count": "3"}}}), "pods 'a' and 'b' has different 'kueue.x-k8s.io/pod-group-total-count' values: 2!=3")]
-fn pods_that_contradict_each_other_are_told_so(#[case] second: Value, #[case] want: &str) {
+fn conflicting_pods_of_a_group_get_an_event(#[case] second: Value, #[case] want: &str) {
     let group = group([pod("a").of_group("2"), pod("b").of_group("2").with(second)]);
     assert_eq!(world_of(&group).told(), format!("Warning ErrWorkloadCompose: {want}"));
 }
 
 #[test]
-fn of_too_many_pods_the_youngest_go() {
+fn excess_pods_are_deleted_youngest_first() {
     let pods = [("a", "09:02"), ("b", "09:01"), ("c", "09:00")];
     let group = group(pods.map(|(name, time)| pod(name).of_group("2").created(time)));
     let told = world_of(&group).told();
@@ -217,7 +217,7 @@ fn pair() -> [TestPod; 2] {
 }
 
 #[test]
-fn an_admitted_group_starts_whole() {
+fn admitted_group_starts_whole() {
     let group = group(pair());
     let told = world_of(&group).named(workload(&group).admitted()).told();
     insta::assert_snapshot!(told, @r#"
@@ -229,9 +229,9 @@ fn an_admitted_group_starts_whole() {
 
 /// A user's Workload may have a pod set of that name for smaller pods.
 #[rstest]
-#[case::as_its_workload_says("1", false)]
-#[case::for_more("8", true)]
-fn a_group_does_not_start_when_one_of_its_pods_asks(#[case] cpu: &str, #[case] refused: bool) {
+#[case::equal_to_its_charge("1", false)]
+#[case::above_its_charge("8", true)]
+fn group_above_its_charge_does_not_start(#[case] cpu: &str, #[case] refused: bool) {
     let [a, b] = pair();
     let asks =
         json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}});
@@ -244,7 +244,7 @@ fn a_group_does_not_start_when_one_of_its_pods_asks(#[case] cpu: &str, #[case] r
 }
 
 #[test]
-fn of_a_group_that_starts_in_part_only_the_pods_that_are_let_go_are_told() {
+fn only_ungated_pods_of_a_group_get_an_event() {
     let admitted = workload(&group(pair())).admitted();
     let [a, b] = pair();
     let told = world_of(&group([a.phase("Running"), b])).named(admitted).told();
@@ -252,7 +252,7 @@ fn of_a_group_that_starts_in_part_only_the_pods_that_are_let_go_are_told() {
 }
 
 #[test]
-fn a_failed_pod_is_held_until_another_has_come_in_its_place() {
+fn failed_pod_is_kept_until_replaced() {
     let admitted = || workload(&group(pair())).admitted();
     let [a, b] = pair();
     let failed = group([a.phase("Running"), b.phase("Failed")]);
@@ -270,7 +270,7 @@ fn a_failed_pod_is_held_until_another_has_come_in_its_place() {
 }
 
 #[test]
-fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs() {
+fn evicted_group_keeps_quota_until_nothing_runs() {
     let evicted = || workload(&group(pair())).admitted().evicted();
     let running = group(pair().map(|pod| pod.phase("Running")));
     let told = world_of(&running).named(evicted()).told();
@@ -302,8 +302,8 @@ fn serving_named(name: &str) -> TestPod {
 }
 
 #[rstest]
-#[case::that_failed("Failed")]
-#[case::that_ended_well("Succeeded")]
+#[case::failed("Failed")]
+#[case::succeeded("Succeeded")]
 fn evicted_serving_pods_that_ended_are_released(#[case] phase: &str) {
     let evicted = || workload(&group(serving())).admitted().evicted();
     let running = group(serving().map(|pod| pod.phase("Running").deleting()));
@@ -350,7 +350,7 @@ fn replacement_pod_waits_until_the_first_has_ended() {
 }
 
 #[test]
-fn a_group_whose_pods_are_all_being_deleted_gets_no_workload() {
+fn terminating_group_gets_no_workload() {
     let going = group(pair().map(|pod| pod.phase("Pending").deleting()));
     let let_go =
         "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
@@ -363,10 +363,10 @@ fn a_group_whose_pods_are_all_being_deleted_gets_no_workload() {
 
 #[rstest]
 #[case::all_succeeded(["Succeeded", "Succeeded"], json!(null), Some("Succeeded: Pods succeeded: 2/2."))]
-#[case::one_is_to_come(["Succeeded", "Running"], json!(null), None)]
-#[case::one_failed_and_may_be_replaced(["Succeeded", "Failed"], json!(null), None)]
+#[case::one_missing(["Succeeded", "Running"], json!(null), None)]
+#[case::one_failed_replaceable(["Succeeded", "Failed"], json!(null), None)]
 #[case::one_failed_for_good(["Succeeded", "Failed"], json!("false"), Some("Succeeded: Pods succeeded: 1/2."))]
-fn a_group_has_ended_when(
+fn group_ends_with_its_pods(
     #[case] phases: [&str; 2],
     #[case] retriable: Value,
     #[case] want: Option<&str>,
@@ -388,7 +388,7 @@ fn a_group_has_ended_when(
 }
 
 #[test]
-fn a_group_does_not_touch_the_workload_of_another_job() {
+fn group_ignores_the_workload_of_another_job() {
     let group = group(pair());
     let other = job().workload().named("g");
     assert_eq!(
@@ -398,35 +398,36 @@ fn a_group_does_not_touch_the_workload_of_another_job() {
 }
 
 #[test]
-fn the_workload_of_a_group_goes_with_its_last_pod() {
+fn workload_of_a_group_ends_with_its_last_pod() {
     let world = World { kind: &Pod, job: None, ..world(job()) };
     let told = world.workload(workload(&group(pair())).admitted()).told();
     assert!(told.contains("Finished=True/OwnerNotFound"), "{told}");
 }
 
 #[test]
-fn a_hub_starts_no_group_that_it_sends_whoever_makes_its_pods() {
+fn dispatched_group_is_not_started_on_the_hub() {
     let group = group(pair());
-    let told = |maker: Option<(&str, &str)>| {
+    let told = |group_owner: Option<(&str, &str)>| {
         let mut workload = workload(&group).admitted();
-        let maker = maker.map(
+        let group_owner = group_owner.map(
             |(version, kind)| json!({"apiVersion": version, "kind": kind, "name": "a", "uid": "u"}),
         );
-        let maker = maker.map(|maker| serde_json::from_value(maker).unwrap());
-        workload.0.metadata.owner_references.get_or_insert_default().extend(maker);
+        let group_owner =
+            group_owner.map(|group_owner| serde_json::from_value(group_owner).unwrap());
+        workload.0.metadata.owner_references.get_or_insert_default().extend(group_owner);
         World { role: Role::Hub, check: Some("mk"), ..world_of(&group) }.named(workload).told()
     };
-    for maker in [
+    for group_owner in [
         None,
         Some(("apps/v1", "StatefulSet")),
         Some(("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")),
     ] {
-        assert_eq!(told(maker), "", "{maker:?}");
+        assert_eq!(told(group_owner), "", "{group_owner:?}");
     }
 }
 
 #[test]
-fn of_a_group_that_was_sent_only_its_cluster_tells_the_end_and_what_is_needed_no_more() {
+fn dispatched_group_ends_on_its_worker_only() {
     let told = |second: &str, sent: bool| {
         let [a, b] = pair();
         let group = group([a.phase("Succeeded"), b.phase(second)]);
@@ -441,7 +442,7 @@ fn of_a_group_that_was_sent_only_its_cluster_tells_the_end_and_what_is_needed_no
 }
 
 #[test]
-fn pods_of_a_hubs_group_that_are_deleted_are_let_go_for_whoever_waits_for_that() {
+fn deleted_pods_of_a_hubs_group_are_released() {
     let named = json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "g"}}});
     let [first, second] = pair().map(|pod| pod.with(named.clone()).phase("Running"));
     let one_goes = group([first, second.deleting()]);
@@ -467,10 +468,10 @@ fn pods_of_a_hubs_group_that_are_deleted_are_let_go_for_whoever_waits_for_that()
 }
 
 #[rstest]
-#[case::of_its_pods(None, true)]
-#[case::before_they_come(Some(Vec::new()), false)]
-#[case::of_what_makes_them(Some(vec![json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "u"})]), false)]
-fn the_workload_of_a_group_without_pods_ends_if_it_is(
+#[case::owned_by_its_pods(None, true)]
+#[case::before_its_pods(Some(Vec::new()), false)]
+#[case::owned_by_a_set(Some(vec![json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "u"})]), false)]
+fn workload_of_a_group_without_pods_is_finished(
     #[case] owners: Option<Vec<Value>>,
     #[case] ends: bool,
 ) {
@@ -485,8 +486,8 @@ fn the_workload_of_a_group_without_pods_ends_if_it_is(
 #[rstest]
 #[case::evicted(true, false, "QuotaReserved=False")]
 #[case::not_evicted(false, false, "")]
-#[case::sent_to_a_cluster(true, true, "")]
-fn a_workload_whose_set_has_no_pods_gives_its_quota_back_when(
+#[case::dispatched(true, true, "")]
+fn workload_of_a_set_without_pods_releases_quota(
     #[case] evicted: bool,
     #[case] sent: bool,
     #[case] want: &str,
@@ -503,13 +504,13 @@ fn a_workload_whose_set_has_no_pods_gives_its_quota_back_when(
 }
 
 #[rstest]
-#[case::that_works(json!({}), r#"workload {"spec":{"queueName":"other"}}"#)]
-#[case::that_serves(json!({"kueue.x-k8s.io/pod-group-serving": "true"}), r#"workload {"spec":{"queueName":"other"}}"#)]
-#[case::that_serves_for_what_made_it(
+#[case::batch(json!({}), r#"workload {"spec":{"queueName":"other"}}"#)]
+#[case::serving(json!({"kueue.x-k8s.io/pod-group-serving": "true"}), r#"workload {"spec":{"queueName":"other"}}"#)]
+#[case::serving_with_owner(
     json!({"kueue.x-k8s.io/pod-group-serving": "true", "kueue.x-k8s.io/pod-suspending-parent": "statefulset"}),
     "",
 )]
-fn the_workload_of_a_group_in_another_queue(#[case] annotations: Value, #[case] want: &str) {
+fn workload_of_a_group_follows_its_queue(#[case] annotations: Value, #[case] want: &str) {
     let labels = json!({"kueue.x-k8s.io/queue-name": "other"});
     let moved = json!({"metadata": {"labels": labels, "annotations": annotations}});
     let waiting = workload(&group(pair()));
@@ -520,20 +521,17 @@ fn the_workload_of_a_group_in_another_queue(#[case] annotations: Value, #[case] 
 }
 
 #[rstest]
-#[case::waits_to_be_started(
+#[case::gated(
     pod("a"),
     "delete pod-a-5b54b\nNormal DeletedWorkload: Deleted not matching Workload: ns/pod-a-5b54b"
 )]
-#[case::runs(pod("a").phase("Running"), "")]
+#[case::running(pod("a").phase("Running"), "")]
 #[case::has_ended(pod("a").phase("Failed"), "delete pod-a-5b54b\nNormal DeletedWorkload: Deleted not matching Workload: ns/pod-a-5b54b")]
-fn a_workload_of_its_own_goes_once_a_pod_that_joined_a_group(
-    #[case] member: TestPod,
-    #[case] want: &str,
-) {
+fn workload_of_a_pod_that_joined_a_group_is_deleted(#[case] member: TestPod, #[case] want: &str) {
     let of_its_own = Arc::new(pod("a").workload().admitted().0);
     let member = member.of_group("2").0;
     let told = |workload: Arc<Workload>| {
-        let decision = group::left_behind(&Pod, &member, &[workload]);
+        let decision = group::leftover_workloads(&Pod, &member, &[workload]);
         let world = World { kind: &Pod, ..world(TestJob(member.clone())) };
         decision.actions.iter().map(|action| world.line(action)).collect::<Vec<_>>().join("\n")
     };

@@ -1,4 +1,4 @@
-//! Elastic jobs of several groups of pods, as Ray's kinds are.
+//! Elastic jobs with several pod sets, as Ray's kinds.
 
 use rstest::rstest;
 use serde_json::json;
@@ -8,13 +8,13 @@ use switchyard_jobs::{
 };
 
 use super::*;
-use crate::reconcilers::job::slices::goes_on;
+use crate::reconcilers::job::slices::elastic_keeps_running;
 
 fn kind(name: &str) -> &'static dyn JobKind {
     kind_for("ray.io", name).unwrap()
 }
 
-/// A cluster with groups `a` and `b` of so many workers, elastic, gated by the webhook.
+/// An elastic cluster with groups `a` and `b` of so many workers, gated by the webhook.
 fn cluster(a: i32, b: i32) -> TestJob {
     let container = json!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
     let template =
@@ -34,7 +34,7 @@ fn cluster(a: i32, b: i32) -> TestJob {
     TestJob(job)
 }
 
-/// A workload of the cluster, made at that second.
+/// A slice of the cluster, created at that second.
 fn slice(second: i64, job: &TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
     let kind = kind("RayCluster");
     let pod_sets = job_pod_sets(kind, &job.0).unwrap();
@@ -47,7 +47,7 @@ fn slice(second: i64, job: &TestJob, replaced: Option<&TestWorkload>) -> TestWor
     TestWorkload(workload)
 }
 
-/// Holds quota for two workers of each group.
+/// Has quota for two workers of each group.
 fn first() -> TestWorkload {
     let ready = |edit: &mut Edit| {
         edit.set(
@@ -60,7 +60,7 @@ fn first() -> TestWorkload {
     slice(1, &cluster(2, 2), None).admitted().status(ready)
 }
 
-/// The cluster as it runs with that, of another size since.
+/// The cluster as it runs with that, since resized.
 fn runs(a: i32, b: i32) -> TestJob {
     let (mut job, gpu, workload) = (cluster(a, b), gpu(), first());
     kind("RayCluster")
@@ -73,7 +73,7 @@ fn of(job: TestJob) -> World {
     World { kind: kind("RayCluster"), ..world(job) }
 }
 
-/// The counts of what is made or changed, and whether the job stops.
+/// Counts of created and changed slices, and whether the job stops.
 fn outcome(world: &World) -> String {
     let counts = |workload: &Workload| {
         let counts: Vec<String> =
@@ -95,15 +95,15 @@ fn outcome(world: &World) -> String {
 }
 
 #[rstest]
-#[case::it_keeps_its_size(runs(2, 2), vec![], "")]
+#[case::unchanged(runs(2, 2), vec![], "")]
 #[case::one_group_grows(runs(3, 2), vec![], "new: head 1, a 3, b 2")]
 #[case::one_group_shrinks(runs(2, 0), vec![], "slice-1: head 1, a 2, b 0")]
 #[case::both_shrink(runs(1, 1), vec![], "slice-1: head 1, a 1, b 1")]
-#[case::one_grows_and_the_other_shrinks(runs(1, 3), vec![], "new: head 1, a 1, b 3")]
-#[case::what_it_grew_to_waits(runs(1, 3), vec![slice(2, &cluster(1, 3), Some(&first()))], "")]
-#[case::it_grows_further_by_the_other(runs(3, 3), vec![slice(2, &cluster(1, 3), Some(&first()))], "slice-2: head 1, a 3, b 3")]
-#[case::it_gives_up_growing(runs(1, 2), vec![slice(2, &cluster(1, 3), Some(&first()))], "slice-2 changes")]
-fn it_runs_on_while_its_groups_change(
+#[case::one_grows_and_one_shrinks(runs(1, 3), vec![], "new: head 1, a 1, b 3")]
+#[case::larger_slice_waits(runs(1, 3), vec![slice(2, &cluster(1, 3), Some(&first()))], "")]
+#[case::other_group_grows_too(runs(3, 3), vec![slice(2, &cluster(1, 3), Some(&first()))], "slice-2: head 1, a 3, b 3")]
+#[case::growth_reverted(runs(1, 2), vec![slice(2, &cluster(1, 3), Some(&first()))], "slice-2 changes")]
+fn cluster_runs_on_while_it_is_resized(
     #[case] job: TestJob,
     #[case] more: Vec<TestWorkload>,
     #[case] want: &str,
@@ -113,7 +113,7 @@ fn it_runs_on_while_its_groups_change(
 }
 
 #[test]
-fn another_group_makes_it_another_job() {
+fn another_group_is_another_job() {
     let group = json!({"groupName": "c", "template": {"spec": {"containers": []}}});
     let mut job = runs(2, 2);
     job.0["spec"]["workerGroupSpecs"].as_array_mut().unwrap().push(group);
@@ -122,7 +122,7 @@ fn another_group_makes_it_another_job() {
 }
 
 #[test]
-fn evicted_it_stops_with_the_templates_of_its_user_in_its_new_size() {
+fn evicted_cluster_stops_with_its_new_size() {
     let world = of(runs(1, 5)).workload(first().evicted());
     assert_eq!(outcome(&world), "suspend true");
     let [Action::UpdateJob(stopped), _] = &world.decide().actions[..] else {
@@ -132,24 +132,25 @@ fn evicted_it_stops_with_the_templates_of_its_user_in_its_new_size() {
 }
 
 #[test]
-fn what_a_hub_sends_is_of_one_size() {
+fn dispatched_cluster_follows_its_hub() {
     let mut grown = of(runs(2, 5)).workload(first());
     (grown.role, grown.check) = (Role::Hub, Some("multikueue"));
     assert_eq!(outcome(&grown), "suspend true");
 }
 
 #[test]
-fn without_the_feature_gate_it_is_a_job_as_any_other() {
+fn without_the_feature_gate_a_cluster_is_not_elastic() {
     let mut grown = of(runs(2, 5)).workload(first());
     grown.elastic = false;
     assert_eq!(outcome(&grown), "suspend true");
 }
 
 #[test]
-fn what_a_job_has_made_runs_on_while_what_the_job_grew_to_waits_for_its_checks() {
+fn children_run_on_while_larger_slice_waits_for_checks() {
     let job = runs(3, 2).0;
     let grew = slice(2, &cluster(3, 2), Some(&first()));
-    let goes = |workload: TestWorkload| goes_on(kind("RayCluster"), &job, &workload.0);
+    let goes =
+        |workload: TestWorkload| elastic_keeps_running(kind("RayCluster"), &job, &workload.0);
     assert!(goes(TestWorkload(grew.0.clone()).reserved()));
     assert!(!goes(grew), "it has no quota");
     assert!(!goes(slice(1, &cluster(2, 2), None).reserved()), "there was nothing before");

@@ -1,4 +1,4 @@
-//! Elastic jobs: their one workload or two, and that they run on meanwhile.
+//! Elastic jobs: their one or two slices, and that they run on during a change.
 
 use rstest::rstest;
 use serde_json::json;
@@ -28,7 +28,7 @@ impl Grown for TestJob {
     }
 }
 
-/// A workload of the job, made at that second.
+/// A slice of the job, created at that second.
 pub(super) fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
     job.workload().edit(|workload| {
         mark_slice(&BatchJob, &job.0, workload, replaced.map(|it| &it.0), &[]);
@@ -38,29 +38,29 @@ pub(super) fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) 
     })
 }
 
-/// Waits with three pods.
+/// Pending, with three pods.
 pub(super) fn waiting() -> TestWorkload {
     slice(1, elastic(), None)
 }
 
-/// Holds quota for three pods.
+/// Has quota for three pods.
 pub(super) fn first() -> TestWorkload {
     waiting().admitted()
 }
 
-/// As if another replica had made it, which knows of no elastic jobs.
+/// As created by a replica that does not know elastic jobs.
 fn unmarked(workload: TestWorkload) -> TestWorkload {
     workload.edit(|workload| workload.metadata.annotations = None)
 }
 
-/// So many of its pods are not needed any more.
+/// With this many reclaimable pods.
 fn reclaimed(workload: TestWorkload, count: i32) -> TestWorkload {
     workload.status(|edit| {
         edit.status.reclaimable_pods = vec![ReclaimablePod { name: "main".into(), count }]
     })
 }
 
-/// Its pods have been seen ready.
+/// Its pods were seen ready.
 fn ready(workload: TestWorkload) -> TestWorkload {
     workload.status(|edit| {
         edit.set(
@@ -72,23 +72,23 @@ fn ready(workload: TestWorkload) -> TestWorkload {
     })
 }
 
-/// What it grew to, five pods.
+/// The larger slice of five pods.
 pub(super) fn second() -> TestWorkload {
     slice(2, elastic().of_size(5, 3), Some(&first()))
 }
 
-/// The job as it runs with the first workload.
+/// The job running with the first slice.
 pub(super) fn runs() -> TestJob {
     elastic().started(&first().0).running()
 }
 
-/// The same as it grows while its three pods are ready.
+/// The same while it grows and its three pods are ready.
 fn grows() -> TestJob {
     runs().of_size(5, 3).with(json!({"status": {"ready": 3}}))
 }
 
 #[test]
-fn its_first_workload_says_that_it_is_elastic_and_has_a_name_of_its_generation() {
+fn first_slice_is_marked_and_named_by_generation() {
     let world = world(elastic());
     let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else {
         panic!("one is created")
@@ -105,14 +105,14 @@ fn its_first_workload_says_that_it_is_elastic_and_has_a_name_of_its_generation()
 }
 
 #[test]
-fn without_the_gate_it_is_a_job_as_any_other() {
+fn without_the_feature_gate_a_job_is_not_elastic() {
     let mut grown = world(runs().of_size(5, 3)).workload(first());
     grown.elastic = false;
     assert!(grown.told().contains("No matching Workload"), "{}", grown.told());
 }
 
 #[test]
-fn what_it_grows_to_is_as_its_user_wrote_it_and_replaces_what_it_had() {
+fn larger_slice_has_original_templates_and_replaces() {
     let world = world(runs().of_size(5, 3)).workload(first());
     let [Action::CreateWorkload(workload), Action::Event { note, .. }] =
         &world.decide().actions[..]
@@ -145,22 +145,22 @@ fn resized(pods: i32) -> String {
 }
 
 #[rstest]
-#[case::it_runs(runs(), vec![ready(first())], NOTHING.into())]
-#[case::it_grows_and_what_it_grew_to_waits(grows(), vec![ready(first()), second()], NOTHING.into())]
-#[case::it_grows_further_before_that_has_quota(runs().of_size(7, 4), vec![first(), second()], resized(7))]
-#[case::it_grows_less_before_that_has_quota(runs().of_size(4, 4), vec![first(), second()], resized(4))]
-#[case::it_shrinks_to_what_it_has_before_that_has_quota(runs(), vec![first(), second()], DROPPED.into())]
-#[case::it_shrinks_below_what_it_has(runs().of_size(2, 4), vec![first(), second()], DROPPED.into())]
-#[case::it_shrinks(runs().of_size(2, 3), vec![first()], resized(2))]
-#[case::it_shrinks_before_it_starts(elastic().of_size(2, 3), vec![waiting().reserved()], resized(2))]
-#[case::it_shrinks_to_nothing(runs().of_size(0, 3), vec![first()], resized(0))]
+#[case::unchanged(runs(), vec![ready(first())], NOTHING.into())]
+#[case::grows(grows(), vec![ready(first()), second()], NOTHING.into())]
+#[case::grows_further(runs().of_size(7, 4), vec![first(), second()], resized(7))]
+#[case::grows_less(runs().of_size(4, 4), vec![first(), second()], resized(4))]
+#[case::growth_reverted(runs(), vec![first(), second()], DROPPED.into())]
+#[case::growth_turns_to_shrink(runs().of_size(2, 4), vec![first(), second()], DROPPED.into())]
+#[case::shrinks(runs().of_size(2, 3), vec![first()], resized(2))]
+#[case::shrinks_before_the_start(elastic().of_size(2, 3), vec![waiting().reserved()], resized(2))]
+#[case::shrinks_to_zero(runs().of_size(0, 3), vec![first()], resized(0))]
 #[case::both_have_quota(runs().of_size(5, 3), vec![first(), second().admitted()], REPLACED.into())]
-#[case::the_older_one_is_over(runs().of_size(5, 3), vec![first().finished(), second().admitted()], NOTHING.into())]
-#[case::the_newer_one_waits_for_its_checks(runs().of_size(5, 3), vec![first().finished(), second().reserved()], NOTHING.into())]
-#[case::two_wait_for_one(
+#[case::older_one_finished(runs().of_size(5, 3), vec![first().finished(), second().admitted()], NOTHING.into())]
+#[case::newer_one_waits_for_checks(runs().of_size(5, 3), vec![first().finished(), second().reserved()], NOTHING.into())]
+#[case::two_pending(
     runs().of_size(5, 3), vec![first(), second(), slice(3, elastic().of_size(5, 4), Some(&first()))], DROPPED.into()
 )]
-fn its_workloads_follow_its_size_and_it_runs_on(
+fn slices_follow_the_size_while_the_job_runs(
     #[case] job: TestJob,
     #[case] workloads: Vec<TestWorkload>,
     #[case] want: String,
@@ -170,7 +170,7 @@ fn its_workloads_follow_its_size_and_it_runs_on(
 }
 
 #[test]
-fn whoever_gave_it_the_quota_of_another_says_so_first() {
+fn replaced_slice_is_finished_by_the_admission_first() {
     let just_reserved = second().admitted().edit(|workload| {
         let conditions = &mut workload.status.as_mut().unwrap().conditions;
         conditions.iter_mut().for_each(|it| {
@@ -182,22 +182,22 @@ fn whoever_gave_it_the_quota_of_another_says_so_first() {
 }
 
 #[test]
-fn two_are_found_in_whatever_order_they_are_told() {
+fn slices_are_found_in_any_order() {
     let world = world(grows()).workload(second()).workload(ready(first()));
     assert_eq!(world.told(), "");
 }
 
 #[test]
-fn a_growing_job_that_is_evicted_stops_and_waits_as_a_whole() {
+fn evicted_growing_job_stops_whole() {
     let grown = || runs().of_size(5, 3);
-    // What it grew to would be nothing to stop the job by.
+    // The larger slice must not stop the job.
     assert_eq!(world(grown()).workload(first().evicted()).workload(second()).told(), DROPPED);
     let evicted = world(grown()).workload(first().evicted()).told();
     assert!(
         evicted.contains(r#""suspend":true"#) && evicted.contains("Normal Stopped: Preempted"),
         "{evicted}"
     );
-    // Its workload is not deleted for its size while it gives its quota up.
+    // The slice is not deleted for the job's size while its quota is released.
     let stopped = world(elastic().of_size(5, 3)).workload(first().evicted()).told();
     assert!(stopped.contains("QuotaReserved=False"), "{stopped}");
     let after = world(elastic().of_size(5, 3)).workload(waiting()).told();
@@ -205,7 +205,7 @@ fn a_growing_job_that_is_evicted_stops_and_waits_as_a_whole() {
 }
 
 #[test]
-fn it_stops_when_the_workload_with_its_quota_is_deleted() {
+fn job_stops_when_the_slice_with_quota_is_deleted() {
     let deleted = world(runs()).workload(first().deleting()).told();
     assert!(
         deleted.contains(r#""suspend":true"#) && deleted.contains("Workload is deleted"),
@@ -214,7 +214,7 @@ fn it_stops_when_the_workload_with_its_quota_is_deleted() {
 }
 
 #[test]
-fn it_stops_when_it_has_no_quota_at_all() {
+fn job_without_quota_stops() {
     let alone = world(runs()).workload(waiting()).told();
     assert!(alone.contains("Not admitted by cluster queue"), "{alone}");
     let replaced = first().edit(|_| ()).status(|edit| {
@@ -224,7 +224,7 @@ fn it_stops_when_it_has_no_quota_at_all() {
     assert!(none.contains("Missing Workload"), "{none}");
 }
 
-/// In the middle of being stopped, with all its pods gone.
+/// Being stopped, with all its pods gone.
 fn stopping(job: TestJob) -> TestJob {
     job.with(json!({
         "metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true"}}, "spec": {"suspend": true}, "status": null,
@@ -232,7 +232,7 @@ fn stopping(job: TestJob) -> TestJob {
 }
 
 #[test]
-fn one_that_lost_all_its_workloads_gets_the_templates_of_the_last_one_back() {
+fn job_without_slices_gets_original_templates_back() {
     let over = |workload: TestWorkload| {
         workload.status(|edit| {
             edit.finish("WorkloadSliceReplaced", "");
@@ -250,13 +250,13 @@ fn one_that_lost_all_its_workloads_gets_the_templates_of_the_last_one_back() {
 }
 
 #[test]
-fn a_workload_that_does_not_say_that_its_job_is_elastic_comes_to_say_so() {
+fn unmarked_slice_is_marked() {
     let waits = world(elastic()).workload(unmarked(waiting())).told();
     assert_eq!(
         waits,
         r#"workload {"metadata":{"annotations":{"kueue.x-k8s.io/elastic-job":"true","kueue.x-k8s.io/workload-slice-name":"slice-1"}}}"#
     );
-    // It was started without what its pods are let go by.
+    // It was started without the annotation that ungating needs.
     let plain = unmarked(first());
     let stops = world(elastic().started(&plain.0).running()).workload(plain).told();
     assert!(
@@ -268,12 +268,12 @@ fn a_workload_that_does_not_say_that_its_job_is_elastic_comes_to_say_so() {
 }
 
 #[rstest]
-#[case::one_that_is_elastic(elastic(), true, Prebuilt::NotNamed, false)]
-#[case::one_that_was_when_it_was_made(elastic(), false, Prebuilt::NotNamed, true)]
-#[case::one_that_came_to_name_a_workload(
+#[case::elastic(elastic(), true, Prebuilt::NotNamed, false)]
+#[case::created_as_elastic(elastic(), false, Prebuilt::NotNamed, true)]
+#[case::later_prebuilt(
     elastic().label("kueue.x-k8s.io/prebuilt-workload-name", "slice-1"), true, Prebuilt::Found(Arc::new(first().0)), true
 )]
-fn pods_of_a_job_that_is_not_elastic_start_without_the_gate(
+fn pods_of_an_inelastic_job_start_without_the_gate(
     #[case] job: TestJob,
     #[case] elastic_jobs: bool,
     #[case] prebuilt: Prebuilt,
@@ -287,7 +287,7 @@ fn pods_of_a_job_that_is_not_elastic_start_without_the_gate(
 }
 
 #[test]
-fn a_job_that_was_stopped_does_not_run_on_with_what_it_grew_to() {
+fn stopped_job_does_not_run_with_its_larger_slice() {
     let waits_for_checks = || second().reserved();
     assert_eq!(world(runs().of_size(5, 3)).workload(waits_for_checks()).told(), "");
     let unsuspended = elastic().of_size(5, 3).running();
@@ -299,7 +299,7 @@ fn a_job_that_was_stopped_does_not_run_on_with_what_it_grew_to() {
 }
 
 #[test]
-fn a_slice_that_somebody_ended_is_made_again_under_another_name() {
+fn finished_slice_is_recreated_under_another_name() {
     let make = |ended: Option<TestWorkload>| {
         let world = world(runs().of_size(5, 3)).workload(ready(first()));
         let world = ended.into_iter().fold(world, World::workload);
@@ -319,7 +319,7 @@ fn a_slice_that_somebody_ended_is_made_again_under_another_name() {
 }
 
 #[test]
-fn one_whose_pod_sets_are_others_is_stopped_and_queued_anew() {
+fn job_with_other_pod_sets_is_stopped_and_requeued() {
     let other = first().edit(|workload| {
         let another = PodSet { name: "other".into(), ..workload.spec.pod_sets[0].clone() };
         workload.spec.pod_sets.push(another);
@@ -328,13 +328,13 @@ fn one_whose_pod_sets_are_others_is_stopped_and_queued_anew() {
     assert!(told.contains("No matching Workload"), "{told}");
 }
 
-/// The workload of the job while it has no pods.
+/// The slice of the job while it has no pods.
 fn idle() -> TestWorkload {
     slice(1, elastic().of_size(0, 1), None).admitted()
 }
 
 #[test]
-fn a_job_that_grows_from_no_pods_is_queued_anew() {
+fn job_that_grows_from_zero_is_requeued() {
     let runs = |pods| elastic().of_size(0, 1).started(&idle().0).of_size(pods, 2);
     assert_eq!(world(runs(0)).workload(ready(idle())).told(), NOTHING, "it has no pods");
     let told = world(runs(3)).workload(idle()).told();
@@ -344,14 +344,14 @@ fn a_job_that_grows_from_no_pods_is_queued_anew() {
 }
 
 #[test]
-fn what_was_replaced_may_be_deleted_while_the_job_runs() {
+fn replaced_slice_may_be_deleted_while_the_job_runs() {
     let gone = first().finished().deleting();
     let told = world(runs().of_size(5, 3)).workload(gone).workload(second().admitted()).told();
     assert!(told.contains(r#""finalizers":"#), "{told}");
 }
 
 #[test]
-fn when_it_ends_its_workload_does() {
+fn ended_job_finishes_its_slice() {
     let ended = || runs().of_size(5, 3).condition("Complete");
     assert_eq!(world(ended()).workload(first()).workload(second()).told(), DROPPED);
     let told = world(ended()).workload(first()).told();
@@ -369,7 +369,7 @@ fn when_it_ends_its_workload_does() {
 }
 
 #[test]
-fn a_change_of_priority_reaches_both() {
+fn changed_priority_updates_both_slices() {
     let job = || runs().of_size(5, 3).label("kueue.x-k8s.io/priority-class", "high");
     let classed = |workload: TestWorkload| {
         workload.edit(|workload| {
@@ -393,13 +393,13 @@ fn a_change_of_priority_reaches_both() {
 }
 
 #[rstest]
-#[case::of_the_size_of_its_workload(runs(), vec![first()], 8, Some(1))]
-#[case::of_a_growing_job_first_of_what_it_grows_to(runs().of_size(5, 3), vec![first(), second()], 8, Some(3))]
-#[case::then_what_its_workload_does_not_need(runs().of_size(5, 3), vec![first(), reclaimed(second(), 3)], 8, Some(1))]
-#[case::not_of_one_that_needs_all_that_it_has(
+#[case::equal_size(runs(), vec![first()], 8, Some(1))]
+#[case::growing(runs().of_size(5, 3), vec![first(), second()], 8, Some(3))]
+#[case::growing_further(runs().of_size(5, 3), vec![first(), reclaimed(second(), 3)], 8, Some(1))]
+#[case::growing_with_all_needed(
     runs().of_size(5, 3), vec![ready(first()), reclaimed(second(), 2)], 7, None
 )]
-fn reclaimable_pods_are_the_workloads(
+fn reclaimable_pods_are_counted_by_slice(
     #[case] job: TestJob,
     #[case] workloads: Vec<TestWorkload>,
     #[case] succeeded: i32,
@@ -417,7 +417,7 @@ fn reclaimable_pods_are_the_workloads(
 }
 
 #[test]
-fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
+fn reclaimable_pods_are_recounted_after_a_shrink() {
     let shrunk = || {
         first().edit(|workload| {
             workload.spec.pod_sets[0].count = 1;
@@ -430,9 +430,9 @@ fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
     assert_eq!(world(job).workload(shrunk()).told(), r#"workload status {"reclaimablePods":null}"#);
 }
 
-/// What a job grew to was admitted with the two pods that were needed of its five; then the job shrank to three.
+/// A larger slice was admitted with the two needed pods of its five; then the job shrank to three.
 #[test]
-fn what_was_admitted_without_reclaimable_pods_may_reclaim_fewer_when_its_job_shrinks() {
+fn partly_admitted_slice_reclaims_fewer_after_a_shrink() {
     let shrunk = || {
         ready(reclaimed(second().admitted(), 3)).edit(|workload| {
             workload.spec.pod_sets[0].count = 3;
@@ -449,14 +449,14 @@ fn what_was_admitted_without_reclaimable_pods_may_reclaim_fewer_when_its_job_shr
 }
 
 #[test]
-fn the_pods_that_a_growing_job_lacks_are_not_said_to_have_failed() {
+fn missing_pods_of_a_growing_job_are_not_failures() {
     assert_eq!(world(grows()).workload(ready(first())).workload(second()).told(), "");
 }
 
 #[rstest]
-#[case::all_of_its_workload_are_ready(2, 1, true)]
-#[case::one_of_them_is_not(2, 0, false)]
-fn the_pods_of_its_workload_are_ready_while_it_grows(
+#[case::all_ready(2, 1, true)]
+#[case::one_unready(2, 0, false)]
+fn pods_of_the_current_slice_stay_ready_during_growth(
     #[case] ready: i32,
     #[case] succeeded: i32,
     #[case] want: bool,

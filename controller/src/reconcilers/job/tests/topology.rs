@@ -1,4 +1,4 @@
-//! Jobs that ask for a topology: what their Workloads say, and when they follow the job.
+//! Jobs with topology requests: their Workloads, and when these follow the job.
 
 use rstest::rstest;
 use switchyard_api::{names, v1beta2::PodSetTopologyRequest};
@@ -20,7 +20,7 @@ fn aware(job: TestJob) -> World {
     World { gates: GATES, waits: false, ..world(job) }
 }
 
-/// The Workload of [`job`], as it is made where topologies count: it requires this level, if any.
+/// The Workload of [`job`] where topologies count. It requires this level, if any.
 fn asking(level: Option<&str>) -> TestWorkload {
     job().workload().edit(|workload| {
         workload.spec.pod_sets[0].topology_request = Some(PodSetTopologyRequest {
@@ -32,7 +32,7 @@ fn asking(level: Option<&str>) -> TestWorkload {
 }
 
 #[test]
-fn new_workload_says_what_its_job_asks_for() {
+fn new_workload_has_its_jobs_topology_request() {
     let request = |world: World| {
         let decision = world.decide();
         let made = decision.actions.iter().find_map(|action| match action {
@@ -49,13 +49,13 @@ fn new_workload_says_what_its_job_asks_for() {
 }
 
 #[test]
-fn job_with_an_unreadable_annotation_gets_no_workload() {
+fn job_with_malformed_annotation_gets_no_workload() {
     let bad = job().with(asks(names::POD_SET_UNCONSTRAINED_TOPOLOGY, "yes"));
     insta::assert_snapshot!(aware(bad).told(), @r#"Warning ErrWorkloadCompose: strconv.ParseBool: parsing "yes": invalid syntax"#);
 }
 
 #[test]
-fn queued_workload_follows_what_its_job_asks_for() {
+fn queued_workload_follows_its_jobs_topology_request() {
     let rack = || job().with(asks(names::POD_SET_REQUIRED_TOPOLOGY, "rack"));
     assert_eq!(aware(rack()).workload(asking(Some("rack"))).told(), "");
     insta::assert_snapshot!(aware(rack()).workload(asking(Some("block"))).told(), @r#"
@@ -70,9 +70,9 @@ fn queued_workload_follows_what_its_job_asks_for() {
 }
 
 #[rstest]
-#[case::one_of_an_older_version(job().workload())]
+#[case::older_version(job().workload())]
 #[case::another_level(asking(Some("block")))]
-fn workload_with_quota_keeps_what_it_was_admitted_with(#[case] workload: TestWorkload) {
+fn workload_with_quota_keeps_its_topology_request(#[case] workload: TestWorkload) {
     let workload = workload.admitted();
     let started =
         job().started(&workload.0).running().with(asks(names::POD_SET_REQUIRED_TOPOLOGY, "rack"));
@@ -80,7 +80,7 @@ fn workload_with_quota_keeps_what_it_was_admitted_with(#[case] workload: TestWor
 }
 
 #[test]
-fn running_job_with_an_unreadable_annotation_goes_on_to_its_end() {
+fn running_job_with_malformed_annotation_ends_normally() {
     let workload = || job().workload().admitted();
     let started = || {
         job()
@@ -94,7 +94,7 @@ fn running_job_with_an_unreadable_annotation_goes_on_to_its_end() {
 }
 
 #[test]
-fn workload_made_beforehand_asks_for_what_its_maker_said() {
+fn prebuilt_workload_keeps_its_topology_request() {
     let named = job()
         .with(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "mine"}}}));
     let workload = Arc::new(asking(Some("block")).named("mine").0);

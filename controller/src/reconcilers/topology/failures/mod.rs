@@ -36,7 +36,7 @@ use crate::{
     workload::{Edit, Evicted, Eviction, admitted_by, is_admitted, is_evicted, is_finished},
 };
 use crate::{
-    stores::{nodes, pods::PodRecord},
+    stores::{TOPOLOGY_GATE, nodes, pods::PodRecord},
     workload::topology_chain,
 };
 use switchyard_platform::write::WriteError;
@@ -74,7 +74,7 @@ pub(crate) struct FailureRules {
 impl FailureRules {
     /// `None` if `TASFailedNodeReplacement` is off.
     fn of(config: &Configuration) -> Option<Self> {
-        let on = config.enabled(super::GATE) && config.enabled("TASFailedNodeReplacement");
+        let on = config.enabled(TOPOLOGY_GATE) && config.enabled("TASFailedNodeReplacement");
         on.then(|| Self {
             await_pods: config.enabled("TASReplaceNodeOnPodTermination"),
             fixed_time: config.enabled("TASReplaceNodeDueToNotReadyOverFixedTime"),
@@ -110,7 +110,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let each_term = ctx.each_term(&shutdown, everything);
     let (ctx, state) = (&ctx, &state);
     let reconcile = |host| async move { reconcile(ctx, state, host).await };
-    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
+    tokio::join!(work_queue::run(queue.clone(), WORKERS, shutdown.clone(), reconcile), each_term);
 }
 
 fn subscribe(ctx: &Context, state: &Arc<FailureIndex>, queue: &Queue<Arc<str>>) {

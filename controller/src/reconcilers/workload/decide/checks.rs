@@ -1,4 +1,4 @@
-//! Admission checks: which apply, and what they have come to.
+//! Admission checks: which apply, and their effects.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use switchyard_api::{
     v1beta2::{AdmissionCheckState, CheckState, ClusterQueue, Workload, WorkloadStatus},
 };
 
-use super::{Plan, Told};
+use super::{Notification, Plan};
 use crate::{
     reconcilers::workload::Facts,
     workload::{self, Edit},
 };
 use switchyard_platform::clock::since;
 
-/// Keeps a state for each check that applies. Those by which we dispatch ourselves are written together with the
-/// reservation, not before: that saves a write per workload, and nobody else waits for them.
+/// Keeps a state for each check that applies. States of the hub's own MultiKueue checks are written
+/// with the reservation. This saves a write per workload, and no other controller needs them.
 pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
     if let Some(queue) = &facts.cluster_queue {
         let apply = required(queue, &edit.status);
@@ -28,7 +28,8 @@ pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
     }
 }
 
-/// The checks that apply: with quota those of the flavors it got, before that those of every flavor of the queue.
+/// The checks that apply: with quota, those of the assigned flavors; before, those of every flavor
+/// of the queue.
 fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
     let groups = queue.spec.resource_groups.iter();
     let all: BTreeSet<&str> =
@@ -61,7 +62,7 @@ fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
         .collect()
 }
 
-/// Admits a workload that holds quota once its last check is Ready.
+/// Admits a workload with quota once its last check is Ready.
 pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
     edit.sync_admitted();
     if !conditions::is_true(&edit.status.conditions, conditions::ADMITTED) {
@@ -69,7 +70,7 @@ pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: T
     }
     let Some(cluster_queue) = workload::admitted_by(subject) else { return };
     let reserved = workload::condition(subject, conditions::QUOTA_RESERVED);
-    plan.told.push(Told::Admitted {
+    plan.notifications.push(Notification::Admitted {
         cluster_queue: cluster_queue.to_owned(),
         waited: since(now, workload::queued_since(subject)),
         reserved_for: reserved
@@ -77,7 +78,8 @@ pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: T
     });
 }
 
-/// Has a workload deactivated that a check rejects, whether it still holds quota or not. Returns whether one does.
+/// Requests the deactivation of a workload that a check rejects, with or without quota. Returns
+/// whether one does.
 pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
     let rejected = in_state(&edit.status, CheckState::Rejected);
     if rejected.is_empty() {
@@ -86,11 +88,15 @@ pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
     let message = message(&rejected, CheckState::Rejected);
     let note = truncated_event(format!("Deactivated due to {message}"));
     edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
-    plan.told.push(Told::Event { warning: true, reason: "AdmissionCheckRejected", note });
+    plan.notifications.push(Notification::Event {
+        warning: true,
+        reason: "AdmissionCheckRejected",
+        note,
+    });
     true
 }
 
-/// Checks in a state, for messages.
+/// The checks in a state, for messages.
 pub(super) fn in_state(status: &WorkloadStatus, state: CheckState) -> Vec<&AdmissionCheckState> {
     let mut checks: Vec<_> =
         status.admission_checks.iter().filter(|check| check.state == state).collect();

@@ -1,4 +1,4 @@
-//! Workloads without quota: back-off, restarts, gates, and what keeps them from being looked at.
+//! Workloads without quota: backoff, restarts, gates, and blockers of admission.
 
 use jiff::Timestamp;
 use switchyard_api::{
@@ -7,7 +7,7 @@ use switchyard_api::{
 };
 use switchyard_scheduler::NO_QUEUE;
 
-use super::{Plan, Told};
+use super::{Notification, Plan};
 use crate::{
     reconcilers::workload::{Facts, Rules},
     workload::{self, Edit},
@@ -30,7 +30,7 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
         return;
     }
     if workload::has_reservation(subject) && workload::is_evicted(subject) {
-        // Still giving its quota back.
+        // Its quota is not released yet.
         return;
     }
     let requeued = conditions::find(&edit.status.conditions, conditions::REQUEUED).cloned();
@@ -50,7 +50,7 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
                 "The workload backoff was finished",
             );
         }
-        // Kueue compares with the bare reason only; `DeactivatedDueTo...` would then never be queued again.
+        // Kueue compares with the bare reason, so `DeactivatedDueTo...` would never be requeued.
         reason if reason.starts_with(reasons::evicted::DEACTIVATED) => {
             edit.requeued(true, reasons::requeued::REACTIVATED, "The workload was reactivated");
         }
@@ -58,7 +58,7 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
     }
 }
 
-/// A queue that was stopped and runs again takes back what it had evicted.
+/// A queue that was stopped and restarted requeues the workloads that it evicted.
 pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
     let Some(requeued) = workload::condition(subject, conditions::REQUEUED) else { return };
     if requeued.status != conditions::FALSE {
@@ -80,10 +80,11 @@ pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
     }
 }
 
-/// How the condition begins that the annotation brings about. A closed preemption gate has the same reason.
+/// Prefix of the condition's message for the annotation. A closed preemption gate has the same
+/// reason.
 const GATED: &str = "Admission is gated by: ";
 
-/// The annotation that holds a workload back.
+/// The annotation `admission-gated-by`.
 pub(super) fn gates(
     plan: &mut Plan,
     edit: &mut Edit,
@@ -99,7 +100,7 @@ pub(super) fn gates(
             && condition.message.starts_with(GATED)
     });
     match (closed_gates(subject, rules), known) {
-        // What is wrong with its queue is told first.
+        // A problem of its queue is reported first.
         (Some(_), false) if blocker(subject, facts).is_some() => (),
         (Some(gates), true) => {
             edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
@@ -107,27 +108,35 @@ pub(super) fn gates(
         (Some(gates), false) => {
             edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
             let note = format!("Workload admission is gated by: {gates}");
-            plan.told.push(Told::Event { warning: false, reason: "AdmissionGated", note });
+            plan.notifications.push(Notification::Event {
+                warning: false,
+                reason: "AdmissionGated",
+                note,
+            });
         }
         (None, true) => {
             let message = "AdmissionGatedBy cleared, waiting for quota reservation";
             edit.unreserve(reasons::quota_reserved::PENDING_EVALUATION, message);
             let note = "Admission gate cleared, workload is now admissible".to_owned();
-            plan.told.push(Told::Event { warning: false, reason: "AdmissionGateCleared", note });
+            plan.notifications.push(Notification::Event {
+                warning: false,
+                reason: "AdmissionGateCleared",
+                note,
+            });
         }
         _ => (),
     }
 }
 
-/// The gates that hold it back, where they do.
+/// The closed gates, if gates count.
 fn closed_gates<'a>(subject: &'a Workload, rules: &Rules) -> Option<&'a str> {
     workload::admission_gates(subject).filter(|_| !rules.ignores_admission_gates)
 }
 
-/// What keeps a pending workload from being looked at by the engine, in its `QuotaReserved` condition.
+/// Sets `QuotaReserved` to what keeps the engine from considering a pending workload.
 pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
-    // In plain words a deactivated workload goes on saying why it waited, or why it was evicted.
-    let said = edit.is_plain() && !subject.spec.is_active();
+    // Without detailed reasons, a deactivated workload keeps its last reason.
+    let said = edit.has_basic_reasons() && !subject.spec.is_active();
     if workload::is_on_hold(subject) || said {
         return;
     }
@@ -136,7 +145,8 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules
         return;
     }
     let unsaid = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_none();
-    // The engine's reasons stay until it looks again; ours end with what they were about.
+    // The engine's reasons stay until it considers the workload again. This module's own end with
+    // their cause.
     let ours = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(
         |condition| {
             condition.status == conditions::FALSE
@@ -151,7 +161,7 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules
     }
 }
 
-/// What is said of a deactivated workload.
+/// Message of a deactivated workload.
 const INACTIVE: &str = "The workload is deactivated";
 
 fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {

@@ -1,4 +1,4 @@
-//! Workloads that hold quota: what may take it from them.
+//! Workloads with quota: everything that may evict them.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use switchyard_api::{
     v1beta2::{CheckState, StopPolicy, Workload},
 };
 
-use super::{Plan, Told, checks, pending};
+use super::{Notification, Plan, checks, pending};
 use crate::{
     reconcilers::workload::{Facts, PodsReadyRules, Rules},
     workload::{self, Edit, Eviction, NOT_READY},
 };
 use switchyard_platform::clock::{exponential_backoff, since};
 
-pub(super) fn reconcile(
+pub(super) fn decide(
     plan: &mut Plan,
     edit: &mut Edit,
     subject: &Workload,
@@ -33,7 +33,7 @@ pub(super) fn reconcile(
     }
     if !admitted && let Some((reason, message)) = lost_queue(subject, facts) {
         edit.unreserve(reason, message);
-        // Kueue says the next thing in a second write.
+        // Kueue does this in a second write.
         pending::blockers(edit, subject, facts, rules);
         return;
     }
@@ -48,7 +48,7 @@ pub(super) fn reconcile(
     execution_time(plan, edit, subject, now);
 }
 
-/// Evicts what a check wants to be tried again. Returns whether it did.
+/// Evicts a workload with a check in Retry state. Returns whether one is.
 fn retried(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
     let retry = checks::in_state(&edit.status, CheckState::Retry);
     if retry.is_empty() {
@@ -85,7 +85,7 @@ fn drained(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) 
     true
 }
 
-/// A mere reservation does not outlive its queues.
+/// A reservation without admission does not outlive its queues.
 fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
     use reasons::quota_reserved::{MISCONFIGURED, SUSPENDED};
     let name = workload::queue_name(subject);
@@ -107,7 +107,7 @@ fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String
         .then(|| (SUSPENDED, format!("ClusterQueue {name} is stopped")))
 }
 
-/// Evicts what is not ready in time. Returns whether it did.
+/// Evicts a workload whose pods are not ready in time. Returns whether it did.
 fn pods_ready(
     plan: &mut Plan,
     edit: &mut Edit,
@@ -138,7 +138,7 @@ fn pods_ready(
         now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
     edit.requeue_at(at, true);
     if cause == reasons::pods_ready::WAIT_FOR_START {
-        // Whoever admitted it need not have said so; with the eviction it costs no write.
+        // The admitting write may not have set it. With the eviction it costs no write.
         edit.set(conditions::PODS_READY, false, cause, NOT_READY);
     }
     let key = switchyard_platform::store::Key::of(subject);
@@ -151,12 +151,12 @@ fn pods_ready(
     true
 }
 
-/// Why an admitted workload counts as not ready, since when, and for how long that is allowed.
+/// Why an admitted workload counts as not ready, since when, and the allowed time.
 fn not_ready(
     subject: &Workload,
     rules: &PodsReadyRules,
 ) -> Option<(&'static str, Timestamp, Duration)> {
-    // The pods of a dispatched workload are another cluster's, which waits for them itself.
+    // The worker cluster waits for the pods of a dispatched workload itself.
     if subject.status.as_ref().is_some_and(|status| status.cluster_name.is_some()) {
         return None;
     }
@@ -194,7 +194,7 @@ fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Tim
     }
     edit.execution_time_exceeded();
     let note = format!("The maximum execution time ({limit}s) exceeded");
-    plan.told.push(Told::Event {
+    plan.notifications.push(Notification::Event {
         warning: true,
         reason: reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED,
         note,

@@ -1,4 +1,4 @@
-//! Groups whose pods are not those that their workload was made for.
+//! Groups whose pods differ from those that their workload was created for.
 
 use rstest::rstest;
 
@@ -8,7 +8,7 @@ const TOLD_DELETED: &str = "delete g\nNormal DeletedWorkload: Deleted not matchi
 const UPDATED: &str =
     "Normal UpdatedWorkload: Updated not matching Workload for suspended job: ns/g";
 
-/// The pair with a time that its workload has not.
+/// The pair with a time limit that its workload lacks.
 fn limited() -> [TestPod; 2] {
     pair().map(|pod| {
         pod.with(json!({"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": "60"}}}))
@@ -24,19 +24,19 @@ fn of_pair() -> TestWorkload {
 }
 
 #[rstest]
-#[case::waits(["Pending", "Pending"], of_pair(), UPDATED)]
-#[case::waits_for_a_check(["Pending", "Pending"], of_pair().reserved(), TOLD_DELETED)]
-#[case::is_to_start(["Pending", "Pending"], of_pair().admitted(), TOLD_DELETED)]
-#[case::has_started_in_part(["Running", "Pending"], of_pair().admitted(), TOLD_DELETED)]
-#[case::had_an_earlier_life(["Pending", "Pending"], of_pair().finished(), TOLD_DELETED)]
-#[case::has_ended(["Succeeded", "Succeeded"], of_pair().admitted(), TOLD_DELETED)]
-#[case::runs(
+#[case::pending(["Pending", "Pending"], of_pair(), UPDATED)]
+#[case::check_pending(["Pending", "Pending"], of_pair().reserved(), TOLD_DELETED)]
+#[case::about_to_start(["Pending", "Pending"], of_pair().admitted(), TOLD_DELETED)]
+#[case::partly_started(["Running", "Pending"], of_pair().admitted(), TOLD_DELETED)]
+#[case::started_before(["Pending", "Pending"], of_pair().finished(), TOLD_DELETED)]
+#[case::finished(["Succeeded", "Succeeded"], of_pair().admitted(), TOLD_DELETED)]
+#[case::running(
     ["Running", "Running"],
     of_pair().admitted(),
     "end a, b for NoMatchingWorkload: No matching Workload; restoring pod templates according to existent Workload"
 )]
-#[case::is_deleted_anyway(["Pending", "Pending"], of_pair().deleting(), "")]
-fn a_group_that_gets_another_time_while_it(
+#[case::being_deleted(["Pending", "Pending"], of_pair().deleting(), "")]
+fn group_with_another_time_limit(
     #[case] phases: [&str; 2],
     #[case] workload: TestWorkload,
     #[case] expected: &str,
@@ -47,13 +47,13 @@ fn a_group_that_gets_another_time_while_it(
 }
 
 #[test]
-fn the_workload_goes_when_its_running_pods_are_on_their_way() {
+fn workload_is_deleted_when_its_running_pods_terminate() {
     let going = group(limited().map(|pod| pod.phase("Running").deleting()));
     assert_eq!(world_of(&going).named(of_pair().admitted()).told(), TOLD_DELETED);
 }
 
 #[test]
-fn a_waiting_group_of_other_roles_changes_its_workload_and_is_owner_of_it_next() {
+fn pending_group_of_other_roles_updates_its_workload() {
     let others =
         || ["c", "d"].map(|name| pod(name).of_group("2").role(if name == "c" { "y" } else { "z" }));
     let decision = world_of(&group(others())).named(of_pair()).decide();
@@ -72,7 +72,7 @@ fn a_waiting_group_of_other_roles_changes_its_workload_and_is_owner_of_it_next()
 }
 
 #[test]
-fn of_a_group_of_other_roles_what_has_failed_and_what_is_too_much_is_let_go() {
+fn failed_and_excess_pods_of_other_roles_are_released() {
     let pods = [("c", "y", "09:01"), ("d", "y", "09:02"), ("e", "y", "09:03"), ("f", "z", "09:00")];
     let pods = pods.map(|(name, role, time)| pod(name).of_group("2").role(role).created(time));
     let [c, d, e, f] = pods;
@@ -92,14 +92,14 @@ fn of_a_group_of_other_roles_what_has_failed_and_what_is_too_much_is_let_go() {
 }
 
 #[test]
-fn a_group_of_other_roles_that_is_not_whole_leaves_the_workload_as_it_is() {
+fn incomplete_group_of_other_roles_keeps_its_workload() {
     let few = group([pod("c").of_group("2").role("y")]);
     let told = world_of(&few).named(of_pair()).told();
     assert_eq!(told, "Warning ErrWorkloadCompose: 'g' group has fewer runnable pods than expected");
 }
 
 #[test]
-fn a_pod_of_a_role_that_the_workload_has_not_waits_beside_the_others() {
+fn pod_of_unknown_role_waits() {
     let [a, b] = pair();
     let third = pod("c").of_group("2").role("y");
     let told = world_of(&group([a.phase("Running"), b.phase("Running"), third]))
@@ -118,16 +118,16 @@ fn a_pod_of_a_role_that_the_workload_has_not_waits_beside_the_others() {
 }
 
 #[rstest]
-#[case::of_the_same_pods("g", ["x", "x"], of_pair(), true)]
-#[case::of_one_role_more("g", ["x", "y"], of_pair(), false)]
-#[case::of_one_role_more_and_finished("g", ["x", "y"], of_pair().finished(), false)]
-#[case::with_more_pods("g", ["x", "x"], of_pair().edit(|workload| workload.spec.pod_sets[0].count = 1), false)]
-#[case::with_more_pods_and_finished(
+#[case::same_pods("g", ["x", "x"], of_pair(), true)]
+#[case::additional_role("g", ["x", "y"], of_pair(), false)]
+#[case::additional_role_finished("g", ["x", "y"], of_pair().finished(), false)]
+#[case::more_pods("g", ["x", "x"], of_pair().edit(|workload| workload.spec.pod_sets[0].count = 1), false)]
+#[case::more_pods_finished(
     "g", ["x", "x"], of_pair().edit(|workload| workload.spec.pod_sets[0].count = 1).finished(), true
 )]
-#[case::with_fewer_pods("g", ["x", "x"], of_pair().edit(|workload| workload.spec.pod_sets[0].count = 3), true)]
-#[case::of_another_name("other", ["x", "x"], of_pair(), false)]
-fn a_prebuilt_workload_of_the_group_is_in_sync(
+#[case::fewer_pods("g", ["x", "x"], of_pair().edit(|workload| workload.spec.pod_sets[0].count = 3), true)]
+#[case::another_name("other", ["x", "x"], of_pair(), false)]
+fn prebuilt_workload_of_the_group_is_in_sync(
     #[case] named: &str,
     #[case] roles: [&str; 2],
     #[case] workload: TestWorkload,
@@ -147,7 +147,7 @@ fn a_prebuilt_workload_of_the_group_is_in_sync(
 }
 
 #[test]
-fn more_roles_than_a_workload_may_have_are_refused_until_there_are_fewer() {
+fn too_many_roles_are_refused() {
     let of = |roles: usize| {
         let pods = (0..roles).map(|at| {
             pod(&format!("p{at:02}")).of_group(&roles.to_string()).role(&format!("r{at:02}"))

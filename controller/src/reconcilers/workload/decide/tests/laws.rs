@@ -1,4 +1,4 @@
-//! Whatever the state of a workload, deciding about it settles.
+//! Properties of decisions about arbitrary workloads.
 
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ fn subjects() -> impl Strategy<Value = Workload> {
 }
 
 proptest! {
-    /// However a workload looks, a few looks bring it to rest: no loop of writes.
+    /// A few reconciles bring each workload to rest: there are no loops of writes.
     #[test]
     fn every_workload_comes_to_rest(subject in subjects(), drain in any::<bool>(), checks in any::<bool>(), plain in any::<bool>()) {
         let policy = if drain { StopPolicy::HoldAndDrain } else { StopPolicy::None };
@@ -84,7 +84,7 @@ proptest! {
         }
     }
 
-    /// Admission is there exactly as long as quota is reserved.
+    /// There is an admission exactly while quota is reserved.
     #[test]
     fn admission_and_reservation_go_together(subject in subjects()) {
         let has_admission = |it: &Workload| it.status.as_ref().is_some_and(|status| status.admission.is_some());

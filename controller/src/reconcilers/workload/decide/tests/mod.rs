@@ -1,5 +1,4 @@
-//! What is done about a workload, as tables of sentences. Each outcome is looked at a second time: there must be nothing left
-//! to do.
+//! Decisions as tables. Each outcome is decided again, which must change nothing.
 
 mod laws;
 mod pending;
@@ -35,8 +34,8 @@ fn open() -> Facts {
     facts(StopPolicy::None, StopPolicy::None, &[])
 }
 
-/// What is done about a workload at second 100, one line each.
-fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
+/// The decision at second 100, one line per effect.
+fn outcome(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
     let plan = decide(subject, facts, rules, at(100));
     let mut lines = Vec::new();
     if let Some(status) = &plan.status {
@@ -74,15 +73,15 @@ fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
             lines.push(what.into());
         }
     }
-    for told in &plan.told {
-        lines.push(match told {
-            Told::Event { warning, reason, note } => {
+    for notification in &plan.notifications {
+        lines.push(match notification {
+            Notification::Event { warning, reason, note } => {
                 format!("event {} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }
-            Told::Evicted { cluster_queue, evicted } => {
+            Notification::Evicted { cluster_queue, evicted } => {
                 format!("event {} from {cluster_queue}, first {}", evicted.event, evicted.first)
             }
-            Told::Admitted { cluster_queue, waited, reserved_for } => {
+            Notification::Admitted { cluster_queue, waited, reserved_for } => {
                 format!("admitted by {cluster_queue} after {waited:?}, {reserved_for:?} since reservation")
             }
         });
@@ -93,7 +92,7 @@ fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
     lines.join("\n")
 }
 
-/// Deciding again about the outcome must find nothing to do.
+/// Deciding about the outcome must find nothing to do.
 fn settled(subject: &Workload, facts: &Facts, rules: &Rules) {
     let plan = decide(subject, facts, rules, at(100));
     let mut next = subject.clone();
@@ -106,7 +105,7 @@ fn settled(subject: &Workload, facts: &Facts, rules: &Rules) {
     }
 }
 
-/// A sentence, the workload, what else is known, and the rules.
+/// Description, workload, facts and rules.
 type Case = (&'static str, Workload, Facts, Rules);
 
 fn table(cases: Vec<Case>) -> String {
@@ -114,7 +113,7 @@ fn table(cases: Vec<Case>) -> String {
     for (sentence, subject, facts, rules) in cases {
         settled(&subject, &facts, &rules);
         lines.push_str(&format!("# {sentence}\n"));
-        for line in told(&subject, &facts, &rules).lines() {
+        for line in outcome(&subject, &facts, &rules).lines() {
             lines.push_str(&format!("{line}\n"));
         }
     }

@@ -1,4 +1,4 @@
-//! Queues that let nobody in, deactivation, gates and back-off.
+//! Inactive queues, deactivation, gates and backoff.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::v1beta2::{PreemptionGate, PreemptionGatePosition, PreemptionGateState};
@@ -6,7 +6,7 @@ use switchyard_api::v1beta2::{PreemptionGate, PreemptionGatePosition, Preemption
 use super::*;
 
 #[test]
-fn leaves_alone() {
+fn unaffected_workload_is_unchanged() {
     let cases = vec![
         ("a new workload is left to the engine", workload("a"), open(), Rules::default()),
         (
@@ -37,7 +37,7 @@ fn leaves_alone() {
 }
 
 #[test]
-fn queues() {
+fn inactive_queue_blocks_the_workload() {
     let cases = vec![
         ("without a local queue", workload("a"), Facts::default(), Rules::default()),
         (
@@ -168,9 +168,9 @@ fn queues() {
     "#);
 }
 
-/// As Kueue's `MultiKueueOrchestratedPreemption` has it; without that gate the status is left alone.
+/// With Kueue's `MultiKueueOrchestratedPreemption`. Without the gate the status stays as it is.
 #[test]
-fn preemption_gates_are_listed_in_the_status_closed_at_first() {
+fn preemption_gates_are_listed_as_closed() {
     let subject = |gates: &[&str], known: &[(&str, PreemptionGatePosition)]| {
         let known = known.iter().map(|(name, position)| PreemptionGateState {
             name: (*name).to_owned(),
@@ -207,7 +207,7 @@ fn preemption_gates_are_listed_in_the_status_closed_at_first() {
 }
 
 #[test]
-fn deactivation() {
+fn deactivated_workload_is_blocked() {
     let cases = vec![
         ("deactivated while pending", workload("a").inactive(), open(), Rules::default()),
         (
@@ -276,32 +276,32 @@ fn deactivation() {
 }
 
 #[test]
-fn gates_say_nothing_where_they_are_switched_off() {
+fn gates_are_ignored_without_the_feature_gate() {
     let gated = workload("a").annotation(names::ADMISSION_GATED_BY, "x.io/y");
     let off = Rules { ignores_admission_gates: true, ..Rules::default() };
-    assert!(told(&gated, &open(), &Rules::default()).contains("AdmissionGated"));
-    assert_eq!(told(&gated, &open(), &off), told(&workload("a"), &open(), &off));
+    assert!(outcome(&gated, &open(), &Rules::default()).contains("AdmissionGated"));
+    assert_eq!(outcome(&gated, &open(), &off), outcome(&workload("a"), &open(), &off));
     let known =
         gated.condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: x.io/y");
-    assert!(told(&known, &open(), &off).contains("AdmissionGateCleared"));
+    assert!(outcome(&known, &open(), &off).contains("AdmissionGateCleared"));
 }
 
 #[test]
-fn a_new_workload_may_say_that_it_waits() {
+fn new_workload_gets_conditions_with_explicit_status() {
     let explicit = Rules { explicit: true, ..Rules::default() };
-    insta::assert_snapshot!(told(&workload("a"), &open(), &explicit), @r"
+    insta::assert_snapshot!(outcome(&workload("a"), &open(), &explicit), @r"
     100s QuotaReserved=False PendingEvaluation: Workload is pending evaluation in the scheduling queue
     100s Admitted=False NoReservation: The workload has no reservation
     ");
     let stopped = facts(StopPolicy::Hold, StopPolicy::None, &[]);
     assert!(
-        told(&workload("a"), &stopped, &explicit).contains("QuotaReserved=False Suspended"),
+        outcome(&workload("a"), &stopped, &explicit).contains("QuotaReserved=False Suspended"),
         "what is wrong goes first"
     );
 }
 
 #[test]
-fn gates() {
+fn gated_workload_is_blocked() {
     let cases = vec![
         (
             "gated",
@@ -335,7 +335,7 @@ fn gates() {
             Rules::default(),
         ),
         (
-            "what is wrong with the queue is told before the gate",
+            "what is wrong with the queue is outcome before the gate",
             workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "example.com/wait"),
             facts(StopPolicy::Hold, StopPolicy::None, &[]),
             Rules::default(),
@@ -366,7 +366,7 @@ fn gates() {
     # another gate holds it now
     5s QuotaReserved=False AdmissionGated: Admission is gated by: example.com/other
     5s Admitted=False NoReservation: The workload has no reservation
-    # what is wrong with the queue is told before the gate
+    # what is wrong with the queue is outcome before the gate
     100s QuotaReserved=False Suspended: LocalQueue lq is inactive
     100s Admitted=False NoReservation: The workload has no reservation
     # a closed preemption gate is the engines
@@ -386,7 +386,7 @@ fn waiting(requeue_at: i64) -> Workload {
 }
 
 #[test]
-fn back_off() {
+fn requeuing_waits_for_the_backoff() {
     let cases = vec![
         ("the back off lasts", waiting(130), open(), Rules::default()),
         ("the back off is over", waiting(90), open(), Rules::default()),
@@ -403,9 +403,9 @@ fn back_off() {
     ");
 }
 
-/// Made active again, it is queued, and nothing of what it was deactivated for deactivates it once more.
+/// Once it is activated and queued again, the old cause does not deactivate it.
 #[test]
-fn what_is_deactivated_while_it_is_evicted_forgets_why() {
+fn deactivated_during_eviction_resets_its_cause() {
     let evicted = workload("a")
         .reserved("cq")
         .condition("Evicted", true, "Preempted", "for another")

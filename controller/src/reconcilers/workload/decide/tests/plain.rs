@@ -1,4 +1,4 @@
-//! The same without Kueue's `UnadmittedWorkloadsObservability`.
+//! Decisions without Kueue's `UnadmittedWorkloadsObservability`.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn plain() -> Rules {
 }
 
 #[test]
-fn in_fewer_words() {
+fn reasons_have_no_detail() {
     let waits = || {
         workload("a").condition(
             "QuotaReserved",
@@ -77,7 +77,7 @@ fn in_fewer_words() {
 }
 
 #[test]
-fn an_eviction_that_ends() {
+fn completed_eviction_has_plain_reason() {
     let evicted = |workload: Workload| {
         workload.condition_at(100, "Evicted", true, "AdmissionCheck", "At least one")
     };
@@ -107,7 +107,7 @@ fn an_eviction_that_ends() {
 }
 
 #[test]
-fn a_hubs_copy_says_finely_why() {
+fn hubs_copy_has_detailed_reasons() {
     let copy = workload("a").edit(|workload| {
         workload.metadata.annotations =
             Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());

@@ -1,9 +1,9 @@
-//! Admission checks, and what takes quota away.
+//! Admission checks, and evictions.
 
 use super::*;
 
 #[test]
-fn admission_checks() {
+fn admission_checks_admit_retry_or_reject() {
     let cases =
         vec![
             (
@@ -121,9 +121,9 @@ fn admission_checks() {
     "#);
 }
 
-/// A check for one flavor is that of the workloads that got the flavor.
+/// A check for one flavor applies to the workloads with that flavor.
 #[test]
-fn checks_of_single_flavors() {
+fn check_of_one_flavor_applies_to_its_workloads() {
     let with_quota = |flavor: &str| {
         let flavors = [("cpu".to_owned(), flavor.to_owned())].into();
         workload("a").reserved("cq").status(|status| {
@@ -161,7 +161,7 @@ fn checks_of_single_flavors() {
 }
 
 #[test]
-fn times() {
+fn timeouts_evict_or_deactivate() {
     let cases = vec![
         ("not ready in time", workload("a").reserved("cq").admitted(), open(), patient(None)),
         (
@@ -227,7 +227,7 @@ fn times() {
 }
 
 #[test]
-fn a_check_that_we_dispatch_by_is_written_with_the_reservation() {
+fn dispatching_check_is_written_with_the_reservation() {
     let mut facts = facts(StopPolicy::None, StopPolicy::None, &["mk"]);
     facts.dispatching_checks.insert("mk".into());
     assert_eq!(decide(&workload("a"), &facts, &Rules::default(), at(100)), Plan::default());
@@ -240,7 +240,7 @@ fn a_check_that_we_dispatch_by_is_written_with_the_reservation() {
 }
 
 #[test]
-fn an_eviction_ends_when_the_job_has_no_pods() {
+fn eviction_ends_when_the_job_has_no_pods() {
     let mut evicted = workload("a").reserved("cq").admitted();
     let stopped = decide(
         &evicted,

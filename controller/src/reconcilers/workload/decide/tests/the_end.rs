@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_end() {
+fn finished_deleted_and_orphaned_workloads() {
     let cases = vec![
         (
             "finished workloads are kept for a while",
@@ -111,7 +111,7 @@ fn the_end() {
 }
 
 #[test]
-fn what_runs_on_a_connected_cluster_is_kept_after_its_owner_until_it_has_stopped() {
+fn dispatched_workload_outlives_its_owner_until_stopped() {
     let deleted = workload("a").reserved("cq").admitted().deleting();
     let facts = Facts { owner_gone: true, held_by_cluster: true, ..open() };
     let plan = decide(&deleted, &facts, &Rules::default(), at(100));

@@ -1,4 +1,4 @@
-//! Places of pods that change while their workload keeps its quota, and evictions where there is no other place.
+//! New topology assignments of workloads that keep their quota, and evictions if no domain is left.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::{
 use switchyard_platform::write::WriteError;
 use switchyard_platform::{store::Key, work_queue::Outcome};
 
-/// The pods go where `admission` says. None: the workload has other quota by now than the places were chosen for.
+/// The status with the topology assignments of `admission`. `None` if the workload has other quota
+/// than the engine decided upon.
 fn reassigned_status(mut edit: Edit, admission: &Admission) -> Option<Edit> {
     let held = edit.status.admission.as_mut()?;
     if flavors(held) != flavors(admission) {
@@ -32,7 +33,8 @@ fn reassigned_status(mut edit: Edit, admission: &Admission) -> Option<Edit> {
     Some(edit)
 }
 
-/// Whose quota it is. Amounts may differ: the engine leaves out what is not needed any more.
+/// ClusterQueue and flavors of an admission. Amounts may differ, because the engine leaves out pods
+/// that are no longer needed.
 fn flavors(admission: &Admission) -> (&str, Vec<(&str, &SmallMap<String>)>) {
     let pod_sets = admission.pod_set_assignments.iter();
     (
@@ -41,7 +43,7 @@ fn flavors(admission: &Admission) -> (&str, Vec<(&str, &SmallMap<String>)>) {
     )
 }
 
-/// Evicted since there is no place for pods of failed nodes.
+/// The status of a workload without a domain for the pods of failed nodes.
 fn node_failure_status(mut edit: Edit, nodes: &[Name]) -> (Edit, Evicted) {
     let message = format!(
         "Workload was evicted as there was no replacement for unhealthy node(s): {}",
@@ -64,7 +66,7 @@ impl Admitter {
         let runs = !workload::is_evicted(current) && !workload::is_finished(current);
         let edit = runs.then(|| reassigned_status(self.ctx.edit(current), admission)).flatten();
         let Some(edit) = edit else {
-            // The engine decided on something else than what is there: it looks again.
+            // The engine decided upon an older state: it must read the workload again.
             self.inbox.add_workload(key.clone());
             return Outcome::Done;
         };
@@ -82,7 +84,7 @@ impl Admitter {
         }
     }
 
-    /// Evicts a workload that has no place for pods of failed nodes.
+    /// Evicts a workload without a domain for the pods of failed nodes.
     pub(super) async fn evict_from_nodes(
         &self,
         key: &Key,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_failed_node_get_another() {
+    fn pods_of_a_failed_node_get_another_node() {
         let edit =
             reassigned_status(begun(&running(&json!([{"name": "n1"}]))), &placed("n2", "default"))
                 .unwrap();
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_with_other_quota_by_now_gets_no_places() {
+    fn workload_with_other_quota_gets_no_assignment() {
         assert!(reassigned_status(begun(&running(&json!([]))), &placed("n2", "other")).is_none());
         assert!(
             reassigned_status(begun(&fixtures::workload("a")), &placed("n2", "default")).is_none()
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_were_delayed_admit() {
+    fn delayed_assignment_admits() {
         let pending = fixtures::workload("a").reserved("cq").status(|status| {
             let mut admission = placed("n1", "default");
             admission.pod_set_assignments[0].topology_assignment = None;
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_another_place_it_is_evicted() {
+    fn workload_without_another_node_is_evicted() {
         let (edit, evicted) = node_failure_status(
             begun(&running(&json!([{"name": "n1"}]))),
             &["n1".into(), "n2".into()],

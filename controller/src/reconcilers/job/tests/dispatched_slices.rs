@@ -1,4 +1,4 @@
-//! Elastic jobs that a hub sends to another cluster: on the hub, and there.
+//! Dispatched elastic jobs, on the hub and on the worker.
 
 use switchyard_api::v1beta2::DispatchStatus;
 use switchyard_jobs::is_copy_of_hub;
@@ -6,14 +6,14 @@ use switchyard_jobs::is_copy_of_hub;
 use super::slices::{Grown, elastic, first, runs, second, slice, waiting};
 use super::*;
 
-/// On the hub: these are its workloads.
+/// On the hub, with these slices.
 fn hub(job: TestJob, workloads: impl IntoIterator<Item = TestWorkload>) -> World {
     let managed = job.with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}));
     let world = World { role: Role::Hub, check: Some("multikueue"), ..world(managed) };
     workloads.into_iter().fold(world, World::workload)
 }
 
-/// A cluster has it.
+/// Dispatched to a cluster.
 fn sent(workload: TestWorkload) -> TestWorkload {
     workload.status(|edit| {
         edit.status.cluster_name = Some("east".into());
@@ -21,7 +21,7 @@ fn sent(workload: TestWorkload) -> TestWorkload {
     })
 }
 
-/// As the user wrote it, with so many pods, while it runs elsewhere.
+/// As the user wrote it, with that many pods, while it runs on a worker.
 fn shown(pods: i32) -> TestJob {
     elastic()
         .unsuspended()
@@ -30,7 +30,7 @@ fn shown(pods: i32) -> TestJob {
 }
 
 #[test]
-fn a_job_that_runs_elsewhere_grows_by_a_workload_and_runs_on() {
+fn dispatched_job_grows_by_a_slice_and_runs_on() {
     assert!(hub(shown(5), [sent(first())]).told().starts_with("create job-train-"));
     assert_eq!(
         hub(shown(5), [sent(first()), slice(2, elastic().of_size(5, 3), Some(&first()))]).told(),
@@ -39,13 +39,13 @@ fn a_job_that_runs_elsewhere_grows_by_a_workload_and_runs_on() {
 }
 
 #[test]
-fn one_that_has_shrunk_keeps_its_workload() {
+fn dispatched_job_keeps_its_slice_after_a_shrink() {
     let told = hub(shown(1), [sent(first())]).told();
     assert!(told.starts_with("workload ") && told.contains("\"count\":1"), "{told}");
 }
 
 #[test]
-fn what_has_quota_takes_over_only_with_the_copy() {
+fn larger_slice_takes_over_only_when_dispatched() {
     let waits = || second().reserved();
     assert_eq!(
         hub(shown(5), [sent(first()), waits()]).told(),
@@ -64,21 +64,21 @@ fn what_has_quota_takes_over_only_with_the_copy() {
 }
 
 #[test]
-fn what_waits_with_quota_and_is_to_be_larger_is_made_anew() {
+fn undispatched_slice_is_recreated_for_a_larger_size() {
     let told = hub(shown(6), [sent(first()), second().reserved()]).told();
     assert!(told.contains("Finished=True/OutOfSync"), "{told}");
 }
 
 #[test]
-fn one_whose_cluster_was_not_told_that_it_is_elastic_is_sent_anew() {
+fn job_dispatched_as_inelastic_is_dispatched_again() {
     let plain = sent(first()).edit(|workload| workload.metadata.annotations = None);
     let told = hub(shown(5), [plain]).told();
     assert!(told.contains("No matching Workload"), "{told}");
 }
 
-/// A RayCluster's templates may change as it runs; of a Job only a test changes them.
+/// Templates of a RayCluster may change while it runs; of a Job only a test changes them.
 #[test]
-fn one_whose_containers_have_changed_is_sent_anew_whatever_its_size() {
+fn job_with_changed_containers_is_dispatched_again() {
     let image =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}});
     let other = |pods: i32| shown(pods).with(image.clone());
@@ -95,7 +95,7 @@ fn one_whose_containers_have_changed_is_sent_anew_whatever_its_size() {
     assert!(!evicted.contains("No matching Workload"), "it gives its quota up first: {evicted}");
 }
 
-/// The copy on a worker, of a workload that is there as well.
+/// The copy on a worker of an existing workload.
 fn copy(
     job: TestJob,
     named: &TestWorkload,
@@ -112,7 +112,7 @@ fn copy(
     owned.into_iter().fold(world, World::workload)
 }
 
-/// As the hub has made it: nobody owns it.
+/// As the hub creates it, without an owner.
 fn made_by_hub(workload: TestWorkload) -> TestWorkload {
     let annotations = [
         ("switchyard.dev/workload-uid", "u"),
@@ -141,7 +141,7 @@ fn owned(workload: TestWorkload) -> TestWorkload {
 }
 
 #[test]
-fn a_copy_that_grows_owns_what_it_had_and_makes_a_copy_of_that() {
+fn growing_copy_creates_its_larger_slice() {
     let named = made_by_hub(first());
     let told = copy(runs().of_size(5, 3), &named, []).told();
     assert!(told.starts_with("workload ") && told.contains("ownerReferences"), "{told}");
@@ -161,7 +161,7 @@ fn a_copy_that_grows_owns_what_it_had_and_makes_a_copy_of_that() {
 }
 
 #[test]
-fn a_copy_goes_by_what_replaced_the_one_that_it_names() {
+fn copy_follows_the_slice_that_replaced_its_prebuilt_one() {
     let over = || {
         owned(made_by_hub(first())).status(|edit| {
             edit.finish("WorkloadSliceReplaced", "replaced");
@@ -175,13 +175,13 @@ fn a_copy_goes_by_what_replaced_the_one_that_it_names() {
 }
 
 #[test]
-fn a_copy_that_shrinks_gives_quota_back() {
+fn shrunk_copy_releases_quota() {
     let told = copy(runs().of_size(2, 3), &made_by_hub(first()), []).told();
     assert!(told.contains("\"count\":2"), "{told}");
 }
 
 #[test]
-fn a_copy_whose_workload_is_not_elastic_is_of_its_size() {
+fn copy_with_inelastic_workload_keeps_its_size() {
     let plain = made_by_hub(first()).edit(|workload| {
         let all = workload.metadata.annotations.get_or_insert_default();
         all.retain(|key, _| !key.contains("slice") && !key.contains("elastic"));
@@ -190,9 +190,9 @@ fn a_copy_whose_workload_is_not_elastic_is_of_its_size() {
     assert!(told.contains("Finished=True/OutOfSync"), "{told}");
 }
 
-/// Kueue's hub makes what a job grows to itself, and has the job grow once that has quota.
+/// Kueue's hub creates the larger slice itself, and resizes the job once that has quota.
 #[test]
-fn what_kueues_hub_sends_for_a_job_to_grow_to_is_in_step_before_it_has_grown() {
+fn kueue_hubs_larger_slice_matches_before_the_growth() {
     let labels = json!({
         "kueue.x-k8s.io/multikueue-origin": "multikueue", "kueue.x-k8s.io/prebuilt-workload-name": "slice-2",
     });

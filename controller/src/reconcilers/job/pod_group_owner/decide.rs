@@ -1,5 +1,5 @@
-//! What makes groups of pods that serve (StatefulSet, LeaderWorkerSet): each group gets a Workload before its pods come,
-//! and each pod is told its group. What becomes of a group's pods is decided with the group ([`super::group`]).
+//! Decides about a pod group owner: it gets a Workload per group before the pods exist, and labels
+//! each pod with its group. [`crate::reconcilers::job::group`] decides about a group's pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use switchyard_jobs::{
     serving::{Group, Serving, is_ending, is_sent},
 };
 
-use super::{
+use crate::reconcilers::job::{
     action::{Action, Decision, Next},
     case::{Case, key},
     create,
@@ -34,39 +34,37 @@ use crate::{
     },
 };
 
-/// Workloads made in one look. Their arrival brings the next.
+/// Workloads created per reconcile. Their arrival triggers the next.
 const AT_ONCE: usize = 64;
 
-/// A maker with its pods.
-pub(super) struct Scene<'a> {
-    /// The maker, and in `facts.workloads` those of its groups, and those that it owns.
-    pub(super) case: Case<'a>,
-    pub(super) serving: &'a dyn Serving,
-    /// Its pods.
-    pub(super) pods: &'a [Value],
-    /// Whether a rolling update leaves a pod.
-    pub(super) is_outdated: &'a dyn Fn(&Value) -> bool,
+/// A pod group owner with its pods.
+pub(crate) struct GroupOwnerCase<'a> {
+    /// The owner. `facts.workloads` are those of its groups, and those that it owns.
+    pub(crate) case: Case<'a>,
+    pub(crate) serving: &'a dyn Serving,
+    pub(crate) pods: &'a [Value],
+    /// Whether a rolling update replaces a pod.
+    pub(crate) is_outdated: &'a dyn Fn(&Value) -> bool,
 }
 
-/// What there is to do.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    /// About the maker and its Workloads.
-    pub(super) workloads: Decision,
-    /// The pods that change, as they are to be.
-    pub(super) pods: Vec<Value>,
-    /// The pods to delete, which are made anew.
-    pub(super) replaced: Vec<Value>,
+pub(crate) struct Plan {
+    /// About the owner and its Workloads.
+    pub(crate) workloads: Decision,
+    /// The desired pods, of those that change.
+    pub(crate) pods: Vec<Value>,
+    /// Pods to delete. Their owner replaces them.
+    pub(crate) replaced: Vec<Value>,
 }
 
-/// What to do about a maker that is there.
-pub(super) fn decide(scene: &Scene<'_>) -> Plan {
+/// Decides about an existing owner.
+pub(crate) fn decide(scene: &GroupOwnerCase<'_>) -> Plan {
     let object = scene.case.job;
     if meta::is_deleting(object) || !scene.case.facts.managed || scene.case.kind.skips(object) {
-        return Plan { pods: let_ended_go(scene.pods), ..Plan::default() };
+        return Plan { pods: release_ended(scene.pods), ..Plan::default() };
     }
     let workloads = scene.workloads();
-    // A pod that is told a group is measured by the group's Workload: it has to be there, and as it should be.
+    // A labelled pod is charged by the group's Workload, so the Workload must be right first.
     let settled = workloads == Decision::wait();
     let (replaced, kept): (Vec<&Value>, Vec<&Value>) =
         scene.pods.iter().partition(|pod| scene.is_replaced(pod));
@@ -77,8 +75,8 @@ pub(super) fn decide(scene: &Scene<'_>) -> Plan {
     }
 }
 
-/// Pods that have ended, or are about to, need not be held any longer.
-pub(super) fn let_ended_go(pods: &[Value]) -> Vec<Value> {
+/// Releases pods that have ended or are about to.
+pub(crate) fn release_ended(pods: &[Value]) -> Vec<Value> {
     pods.iter().filter(|pod| is_ending(pod)).filter_map(released).collect()
 }
 
@@ -87,7 +85,7 @@ fn released(pod: &Value) -> Option<Value> {
     Pod.release(&mut wanted).then_some(wanted)
 }
 
-impl Scene<'_> {
+impl GroupOwnerCase<'_> {
     fn pod(&self, pod: &Value, settled: bool) -> Option<Value> {
         if is_ending(pod) {
             return released(pod);
@@ -96,7 +94,8 @@ impl Scene<'_> {
         (settled && self.serving.join(self.case.job, &mut wanted)).then_some(wanted)
     }
 
-    /// Whether a pod is made anew: it waits, and a rolling update that leaves it waits for it to be ready.
+    /// Whether a pod must be replaced: it waits for quota, and a rolling update that would replace
+    /// it waits for it to be ready.
     fn is_replaced(&self, pod: &Value) -> bool {
         let admitted = |group: &str| {
             let of_group = |it: &&Arc<Workload>| it.metadata.name.as_deref() == Some(group);
@@ -106,7 +105,7 @@ impl Scene<'_> {
         waits && (self.is_outdated)(pod)
     }
 
-    /// Whether pods of a group run, be it that they are being deleted.
+    /// Whether pods of a group run, terminating ones included.
     fn runs(&self, group: &str) -> bool {
         let runs =
             |pod: &&Value| group_name(pod) == Some(group) && !is_gated(pod) && !is_terminated(pod);
@@ -152,7 +151,7 @@ impl Scene<'_> {
             }
             made += usize::from(made_here);
         }
-        // They are charged for pods that are still being deleted.
+        // They are charged for pods that are still terminating.
         let is_over = |name: &str, it: &Arc<Workload>| is_group_workload(it) && !self.runs(name);
         let others: Vec<&Arc<Workload>> =
             left.into_iter().filter(|(name, it)| is_over(name, it)).map(|(_, it)| it).collect();
@@ -173,7 +172,7 @@ impl Scene<'_> {
         ])
     }
 
-    /// Keeps the Workload of a group in step with the maker: one write to it at a time.
+    /// Keeps a group's Workload in sync with the owner, with one write at a time.
     fn keep(
         &self,
         group: &Group,
@@ -190,10 +189,10 @@ impl Scene<'_> {
             );
             return Ok(vec![Action::warning(events::WORKLOAD_NAME_CONFLICT, note)]);
         }
-        if let Some(action) = self.bring_up_to_date(group, workload, pod_sets) {
+        if let Some(action) = self.sync_workload(group, workload, pod_sets) {
             return Ok(vec![action]);
         }
-        // What a hub has sent says what is to be known.
+        // The hub sets these on its copies.
         if !is_copy(workload) {
             let edits = edit::admission_gates(self.case.job, workload);
             if let Some(actions) = edits.or_else(|| edit::cluster_rules(self.case.job, workload)) {
@@ -210,8 +209,8 @@ impl Scene<'_> {
         Ok(self.hold(group, workload))
     }
 
-    /// Owner, queue and, as long as no quota is reserved, pods of the Workload.
-    fn bring_up_to_date(
+    /// Owner, queue and, without reserved quota, pods of the Workload.
+    fn sync_workload(
         &self,
         group: &Group,
         workload: &Arc<Workload>,
@@ -248,8 +247,9 @@ impl Scene<'_> {
         }))
     }
 
-    /// Puts the Workload of a group without pods on hold, which gives its quota back, and queues it again when pods are
-    /// wanted again. One that was sent to a cluster is evicted first: its quota goes back once nothing is left there.
+    /// Puts the Workload of a group without pods on hold, which releases its quota, and requeues it
+    /// once pods are wanted again. A dispatched one is evicted first, and its quota is released
+    /// once no copy remains.
     fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Vec<Action> {
         let kind = self.case.kind.id().kind;
         let (reasons, now) = (self.case.facts.reasons, self.case.now);
@@ -267,7 +267,7 @@ impl Scene<'_> {
             return Vec::new();
         }
         if self.runs(&group.name) {
-            // The end of the last of them brings the next look.
+            // The end of the last pod triggers the next reconcile.
             return Vec::new();
         }
         let message = format!("{kind} scaled to zero; workload on hold");
@@ -293,7 +293,7 @@ impl Scene<'_> {
     }
 }
 
-/// Whether it is not queued because it was put on hold while a cluster had it.
+/// Whether it is not requeued because it was put on hold while a cluster had it.
 fn is_kept_out(workload: &Workload) -> bool {
     let requeued = condition(workload, conditions::REQUEUED);
     requeued

@@ -1,4 +1,4 @@
-//! The look at what makes groups of pods: gathers what [`super::maker`] decides by, and has it done.
+//! Reconciles pod group owners: gathers the inputs of [`super::decide`] and performs its plan.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,16 +9,15 @@ use switchyard_jobs::{
     serving::{Serving, is_outdated, stateful_set_of},
 };
 
-use super::{
+use crate::reconcilers::job::{
     Ancestor, Decision, Facts, Gates, Prebuilt, Reconciler,
     action::Action,
     asks_for_owners,
     case::Case,
     index::JobKey,
-    lookup,
-    maker::{self, Plan, Scene},
-    owners,
+    lookup, owners,
     perform::Target,
+    pod_group_owner::decide::{self, GroupOwnerCase, Plan},
 };
 use crate::{
     role::Role,
@@ -30,28 +29,28 @@ use switchyard_platform::{
     work_queue::Outcome,
 };
 
-/// Where StatefulSets are: they stand between a LeaderWorkerSet and its pods.
+/// StatefulSets are between a LeaderWorkerSet and its pods.
 const STATEFUL_SET: (&str, &str) = ("apps", "StatefulSet");
 
 impl Reconciler {
-    /// Looks at what made a pod, or what stands between the two, when that has changed.
-    pub(super) fn part_changed(&self, kind: &str, change: &Change<Object>) {
+    /// Queues the owner of a changed pod, or of the StatefulSet between both.
+    pub(crate) fn part_changed(&self, kind: &str, change: &Change<Object>) {
         let is_pod = kind == Pod.id().kind;
         if !is_pod && kind != STATEFUL_SET.1 {
             return;
         }
-        let maker_of = |part: &Arc<Object>| self.maker_of(&change.key, &part.value());
+        let owner_of = |part: &Arc<Object>| self.owner_of_part(&change.key, &part.value());
         let (before, after) =
-            (change.old.as_ref().and_then(maker_of), change.new.as_ref().and_then(maker_of));
+            (change.old.as_ref().and_then(owner_of), change.new.as_ref().and_then(owner_of));
         if is_pod {
             self.index.part(&change.key, before.as_ref(), after.as_ref());
         }
-        for maker in [before, after].into_iter().flatten().collect::<BTreeSet<_>>() {
-            self.queue.add(maker);
+        for group_owner in [before, after].into_iter().flatten().collect::<BTreeSet<_>>() {
+            self.queue.add(group_owner);
         }
     }
 
-    fn maker_of(&self, key: &Key, part: &Value) -> Option<JobKey> {
+    fn owner_of_part(&self, key: &Key, part: &Value) -> Option<JobKey> {
         kinds().iter().find_map(|kind| {
             let name = kind.serving()?.maker_of(part)?;
             self.ctx.stores.job(kind.id().group, kind.id().kind)?;
@@ -59,13 +58,15 @@ impl Reconciler {
         })
     }
 
-    pub(super) async fn look_at_maker(
+    pub(crate) async fn reconcile_group_owner(
         &self,
         key: &JobKey,
         kind: &'static dyn JobKind,
         serving: &'static dyn Serving,
     ) -> Outcome {
-        let Some(makers) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
+        let Some(group_owners) = self.ctx.stores.job(key.group, key.kind) else {
+            return Outcome::Done;
+        };
         let Some(pods) = self.ctx.stores.job(Pod.id().group, Pod.id().kind) else {
             return Outcome::Done;
         };
@@ -74,17 +75,17 @@ impl Reconciler {
             .iter()
             .filter_map(|part| Some(Arc::unwrap_or_clone(pods.store.by_key(part)?.value())));
         let parts: Vec<Value> = parts.collect();
-        let maker = makers.store.by_key(&key.key);
-        let plan = match maker.as_deref() {
-            Some(maker) => {
-                let maker = maker.value();
-                let ruled = self.is_maker_ruled(key, kind, &maker).await;
-                let maker = lookup::as_named(&self.ctx.stores, serving, &maker);
-                self.decide_maker((key, kind, serving), &maker, ruled, &parts)
+        let group_owner = group_owners.store.by_key(&key.key);
+        let plan = match group_owner.as_deref() {
+            Some(group_owner) => {
+                let group_owner = group_owner.value();
+                let ruled = self.is_group_owner_ruled(key, kind, &group_owner).await;
+                let group_owner = lookup::with_older_name(&self.ctx.stores, serving, &group_owner);
+                self.decide_group_owner((key, kind, serving), &group_owner, ruled, &parts)
             }
-            None => Plan { pods: maker::let_ended_go(&parts), ..Plan::default() },
+            None => Plan { pods: decide::release_ended(&parts), ..Plan::default() },
         };
-        let target = Target { key, jobs: makers, kind, job: maker.as_deref() };
+        let target = Target { key, jobs: group_owners, kind, job: group_owner.as_deref() };
         let first = self.act(&target, plan.workloads).await;
         let mut wanted = Decision::default();
         if !plan.replaced.is_empty() {
@@ -104,28 +105,28 @@ impl Reconciler {
         }
     }
 
-    fn is_maker_managed(&self, maker: &Value) -> bool {
-        let queued =
-            !meta::queue_name(maker).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
+    fn is_group_owner_managed(&self, group_owner: &Value) -> bool {
+        let queued = !meta::queue_name(group_owner).is_empty()
+            || self.ctx.config.manage_jobs_without_queue_name;
         queued
             && lookup::is_managed_namespace(
                 &self.ctx.stores,
                 &self.managed_namespaces,
-                meta::namespace(maker),
+                meta::namespace(group_owner),
             )
     }
 
-    /// Whether a job of ours rules what makes pods, where that matters; none: nobody can tell at the moment.
-    async fn is_maker_ruled(
+    /// Whether a managed job rules the owner, if that matters. `None` if that cannot be read now.
+    async fn is_group_owner_ruled(
         &self,
         key: &JobKey,
         kind: &dyn JobKind,
-        maker: &Value,
+        group_owner: &Value,
     ) -> Option<bool> {
-        if !self.is_maker_managed(maker) || !asks_for_owners(kind, maker, true) {
+        if !self.is_group_owner_managed(group_owner) || !asks_for_owners(kind, group_owner, true) {
             return Some(false);
         }
-        match owners::is_ruled(&self.ctx, maker).await {
+        match owners::is_ruled(&self.ctx, group_owner).await {
             Ok(ruled) => Some(ruled),
             Err(error) => {
                 tracing::warn!(job = ?key, %error, "could not ask for the owners of what makes pods");
@@ -134,23 +135,25 @@ impl Reconciler {
         }
     }
 
-    fn decide_maker(
+    fn decide_group_owner(
         &self,
         (key, kind, serving): (&JobKey, &'static dyn JobKind, &'static dyn Serving),
-        maker: &Value,
+        group_owner: &Value,
         ruled: Option<bool>,
         pods: &[Value],
     ) -> Plan {
-        let (ctx, namespace) = (&self.ctx, meta::namespace(maker));
+        let (ctx, namespace) = (&self.ctx, meta::namespace(group_owner));
         let mut names: BTreeSet<Key> = self.index.served(key).into_iter().collect();
-        names.extend(serving.groups(maker).iter().map(|group| Key::new(namespace, &group.name)));
+        names.extend(
+            serving.groups(group_owner).iter().map(|group| Key::new(namespace, &group.name)),
+        );
         let facts = Facts {
             elastic: false,
             reclaims: false,
             releases_fast: false,
             role: ctx.role,
             reasons: ReasonDetail::of(&ctx.config),
-            managed: self.is_maker_managed(maker) && ruled != Some(true),
+            managed: self.is_group_owner_managed(group_owner) && ruled != Some(true),
             ancestor: if ruled.is_none() { Ancestor::Unread } else { Ancestor::None },
             defers_end: false,
             workloads: names.iter().filter_map(|name| ctx.stores.workloads.by_key(name)).collect(),
@@ -166,9 +169,9 @@ impl Reconciler {
             keep_deactivated: None,
             gates: Gates::of(&ctx.config),
         };
-        // Where its pods only wait, no update has to be helped along.
+        // Where its pods only wait, a rolling update needs no help.
         let elsewhere = ctx.role == Role::Hub
-            && (lookup::multi_kueue_check(&ctx.stores, namespace, meta::queue_name(maker))
+            && (lookup::multi_kueue_check(&ctx.stores, namespace, meta::queue_name(group_owner))
                 .is_some()
                 || facts.workloads.iter().any(|workload| was_dispatched(workload)));
         let outdated = |pod: &Value| {
@@ -181,7 +184,7 @@ impl Reconciler {
             });
             set.is_some_and(|set| is_outdated(&set.value(), pod))
         };
-        let case = Case { kind, job: maker, facts: &facts, now: ctx.clock.now() };
-        maker::decide(&Scene { case, serving, pods, is_outdated: &outdated })
+        let case = Case { kind, job: group_owner, facts: &facts, now: ctx.clock.now() };
+        decide::decide(&GroupOwnerCase { case, serving, pods, is_outdated: &outdated })
     }
 }

@@ -1,4 +1,5 @@
-//! For whom the deletion of an object waits: told in an event when it begins to, and now and then while it changes.
+//! Events that name what blocks an object's deletion: when it begins, then at an interval while it
+//! changes.
 
 use std::{
     collections::BTreeMap,
@@ -12,20 +13,21 @@ use tokio::time::Instant;
 use crate::context::Context;
 use switchyard_platform::store::Key;
 
-/// Between two events about one object.
+/// Minimum interval between two events about one object.
 const EVERY: Duration = Duration::from_secs(5);
-/// How many names are told.
+/// Maximum of named objects.
 const NAMED: usize = 3;
-/// The reason of the event. Kueue tells nothing here.
+/// Reason of the event. Kueue publishes none here.
 const REASON: &str = "DeletionWaits";
 
-/// What was told last of each object.
+/// Last event about each object.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<BTreeMap<Key, (Instant, String)>>);
+pub(super) struct DeletionEvents(Mutex<BTreeMap<Key, (Instant, String)>>);
 
-impl Waits {
-    /// Tells for whom the deletion of `object` waits, unless that was told. Returns when to come again to tell of a change.
-    pub(super) fn tell<K: Resource<DynamicType = ()>>(
+impl DeletionEvents {
+    /// Publishes what blocks the deletion of `object`, unless the last event said the same. Returns
+    /// the delay until the next reconcile.
+    pub(super) fn publish<K: Resource<DynamicType = ()>>(
         &self,
         ctx: &Context,
         object: &K,
@@ -42,7 +44,7 @@ impl Waits {
         None
     }
 
-    /// Whether this is news that may be told now; or how long it has to wait.
+    /// Whether the note is new and may be published now, or else how long it must wait.
     fn due(&self, key: Key, note: &str, now: Instant) -> Result<bool, Duration> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, last)) = told.get(&key) {
@@ -58,7 +60,7 @@ impl Waits {
         Ok(true)
     }
 
-    /// It is gone.
+    /// Removes a deleted object.
     pub(super) fn forget(&self, key: &Key) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_note_names_some_and_counts_all() {
+    fn note_names_some_and_counts_all() {
         let names: Vec<String> = ["ns/a", "ns/b", "ns/c", "ns/d"].map(str::to_owned).into();
         let said = |count: usize| note("its quota is held by", "workload", &names[..count]);
         assert_eq!(said(1), "Deletion waits: its quota is held by 1 workload: ns/a");
@@ -89,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn news_is_told_now_and_then() {
-        let (waits, key, start) = (Waits::default(), Key::new("", "cq"), Instant::now());
+    fn changed_note_is_published_at_an_interval() {
+        let (waits, key, start) = (DeletionEvents::default(), Key::new("", "cq"), Instant::now());
         assert_eq!(waits.due(key.clone(), "two", start), Ok(true));
         assert_eq!(waits.due(key.clone(), "two", start), Ok(false));
         assert_eq!(waits.due(key.clone(), "one", start), Err(EVERY));

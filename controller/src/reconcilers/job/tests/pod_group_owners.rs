@@ -1,4 +1,4 @@
-//! What makes groups of pods that serve.
+//! Pod group owners.
 
 use rstest::rstest;
 use switchyard_api::v1beta2::DispatchStatus;
@@ -7,16 +7,16 @@ use switchyard_jobs::{build_group_workload, kind_for, pod::Pod, serving::Serving
 use super::{
     super::{
         case::Case,
-        maker::{Plan, Scene, decide},
+        pod_group_owner::decide::{GroupOwnerCase, Plan, decide},
     },
     *,
 };
 use crate::workload::{Eviction, ReasonDetail};
 
-/// A maker `ns/a` in queue `lq`, its pods and its Workloads.
+/// An owner `ns/a` in queue `lq`, its pods and its Workloads.
 struct Made {
     kind: &'static dyn JobKind,
-    maker: TestJob,
+    group_owner: TestJob,
     workloads: Vec<Arc<Workload>>,
     pods: Vec<Value>,
     managed: bool,
@@ -28,7 +28,7 @@ struct Made {
 
 fn made(group: &str, kind: &str, spec: Value) -> Made {
     let kind = kind_for(group, kind).unwrap();
-    let maker = json!({
+    let group_owner = json!({
         "apiVersion": kind.id().api_version(), "kind": kind.id().kind,
         "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
         "spec": spec,
@@ -37,7 +37,7 @@ fn made(group: &str, kind: &str, spec: Value) -> Made {
     let (ancestor, gates) = (Ancestor::None, Gates::default());
     Made {
         kind,
-        maker: TestJob(maker),
+        group_owner: TestJob(group_owner),
         workloads,
         pods,
         managed: true,
@@ -67,7 +67,7 @@ impl Made {
     }
 
     fn with(mut self, patch: Value) -> Self {
-        self.maker = self.maker.with(patch);
+        self.group_owner = self.group_owner.with(patch);
         self
     }
 
@@ -75,9 +75,8 @@ impl Made {
         self.with(json!({"spec": {"replicas": replicas}}))
     }
 
-    /// The Workload of one of its groups.
     fn workload(&self, at: usize) -> TestWorkload {
-        let object = &self.maker.0;
+        let object = &self.group_owner.0;
         let pod_sets = job_pod_sets(self.kind, object).unwrap();
         let group = self.serving().groups(object).remove(at);
         let options = BuildOptions::default();
@@ -138,8 +137,8 @@ impl Made {
             keep_deactivated: None,
             gates: self.gates,
         };
-        let case = Case { kind: self.kind, job: &self.maker.0, facts: &facts, now: now() };
-        decide(&Scene {
+        let case = Case { kind: self.kind, job: &self.group_owner.0, facts: &facts, now: now() };
+        decide(&GroupOwnerCase {
             case,
             serving: self.serving(),
             pods: &self.pods,
@@ -149,7 +148,7 @@ impl Made {
 
     fn told(&self) -> String {
         let Plan { workloads, pods, replaced: _ } = self.decide();
-        let world = World { kind: self.kind, ..world(TestJob(self.maker.0.clone())) };
+        let world = World { kind: self.kind, ..world(TestJob(self.group_owner.0.clone())) };
         let mut lines: Vec<String> =
             workloads.actions.iter().map(|action| world.line(action)).collect();
         if let Next::Retry(reason) = workloads.next {
@@ -172,7 +171,7 @@ impl Made {
 }
 
 #[test]
-fn a_stateful_set_gets_its_workload_before_its_pods() {
+fn stateful_set_gets_its_workload_before_its_pods() {
     let set = stateful_set();
     assert_eq!(
         set.told(),
@@ -199,9 +198,9 @@ fn queued_workload_of_a_stateful_set_follows_its_topology() {
 }
 
 #[test]
-fn the_workload_that_an_older_kueue_named_is_kept() {
+fn workload_named_by_an_older_kueue_is_kept() {
     let mut older = stateful_set();
-    older.serving().name_as_older(&mut older.maker.0);
+    older.serving().name_as_older(&mut older.group_owner.0);
     let workload = older.workload(0);
     assert_eq!(workload.0.metadata.name.as_deref(), Some("statefulset-a-8492c"));
     let as_today = stateful_set().has(TestWorkload(workload.0.clone())).told();
@@ -210,18 +209,18 @@ fn the_workload_that_an_older_kueue_named_is_kept() {
 }
 
 #[rstest]
-#[case::not_ours(json!({}), false)]
-#[case::of_a_leader_worker_set(json!({"spec": {"template": {"metadata": {"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}}}}}), true)]
+#[case::not_managed(json!({}), false)]
+#[case::owned_by_leader_worker_set(json!({"spec": {"template": {"metadata": {"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}}}}}), true)]
 #[case::being_deleted(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:59:59Z"}}), true)]
-#[case::sent_by_a_hub(json!({"metadata": {"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}}}), true)]
-fn no_workload_is_made_for_one_that_is(#[case] patch: Value, #[case] managed: bool) {
+#[case::copy_of_a_hub(json!({"metadata": {"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}}}), true)]
+fn ignored_owner_gets_no_workload(#[case] patch: Value, #[case] managed: bool) {
     let mut set = stateful_set().with(patch);
     set.managed = managed;
     assert_eq!(set.told(), "");
 }
 
 #[test]
-fn scaled_to_zero_its_workload_is_put_on_hold_and_comes_back_with_other_pods() {
+fn workload_of_a_set_scaled_to_zero_is_on_hold() {
     let admitted = || stateful_set().workload(0).admitted();
     insta::assert_snapshot!(stateful_set().scaled(0).has(admitted()).told(), @r#"workload status {"accumulatedPastExecutionTimeSeconds":60,"admission":null,"conditions":["QuotaReserved=False/OnHold: StatefulSet scaled to zero; workload on hold","Admitted=False/NoReservation: The workload has no reservation"]}"#);
     let held = || {
@@ -239,8 +238,7 @@ fn scaled_to_zero_its_workload_is_put_on_hold_and_comes_back_with_other_pods() {
 }
 
 #[test]
-fn one_that_a_cluster_has_is_evicted_first_when_scaled_to_zero_and_is_on_hold_once_nothing_is_left_there()
- {
+fn dispatched_set_scaled_to_zero_is_evicted_then_on_hold() {
     let sent = || {
         stateful_set().workload(0).admitted().status(|edit| {
             edit.status.cluster_name = Some("west".into());
@@ -273,17 +271,21 @@ fn one_that_a_cluster_has_is_evicted_first_when_scaled_to_zero_and_is_on_hold_on
 
 #[rstest]
 #[case::another_queue(stateful_set().workload(0), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), r#"workload {"spec":{"queueName":"other"}}"#)]
-#[case::not_while_it_has_quota(stateful_set().workload(0).admitted(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "")]
+#[case::another_queue_with_quota(stateful_set().workload(0).admitted(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "")]
 #[case::another_priority(stateful_set().workload(0), json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}), "workload {\"spec\":{\"priority\":100,\"priorityClassRef\":{\"group\":\"kueue.x-k8s.io\",\"kind\":\"WorkloadPriorityClass\",\"name\":\"high\"}}}\nNormal UpdatedWorkload: Updated workload priority class: ns/statefulset-a-98ec4")]
-#[case::a_gate(stateful_set().workload(0), json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "x/y"}}}), "workload {\"metadata\":{\"annotations\":{\"kueue.x-k8s.io/admission-gated-by\":\"x/y\"}}}\nNormal UpdatedWorkload: Updated workload AdmissionGatedBy to \"x/y\"")]
-#[case::after_its_end(stateful_set().workload(0).finished(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "")]
-#[case::while_it_goes(stateful_set().workload(0).deleting(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "")]
-fn the_workload_follows(#[case] workload: TestWorkload, #[case] patch: Value, #[case] want: &str) {
+#[case::admission_gate(stateful_set().workload(0), json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "x/y"}}}), "workload {\"metadata\":{\"annotations\":{\"kueue.x-k8s.io/admission-gated-by\":\"x/y\"}}}\nNormal UpdatedWorkload: Updated workload AdmissionGatedBy to \"x/y\"")]
+#[case::finished(stateful_set().workload(0).finished(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "")]
+#[case::terminating(stateful_set().workload(0).deleting(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "")]
+fn workload_follows_its_owner(
+    #[case] workload: TestWorkload,
+    #[case] patch: Value,
+    #[case] want: &str,
+) {
     assert_eq!(stateful_set().with(patch).has(workload).told(), want);
 }
 
 #[test]
-fn a_workload_that_came_without_an_owner_is_taken_over() {
+fn workload_without_owner_is_adopted() {
     let alone =
         stateful_set().workload(0).edit(|workload| workload.metadata.owner_references = None);
     insta::assert_snapshot!(stateful_set().has(alone).told(), @r#"workload {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"a","uid":"uid-a"}]}}"#);
@@ -293,7 +295,7 @@ fn a_workload_that_came_without_an_owner_is_taken_over() {
 }
 
 #[test]
-fn replicas_of_a_leader_worker_set_come_and_go() {
+fn leader_worker_set_replicas_get_and_lose_workloads() {
     let three = leader_worker_set(3);
     let (first, last) = (three.workload(0), three.workload(2));
     let created: Vec<String> =
@@ -313,7 +315,7 @@ fn replicas_of_a_leader_worker_set_come_and_go() {
 }
 
 #[test]
-fn the_replicas_of_one_that_a_hub_has_sent_get_their_workloads_from_there_one_after_another() {
+fn copied_leader_worker_set_gets_workloads_from_its_hub() {
     let sent = || {
         let metadata = json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}});
         leader_worker_set(2).with(json!({ "metadata": metadata }))
@@ -327,7 +329,7 @@ fn the_replicas_of_one_that_a_hub_has_sent_get_their_workloads_from_there_one_af
     let first = sent().workload(0);
     let told = sent().has(first).pod(labels("0")).pod(labels("1")).told();
     let lines: Vec<&str> = told.lines().collect();
-    let groups = leader_worker_set(2).serving().groups(&sent().maker.0);
+    let groups = leader_worker_set(2).serving().groups(&sent().group_owner.0);
     assert!(lines.len() == 2, "each is told its group, and nothing is made: {told}");
     for (line, group) in lines.iter().zip(groups) {
         assert!(
@@ -338,7 +340,7 @@ fn the_replicas_of_one_that_a_hub_has_sent_get_their_workloads_from_there_one_af
 }
 
 #[test]
-fn a_set_without_a_template_is_told_so() {
+fn set_without_a_template_gets_an_event() {
     let told = stateful_set().with(json!({"spec": {"template": null}})).told();
     assert_eq!(
         told,
@@ -351,7 +353,7 @@ fn a_set_without_a_template_is_told_so() {
 }
 
 #[test]
-fn pods_are_told_their_group_and_let_go_at_their_end() {
+fn pods_get_their_group_and_are_released_at_their_end() {
     let set = stateful_set();
     let workload = set.workload(0);
     let told = set.has(workload).pod(json!({})).told();
@@ -377,14 +379,14 @@ fn pods_are_told_their_group_and_let_go_at_their_end() {
     assert_eq!(ended(json!({"status": {"phase": "Running"}})), "");
 }
 
-/// A pod that is told its group.
+/// A pod with its group's label.
 fn member(set: &Made) -> Value {
-    let group = set.serving().groups(&set.maker.0).remove(0).name;
+    let group = set.serving().groups(&set.group_owner.0).remove(0).name;
     json!({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": group}}})
 }
 
 #[test]
-fn a_waiting_pod_that_a_rolling_update_leaves_is_made_anew() {
+fn gated_pod_of_an_old_revision_is_replaced() {
     let replaced = |workload: TestWorkload, pod: Value| {
         let mut set = stateful_set().has(workload).pod(pod);
         set.outdated = true;
@@ -406,7 +408,7 @@ fn a_waiting_pod_that_a_rolling_update_leaves_is_made_anew() {
 }
 
 #[test]
-fn what_goes_to_zero_is_charged_until_its_pods_are_gone() {
+fn set_scaled_to_zero_is_charged_until_its_pods_are_gone() {
     let set = stateful_set();
     let pod = |status: Value| {
         let mut pod = member(&set);
@@ -424,7 +426,7 @@ fn what_goes_to_zero_is_charged_until_its_pods_are_gone() {
 }
 
 #[test]
-fn a_replica_that_goes_is_charged_until_its_pods_are_gone() {
+fn removed_replica_is_charged_until_its_pods_are_gone() {
     let two = leader_worker_set(2);
     let gone = two.workload(1);
     let name = gone.0.metadata.name.unwrap();
@@ -443,7 +445,7 @@ fn a_replica_that_goes_is_charged_until_its_pods_are_gone() {
 }
 
 #[test]
-fn while_an_owner_cannot_be_read_groups_keep_their_workloads_and_get_none() {
+fn groups_below_unreadable_owner_keep_workloads_only() {
     let unread = |made: Made| Made { ancestor: Ancestor::Unread, ..made }.told();
     assert_eq!(unread(leader_worker_set(2)), "retry: an owner of the job cannot be read");
     let first = leader_worker_set(2).workload(0);
