@@ -128,6 +128,7 @@ mod tests {
             workload: format!("job-{job}"),
             queue: "research".into(),
             priority: 0,
+            flavors: Vec::new(),
             state,
             cluster: cluster.map(str::to_owned),
             attempt: 1,
