@@ -1,5 +1,5 @@
-//! Finds the managed job above an object in the caches. The API server is asked for
-//! uncached owners, because ReplicaSets and kinds that are off have no watch.
+//! Finds the managed job above an object in the caches. Uncached owners are read from
+//! the API server, because ReplicaSets and kinds that are off have no watch.
 
 use std::sync::Arc;
 

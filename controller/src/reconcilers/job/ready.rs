@@ -83,7 +83,7 @@ impl ReadyJobs {
     }
 }
 
-/// The admission whose pods were not reported ready yet. Of a parent and its variants, only the
+/// The admission whose pods were not reported ready yet. A variant has none, because its
 /// parent counts.
 fn starting(workload: &Workload) -> Option<Admission> {
     if !is_admitted(workload)
