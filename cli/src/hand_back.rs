@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::an_admission_is_moved_and_conditions_stay(
+    #[case::admission_moves_and_conditions_stay(
         vec![own_entry("Update", json!({"f:admission": {".": {}, "f:clusterQueue": {}}, "f:conditions": {".": {}}}))],
         Some(vec![
             own_entry("Update", json!({"f:conditions": {".": {}}})),
             own_entry("Apply", json!({"f:admission": {".": {}, "f:clusterQueue": {}}})),
         ])
     )]
-    #[case::what_kueue_applied_before_is_joined_with_it(
+    #[case::fields_applied_before_are_merged(
         vec![
             own_entry("Apply", json!({"f:conditions": {"k:{}": {}}, "f:requeueState": {"f:count": {}}})),
             own_entry("Update", json!({".": {}, "f:admission": {}, "f:requeueState": {"f:requeueAt": {}}})),
@@ -236,7 +236,7 @@ mod tests {
             "f:requeueState": {"f:count": {}, "f:requeueAt": {}},
         }))])
     )]
-    #[case::others_are_left_alone(
+    #[case::other_managers_stay(
         vec![
             entry("kubectl", "Update", Some("status"), json!({"f:status": {"f:admission": {}}})),
             entry("kueue-admission", "Update", None, json!({"f:spec": {"f:active": {}}})),
@@ -244,7 +244,7 @@ mod tests {
         ],
         None
     )]
-    #[case::without_such_fields_nothing_is_to_be_done(vec![own_entry("Update", json!({"f:conditions": {}}))], None)]
+    #[case::no_such_fields(vec![own_entry("Update", json!({"f:conditions": {}}))], None)]
     fn fields_that_kueue_omits_become_its_own(
         #[case] before: Vec<ManagedFieldsEntry>,
         #[case] after: Option<Vec<ManagedFieldsEntry>>,
