@@ -1,4 +1,4 @@
-//! Building the Workload of a job.
+//! Builds the Workload of a job.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,20 @@ use super::{JobError, JobKind, Priority, TopologyGates, meta, owner_gvk, pod, wo
 use switchyard_api::v1beta2::{PodSet, Workload, WorkloadSpec};
 use switchyard_syntax::{affinity, names};
 
-/// What the configuration says about new workloads.
+/// Settings of the configuration for new Workloads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuildOptions<'a> {
     /// Labels of the job to copy (`integrations.labelKeysToCopy`).
     pub label_keys_to_copy: &'a [String],
-    /// Annotations of the job to copy, besides those that every workload gets.
+    /// Annotations of the job to copy, besides those that every Workload gets.
     pub annotation_keys_to_copy: &'a [String],
 }
 
-/// The pod sets of a job as they go into its workload: environment variables
-/// that occur twice in a container keep their last value, at the place of the
-/// first, since the Workload's list is keyed by name.
+/// The pod sets of a job for its Workload. If an environment variable occurs twice in a container,
+/// the last value stays at the place of the first, because the Workload's list is keyed by name.
 ///
 /// # Errors
-/// Those of [`JobKind::pod_sets`].
+/// Errors of [`JobKind::pod_sets`].
 pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobError> {
     let mut pod_sets = kind.pod_sets(job)?;
     for pod_set in &mut pod_sets {
@@ -42,10 +41,10 @@ pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobE
     Ok(pod_sets)
 }
 
-/// [`job_pod_sets`], with what each of them asks for of a topology.
+/// [`job_pod_sets`] with their topology requests.
 ///
 /// # Errors
-/// Those of [`JobKind::pod_sets`], and [`JobError::TopologyRequest`].
+/// Errors of [`JobKind::pod_sets`], and [`JobError::TopologyRequest`].
 pub fn pod_sets_with_topology(
     kind: &dyn JobKind,
     job: &Value,
@@ -76,9 +75,10 @@ fn keep_last_of_each_name(env: &mut Vec<Value>) {
     *env = unique;
 }
 
-/// The Workload of a job: finalizer, label with the job's uid, controller
-/// reference, queue, pod sets, priority and maximum execution time
-/// (inventory 1.9). That of a group has the group's name, and all members own it.
+/// The Workload of a job: finalizer, label with the job's uid, controller reference, queue, pod
+/// sets, priority and maximum execution time, as in Kueue's
+/// `pkg/controller/jobframework/reconciler.go`. The Workload of a group has the group's name, and
+/// all members own it.
 #[must_use]
 pub fn build_workload(
     kind: &dyn JobKind,
@@ -132,8 +132,8 @@ pub fn build_workload(
     }
 }
 
-/// The Workload of a group of pods that serve, made for the object that makes them, before they come: the group's name,
-/// the object's uid, kind and name, and the object as one of its owners.
+/// The Workload of a serving group, made for the group's owner before the pods exist. It has the
+/// group's name, and the owner's uid, kind and name. The owner is one of its owners.
 #[must_use]
 pub fn build_group_workload(
     kind: &dyn JobKind,
@@ -155,7 +155,7 @@ pub fn build_group_workload(
     workload
 }
 
-/// The annotations by which a Workload says what object it is of, also once its owners are forgotten.
+/// Annotations that name a Workload's job even after its owner references are gone.
 #[must_use]
 pub fn owner_annotations(kind: &dyn JobKind, object: &Value) -> [(String, String); 2] {
     [
@@ -164,7 +164,7 @@ pub fn owner_annotations(kind: &dyn JobKind, object: &Value) -> [(String, String
     ]
 }
 
-/// The reference that makes an object one of several owners of a workload.
+/// An owner reference for a Workload with several owners.
 #[must_use]
 pub fn owner_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
     OwnerReference {
@@ -174,14 +174,14 @@ pub fn owner_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
     }
 }
 
-/// Annotations of a job that its workload has as well, beside those of its clusters.
+/// Annotations that a Workload copies from its job, besides the cluster rules.
 const COPIED: [&str; 2] = [names::ADMISSION_GATED_BY, names::ON_DISCONNECT];
 
 fn is_copied(key: &str) -> bool {
     COPIED.contains(&key) || affinity::ANNOTATIONS.contains(&key)
 }
 
-/// The reference that makes the job the controller of its workload.
+/// An owner reference with `controller: true`.
 #[must_use]
 pub(crate) fn controller_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
     OwnerReference {

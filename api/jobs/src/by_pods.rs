@@ -1,8 +1,9 @@
-//! Kinds that do not wait themselves: the pods that they make do, each for itself ([`super::deployment`]) or in groups
-//! that serve ([`super::stateful_set`], [`super::leader_worker_set`]; see [`super::serving`]).
+//! Kinds that are queued by their pods. Each pod is a job ([`super::deployment`]), or groups of
+//! pods that serve are ([`super::stateful_set`], [`super::leader_worker_set`], see
+//! [`super::serving`]).
 //!
-//! Such an object is never stopped or started. The webhook writes into its pod templates whose pods they are, so that the
-//! pods come behind the scheduling gate (`pod/`).
+//! An object of this sort is never stopped or started. The webhook marks its pod templates, so that its
+//! pods are created with the scheduling gate (`pod/`).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,12 +18,12 @@ use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
 
-/// What is different from kind to kind.
+/// The differences between such kinds.
 pub(super) trait ByPods: Send + Sync + 'static {
-    /// Which kind this is.
+    /// The identity of the kind.
     fn id(&self) -> KindId;
 
-    /// Writes into the pod templates what holds the pods back. Doing so again changes nothing.
+    /// Marks the pod templates, so that the pods are gated. Idempotent.
     fn mark(&self, object: &mut Value);
 
     /// See [`JobKind::serving`].
@@ -44,7 +45,7 @@ pub(super) trait ByPods: Send + Sync + 'static {
     /// The pod sets of one of its groups of pods, with pod templates as the user wrote them.
     ///
     /// # Errors
-    /// [`JobError::Malformed`] when there is no pod template, or when the pods are no groups.
+    /// [`JobError::Malformed`] if there is no pod template, or if the pods form no groups.
     fn pod_sets(&self, object: &Value) -> Result<Vec<PodSet>, JobError> {
         let _ = object;
         let problem = format!("each pod of a {} is a job of its own", self.id().kind);
@@ -59,29 +60,29 @@ pub(super) trait ByPods: Send + Sync + 'static {
         let _ = object;
     }
 
-    /// What is wrong with an object, beyond the rules common to all kinds.
+    /// Errors of an object, beyond the rules common to all kinds.
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let _ = object;
         Vec::new()
     }
 
-    /// What is wrong with a change, beyond that.
+    /// Errors of an update that do not depend on the new state alone.
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let _ = (old, new);
         Vec::new()
     }
 }
 
-/// A kind whose pods are queued in its place.
+/// A kind that is queued by its pods.
 #[derive(Debug, Clone, Copy)]
 pub struct Maker<K>(pub(super) K);
 
-/// Says in a pod template whose pods are held back; `at` are the keys that lead to the template.
+/// Names the framework that gates the pods in a pod template. `at` are the keys of the template.
 pub(super) fn hold_back(object: &mut Value, at: &[&str], framework: &str) {
     annotate(object, at, names::POD_SUSPENDING_PARENT, framework);
 }
 
-/// Hands queue and priority class of the object on to the pods of a template.
+/// Copies queue and priority class of the object to a pod template.
 pub(super) fn hand_on(object: &mut Value, at: &[&str]) {
     for key in [names::QUEUE_NAME, names::PRIORITY_CLASS] {
         if let Some(value) = label(object, key).filter(|value| !value.is_empty()).map(str::to_owned)
@@ -104,7 +105,7 @@ pub(super) fn write(object: &mut Value, at: &[&str], map: &'static str, key: &st
     }
 }
 
-/// Once its pods are there, and until others take their place, an object has to keep its queue.
+/// The object must keep a queue while its pods have one.
 fn queue_name_kept(old: &Value, new: &Value) -> Option<FieldError> {
     let taken = queue_name(new).is_empty() && !queue_name(old).is_empty();
     taken.then(|| FieldError::invalid(&label_path(names::QUEUE_NAME), "", "field is immutable"))
@@ -123,7 +124,7 @@ impl<K: ByPods> JobKind for Maker<K> {
         self.0.serving()
     }
 
-    /// Of those whose pods are jobs of their own there is nothing to be known but at their creation.
+    /// If each pod is a job, the webhook is enough.
     fn is_watched(&self) -> bool {
         self.0.serving().is_some()
     }
@@ -156,7 +157,7 @@ impl<K: ByPods> JobKind for Maker<K> {
         self.0.skips(job)
     }
 
-    /// As Kueue counts it for what may be changed: until a pod is ready.
+    /// As in Kueue: until a pod is ready, the queue may change.
     fn is_suspended(&self, job: &Value) -> bool {
         count_at(job, "/status/readyReplicas", 0) == 0
     }
@@ -169,7 +170,7 @@ impl<K: ByPods> JobKind for Maker<K> {
         !self.is_suspended(job)
     }
 
-    /// Its pods are started.
+    /// The pods are started, not the object.
     fn run(&self, _job: &mut Value, _infos: &[PodSetInfo]) -> Result<(), JobError> {
         Ok(())
     }
@@ -213,8 +214,8 @@ impl<K: ByPods> JobKind for Maker<K> {
         errors
     }
 
-    /// The whole spec: its controller over there makes the pods. Their groups are named by the uid here, as their Workloads
-    /// are.
+    /// Sends the whole spec, because the worker's controller creates the pods. The annotation holds
+    /// the uid of the hub's object, from which the names of groups and Workloads derive.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
         let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
         let mut copy = remote_object(self.0.id(), job, spec, remote);
@@ -222,7 +223,8 @@ impl<K: ByPods> JobKind for Maker<K> {
         copy
     }
 
-    /// Its controller here would write over it at once. What is shown is shown by its pods here, which it goes by.
+    /// The hub's controller of the kind would overwrite the status. It derives the status from the
+    /// hub's pods, which mirror the worker's pods.
     fn mirror_status(&self, _local: &Value, _remote: &Value) -> Option<Value> {
         None
     }

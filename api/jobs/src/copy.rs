@@ -1,4 +1,4 @@
-//! Which of a hub's copies in a worker cluster belong together.
+//! Relations between a hub's copies in a worker cluster.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{KindId, meta};
 use switchyard_api::v1beta2::Workload;
 use switchyard_syntax::names;
 
-/// Labels and annotations of a hub's copy of a workload that say of what it is one.
+/// Labels and annotations of a hub's copy of a Workload that identify the original.
 const MARKS: [&str; 8] = [
     names::HUB_ID,
     names::MULTIKUEUE_ORIGIN,
@@ -20,17 +20,17 @@ const MARKS: [&str; 8] = [
     names::JOB_OWNER_NAME,
 ];
 
-/// A kind as the annotation `kueue.x-k8s.io/job-owner-gvk` writes it: `batch/v1, Kind=Job`.
+/// A kind in the format of the annotation `kueue.x-k8s.io/job-owner-gvk`: `batch/v1, Kind=Job`.
 #[must_use]
 pub fn owner_gvk(kind: KindId) -> String {
     format!("{}, Kind={}", kind.api_version(), kind.kind)
 }
 
-/// True when the job and the workload are a hub's copies of the same workload, made for the same attempt, and the workload
-/// names the job (`job-owner-gvk`, `job-owner-name`).
+/// True if the job and the Workload are copies of the same hub's Workload for the same attempt, and
+/// the Workload names the job (`job-owner-gvk`, `job-owner-name`).
 ///
-/// Such a pair needs no owner reference: whoever made it collects both, and a copy of the copy under another name, which
-/// carries the same marks, is not named by the workload.
+/// The pair needs no owner reference, because the agent deletes both. A copy of the copy under
+/// another name has the same marks, but the Workload does not name it.
 #[must_use]
 pub fn same_copy(kind: KindId, job: &Value, workload: &Workload) -> bool {
     let same = |ours: Option<&str>, theirs: Option<&str>| {
@@ -43,13 +43,13 @@ pub fn same_copy(kind: KindId, job: &Value, workload: &Workload) -> bool {
         && named_job(workload) == Some((&*owner_gvk(kind), meta::name(job)))
 }
 
-/// True when the job is a copy that a hub of ours has made.
+/// True if a Switchyard hub sent the job.
 #[must_use]
 pub fn is_copy_of_hub(job: &Value) -> bool {
     meta::label(job, names::HUB_ID).is_some_and(|hub| !hub.is_empty())
 }
 
-/// Makes a workload one more copy of what that one is a hub's copy of, for the same attempt.
+/// Marks a Workload as another copy of the same original, for the same attempt.
 pub fn mark_as(of: &Workload, workload: &mut Workload) {
     let marks = |map: &Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
         let map = map.iter().flatten().filter(|(key, _)| MARKS.contains(&key.as_str()));
@@ -60,14 +60,14 @@ pub fn mark_as(of: &Workload, workload: &mut Workload) {
     workload.metadata.annotations.get_or_insert_default().extend(annotations);
 }
 
-/// True when the workload is a hub's copy that names a job other than this one.
+/// True if the Workload is a hub's copy that names another job.
 #[must_use]
 pub fn copy_of_another(kind: KindId, job: &Value, workload: &Workload) -> bool {
     hub_id(workload).is_some()
         && named_job(workload).is_some_and(|named| named != (&*owner_gvk(kind), meta::name(job)))
 }
 
-/// Kind (as [`owner_gvk`]) and name of the job that the workload says it stands for.
+/// Kind (as [`owner_gvk`]) and name of the job that the Workload names.
 #[must_use]
 pub fn named_job(workload: &Workload) -> Option<(&str, &str)> {
     annotation(workload, names::JOB_OWNER_GVK).zip(annotation(workload, names::JOB_OWNER_NAME))
@@ -90,7 +90,7 @@ mod tests {
     use crate::{JobKind as _, apply_merge, batch_job::BatchJob};
 
     #[test]
-    fn another_copy_of_the_same_has_the_marks_of_the_first_and_nothing_else_of_it() {
+    fn second_copy_gets_only_the_marks_of_the_first() {
         let marks =
             json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1", "team": "x"});
         let labels = json!({"switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "m", "app": "y"});

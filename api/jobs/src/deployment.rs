@@ -1,7 +1,7 @@
-//! `apps/v1` Deployment: each of its pods is a job of its own.
+//! `apps/v1` Deployment: each of its pods is a job.
 //!
-//! Queue and priority class stand in its pod template, so another queue means other pods, as for any change of the
-//! template. It has no limit of its own: what there is quota for runs.
+//! The webhook copies queue and priority class into the pod template. So a change of the queue
+//! replaces the pods, like any change of the template. As many pods run as have quota.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use switchyard_syntax::names;
 #[derive(Debug, Clone, Copy)]
 pub struct Deployment;
 
-/// Deployment as a kind of jobs.
+/// Deployment as a job kind.
 pub static DEPLOYMENT: Maker<Deployment> = Maker(Deployment);
 
 const TEMPLATE: &[&str] = &["spec", "template"];
@@ -37,7 +37,7 @@ impl ByPods for Deployment {
         hand_on(object, TEMPLATE);
     }
 
-    /// Each of its pods is one pod set, which says the same itself.
+    /// Each pod is one pod set and has the same annotations.
     fn topology_source(&self, object: &Value, _index: usize, _pod_set: &PodSet) -> TopologySource {
         TopologySource::at(object, TEMPLATE, PodRanks::default())
     }

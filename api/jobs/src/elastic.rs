@@ -1,8 +1,10 @@
-//! Jobs that change their size while they run: Kueue's `ElasticJobsViaWorkloadSlices` (KEP-77).
+//! Elastic jobs, which change their size while they run (Kueue's `ElasticJobsViaWorkloadSlices`,
+//! KEP-77).
 //!
-//! A job that is marked so has, once it runs, a chain of workloads: what it grows to is a new one, a slice, that replaces the
-//! one before it once it has quota. Its pods bear a scheduling gate until a slice that counts them is admitted. When the job
-//! shrinks, its workload keeps its quota with lower counts.
+//! A running elastic job has a chain of Workloads, its slices. If the job grows, a new slice
+//! replaces the last one once it has quota. The job's pods bear a scheduling gate until a slice
+//! that counts them is admitted. If the job shrinks, the counts of its Workload are lowered, and it
+//! keeps its quota.
 
 use std::sync::Arc;
 
@@ -22,14 +24,15 @@ pub use switchyard_api::slices::{FEATURE_GATE, is_slice};
 
 const WITH_PARTIAL: &str = "partial admission and elastic job cannot be used together";
 
-/// Whether a job's annotation says that it is elastic.
+/// Whether the job's annotation marks it as elastic.
 #[must_use]
 pub fn is_marked(job: &Value) -> bool {
     meta::annotation(job, names::ELASTIC_JOB) == Some("true")
 }
 
-/// Whether a job is to be elastic here: it is marked so and of a kind for which that is possible. One whose workload somebody
-/// else has made is of that one's size, unless a hub has.
+/// Whether the job should be elastic in this cluster: it is marked, and its kind can be elastic. A
+/// job with a prebuilt Workload has the size of that Workload, unless a hub sent both. A job that
+/// is handed to MultiKueue is elastic on its worker.
 #[must_use]
 pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
     let is_sent =
@@ -40,14 +43,15 @@ pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
         && kind.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
 }
 
-/// Whether a job that a hub sends to another cluster may change its size while it runs there. Its pods get their scheduling
-/// gate on that cluster.
+/// Whether a hub's job may change its size in its worker cluster. Its pods get their scheduling
+/// gate there.
 #[must_use]
 pub fn is_elastic_elsewhere(kind: &dyn JobKind, job: &Value) -> bool {
     is_marked(job) && kind.resizes() && meta::prebuilt_workload_name(job).is_empty()
 }
 
-/// A JSON merge patch that gives the job that is there the size of another, if it is of another size.
+/// A JSON merge patch that resizes the copy to the size of `wanted`. `None` if the sizes are equal
+/// or cannot be compared.
 #[must_use]
 pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
     let size = |job: &Value| kind.pod_sets(job).ok();
@@ -63,7 +67,8 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
         sized
     };
     let resized = sized_as(wanted);
-    // As many pods may be of other hosts. What only writes its own size in another way has it already.
+    // Equal pod counts may come from different hosts per worker. A copy that only writes its size
+    // differently needs no change.
     if resized == sized_as(there) {
         return None;
     }
@@ -76,8 +81,9 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
     Some(json!({ "spec": changed }))
 }
 
-/// Whether a job may change its size while it runs: [`may_be_elastic`], and its pods come gated. Those of one that was made
-/// while no webhook put the gate into it would run as soon as it grows, whatever the quota.
+/// Whether the job may change its size while it runs: [`may_be_elastic`], and its templates have
+/// the scheduling gate. Without the gate, as in a job created while the webhook was down, new pods
+/// would run whatever the quota.
 #[must_use]
 pub fn is_elastic(kind: &dyn JobKind, job: &Value) -> bool {
     may_be_elastic(kind, job)
@@ -95,7 +101,8 @@ fn is_gated(job: &Value, template: &str) -> bool {
         .any(|gate| meta::str_at(gate, "/name") == names::ELASTIC_JOB_SCHEDULING_GATE)
 }
 
-/// Puts the scheduling gate into the job's pod templates, from which its pods have it until their slice is admitted.
+/// Adds the scheduling gate to the job's pod templates. Its pods bear it until their slice is
+/// admitted.
 pub fn gate_pods(kind: &dyn JobKind, job: &mut Value) {
     for template in kind.elastic_templates(job) {
         let Some(spec) =
@@ -114,7 +121,8 @@ pub fn gate_pods(kind: &dyn JobKind, job: &mut Value) {
     }
 }
 
-/// Takes that gate out again: the pods of a job that starts without being elastic would wait for ever.
+/// Removes the scheduling gate from the templates. Pods of a job that starts without being elastic
+/// would wait for ever.
 pub fn ungate_pods(kind: &dyn JobKind, job: &mut Value) {
     for template in kind.elastic_templates(job) {
         let spec = job
@@ -131,7 +139,7 @@ pub fn ungate_pods(kind: &dyn JobKind, job: &mut Value) {
     }
 }
 
-/// Whether the pods that a job makes now say that they are of the chain of this workload.
+/// Whether the job's templates name the chain of this Workload.
 #[must_use]
 pub fn makes_pods_of(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bool {
     let chain =
@@ -141,20 +149,20 @@ pub fn makes_pods_of(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bo
         && templates.iter().all(|template| chain(template) == Some(slice_name(workload)))
 }
 
-/// How the size of a job compares to that of a workload.
+/// Size of a job relative to its Workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// It is the same.
+    /// Equal counts.
     Same,
-    /// Some pod sets have fewer pods, none has more.
+    /// Some pod sets have fewer pods, and none has more.
     Smaller,
     /// Some pod set has more pods.
     Larger,
-    /// They have not the same pod sets.
+    /// Different pod sets.
     Incomparable,
 }
 
-/// How the size of a job, as its pod sets have it, compares to that of a workload.
+/// Compares the pod sets of a job with those of its Workload.
 #[must_use]
 pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
     if job.len() != workload.len() {
@@ -174,8 +182,8 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
     size
 }
 
-/// Whether pods of the job would run other containers than the workload's do, which the templates of some kinds let them while
-/// the job runs.
+/// Whether the job's containers differ from the Workload's. Some kinds allow changes of the
+/// templates while the job runs.
 #[must_use]
 pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
     let of_job = |before: &PodSet| job.iter().find(|now| now.name == before.name);
@@ -186,7 +194,8 @@ pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
     workload.iter().any(differs)
 }
 
-/// A workload's pod sets with the counts of the job's. The templates stay: a running job's bear what admission put there.
+/// The Workload's pod sets with the job's counts. The templates stay, because those of a running
+/// job include the admission's additions.
 #[must_use]
 pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     let resized = |before: &PodSet| {
@@ -197,8 +206,8 @@ pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     workload.iter().map(resized).collect()
 }
 
-/// The pod sets of what a job grows to: [`resized`], and where the containers have changed since, which the templates of some
-/// kinds may while they run, they are the job's.
+/// The pod sets of the next slice of a growing job: [`resized`], with the job's own templates where
+/// the containers have changed.
 #[must_use]
 pub fn grown(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     let mut grown = resized(workload, job);
@@ -213,9 +222,11 @@ pub fn grown(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     grown
 }
 
-/// Makes a new workload of an elastic job one: it says so, has a name of its own for each generation of the job, and names
-/// the first of its chain and the one that it replaces. `known` are the workloads that the job has: a slice of the same
-/// generation may be among them that somebody ended.
+/// Turns a new Workload into a slice of an elastic job.
+///
+/// Marks it, names it after the job's generation, and records the first slice of its chain and the
+/// slice that it replaces. `known` are the job's existing Workloads, which may include a finished
+/// slice of the same generation.
 pub fn mark_slice(
     kind: &dyn JobKind,
     job: &Value,
@@ -232,7 +243,7 @@ pub fn mark_slice(
     }
 }
 
-/// Makes a workload that has its name the first of a chain.
+/// Marks a named Workload as the first slice of a chain.
 pub fn mark_first(workload: &mut Workload) {
     let name = workload.metadata.name.clone().unwrap_or_default();
     let annotations = workload.metadata.annotations.get_or_insert_default();
@@ -240,7 +251,8 @@ pub fn mark_first(workload: &mut Workload) {
     annotations.insert(names::WORKLOAD_SLICE_NAME.into(), name);
 }
 
-/// Kueue's name of a slice, which is of the job's generation; and where the job has one of that name, another.
+/// Kueue's name of a slice for the job's generation. If a Workload of the job has that name,
+/// another name.
 fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String {
     let (id, generation) = (kind.id(), kind.size_generation(job));
     let name = |extra: &str| {
@@ -250,19 +262,19 @@ fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String
     let taken =
         |name: &String| known.iter().any(|workload| workload.metadata.name.as_ref() == Some(name));
     let others = (1..=2 * known.len()).map(|n| name(&format!("{generation}-{n}")));
-    // Of more names than there are workloads one is free.
+    // There are more candidates than Workloads, so one is free.
     std::iter::once(first.clone()).chain(others).find(|name| !taken(name)).unwrap_or(first)
 }
 
-/// Whether more pods of an elastic job are said to be reclaimable than there are: that was said before it shrank, and says
-/// nothing.
+/// Whether a count of reclaimable pods exceeds the pods of an elastic job. It is then from
+/// before the job shrank and is ignored.
 #[must_use]
 pub fn is_outdated(workload: &Workload, pods: &ReclaimablePod) -> bool {
     let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pods.name);
     is_slice(workload) && pod_set.is_some_and(|pod_set| pods.count > pod_set.count)
 }
 
-/// The name that the workloads of a chain have in common, and their pods: that of the first of them.
+/// The name of the chain, which is the name of its first slice. The pods bear it, too.
 #[must_use]
 pub fn slice_name(workload: &Workload) -> &str {
     annotation(workload, names::WORKLOAD_SLICE_NAME)
@@ -270,25 +282,25 @@ pub fn slice_name(workload: &Workload) -> &str {
         .unwrap_or_default()
 }
 
-/// The workload that this one replaces, as `namespace/name`.
+/// The slice that this one replaces, as `namespace/name`.
 #[must_use]
 pub fn replacement_for(workload: &Workload) -> Option<&str> {
     annotation(workload, names::WORKLOAD_SLICE_REPLACEMENT_FOR)
 }
 
-/// Whether one workload says that it replaces the other.
+/// Whether `new` replaces `old`.
 #[must_use]
 pub fn replaces(new: &Workload, old: &Workload) -> bool {
     replacement_for(new).is_some_and(|replaced| replaced == key(old))
 }
 
-/// The workloads of one job in the order in which they were made. Times are whole seconds: of one second, what replaces another
-/// was made after it.
+/// The Workloads of one job in the order of creation. Creation times have whole seconds. Within a
+/// second, a slice comes after the slice that it replaces.
 #[must_use]
 pub fn in_order(mut workloads: Vec<Arc<Workload>>) -> Vec<Arc<Workload>> {
     let all = workloads.clone();
     let before = |new: &Arc<Workload>| all.iter().find(|old| replaces(new, old));
-    // No chain is longer than there are workloads, unless somebody has closed it to a ring.
+    // Ends the walk if a user has linked the chain to a ring.
     let place = |workload: &Arc<Workload>| {
         std::iter::successors(before(workload), |it| before(it)).take(all.len()).count()
     };
@@ -308,7 +320,8 @@ fn key(workload: &Workload) -> String {
     format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
 }
 
-/// What is wrong with a job's being elastic, where the feature gate is on. `old` is what it was before a change.
+/// Errors of a job's elastic annotation, with the feature gate on. `old` is the job before an
+/// update.
 #[must_use]
 pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<FieldError> {
     let path = &meta::annotation_path(names::ELASTIC_JOB);
@@ -332,7 +345,7 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
     if id == BatchJob.id() { with_partial_admission(job).into_iter().collect() } else { Vec::new() }
 }
 
-/// Only a Job could have fewer pods than it asks for as well.
+/// The error of a Job that is both elastic and partially admitted.
 fn with_partial_admission(job: &Value) -> Option<FieldError> {
     let text = meta::annotation(job, names::JOB_MIN_PARALLELISM)?;
     Some(FieldError::invalid(
@@ -342,8 +355,8 @@ fn with_partial_admission(job: &Value) -> Option<FieldError> {
     ))
 }
 
-/// The templates of a RayCluster may change while it runs. One that comes without the gate would have its pods run whatever
-/// the quota.
+/// Errors of lost scheduling gates. The templates of a RayCluster may change while it runs, and
+/// without the gate its new pods would run whatever the quota.
 fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
     if kind.id() != ray::RAY_CLUSTER.id() || !is_elastic(kind, old) || !may_be_elastic(kind, job) {
         return Vec::new();
@@ -363,8 +376,8 @@ fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// What is wrong with a job whose own controller changes its size: whatever it adds has to wait for quota. `enabled` tells
-/// that the feature gate is on.
+/// The error of a job with an autoscaler that is not elastic: what the autoscaler adds has to wait
+/// for quota. `enabled` is the feature gate of elastic jobs.
 #[must_use]
 pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> Option<FieldError> {
     let path = kind.autoscales(job).filter(|_| !(enabled && may_be_elastic(kind, job)))?;
@@ -375,7 +388,7 @@ pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> O
         );
         return Some(FieldError::forbidden(&path, &detail));
     }
-    // Kueue says it of a RayCluster in one way, and of what holds the spec of one in another.
+    // Kueue has one message for RayClusters and one for kinds that contain the spec of one.
     let how = format!(
         "enable the {FEATURE_GATE} feature gate and set the {:?}: \"true\" annotation",
         names::ELASTIC_JOB
@@ -391,7 +404,7 @@ pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> O
     Some(FieldError::invalid(&path, Value::from(true), detail))
 }
 
-/// A JSON pointer as the path of a field.
+/// Converts a JSON pointer to a field path.
 fn path_of(pointer: &str) -> Path {
     pointer.split('/').skip(1).fold(Path::root(), |path, part| match part.parse() {
         Ok(index) => path.index(index),

@@ -1,4 +1,5 @@
-//! Whether a workload still says what its job says (inventory 1.9).
+//! Whether a Workload still matches its job (Kueue's `EquivalentToWorkload` in
+//! `pkg/controller/jobframework/reconciler.go`).
 
 use k8s_openapi::api::core::v1::Container;
 use serde_json::Value;
@@ -7,26 +8,25 @@ use super::{PodSetInfo, meta, running_pod_sets};
 use switchyard_api::v1beta2::{PodSet, Workload};
 use switchyard_syntax::{conditions, equality::same_value};
 
-/// True when the job controls the workload, by name and uid.
+/// True if the job controls the Workload, by uid.
 #[must_use]
 pub fn owned_by(workload: &Workload, job_uid: &str) -> bool {
     let owners = workload.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|o| o.controller == Some(true) && o.uid == job_uid)
 }
 
-/// True when the workload describes the job: the same maximum execution time, and
-/// the same pod sets, either as the user wrote them or, once quota is reserved, as
-/// they look while running. Whether it is the job's own is another question:
-/// [`owned_by`], [`super::same_copy`].
+/// True if the Workload matches the job: equal maximum execution time and equal pod sets. The pod
+/// sets are compared as the user wrote them or, with reserved quota, as they look while running.
+/// [`owned_by`] and [`super::same_copy`] tell whether the Workload belongs to the job.
 ///
-/// `job_pod_sets` come from [`super::job_pod_sets`]; `infos` are those of the
-/// workload's admission, `None` when there is none or they cannot be had now.
-/// Of two pod templates this compares what the pods ask for: containers, init
-/// containers, resources of the pod as a whole, resource claims, the RuntimeClass.
-/// Until admission, which adds placement, it also compares tolerations, and for a
-/// suspended job node selector and affinity. It compares quantities as numbers and
-/// skips fields that this build does not know, since clusters of other versions
-/// add defaults of their own.
+/// `job_pod_sets` come from [`super::job_pod_sets`]. `infos` are those of the Workload's admission,
+/// or `None` if they are absent or unavailable.
+///
+/// Templates are compared by what affects requests: containers, init containers, pod resources,
+/// resource claims and RuntimeClass. Until admission, which adds placement, tolerations are
+/// compared, too, and for a suspended job also node selector and affinity. Quantities compare as
+/// numbers. Unknown fields of containers are ignored, because clusters of other versions add their
+/// own defaults.
 #[must_use]
 pub fn is_equivalent(
     job: &Value,
@@ -40,7 +40,8 @@ pub fn is_equivalent(
     }
     let conditions = workload.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let admitted = conditions::is_true(conditions, conditions::ADMITTED);
-    // A running job has the selectors of an admission that its Workload may have lost: the caller reports that loss.
+    // A running job has the selectors of an admission that its Workload may have lost. The caller
+    // reports that loss.
     let places = Places { tolerations: !admitted, selectors: !admitted && suspended };
     if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
         // A suspended job that is about to start, or was just stopped, has its own templates.
@@ -66,10 +67,10 @@ fn same_pod_set(a: &PodSet, b: &PodSet, places: Places) -> bool {
         && same_containers(&a, &b)
 }
 
-/// Fields of a pod's spec that say what it asks for, beside its containers.
+/// Fields of a pod's spec that affect requests, beside its containers.
 const AMOUNTS: [&str; 3] = ["resources", "resourceClaims", "runtimeClassName"];
 
-/// Fields of a pod's spec that say where it may run, beside its tolerations.
+/// Fields of a pod's spec that affect placement, beside its tolerations.
 const SELECTORS: [&str; 2] = ["nodeSelector", "affinity"];
 
 /// Which placement fields are compared.
@@ -79,7 +80,7 @@ struct Places {
     selectors: bool,
 }
 
-/// Whether two pod templates have the same containers, of both kinds.
+/// Whether two pod templates have equal containers and init containers.
 pub(super) fn same_containers(a: &Value, b: &Value) -> bool {
     ["initContainers", "containers"].into_iter().all(|field| {
         let (a, b) = (in_spec(a, field), in_spec(b, field));
@@ -91,7 +92,7 @@ fn in_spec<'a>(template: &'a Value, field: &str) -> &'a Value {
     template.get("spec").and_then(|spec| spec.get(field)).unwrap_or(&Value::Null)
 }
 
-/// The containers with only the fields that this build knows.
+/// The containers with only the fields that this build's types have.
 fn known_fields(containers: &Value) -> Value {
     serde_json::from_value::<Vec<Container>>(containers.clone())
         .ok()

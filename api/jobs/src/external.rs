@@ -1,6 +1,7 @@
-//! Kinds that only the configuration names (`multiKueue.externalFrameworks`, `integrations.externalFrameworks`): another
-//! controller makes their workloads, in this cluster and in the workers. Their objects are sent and their status is shown
-//! without knowing more of them than their name, and that `spec.managedBy` says who runs them.
+//! External frameworks: kinds that only the configuration names (`multiKueue.externalFrameworks`,
+//! `integrations.externalFrameworks`). Another controller makes their Workloads, on the hub and on
+//! workers. Switchyard sends the objects and mirrors their status. It knows only the name of the
+//! kind and that `spec.managedBy` names the controller.
 
 use std::sync::{
     PoisonError, RwLock,
@@ -22,22 +23,24 @@ struct External {
     id: KindId,
 }
 
-/// Those named so far. They stay: a configuration names few, and a process reads one.
+/// All kinds named so far. They are never freed: a configuration names few, and a process reads one
+/// configuration.
 static NAMED: RwLock<Vec<&'static External>> = RwLock::new(Vec::new());
 
-/// Whether one of them is a kind that is built in, and not enabled.
+/// Whether one of them replaces a built-in kind that is not enabled.
 static SHADOWS: AtomicBool = AtomicBool::new(false);
 
-/// The kind that a configuration calls `Kind.version.group`; none when the text has another form, or names a kind that is
-/// built in. The same name gives the same kind.
+/// The kind that a configuration calls `Kind.version.group`. `None` if the text has another form or
+/// names a built-in kind. Equal names give the same kind.
 ///
-/// The name of its resource is the plural that Kubernetes' own code generators would make.
+/// Its resource name is the plural that Kubernetes' code generators would make.
 #[must_use]
 pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
     super::framework_of(name).is_none().then(|| made(name)).flatten()
 }
 
-/// The same for a name of a kind that is built in and not enabled: from then on it is what that kind is.
+/// As [`external_kind`], for a built-in kind that is not enabled. From then on, the external kind
+/// replaces the built-in kind in this process.
 pub(super) fn external_kind_in_place(name: &str) -> Option<&'static dyn JobKind> {
     SHADOWS.store(true, Ordering::Relaxed);
     made(name)
@@ -46,7 +49,7 @@ pub(super) fn external_kind_in_place(name: &str) -> Option<&'static dyn JobKind>
 fn made(name: &str) -> Option<&'static dyn JobKind> {
     let mut parts = name.splitn(3, '.');
     let (kind, version, group) = (parts.next()?, parts.next()?, parts.next()?);
-    // Names of built-in frameworks have dots, too.
+    // Names of built-in frameworks contain dots, too.
     if name.contains('/') || [kind, version, group].iter().any(|part| part.is_empty()) {
         return None;
     }
@@ -69,12 +72,12 @@ fn made(name: &str) -> Option<&'static dyn JobKind> {
     Some(made)
 }
 
-/// As [`named`], for a kind that may be built in.
+/// As [`named`], for built-in kinds that were replaced.
 pub(super) fn in_place_of_built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     SHADOWS.load(Ordering::Relaxed).then(|| named(group, kind)).flatten()
 }
 
-/// The kind of this group and name that a configuration has named.
+/// The external kind of this group and name, if the configuration named it.
 pub(super) fn named(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     let named = NAMED.read().unwrap_or_else(PoisonError::into_inner);
     let found =
@@ -86,8 +89,8 @@ fn status(job: &Value) -> Map<String, Value> {
     job.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// What a job of the kind does is read from its workload alone: it counts as suspended and as never ending by itself, and
-/// nothing in it is changed.
+/// Only the Workload tells about a job of the kind. So the job counts as suspended, never reports
+/// its end, and is never changed.
 impl JobKind for External {
     fn id(&self) -> KindId {
         self.id
@@ -145,12 +148,12 @@ impl JobKind for External {
         set(job, &["spec", "managedBy"], manager.map(Value::from));
     }
 
-    /// Its own webhook says who runs it.
+    /// The kind's own webhook sets the manager.
     fn can_default_managed_by(&self, _job: &Value) -> bool {
         false
     }
 
-    /// The whole object but for its status and what is of this cluster.
+    /// The whole object, except for its status and metadata of this cluster.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
         let mut copy = remote_object(
             self.id,

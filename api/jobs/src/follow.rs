@@ -1,11 +1,12 @@
-//! What goes on being a hub's of an object that it has sent: its size, and the fields that its kind says.
+//! Changes on the hub that also apply to the copy of a job: its size and the fields of
+//! [`JobKind::followed_fields`].
 
 use serde_json::{Value, json};
 
 use super::{JobKind, elastic};
 
-/// A JSON merge patch that brings what has changed on the hub to the object that is there: the number of its replicas, or of an
-/// elastic job's pods, and the fields that its kind says. None if all is as wanted.
+/// A JSON merge patch that brings the hub's changes to the copy: the number of replicas, the counts
+/// of an elastic job, and the kind's propagated fields. `None` if there is nothing to change.
 #[must_use]
 pub fn following(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
     let mut patch = elastic::resizing(kind, wanted, there).unwrap_or_else(|| json!({}));
@@ -18,7 +19,7 @@ pub fn following(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Va
     for pointer in kind.followed_fields() {
         let value = wanted.pointer(pointer);
         if value != there.pointer(pointer) {
-            // One that is there no more is taken away.
+            // Null removes a field that the hub's object no longer has.
             put(&mut patch, pointer, value.cloned().unwrap_or_default());
         }
     }

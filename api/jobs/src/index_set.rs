@@ -1,10 +1,10 @@
-//! Counting the indexes of an Indexed Job, written as `1,3-5,7`.
+//! Counts the indexes of an Indexed Job in Kubernetes' format, `1,3-5,7`.
 
-/// How many indexes below `completions` are in either list.
+/// The number of indexes below `completions` in either list.
 ///
-/// Overlaps count once (older API servers accept them), indexes at or above
-/// `completions` do not count (left behind by scaling down), and intervals that
-/// cannot be read are ignored: reclaiming less quota is the safe side.
+/// Overlapping indexes count once, because older API servers accept them. Indexes at or above
+/// `completions` are left over from a larger job and do not count. Unreadable intervals are
+/// ignored: reclaiming less quota is the safe side.
 #[must_use]
 pub(crate) fn count_terminal(completed: &str, failed: &str, completions: i32) -> i32 {
     let Some(last) = completions.checked_sub(1).filter(|last| *last >= 0) else { return 0 };

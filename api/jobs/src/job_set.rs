@@ -15,12 +15,12 @@ pub struct JobSet;
 const REPLICATED_JOBS: &str = "/spec/replicatedJobs";
 const STATUSES: &str = "/status/replicatedJobsStatus";
 
-/// Jobs of a replicated job.
+/// Number of Jobs of a replicated job.
 fn replicas(replicated: &Value) -> i64 {
     count_at(replicated, "/replicas", 1)
 }
 
-/// Pods of one Job that run at once: never more than completions.
+/// Pods of one Job that run at one time: never more than completions.
 fn pods_a_job(replicated: &Value) -> i64 {
     let parallelism = count_at(replicated, "/template/spec/parallelism", 1);
     parallelism.min(count_at(replicated, "/template/spec/completions", parallelism))
@@ -72,7 +72,7 @@ impl PlainKind for JobSet {
         list_at(job, STATUSES).iter().map(ready).sum::<i64>() == wanted
     }
 
-    /// The pods of Jobs that have succeeded.
+    /// Pods of succeeded Jobs.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
         let of = |replicated: &Value| {
             let name = str_at(replicated, "/name");
@@ -87,7 +87,7 @@ impl PlainKind for JobSet {
     }
 
     fn trim_copy(&self, spec: &mut serde_json::Map<String, Value>) {
-        // The hub collects the copy once it knows the end.
+        // The hub deletes the copy after it has recorded the end.
         spec.remove("ttlSecondsAfterFinished");
     }
 }

@@ -1,7 +1,8 @@
-//! The jobs of Kubeflow's operators: `kubeflow.org/v1` TFJob, PyTorchJob, PaddleJob, XGBoostJob and JAXJob of the training
-//! operator, and `kubeflow.org/v2beta1` MPIJob of the MPI operator.
+//! Kubeflow's job kinds: `kubeflow.org/v1` TFJob, PyTorchJob, PaddleJob, XGBoostJob and JAXJob of
+//! the training operator, and `kubeflow.org/v2beta1` MPIJob of the MPI operator.
 //!
-//! They differ in the name of the map that holds the pod templates by replica type, and in the types. A row each.
+//! They differ in the name of the map with the pod templates by replica type, and in the replica
+//! types. Each kind is one constant.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use super::{Finished, JobError, KindId};
 use switchyard_syntax::field::Path;
 use switchyard_syntax::names;
 
-/// One kind of Kubeflow's.
+/// One of Kubeflow's kinds.
 #[derive(Debug, Clone, Copy)]
 pub struct Kubeflow {
     id: KindId,
@@ -124,7 +125,7 @@ impl PlainKind for Kubeflow {
         Path::new("spec").child(self.specs).key(&slot.name).child("template").child("metadata")
     }
 
-    /// An MPIJob whose launcher works too has its workers numbered from 1.
+    /// If the launcher of an MPIJob also works, its workers are numbered from 1.
     fn apply_topology_defaults(&self, job: &mut Value) {
         let of = |type_: &str| format!("/spec/{}/{type_}/template", self.specs);
         let launcher_works =
@@ -152,14 +153,14 @@ impl PlainKind for Kubeflow {
         true_condition(job, &["Running"]).is_some()
     }
 
-    /// The scheduling policy's goes before the templates'.
+    /// The scheduling policy's class takes precedence over the templates'.
     fn priority_class(&self, job: &Value) -> Option<String> {
         let named = str_at(job, "/spec/runPolicy/schedulingPolicy/priorityClass");
         (!named.is_empty()).then(|| named.to_owned())
     }
 
     fn trim_copy(&self, spec: &mut Map<String, Value>) {
-        // The hub collects the copy once it knows the end.
+        // The hub deletes the copy after it has recorded the end.
         if let Some(policy) = spec.get_mut("runPolicy").and_then(Value::as_object_mut) {
             policy.remove("ttlSecondsAfterFinished");
         }

@@ -1,5 +1,5 @@
-//! `leaderworkerset.x-k8s.io/v1` LeaderWorkerSet: each of its replicas, a leader with its workers, is a group of pods with
-//! a Workload of its own.
+//! `leaderworkerset.x-k8s.io/v1` LeaderWorkerSet. Each replica, a leader with its workers, is a
+//! group of pods with its own Workload.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
 
-/// Its name in the configuration, and on its pods.
+/// Its name in the configuration and in the annotations of its pods.
 pub(super) const FRAMEWORK: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
 
 const ID: KindId = KindId {
@@ -31,26 +31,26 @@ const ID: KindId = KindId {
 #[derive(Debug, Clone, Copy)]
 pub struct LeaderWorkerSet;
 
-/// LeaderWorkerSet as a kind of jobs.
+/// LeaderWorkerSet as a job kind.
 pub static LEADER_WORKER_SET: Maker<LeaderWorkerSet> = Maker(LeaderWorkerSet);
 
 const LEADER: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
 const WORKER: &str = "/spec/leaderWorkerTemplate/workerTemplate";
-/// Labels and annotations of what its controller makes.
+/// Prefix of labels and annotations that its controller sets.
 const PREFIX: &str = "leaderworkerset.sigs.k8s.io";
 const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
-/// On a pod: its number in its replica, where the leader has 0.
+/// Label of a pod with its index in its replica. The leader has 0.
 const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
-/// Most replicas that Kueue accepts.
+/// Most replicas that Kueue allows.
 const MAX_REPLICAS: i64 = 1_000_000;
 
 fn has_leader(object: &Value) -> bool {
     object.pointer(LEADER).is_some_and(Value::is_object)
 }
 
-/// The fields that hold its pod templates.
+/// Fields with its pod templates.
 fn templates(object: &Value) -> Vec<&'static str> {
     let mut templates = vec!["workerTemplate"];
     if has_leader(object) {
@@ -72,7 +72,7 @@ fn named_group(name: &str, uid: &str, index: &str) -> String {
     workload_name(ID.kind, ID.group, &format!("{name}-{index}"), uid)
 }
 
-/// How many groups there are: while more are made than asked for, to replace those of before, all of them.
+/// The number of groups. While a rolling update surges, it includes the extra replicas.
 fn count(object: &Value) -> i64 {
     let (wanted, _) = replicas(object);
     let surge = object.pointer("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
@@ -84,7 +84,7 @@ fn count(object: &Value) -> i64 {
     if rolling { wanted.max(there) } else { wanted }.clamp(0, MAX_REPLICAS)
 }
 
-/// Whether a percentage, or a number as text, is above zero.
+/// Whether a percentage or number is above zero.
 fn positive(text: &str) -> bool {
     text.trim_end_matches('%').parse::<i64>().is_ok_and(|it| it > 0)
 }
@@ -105,7 +105,7 @@ fn pod_set(object: &Value, at: &str, name: &str, count: i64) -> Result<PodSet, J
     Ok(PodSet { name: name.into(), template: template.into(), count, ..PodSet::default() })
 }
 
-/// What may not change of a pod template while its pods are queued.
+/// Errors of changes of a pod template. Its shape is immutable.
 fn template_change(old: &Value, new: &Value, field: &str) -> Vec<FieldError> {
     let path = Path::new("spec").child("leaderWorkerTemplate").child(field);
     let of =
@@ -147,7 +147,7 @@ impl ByPods for LeaderWorkerSet {
         Some(self)
     }
 
-    /// Its controller makes StatefulSets, which make the pods.
+    /// Its controller creates StatefulSets, which create the pods.
     fn dependencies(&self) -> &'static [KindId] {
         &[super::stateful_set::ID]
     }
@@ -161,7 +161,8 @@ impl ByPods for LeaderWorkerSet {
         Ok(vec![pod_set(object, WORKER, DEFAULT_POD_SET_NAME, size)?])
     }
 
-    /// Its controller numbers the workers of a replica; of leaders there is one.
+    /// Its controller numbers the workers of a replica. A replica has one leader, which needs no
+    /// number.
     fn topology_source(&self, object: &Value, index: usize, _pod_set: &PodSet) -> TopologySource {
         let (field, ranks) = match (has_leader(object), index) {
             (true, 0) => ("leaderTemplate", PodRanks::default()),
@@ -170,7 +171,7 @@ impl ByPods for LeaderWorkerSet {
         TopologySource::at(object, &["spec", "leaderWorkerTemplate", field], ranks)
     }
 
-    /// The workers are numbered from 1 where a leader is beside them.
+    /// Beside a leader, the workers are numbered from 1.
     fn apply_topology_defaults(&self, object: &mut Value) {
         let grouped = |workers: &Value| annotation(workers, names::POD_SET_GROUP_NAME).is_some();
         let with_leader = has_leader(object);
@@ -204,7 +205,7 @@ impl ByPods for LeaderWorkerSet {
         errors.extend(template_change(old, new, "workerTemplate"));
         let ((before, _), (after, path)) = (size(old), size(new));
         if before != after {
-            // The Workloads that are there would go on asking for as many as before.
+            // The existing Workloads would keep the old size.
             errors.push(FieldError::invalid(&path, after, "field is immutable"));
         }
         errors
@@ -251,7 +252,7 @@ impl Serving for LeaderWorkerSet {
         if group_name(pod).is_some() {
             return follow_queue(object, pod);
         }
-        // Its controller's webhook writes it.
+        // The webhook of its controller sets the label.
         let Some(index) = label(pod, GROUP_INDEX).map(str::to_owned) else { return false };
         let role = match (has_leader(object), annotation(pod, LEADER_NAME)) {
             (false, _) => DEFAULT_POD_SET_NAME,

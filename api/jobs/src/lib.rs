@@ -1,32 +1,32 @@
 //! Job kinds: pure functions between a job object and its pod sets.
 //!
-//! One file a kind, one trait ([`JobKind`]), one table ([`kinds`]). Nothing here
-//! holds a client or reads a clock; objects are JSON, so fields of newer API
-//! servers survive every edit, and what changed is written as a merge patch
-//! ([`merge_diff`]).
+//! Each kind has a file, an implementation of [`JobKind`], and a line in the table
+//! ([`kinds`]). Nothing here holds a client or reads a clock. Objects are JSON, so fields of newer
+//! API servers survive every edit. Changes are written as merge patches ([`merge_diff`]).
 //!
 //! # The kinds
 //!
-//! [`batch_job`] is the one that everything is checked against: its API server guards its template, so starting and
-//! stopping it takes steps ([`JobKind::before_run`], [`JobKind::stop`]), and its status may only be mirrored under rules.
-//! The kinds of CRDs are simpler and alike: `plain` holds what they share, and a kind is its list of pod templates, where
-//! it is suspended, and how its status reads. `docs/adding-a-job-kind.md` shows how to add one.
+//! The most difficult kind is [`batch_job`]. Its API server guards its template, so start and stop
+//! take several steps ([`JobKind::before_run`], [`JobKind::stop`]), and it checks status writes.
+//! Kinds of CRDs are simpler and alike: `plain` has their common code, and a kind adds its pod
+//! templates, its suspend field and the interpretation of its status.
+//! `docs/adding-a-job-kind.md` shows how to add a kind.
 //!
 //! | kind | pod sets | finished | pods ready |
 //! |---|---|---|---|
 //! | Job | `main` | Complete, Failed | counters |
-//! | JobSet | one a replicated job | Completed, Failed | counters, in Jobs |
-//! | Kubeflow's six | one a replica type | Succeeded, Failed | Running |
-//! | RayCluster, RayService | `head`, one a worker group | never | state `ready`, Ready |
-//! | RayJob | those, and `submitter` | Complete, Failed as `jobDeploymentStatus` | its cluster's state |
-//! | AppWrapper | one a wrapped template | phase | PodsReady |
-//! | SparkApplication | `driver`, `executor` | state | state and executors' |
-//! | TrainJob | those of the JobSet that its runtime makes | Complete, Failed | counters, in Jobs |
-//! | Pod | `main`; of a group, one a role | phase; of a group, all have succeeded | Ready |
+//! | JobSet | one for each replicated job | Completed, Failed | counters, in Jobs |
+//! | Kubeflow's six | one for each replica type | Succeeded, Failed | Running |
+//! | RayCluster, RayService | `head`, one for each worker group | never | state `ready`, Ready |
+//! | RayJob | those and `submitter` | `jobDeploymentStatus` | its cluster's state |
+//! | AppWrapper | one for each wrapped template | phase | PodsReady |
+//! | SparkApplication | `driver`, `executor` | state | state and executors' states |
+//! | TrainJob | those of its runtime's JobSet | Complete, Failed | counters, in Jobs |
+//! | Pod | `main`; for a group, one for each role | phase; all succeeded | Ready |
 //! | Deployment | its pods' | never | its pods' |
 //! | StatefulSet | `main` | never | its pods' |
-//! | LeaderWorkerSet | of each replica, `leader` and `worker`, or `main` | never | its pods' |
-//! | external frameworks | their controller's | with their workload | their controller's |
+//! | LeaderWorkerSet | `leader` and `worker`, or `main` | never | its pods' |
+//! | external frameworks | their controller's | with their Workload | their controller's |
 
 #![warn(missing_docs)]
 
@@ -102,18 +102,18 @@ use switchyard_syntax::field::{FieldError, Path};
 /// Most pod sets that a workload can have.
 const MAX_POD_SETS: usize = 18;
 
-/// Why a job could not be turned into pod sets or back.
+/// Why a job could not be turned into pod sets, or admission could not be written into it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// The object has not the shape of its kind. The user's fault; permanent.
+    /// The object has a shape that its kind does not allow. Permanent: the user has to change it.
     #[error("{field}: {problem}")]
     Malformed {
         /// Path of the field.
         field: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
-    /// The workload has another number of pod sets than the job. Permanent.
+    /// The Workload and the job have different numbers of pod sets. Permanent.
     #[error("invalid podset infos: expecting {want} podset, got {got}")]
     PodSetCount {
         /// Pod sets of the job.
@@ -121,32 +121,32 @@ pub enum JobError {
         /// Pod sets given.
         got: usize,
     },
-    /// The workload has no pod set of this name. Permanent.
+    /// The Workload has no pod set of this name. Permanent.
     #[error("invalid podset infos: podSetInfo with the name '{name}' is not found")]
     PodSetMissing {
-        /// The pod set that a pod needs.
+        /// Its name, which is also the name of its Workload.
         name: String,
     },
-    /// An annotation that asks for a topology cannot be read. Permanent.
+    /// A topology annotation cannot be parsed. Permanent.
     #[error("{problem}")]
     TopologyRequest {
-        /// What is wrong with it, in Kueue's words.
+        /// The problem with it.
         problem: String,
     },
-    /// What admission wants to set contradicts the template. Permanent.
+    /// Admission sets a key that the template sets to another value. Permanent.
     #[error("{}invalid admission check PodSetUpdate: conflict for {what}: {detail}", in_check(.check.as_deref()))]
     PodSetUpdateConflict {
-        /// Admission check that asked for it, if one did.
+        /// The admission check that set the key, if one did.
         check: Option<String>,
         /// `labels`, `annotations` or `nodeSelector`.
         what: &'static str,
         /// The key and both values.
         detail: String,
     },
-    /// A flavor of the admission does not exist (any more). Worth a retry.
+    /// A flavor of the admission does not exist. Worth a retry.
     #[error("ResourceFlavor {name:?} not found; create it again, or let the workload be evicted")]
     FlavorNotFound {
-        /// Its name.
+        /// Its name, which is also the name of its Workload.
         name: String,
     },
 }
@@ -156,30 +156,30 @@ fn in_check(check: Option<&str>) -> String {
 }
 
 impl JobError {
-    /// True when trying again cannot help, so the workload is finished as failed to start.
+    /// True if a retry cannot help. The Workload is then finished with `FailedToStart`.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         !matches!(self, Self::FlavorNotFound { .. })
     }
 }
 
-/// Group, version, kind and resource name of a job kind.
+/// The identity of a job kind: its API resource and its name in the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindId {
-    /// API group, such as `batch`.
+    /// API group, such as `batch`. Empty for the core group.
     pub group: &'static str,
-    /// Version that we read and write.
+    /// The API version that Switchyard reads and writes, such as `v1`.
     pub version: &'static str,
-    /// Kind.
+    /// Kind, such as `Job`.
     pub kind: &'static str,
-    /// Resource name.
+    /// Plural resource name, such as `jobs`.
     pub plural: &'static str,
-    /// Name in `integrations.frameworks` of the configuration, such as `batch/job`.
+    /// Name in `integrations.frameworks` of the configuration file, such as `batch/job`.
     pub framework: &'static str,
 }
 
 impl KindId {
-    /// `group/version` as in `apiVersion`.
+    /// `group/version` as in `apiVersion`, or `version` alone for the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -189,7 +189,7 @@ impl KindId {
         }
     }
 
-    /// What a dynamic client needs.
+    /// The resource for a dynamic client.
     #[must_use]
     pub fn api_resource(&self) -> kube::core::ApiResource {
         let gvk = kube::core::GroupVersionKind::gvk(self.group, self.version, self.kind);
@@ -197,44 +197,44 @@ impl KindId {
     }
 }
 
-/// The end of a job.
+/// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// False when the job failed.
+    /// False if the job failed.
     pub success: bool,
     /// Message of the job's terminal condition.
     pub message: String,
 }
 
-/// How jobs of a kind are kept from running.
+/// How the jobs of a kind are kept from running until they are admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// By a field that suspends them, at any time.
+    /// A field of the job, which can be set at any time.
     Suspended,
-    /// By a scheduling gate that only their creation can set: one that was created without it has escaped. They carry the
-    /// label `kueue.x-k8s.io/managed`, by which they are watched, and whether a job of ours owns them is settled then.
+    /// A scheduling gate, which only the creation of the pod can set: a pod created without it is
+    /// out of control. Managed pods carry the label `kueue.x-k8s.io/managed`, and only pods with
+    /// the label are watched. The webhook checks at creation whether a managed job owns the pod.
     Gated,
-    /// Not at all: the pods that they make are. What [`JobKind::suspend`] writes into their templates says so to the pods'
-    /// webhook, at creation and on updates.
+    /// The gates of the pods that the job creates. [`crate::JobKind::suspend`] marks the job's pod
+    /// templates for the pod webhook, at creation and on updates.
     ByPods,
 }
 
-/// The next write that takes a job towards "stopped, with its own templates".
+/// The next write on the way to a stopped job with its original templates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
-    /// It is stopped and as its user wrote it.
+    /// The job is stopped and has the templates that its user wrote.
     Done,
-    /// Write the difference to this object. `now` is true when this is the write
-    /// that suspends it.
+    /// Write the difference to this object.
     Update {
         /// The wanted object.
         job: Box<Value>,
-        /// True for the write that suspends.
+        /// True if this write suspends the job.
         now: bool,
     },
     /// Write the difference to this object's status.
     UpdateStatus(Box<Value>),
-    /// End these members of the job: what is to go on is made anew by whoever made them.
+    /// Delete these pods of the job. Their owner creates replacements if the job goes on.
     Terminate(Vec<Value>),
     /// Nothing can be written until the job's own controller has acted.
     Wait,
@@ -243,50 +243,52 @@ pub enum Stop {
 /// An object that the pods of a job depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependency {
-    /// Its kind, one of [`JobKind::dependencies`].
+    /// Kind, such as `Job`.
     pub kind: KindId,
-    /// Its namespace, empty for kinds that have none.
+    /// Namespace. Empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Its name.
+    /// Its name, which is also the name of its Workload.
     pub name: String,
 }
 
-/// What is put on the copy of a job that is created in a worker cluster.
+/// Metadata of the copy of a job in a worker cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteMeta<'a> {
-    /// Name of the workload in the worker cluster.
+    /// Name of the Workload in the worker cluster.
     pub workload: &'a str,
     /// Value of the label `kueue.x-k8s.io/multikueue-origin`.
     pub origin: &'a str,
 }
 
-/// One kind of job. Methods are pure; see the module's documentation.
+/// One kind of job. All methods are pure functions of JSON objects.
 ///
-/// # Assumptions
-/// Objects come from an API server, so they are valid for their kind; a method
-/// that meets a field of another type treats it as absent unless it can fail.
+/// Abilities of only some kinds are facets: traits of their own, reached by accessors such as
+/// [`Self::elastic`], which return `None` for kinds without them.
+///
+/// Objects come from an API server, so they are valid for their kind. A method that meets a field
+/// of an unexpected type treats it as absent unless the method can fail.
 pub trait JobKind: Send + Sync + 'static {
-    /// Which kind this is.
+    /// The identity of the kind.
     fn id(&self) -> KindId;
 
-    /// How jobs of the kind are kept from running.
+    /// How jobs of the kind are kept from running until they are admitted.
     fn held(&self) -> Held {
         Held::Suspended
     }
 
-    /// The name of the group whose objects are one job together, for an object that belongs to one.
+    /// The name of the group of an object, if it belongs to one.
     fn group_of<'a>(&self, job: &'a Value) -> Option<&'a str> {
         let _ = job;
         None
     }
 
-    /// The job that the objects of a group are together. All other methods take it as they take a single object; edits
-    /// are of its members.
+    /// The job that the objects of a group form. All other methods take it like a single object.
+    /// Edits of it are edits of its members.
     fn compose(&self, members: Vec<Value>) -> Value {
         members.into_iter().next().unwrap_or_default()
     }
 
-    /// The objects that the job consists of: itself, unless it was composed of others.
+    /// The objects that form the job: itself, unless it was composed.
     fn members<'a>(&self, job: &'a Value) -> &'a [Value] {
         std::slice::from_ref(job)
     }
@@ -297,50 +299,52 @@ pub trait JobKind: Send + Sync + 'static {
         false
     }
 
-    /// For a kind whose pods are groups that serve: what is to be known about them.
+    /// Facet of kinds whose pods are groups that serve.
     fn serving(&self) -> Option<&dyn serving::Serving> {
         None
     }
 
-    /// Whether objects of the kind are followed. Otherwise only the webhook sees them.
+    /// Whether the reconciler watches objects of the kind. Other kinds pass the webhook only.
     fn is_watched(&self) -> bool {
         true
     }
 
-    /// Whether a hub sends objects of the kind to other clusters. Of what is not, the pods may be.
+    /// Whether a hub sends objects of the kind to worker clusters. Pods of other kinds may be sent.
     fn is_sent(&self) -> bool {
         true
     }
 
-    /// Whether the workload of a job goes to another queue with the job. That of pods that serve goes with their maker.
+    /// Whether changing the job's queue moves its Workload. Serving pods follow their owner.
     fn leads_queue(&self, job: &Value) -> bool {
         let _ = job;
         true
     }
 
-    /// Takes the finalizer off that keeps an ended job until its end was noted; whether it had one.
+    /// Removes the finalizer that keeps an ended job until its end is recorded. Returns true if
+    /// there was one.
     fn release(&self, job: &mut Value) -> bool {
         let _ = job;
         false
     }
 
-    /// Whether we make the workloads of the kind's jobs, and start and stop them. Otherwise another controller does.
+    /// Whether Switchyard creates the Workloads of the kind's jobs, and starts and stops the jobs.
+    /// For external frameworks another controller does.
     fn makes_workloads(&self) -> bool {
         true
     }
 
-    /// Whether [`JobKind::finished`] says when a job has ended. Otherwise only its workload does.
+    /// Whether [`Self::finished`] reports the end of a job. For other kinds only the Workload does.
     fn tells_its_end(&self) -> bool {
         true
     }
 
-    /// JSON pointers to fields of the spec that go on being the hub's after a job was sent: a change of one is brought to
-    /// the copy. Of everything else a copy stays as it was sent.
+    /// JSON pointers to spec fields whose changes on the hub are propagated to the copy. All other
+    /// fields of a copy stay as they were sent.
     fn followed_fields(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Kinds of objects that the pods of the kind's jobs depend on. They are watched with it.
+    /// Kinds of these objects. The reconciler watches them.
     fn dependencies(&self) -> &'static [KindId] {
         &[]
     }
@@ -351,8 +355,8 @@ pub trait JobKind: Send + Sync + 'static {
         None
     }
 
-    /// Puts what is needed of that object into the job, beside its own fields; all other methods may read it there. It is
-    /// never written.
+    /// Copies the needed parts of that object into the job, beside its own fields, where all other
+    /// methods find it. It is never written to the API server.
     fn attach(&self, job: &mut Value, found: &Value) {
         let _ = (job, found);
     }
@@ -360,56 +364,59 @@ pub trait JobKind: Send + Sync + 'static {
     /// The pod sets, with pod templates as the user wrote them.
     ///
     /// # Errors
-    /// [`JobError::Malformed`] when there is no pod template.
+    /// [`JobError::Malformed`] if there is no pod template.
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError>;
 
-    /// What the template of a pod set says of topologies, and how its pods are numbered. `index` is that of the pod set in
-    /// [`Self::pod_sets`].
+    /// The topology annotations of a pod set's template, and the labels that number its pods.
+    /// `index` is the position of the pod set in [`Self::pod_sets`].
     fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
         let _ = (job, index, pod_set);
         TopologySource::default()
     }
 
-    /// Writes into the pod templates of a new job what tells the rank of each pod, where its controller does not. A pod is held
-    /// back until its place is chosen.
+    /// Prepares a new job for topology-aware placement.
+    ///
+    /// Adds the rank labels that the job's controller does not set. A pod also gets the scheduling
+    /// gate that holds it until its topology domain is chosen.
     fn apply_topology_defaults(&self, job: &mut Value) {
         let _ = job;
     }
 
-    /// True for jobs of the kind that take no quota and are left alone.
+    /// Whether the job takes no quota and is left alone.
     fn skips(&self, job: &Value) -> bool {
         let _ = job;
         false
     }
 
-    /// True when the job is suspended and not in the middle of being stopped.
+    /// True if the job is suspended and no stop is in progress.
     fn is_suspended(&self, job: &Value) -> bool;
 
     /// Suspends the job.
     fn suspend(&self, job: &mut Value);
 
-    /// True while the job has pods that run or terminate.
+    /// True while pods of the job run or terminate.
     fn is_active(&self, job: &Value) -> bool;
 
-    /// Whether the status of a job goes on to count its pods while it is being deleted: [`Self::is_active`] says then whether some
-    /// are left.
+    /// Whether [`Self::is_active`] stays correct while a job is being deleted.
     fn counts_while_deleted(&self) -> bool {
         false
     }
 
-    /// Whether jobs of the job's own controller clean up after it once it is being deleted: they run by its quota.
+    /// Whether the job's controller starts clean-up jobs when the job is deleted. They run within
+    /// its quota.
     fn cleans_up(&self, job: &Value) -> bool {
         let _ = job;
         false
     }
 
-    /// Whether its operator has set the job aside, so that it needs no quota although it has not ended.
+    /// Whether the job's operator has set it aside: it has not ended and needs no quota.
     fn on_hold(&self, job: &Value) -> bool {
         let _ = job;
         false
     }
 
-    /// When an active job counts as one no more although its pods were not seen to end: their time is up.
+    /// The time after which an active job no longer counts as active, even if its pods have not
+    /// ended.
     fn active_until(&self, job: &Value) -> Option<Timestamp> {
         let _ = job;
         None
@@ -418,146 +425,146 @@ pub trait JobKind: Send + Sync + 'static {
     /// Unsuspends the job with the infos merged into its templates.
     ///
     /// # Errors
-    /// [`JobError::PodSetCount`], [`JobError::PodSetMissing`] and [`JobError::PodSetUpdateConflict`].
+    /// [`JobError::PodSetCount`], [`JobError::PodSetMissing`] or
+    /// [`JobError::PodSetUpdateConflict`].
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError>;
 
-    /// Sets templates and counts back to the workload's pod sets; true when
-    /// anything changed.
+    /// Restores templates and counts from the Workload's pod sets. Returns true if the job changed.
     fn restore(&self, job: &mut Value, pod_sets: &[PodSet]) -> bool;
 
-    /// A status reset that must be written before the API server lets `run`
-    /// change the templates, if one is needed.
+    /// The status to write before the API server lets [`Self::run`] change the templates, if such
+    /// a reset is needed.
     fn before_run(&self, job: &Value) -> Option<Value> {
         let _ = job;
         None
     }
 
-    /// The next step of stopping. `pod_sets` are the workload's; without a
-    /// workload nothing can be restored.
+    /// The next step of a stop. `pod_sets` are the Workload's. Without a Workload nothing is
+    /// restored.
     fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
         suspend_and_restore(self, job, pod_sets)
     }
 
-    /// As [`JobKind::stop`] for a job whose workload was deleted by somebody.
+    /// As [`Self::stop`], for a job whose Workload was deleted.
     fn discard(&self, job: &Value, pod_sets: &[PodSet]) -> Stop {
         self.stop(job, Some(pod_sets))
     }
 
-    /// The pod templates of a job of a kind whose jobs may change their size while they run, as JSON pointers; none of other
-    /// kinds.
+    /// JSON pointers to the pod templates that bear the scheduling gate of elastic jobs.
     fn elastic_templates(&self, job: &Value) -> Vec<String> {
         let _ = job;
         Vec::new()
     }
 
-    /// What tells one size of such a job from the next, for the names of its workloads.
+    /// A text that differs between two sizes of a job, for the names of its Workloads. Defaults to
+    /// the job's generation.
     fn size_generation(&self, job: &Value) -> String {
         meta::generation(job).to_string()
     }
 
-    /// Gives a job that may run with fewer pods than it asks for the counts of [`sized_pod_sets`], and has it ask for no fewer.
+    /// Sets the counts of [`crate::sized_pod_sets`] in a job that allows partial admission, and
+    /// removes its minimum.
     fn shrink(&self, job: &mut Value, pod_sets: &[PodSet]) {
         let _ = (job, pod_sets);
     }
 
-    /// Whether such a job may change its size on the cluster that a hub has sent it to: [`Self::resize`] and
-    /// [`Self::take_size`] do that.
+    /// Whether a job can be resized in a worker cluster, by [`Self::resize`] and
+    /// [`Self::take_size`].
     fn resizes(&self) -> bool {
         false
     }
 
-    /// Gives a job the counts of these pod sets, which are its own.
+    /// Sets the counts of the job's own pod sets in the job.
     fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
         let _ = (job, pod_sets);
     }
 
-    /// Gives a job the size of another one, as that one says it.
+    /// Sets the size of another job in this job, in the fields that the other job uses.
     fn take_size(&self, job: &mut Value, other: &Value) {
         if let Ok(pod_sets) = self.pod_sets(other) {
             self.resize(job, &pod_sets);
         }
     }
 
-    /// The field by which a job has its own controller change its size as it runs, where it does.
+    /// The field that enables the job's own autoscaler, if it is enabled.
     fn autoscales(&self, job: &Value) -> Option<Path> {
         let _ = job;
         None
     }
 
-    /// The end of the job, once it has one.
+    /// The end of the job, once it has ended.
     fn finished(&self, job: &Value) -> Option<Finished>;
 
-    /// When the job ended, as far as its status says: by default, when its conditions last changed.
+    /// When the job ended, as its status says. Defaults to the last transition of its conditions.
     fn ended_at(&self, job: &Value) -> Option<Timestamp> {
         meta::last_transition(job)
     }
 
-    /// True when all pods are ready or have succeeded.
+    /// True if all pods are ready or have succeeded.
     fn pods_ready(&self, job: &Value) -> bool;
 
-    /// True when as many pods as these pod sets have are ready or have succeeded, of a job that has grown since.
+    /// True if as many pods are ready or have succeeded as these pod sets have. The job may have
+    /// grown since.
     fn pods_ready_of(&self, job: &Value, pod_sets: &[PodSet]) -> bool {
         let _ = pod_sets;
         self.pods_ready(job)
     }
 
-    /// Pods whose quota is not needed any more. Empty pod sets are left out.
+    /// Pods whose quota is no longer needed. Pod sets without such pods are left out.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
         let _ = job;
         Vec::new()
     }
 
-    /// PriorityClass that the kind itself names, before the pod templates' are looked at.
+    /// PriorityClass that the job itself names. It takes precedence over the pod templates'.
     fn priority_class(&self, job: &Value) -> Option<String> {
         let _ = job;
         None
     }
 
-    /// The controller that runs the job, when it is not the kind's own.
+    /// The controller that the job names.
     fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str>;
 
-    /// Names the controller that runs the job. Only possible at creation for
-    /// kinds whose field is immutable, which all kinds' are.
+    /// Names the controller that runs the job. The field is immutable in all kinds, so this is
+    /// possible only at creation.
     fn set_managed_by(&self, job: &mut Value, manager: Option<&str>);
 
-    /// Whether jobs of the kind can name the controller that runs them. Those that cannot are kept from running here by
-    /// being suspended alone.
+    /// Whether jobs of the kind can name the controller that runs them. On a hub, only the suspension
+    /// keeps jobs of other kinds from running.
     fn names_manager(&self) -> bool {
         true
     }
 
-    /// True when the webhook may hand the job to MultiKueue.
+    /// True if the webhook may hand the job to MultiKueue.
     fn can_default_managed_by(&self, job: &Value) -> bool;
 
-    /// What is wrong with a new job (or the new state of one), beyond the rules
-    /// common to all kinds.
+    /// Errors of a job, beyond the rules common to all kinds.
     fn validate(&self, job: &Value) -> Vec<FieldError> {
         let _ = job;
         Vec::new()
     }
 
-    /// What is wrong with an update, beyond the rules common to all kinds.
-    /// Includes [`JobKind::validate`] where the kind wants it on updates.
+    /// Errors of an update, beyond the rules common to all kinds. Includes [`Self::validate`] if
+    /// the kind checks that on updates.
     fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let _ = (old, new);
         Vec::new()
     }
 
-    /// The object to create in a worker cluster: suspended, without owner, uid,
-    /// status, managedBy and whatever the worker's API server sets itself. Of a
-    /// group, a List of its members ([`sent_objects`]).
+    /// The object to create in a worker cluster: suspended, without owner, uid, status, managedBy
+    /// and the fields that the worker's API server sets. For a group, a List of its members
+    /// ([`crate::sent_objects`]).
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value;
 
-    /// The status that the local job should show, given the remote one; `None`
-    /// when it shows it already.
+    /// The status that the hub's job should show, given the copy's. `None` if it shows it already.
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value>;
 
-    /// The status of a local job whose remote copy is gone before it finished;
-    /// `None` when it is right already.
+    /// The status of a hub's job whose copy is gone before it finished. `None` if it is right
+    /// already.
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value>;
 
-    /// The status of a local job that waits for a cluster, so that it does not look as if it ran; `None` when it is right
-    /// already, or the kind has no words for it.
+    /// The status of a hub's job that waits for a cluster, so that it does not look running. `None`
+    /// if it is right already or the kind has no such status.
     fn waiting_status(&self, _local: &Value, _now: Timestamp) -> Option<Value> {
         None
     }

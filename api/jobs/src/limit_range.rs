@@ -1,7 +1,8 @@
-//! The requests that LimitRanges of a namespace add to pods, and the bounds that they set.
+//! Defaults and bounds that the LimitRanges of a namespace set for pods.
 //!
-//! Of several the narrowest bounds hold. Their defaults fill in what is missing, one LimitRange after the other, and the API
-//! server takes them in a random order. So the largest default that the bounds allow counts: no pod asks for more.
+//! The narrowest of several bounds applies. Defaults fill in missing values, one LimitRange after
+//! the other, in a random order of the API server. So the largest default within the bounds counts:
+//! no pod requests more.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -12,25 +13,25 @@ use switchyard_syntax::quantity::Exact;
 type Quantities = BTreeMap<String, Quantity>;
 type Amounts = BTreeMap<String, Exact>;
 
-/// The summary of one type of limit: `Container` or `Pod`.
+/// Summary of all limits of one type, `Container` or `Pod`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitSummary {
-    /// `default`: limits where there are none.
+    /// `default`: limits for containers without any.
     pub limits: Quantities,
-    /// `defaultRequest`: requests where there are none.
+    /// `defaultRequest`: requests for containers without any.
     pub requests: Quantities,
     min: Amounts,
     max: Amounts,
 }
 
-/// Requests outside of what a LimitRange allows.
+/// Requests outside the bounds of a LimitRange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Path below the pod's spec; empty for the pod as a whole.
+    /// Path below the pod's spec. Empty for the pod itself.
     pub field: String,
-    /// The resources.
+    /// The resources outside their bounds.
     pub resources: Vec<String>,
-    /// What is wrong, in Kueue's words.
+    /// The error, in Kueue's words.
     pub message: &'static str,
 }
 
@@ -38,8 +39,9 @@ const ABOVE: &str = "requests must not be above the limitRange max";
 const BELOW: &str = "requests must not be below the limitRange min";
 
 impl LimitSummary {
-    /// The summary of the limits of one type, of LimitRanges as the API server stores them: it fills in default limits
-    /// from `max`, and default requests from default limits and `min`. A bound that is no quantity bounds nothing.
+    /// Summarizes the limits of one type, of LimitRanges as the API server stores them. The API
+    /// server defaults the default limit to `max`, and the default request to the default limit or
+    /// `min`. An invalid quantity is no bound.
     #[must_use]
     pub fn of<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>, type_: &str) -> Self {
         let mut summary = Self::default();
@@ -54,7 +56,8 @@ impl LimitSummary {
             raise(&mut summary.requests, item.default_request.as_ref(), &summary.max);
             raise(&mut summary.limits, item.default.as_ref(), &summary.max);
         }
-        // A request of one LimitRange may meet a limit of another. With a smaller one the API server refuses the pod.
+        // The default request of one LimitRange may meet the default limit of another. With a lower
+        // limit, the API server would reject the pod.
         for (resource, limit) in &mut summary.limits {
             if let Some(request) =
                 summary.requests.get(resource).filter(|request| is_larger(request, limit))
@@ -65,8 +68,8 @@ impl LimitSummary {
         summary
     }
 
-    /// How `lowest` and `highest`, the smaller and the larger of requests and limits, leave what is allowed. Only
-    /// resources that are named on both sides are compared.
+    /// How `lowest` and `highest`, the smaller and the larger of requests and limits, violate the
+    /// bounds. Only resources on both sides are compared.
     pub(super) fn violations(
         &self,
         field: &str,
@@ -93,12 +96,12 @@ impl LimitSummary {
     }
 }
 
-/// In the amounts that quota is reckoned in.
+/// Compares in the unit of quota.
 fn exceeds(resource: &str, amount: Exact, most: Option<&Exact>) -> bool {
     most.is_some_and(|most| amount.amount(resource) > most.amount(resource))
 }
 
-/// The larger default of each resource, unless the bounds exclude it and not the other.
+/// Takes the larger default of each resource, unless only that one violates the bounds.
 fn raise(defaults: &mut Quantities, more: Option<&Quantities>, max: &Amounts) {
     for (resource, quantity) in more.into_iter().flatten() {
         let is_allowed = |quantity: &Quantity| {

@@ -1,8 +1,7 @@
-//! Reading and editing the parts that all job objects share.
+//! Reads and edits the parts that all job objects share.
 //!
-//! Jobs are kept as JSON (`serde_json::Value`), never as typed structs: a typed
-//! read-modify-write would drop the fields that a newer API server knows and
-//! this build does not.
+//! Jobs stay JSON (`serde_json::Value`). Reading them into typed structs and writing them back
+//! would drop fields that a newer API server knows and this build does not.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use switchyard_syntax::names;
 
 pub use switchyard_syntax::field::{annotation_path, label_path};
 
-/// When the conditions in an object's status last changed.
+/// Last transition of the conditions in the object's status.
 #[must_use]
 pub fn last_transition(object: &Value) -> Option<Timestamp> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
@@ -26,13 +25,13 @@ pub fn time_at(object: &Value, pointer: &str) -> Option<Timestamp> {
     str_at(object, pointer).parse().ok()
 }
 
-/// The string at a JSON pointer, empty when absent or of another type.
+/// The string at a JSON pointer. Empty if it is absent or of another type.
 #[must_use]
 pub fn str_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The integer at a JSON pointer, `None` when absent or not a 32-bit integer.
+/// The integer at a JSON pointer. `None` if it is absent or not a 32-bit integer.
 #[must_use]
 pub fn i32_at(object: &Value, pointer: &str) -> Option<i32> {
     object.pointer(pointer).and_then(Value::as_i64).and_then(|n| i32::try_from(n).ok())
@@ -62,14 +61,14 @@ pub fn resource_version(object: &Value) -> &str {
     str_at(object, "/metadata/resourceVersion")
 }
 
-/// True once deletion of the object was asked for.
+/// True once the object is being deleted.
 #[must_use]
 pub fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
-/// Whether somebody else's finalizer keeps the object: none of the garbage collector's, which may wait for ours, and none of
-/// ours.
+/// Whether a foreign finalizer keeps the object. Kueue's own finalizers do not count. Neither do
+/// the garbage collector's, which may wait for Kueue's.
 #[must_use]
 pub fn is_held_by_others(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -90,7 +89,7 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
-/// A map of strings at a JSON pointer; entries that are not strings are left out.
+/// The map of strings at a JSON pointer, without entries that are not strings.
 #[must_use]
 pub fn string_map(object: &Value, pointer: &str) -> BTreeMap<String, String> {
     object
@@ -102,10 +101,10 @@ pub fn string_map(object: &Value, pointer: &str) -> BTreeMap<String, String> {
         .unwrap_or_default()
 }
 
-/// The object at the path, made (also in place of null) when it is not there.
+/// The object at the path. An absent or null object is created.
 ///
-/// A value of another type is left untouched and `None` returned: the API
-/// server would not have accepted such an object.
+/// A value of another type stays unchanged and gives `None`. The API server would not have accepted
+/// such an object.
 pub fn object_mut<'a>(root: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
     let mut here = root;
     for key in path {
@@ -133,7 +132,7 @@ pub fn set_annotation(object: &mut Value, key: &str, value: &str) {
     }
 }
 
-/// Removes an annotation; true when it was there.
+/// Removes an annotation. Returns true if it was there.
 pub fn remove_annotation(object: &mut Value, key: &str) -> bool {
     object
         .pointer_mut("/metadata/annotations")
@@ -141,26 +140,26 @@ pub fn remove_annotation(object: &mut Value, key: &str) -> bool {
         .is_some_and(|annotations| annotations.remove(key).is_some())
 }
 
-/// The LocalQueue named by the queue label; empty when there is none.
+/// The LocalQueue in the queue label. Empty if there is none.
 #[must_use]
 pub fn queue_name(object: &Value) -> &str {
     label(object, names::QUEUE_NAME).unwrap_or_default()
 }
 
-/// The WorkloadPriorityClass named by the label; empty when there is none.
+/// The WorkloadPriorityClass in the label. Empty if there is none.
 #[must_use]
 pub fn workload_priority_class(object: &Value) -> &str {
     label(object, names::PRIORITY_CLASS).unwrap_or_default()
 }
 
-/// Seconds of the maximum execution time label, if it is a positive 32-bit number.
+/// The maximum execution time in the label, in seconds, if it is a positive 32-bit number.
 #[must_use]
 pub fn max_exec_time_seconds(object: &Value) -> Option<i32> {
     label(object, names::MAX_EXEC_TIME_SECONDS)?.parse().ok().filter(|seconds| *seconds > 0)
 }
 
-/// The Workload made beforehand for this job: the annotation when it is set,
-/// else the label (inventory 1.7). Empty when there is none.
+/// The prebuilt Workload of this job: the annotation's value if it is set, else the label's. Empty
+/// if there is none.
 #[must_use]
 pub fn prebuilt_workload_name(object: &Value) -> &str {
     annotation(object, names::PREBUILT_WORKLOAD_NAME)
@@ -169,8 +168,8 @@ pub fn prebuilt_workload_name(object: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// Names the prebuilt Workload: as a label where it fits in one, which every
-/// version of Kueue reads, else as an annotation.
+/// Names the prebuilt Workload in a label, which every version of Kueue reads. If the name is too
+/// long for a label, in an annotation.
 pub fn set_prebuilt_workload_name(object: &mut Value, workload: &str) {
     if workload.len() <= LABEL_VALUE_MAX {
         set_label(object, names::PREBUILT_WORKLOAD_NAME, workload);
@@ -179,10 +178,10 @@ pub fn set_prebuilt_workload_name(object: &mut Value, workload: &str) {
     }
 }
 
-/// Longest label value the API accepts, in bytes.
+/// Longest label value, in bytes (API limit).
 pub const LABEL_VALUE_MAX: usize = 63;
 
-/// A reference to the owner that controls an object.
+/// An owner reference with `controller: true`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     /// `apiVersion` of the owner, such as `batch/v1`.
@@ -195,12 +194,12 @@ pub struct Controller {
     pub uid: String,
 }
 
-/// How often the object's spec has changed.
+/// `metadata.generation`, which counts the changes of the object's spec.
 pub(super) fn generation(object: &Value) -> i64 {
     object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// The owner with `controller: true`, if any.
+/// The owner with `controller: true`, if there is one.
 #[must_use]
 pub fn controller_of(object: &Value) -> Option<Controller> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
@@ -214,7 +213,7 @@ pub fn controller_of(object: &Value) -> Option<Controller> {
     })
 }
 
-/// A time as the API writes it: UTC, whole seconds.
+/// A time in the API's format: UTC, whole seconds.
 #[must_use]
 pub fn rfc3339(time: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()

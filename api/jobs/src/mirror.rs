@@ -1,21 +1,19 @@
-//! The status that a Job on the hub shows for its copy in a worker cluster.
+//! The status that a hub's Job shows for its copy in a worker cluster.
 //!
-//! The hub's Job is shown as started while its copy runs; API servers from 1.32 check
-//! every status written for a Job with `managedBy` (1.36 the most), against the
-//! status before. What is copied is therefore adjusted, each rule below where it
-//! is applied:
-//!
-//! - once finished, a Job never changes again;
-//! - `failed` and `succeeded` only grow, also over attempts in several clusters;
-//! - `Failed` needs `FailureTarget`, `Complete` needs `SuccessCriteriaMet` and a
-//!   completion time, both need a start time and no active, ready, terminating or
-//!   uncounted pods, and the end is not before the start;
-//! - `FailureTarget` and `SuccessCriteriaMet` cannot be taken back, so they are
-//!   held until the end: an attempt that was failing may yet be given up;
-//! - there are never more ready than active pods;
-//! - the start time of a Job that is not suspended does not change;
-//! - while a suspended Job has a start time, its template cannot change, so a copy
-//!   that is itself suspended gives none.
+//! The hub's Job looks started while its copy runs. API servers from 1.32 check every new status of
+//! a Job with `managedBy` against the old one, 1.36 most strictly. So the copied status is
+//! adjusted. Each rule is noted where it is applied:
+//! - A finished Job never changes again.
+//! - `failed` and `succeeded` only grow, also over attempts in several clusters.
+//! - `Failed` needs `FailureTarget`. `Complete` needs `SuccessCriteriaMet` and a completion time.
+//!   Both need a start time, no active, ready, terminating or uncounted pods, and an end that is
+//!   not before the start.
+//! - `FailureTarget` and `SuccessCriteriaMet` cannot be removed, so they are withheld until the
+//!   end: a failing attempt may still be replaced.
+//! - Ready pods never exceed active pods.
+//! - The start time of a Job that is not suspended does not change.
+//! - While a suspended Job has a start time, its template cannot change. So the start time of a
+//!   suspended copy is not shown.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -40,15 +38,15 @@ fn is_suspended(job: &Value) -> bool {
     job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// The status of `local` that shows what `remote` does, `None` when it shows it
-/// already or has come to its end.
+/// The status of `local` that shows the status of `remote`. `None` if it shows it already or has
+/// finished.
 #[must_use]
 pub fn merged_status(local: &Value, remote: &Value) -> Option<Value> {
     if is_finished(local) {
         return None;
     }
     let mut status = remote.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
-    // uids of pods of another cluster.
+    // These are uids of the worker cluster's pods.
     status.remove("uncountedTerminatedPods");
     keep_growing(&mut status, local);
     if is_finished(remote) {
@@ -65,9 +63,9 @@ pub fn merged_status(local: &Value, remote: &Value) -> Option<Value> {
     changed(local, status)
 }
 
-/// The status of a local job whose copy is gone, so that it can be queued and
-/// edited again: nothing active, not started, suspended. Counters stay, since
-/// they may not shrink. `None` when there is nothing to reset.
+/// The status of a hub's Job whose copy is gone, so that the Job can be queued and edited again:
+/// nothing active, not started, suspended. Counters stay, because they must not shrink. `None` if
+/// there is nothing to reset.
 #[must_use]
 pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
     if is_finished(local) || !is_suspended(local) {
@@ -93,8 +91,8 @@ pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
     changed(local, status)
 }
 
-/// The status of a suspended local job that waits, with the condition that the Job controller would give it; `None` when
-/// it has that, or has not come to rest.
+/// The status of a suspended hub's Job that waits, with the condition that the Job controller would
+/// set. `None` if it has the condition or is not at rest.
 #[must_use]
 pub(super) fn waiting_status(local: &Value, now: Timestamp) -> Option<Value> {
     let is_at_rest = i32_at(local, "/status/active").unwrap_or(0) == 0
@@ -135,7 +133,7 @@ fn keep_growing(status: &mut Map<String, Value>, local: &Value) {
 }
 
 fn hold_interim_conditions(status: &mut Map<String, Value>, local: &Value) {
-    // Never taken back once the local job has one, whoever wrote it.
+    // Conditions of the hub's Job stay, whichever controller wrote them.
     let kept: Vec<Value> = conditions(local)
         .filter(|c| matches!(str_at(c, "/type"), "FailureTarget" | "SuccessCriteriaMet"))
         .cloned()
@@ -160,7 +158,7 @@ fn limit_ready(status: &mut Map<String, Value>) {
     }
 }
 
-/// Adds what a finished status must have, where a worker of an older version left it out.
+/// Adds the required parts of a finished status that an older worker left out.
 fn complete(status: &mut Map<String, Value>, remote: &Value) {
     for counter in ["active", "ready", "terminating"] {
         status.remove(counter);

@@ -1,16 +1,16 @@
-//! Numbers and switches that are given as text, and what Kueue says of those that are none: in Go's words.
+//! Numbers and booleans in text. Errors have the words of Go's parsers, as Kueue's do.
 
 use std::num::IntErrorKind;
 
-/// The whole number.
+/// Parses a whole number.
 ///
 /// # Errors
-/// What Go's `strconv.Atoi` says.
+/// The error of Go's `strconv.Atoi`.
 pub(super) fn whole(text: &str) -> Result<i32, String> {
     whole_by("Atoi", text)
 }
 
-/// The whole number.
+/// Parses a 32-bit number.
 ///
 /// # Errors
 /// The error of Go's `strconv.ParseInt`.
@@ -27,10 +27,10 @@ fn whole_by(function: &str, text: &str) -> Result<i32, String> {
         .map_err(|error| format!("strconv.{function}: parsing {text:?}: {}", problem(error)))
 }
 
-/// The switch, in the spellings of Go's `strconv.ParseBool`, which users know.
+/// Parses a boolean in the spellings of Go's `strconv.ParseBool`.
 ///
 /// # Errors
-/// What that says of other texts.
+/// The error of `strconv.ParseBool`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -39,7 +39,7 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// What Go's `strconv.ParseBool` says of a text that is no switch.
+/// The error of Go's `strconv.ParseBool`.
 pub(super) fn no_switch(text: &str) -> String {
     format!("strconv.ParseBool: parsing {text:?}: invalid syntax")
 }

@@ -1,9 +1,9 @@
-//! Workloads that may run with fewer pods than they ask for (Kueue's `PartialAdmission`).
+//! Workloads that may run with fewer pods than they request (Kueue's `PartialAdmission`).
 
 use switchyard_api::v1beta2::{Admission, PodSet, Workload};
 
-/// The pod sets that a workload has quota for, where it may have quota for fewer pods than it asks for; none where it may not.
-/// They ask for no fewer pods themselves: whoever is given them takes all or nothing.
+/// The pod sets with their admitted counts and without minimum counts. `None` if no pod set has a
+/// minimum count. Without a minimum, a worker cluster admits all of these pods or none.
 #[must_use]
 pub fn sized_pod_sets(workload: &Workload, admission: &Admission) -> Option<Vec<PodSet>> {
     let mut pod_sets = workload.spec.pod_sets.clone();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admission_of_other_pod_sets_says_nothing() {
+    fn admission_of_other_pod_sets_is_ignored() {
         let pod_set = json!({"name": "main", "count": 6, "minCount": 1, "template": {}});
         let workload: Workload =
             serde_json::from_value(json!({"metadata": {}, "spec": {"podSets": [pod_set]}}))

@@ -1,7 +1,7 @@
-//! Kinds with a field that suspends them and with pod templates written out in their spec: most kinds of CRDs.
+//! Kinds with a suspend field and pod templates in their spec: most kinds of CRDs.
 //!
-//! Such a kind says where its templates are ([`Slot`]) and how its status reads; how it is started, stopped, restored,
-//! copied to a worker cluster and shown on the hub is the same for all and stands here.
+//! A kind of this sort lists its templates ([`Slot`]) and interprets its status. All such kinds share the
+//! code here for start, stop, restore, remote copies and status mirroring.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -21,24 +21,24 @@ use switchyard_syntax::field::{FieldError, Path};
 /// Path of a field, as keys of nested objects.
 pub(super) type Keys = &'static [&'static str];
 
-/// One pod set of a job: how it is called, where its template is, how many pods it has.
+/// One pod set of a job, and its place in the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Name of the pod set, before it is put into lower case.
+    /// Name of the pod set. [`JobKind::pod_sets`] converts it to lower case.
     pub(super) name: String,
     /// JSON pointer of the pod template.
     pub(super) template: String,
-    /// JSON pointer of the field that says how many there are, for errors.
+    /// JSON pointer of the field with the count, for errors.
     pub(super) replicas: String,
-    /// Pods.
+    /// Number of pods.
     pub(super) count: i64,
-    /// How its pods are numbered.
+    /// Labels that number its pods.
     pub(super) ranks: PodRanks,
 }
 
-/// A kind with a field that suspends it and pod templates in its spec.
+/// A kind with a suspend field and pod templates in its spec.
 pub(super) trait PlainKind: Send + Sync + 'static {
-    /// Which kind this is.
+    /// The identity of the kind.
     fn id(&self) -> KindId;
 
     /// The field that suspends.
@@ -46,13 +46,13 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         &["spec", "suspend"]
     }
 
-    /// The field that names the controller, none when the kind has none: then being suspended has to keep its own
-    /// controller from running it.
+    /// The field that names the controller of a job. `None` if the kind has none. On a hub, only
+    /// the suspension keeps such a job from running.
     fn managed_by_at(&self) -> Option<Keys> {
         Some(&["spec", "managedBy"])
     }
 
-    /// What that field says when it means the kind's own controller.
+    /// The value of that field for the kind's own controller.
     fn own_controller(&self) -> &'static str;
 
     /// See [`JobKind::followed_fields`].
@@ -79,18 +79,18 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// The pod sets, in Kueue's order.
     ///
     /// # Errors
-    /// [`JobError::Malformed`] when the object has not the shape of its kind.
+    /// [`JobError::Malformed`] if the object has a wrong shape.
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError>;
 
-    /// The pod template of a slot, as its workload holds it.
+    /// The pod template of a slot, for the Workload.
     ///
     /// # Errors
-    /// [`JobError::Malformed`] when there is none.
+    /// [`JobError::Malformed`] if there is none.
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
         own_template(job, slot, self.id())
     }
 
-    /// The path of the metadata of a slot's template, for errors.
+    /// Path of the metadata of a slot's template, for errors.
     fn metadata_path(&self, slot: &Slot) -> Path {
         Path::new(&dotted(&slot.template)).child("metadata")
     }
@@ -105,7 +105,7 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         let _ = job;
     }
 
-    /// Writes out templates that the kind's controller would otherwise make up.
+    /// Writes out templates that the kind's controller would generate.
     fn complete(&self, job: &mut Value) {
         let _ = job;
     }
@@ -115,7 +115,7 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         let _ = (job, pod_sets);
     }
 
-    /// Puts what admission decided into the job, one info a slot.
+    /// Merges the admission's infos into the job, one for each slot.
     ///
     /// # Errors
     /// [`JobError::PodSetUpdateConflict`].
@@ -128,7 +128,7 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Takes it out again; true when that changed anything.
+    /// Reverts [`Self::merge`]. Returns true if the job changed.
     fn unmerge(&self, job: &mut Value, slots: &[Slot], pod_sets: &[PodSet]) -> bool {
         let mut changed = false;
         for (slot, pod_set) in slots.iter().zip(pod_sets) {
@@ -139,7 +139,8 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         changed
     }
 
-    /// The next step of stopping, for kinds that need several; none: suspended and restored in one.
+    /// The next step of a stop, for kinds with several steps. `None`: suspend and restore in one
+    /// step.
     fn stop(&self, job: &Value) -> Option<Stop> {
         let _ = job;
         None
@@ -221,24 +222,24 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         None
     }
 
-    /// What is wrong with a new job, or with the new state of one.
+    /// Errors of a job.
     fn validate(&self, job: &Value) -> Vec<FieldError> {
         let _ = job;
         Vec::new()
     }
 
-    /// Refuses changes that are wrong whatever the new state is.
+    /// Errors of an update that do not depend on the new state alone.
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let _ = (old, new);
         Vec::new()
     }
 
-    /// Takes out of the spec of a remote copy what would harm there.
+    /// Removes fields from the spec of a remote copy that would do harm in the worker cluster.
     fn trim_copy(&self, spec: &mut Map<String, Value>) {
         let _ = spec;
     }
 
-    /// Fields of the status that the CRD requires, so that they cannot be taken back.
+    /// Status fields that the CRD requires, so that a reset cannot remove them.
     fn required_status(&self) -> &'static [&'static str] {
         &[]
     }
@@ -249,7 +250,7 @@ pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
     JobError::Malformed { field: dotted(pointer), problem: problem.into() }
 }
 
-/// `/spec/groups/0/template` as `spec.groups[0].template`.
+/// Converts `/spec/groups/0/template` to `spec.groups[0].template`.
 fn dotted(pointer: &str) -> String {
     let mut text = String::with_capacity(pointer.len());
     for part in pointer.split('/').filter(|part| !part.is_empty()) {
@@ -265,30 +266,30 @@ fn dotted(pointer: &str) -> String {
     text
 }
 
-/// The integer at a pointer, `default` when it is not there.
+/// The integer at a JSON pointer, or `default` if it is absent.
 pub(super) fn count_at(job: &Value, pointer: &str, default: i64) -> i64 {
     job.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
 }
 
-/// The list at a pointer, empty when it is not there.
+/// The list at a JSON pointer, or an empty list if it is absent.
 pub(super) fn list_at<'a>(job: &'a Value, pointer: &str) -> &'a [Value] {
     job.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The first of the job's conditions that has one of these types and is true.
+/// The first of the job's true conditions with one of these types.
 pub(super) fn true_condition<'a>(job: &'a Value, types: &[&str]) -> Option<&'a Value> {
     conditions(job)
         .find(|it| types.contains(&str_at(it, "/type")) && str_at(it, "/status") == "True")
 }
 
-/// The end of a job that shows it by a condition.
+/// The end of a job that reports it by one of two conditions.
 pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<Finished> {
     let condition = true_condition(job, &[success, failure])?;
     let (type_, message) = (str_at(condition, "/type"), str_at(condition, "/message"));
     Some(Finished { success: type_ == success, message: message.to_owned() })
 }
 
-/// The pod template that stands in the job, with what its user said of it.
+/// The pod template in the job, without metadata other than labels and annotations.
 pub(super) fn own_template(job: &Value, slot: &Slot, id: KindId) -> Result<Value, JobError> {
     let template = job
         .pointer(&slot.template)
@@ -321,7 +322,7 @@ fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, Jo
     })
 }
 
-/// Sets a field, or takes it away.
+/// Sets or removes a field.
 pub(super) fn set(job: &mut Value, keys: Keys, value: Option<Value>) {
     let Some((last, parents)) = keys.split_last() else { return };
     let Some(map) = object_mut(job, parents) else { return };
@@ -430,7 +431,7 @@ impl<K: PlainKind> JobKind for K {
     }
 
     fn restore(&self, job: &mut Value, pod_sets: &[PodSet]) -> bool {
-        // Of another shape than when it was admitted: what was its own cannot be told.
+        // With another number of slots than at admission, the original values cannot be assigned.
         let slots = self.slots(job).ok().filter(|slots| slots.len() == pod_sets.len());
         slots.is_some_and(|slots| self.unmerge(job, &slots, pod_sets))
     }
@@ -519,7 +520,7 @@ impl<K: PlainKind> JobKind for K {
         copy
     }
 
-    /// The remote status as it is. Once finished, a job never changes again.
+    /// The copy's status unchanged. A finished job never changes again.
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
         let wanted = status(remote);
         let finished = PlainKind::finished(self, local).is_some();

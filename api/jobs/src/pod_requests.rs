@@ -1,17 +1,20 @@
-//! What one pod of a pod set takes from quota: the requests of the pod that the API server makes of the template.
+//! Requests of one pod of a pod set, as the API server would store them: the pod's charge.
 //!
-//! The steps are those of the API server, in its order (Kubernetes v1.36: `pkg/apis/core/v1/defaults.go`, admission plugins
-//! LimitRanger and RuntimeClass, `component-helpers/resource`):
+//! The steps are the API server's, in its order (Kubernetes v1.36: `pkg/apis/core/v1/defaults.go`,
+//! the admission plugins LimitRanger and RuntimeClass, `component-helpers/resource`):
 //!
-//! 1. A container's missing request is its limit.
-//! 2. A missing request of the pod as a whole is the sum of the containers' requests, or else its own limit.
+//! 1. A missing request of a container is its limit.
+//! 2. A missing request of the pod itself is the sum of the containers' requests, else its own
+//!   limit.
 //! 3. LimitRanges fill in what containers still lack.
-//! 4. RuntimeClasses add their overhead, which bounds of LimitRanges leave out.
+//! 4. RuntimeClasses add their overhead, which the bounds of LimitRanges leave out.
 //!
-//! Every amount has at most three decimals: the API server rounds up what is finer, container by container.
+//! Amounts have at most three decimals. The API server rounds up finer ones, container by
+//! container.
 //!
-//! The sum over containers is the most that runs at one time: init containers run one after the other, sidecars go on
-//! running. The pod's own requests replace the sum where they are larger; the API server refuses smaller ones.
+//! The sum over containers is the most that runs at one time: init containers run one after the
+//! other, and sidecars keep running. The pod's own requests replace the sum where they are larger.
+//! The API server rejects smaller ones.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +29,7 @@ use switchyard_syntax::quantity::{Exact, ParseQuantityError};
 type Quantities = BTreeMap<String, Quantity>;
 type Amounts = BTreeMap<String, Exact>;
 
-/// What the cluster adds to what a pod says.
+/// Additions of the cluster to a pod's own requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestDefaults {
     /// `overhead.podFixed` of the pod's RuntimeClass.
@@ -38,7 +41,7 @@ pub struct RequestDefaults {
 }
 
 impl RequestDefaults {
-    /// The defaults and bounds of a namespace's LimitRanges.
+    /// From the LimitRanges of a namespace.
     #[must_use]
     pub fn of_limit_ranges<'a>(ranges: impl IntoIterator<Item = &'a LimitRange> + Clone) -> Self {
         let (containers, pods) =
@@ -47,18 +50,18 @@ impl RequestDefaults {
     }
 }
 
-/// Why the requests of a pod are not known or cannot be met.
+/// Why the requests of a pod are unknown or impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestProblem {
-    /// A quantity that is none.
+    /// An invalid quantity.
     #[error("{field}: {source}")]
     Quantity {
         /// Path below the pod's spec.
         field: String,
-        /// What is wrong.
+        /// The parse error.
         source: ParseQuantityError,
     },
-    /// The API server would refuse the pod.
+    /// A request exceeds its limit, so the API server would reject the pod.
     #[error("{field}: Invalid value: {resources:?}: requests must not exceed its limits")]
     ExceedsLimits {
         /// Path below the pod's spec.
@@ -66,21 +69,21 @@ pub enum RequestProblem {
         /// The resources.
         resources: Vec<String>,
     },
-    /// The API server would refuse the pod for a LimitRange.
+    /// The API server would reject the pod because of a LimitRange.
     #[error("{}", said(violations))]
     LimitRange {
-        /// All that is outside.
+        /// All violations.
         violations: Vec<Violation>,
     },
 }
 
-/// One as it is, several in brackets.
+/// One violation as it is, several in brackets.
 fn said(violations: &[Violation]) -> String {
     let texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
     if let [only] = texts.as_slice() { only.clone() } else { format!("[{}]", texts.join(", ")) }
 }
 
-/// What one pod requests, in the amounts that quota is reckoned in: thousandths for cpu, whole units for the rest,
+/// Requests of one pod in the unit of quota: thousandths for cpu, whole units for other resources,
 /// rounded up.
 ///
 /// # Errors
@@ -90,7 +93,7 @@ pub fn pod_requests(
     defaults: &RequestDefaults,
 ) -> Result<BTreeMap<String, i64>, RequestProblem> {
     let mut violations = Vec::new();
-    // LimitRanges see huge pages of containers only.
+    // LimitRanges see only the containers' huge pages.
     let (huge_pages, own): (Amounts, Amounts) =
         whole_pod(spec)?.into_iter().partition(|(resource, _)| is_huge_page(resource));
     let mut total = containers(spec, &defaults.containers, &mut violations)?;
@@ -107,8 +110,8 @@ pub fn pod_requests(
         .collect())
 }
 
-/// The requests of the pod as a whole, for the resources that a pod may name. They come before LimitRanges, since the API
-/// server fills them in while it reads the pod.
+/// The pod's own requests, for the resources that may have them. They come before LimitRanges,
+/// because the API server defaults them when it decodes the pod.
 fn whole_pod(spec: &PodSpec) -> Result<Amounts, RequestProblem> {
     let Some(resources) = &spec.resources else { return Ok(Amounts::new()) };
     let Asked { mut requests, mut limits } = asked(resources, "resources")?;
@@ -139,7 +142,7 @@ fn whole_pod(spec: &PodSpec) -> Result<Amounts, RequestProblem> {
     Ok(requests)
 }
 
-/// Resources that a pod as a whole may name. The API server refuses others there.
+/// Resources that a pod's own requests may contain. The API server rejects others.
 fn is_of_whole_pod(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || is_huge_page(resource)
 }
@@ -148,8 +151,9 @@ fn is_huge_page(resource: &str) -> bool {
     resource.starts_with("hugepages-")
 }
 
-/// The overhead of the pod's RuntimeClass. A pod may carry its overhead itself: one that exists keeps that of its creation,
-/// and a template's has to be equal, or its pods are refused. So where both are known the larger amounts count.
+/// The overhead of the pod's RuntimeClass. An existing pod keeps the overhead of its creation. The
+/// overhead in a template must equal the RuntimeClass's, or its pods are rejected. If both are
+/// known, the larger amounts count.
 fn overhead(spec: &PodSpec, defaults: &RequestDefaults) -> Result<Amounts, RequestProblem> {
     let mut overhead = Amounts::new();
     if let Some(of_class) = &defaults.overhead {
@@ -161,7 +165,7 @@ fn overhead(spec: &PodSpec, defaults: &RequestDefaults) -> Result<Amounts, Reque
     Ok(overhead)
 }
 
-/// The most that containers and init containers request at one time.
+/// Most requests of containers and init containers at one time.
 fn containers(
     spec: &PodSpec,
     defaults: &LimitSummary,
@@ -179,7 +183,7 @@ fn containers(
     })
 }
 
-/// The most of what each container takes that is taken at one time.
+/// Most of one kind of amount at one time, over all containers.
 fn at_one_time(
     spec: &PodSpec,
     mut of: impl FnMut(&Container, &str) -> Result<Amounts, RequestProblem>,
@@ -201,7 +205,7 @@ fn at_one_time(
     Ok(running)
 }
 
-/// What a container or a pod asks for.
+/// Requests and limits of a container or pod.
 struct Asked {
     requests: Amounts,
     limits: Amounts,
@@ -214,7 +218,8 @@ fn asked(resources: &ResourceRequirements, field: &str) -> Result<Asked, Request
     Ok(Asked { requests: amounts(&resources.requests)?, limits: amounts(&resources.limits)? })
 }
 
-/// What a container asks for: its limits stand for missing requests, and then LimitRanges fill in both.
+/// Requests and limits of a container after defaulting: limits replace missing requests, then
+/// LimitRanges fill in both.
 fn with_defaults(
     container: &Container,
     field: &str,
@@ -230,7 +235,7 @@ fn with_defaults(
 }
 
 /// # Errors
-/// When a request exceeds its limit.
+/// If a request exceeds its limit.
 fn within(requests: &Amounts, limits: &Amounts, field: &str) -> Result<(), RequestProblem> {
     let exceeds = |(resource, amount): &(&String, &Exact)| {
         limits.get(*resource).is_some_and(|limit| amount.nanos() > limit.nanos())
@@ -243,7 +248,7 @@ fn within(requests: &Amounts, limits: &Amounts, field: &str) -> Result<(), Reque
     Err(RequestProblem::ExceedsLimits { field: field.to_owned(), resources })
 }
 
-/// Adds what is missing.
+/// Adds the missing amounts.
 fn fill(amounts: &mut Amounts, defaults: Amounts) {
     for (resource, amount) in defaults {
         amounts.entry(resource).or_insert(amount);
@@ -331,7 +336,7 @@ mod tests {
     fn limit_ranges_and_runtime_classes_fill_in_what_is_missing() {
         let range = json!({"spec": {"limits": [
             {"type": "Pod", "default": {"cpu": "9"}},
-            // As the API server stores it: a missing default request is the default limit.
+            // As the API server stores it: the default request defaults to the default limit.
             {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1", "memory": "1Gi"}},
         ]}});
         let mut defaults =
@@ -343,7 +348,7 @@ mod tests {
         assert_eq!(amounts(spec, &defaults).unwrap(), BTreeMap::from(want));
     }
 
-    /// What a LimitRange of containers gives a pod, in the API server's order.
+    /// The effect of a LimitRange for containers on a pod, in the API server's order.
     #[rstest]
     #[case::own_limits_are_requests_first(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "4"}}}]}), 4000)]
     #[case::the_default_request_fills_in(json!({"containers": [{"name": "c"}]}), 1000)]
@@ -357,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_huge_pages_default_to_the_limits_of_its_containers() {
+    fn pod_huge_pages_default_to_its_containers_limits() {
         let page = "hugepages-2Mi";
         let container = json!({"name": "c", "resources": {"limits": {"cpu": "1", page: "8Mi"}, "requests": {"cpu": "1", page: "8Mi"}}});
         let spec = json!({"containers": [container], "resources": {"limits": {"cpu": "2"}}});
@@ -405,7 +410,7 @@ mod tests {
         assert_eq!(got.map_or_else(|problem| problem.to_string(), said), want);
     }
 
-    /// The API server looks at pods without their overhead, and at huge pages of their containers.
+    /// The API server checks pods without their overhead, and with their containers' huge pages.
     #[rstest]
     #[case::overhead(json!({"containers": [cpu("5")]}), "cpu", 6000)]
     #[case::huge_pages_of_the_pod(json!({
@@ -419,7 +424,7 @@ mod tests {
         assert_eq!(amounts(spec, &defaults).unwrap()[resource], want);
     }
 
-    /// In whichever order the API server takes them.
+    /// In any order of the API server.
     #[rstest]
     #[case::the_larger_request(json!({"defaultRequest": {"cpu": "1"}}), json!({"defaultRequest": {"cpu": "2"}}), 2000)]
     #[case::within_the_narrower_bound(json!({"default": {"cpu": "8"}, "max": {"cpu": "8"}, "defaultRequest": {"cpu": "8"}}), json!({"default": {"cpu": "2"}, "max": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}), 2000)]
@@ -444,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_with_its_place() {
+    fn forbidden_topology_is_reported_with_its_path() {
         let spec = json!({"containers": [cpu("1"), {"name": "b", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
         let error = amounts(spec, &RequestDefaults::default()).unwrap_err().to_string();
         insta::assert_snapshot!(error, @r#"containers[1]: Invalid value: ["cpu"]: requests must not exceed its limits"#);

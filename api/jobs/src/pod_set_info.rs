@@ -1,5 +1,5 @@
-//! What admission adds to a job's pods: node selectors and tolerations of the
-//! flavors, Kueue's labels, and the updates that admission checks ask for.
+//! The additions of admission to a job's pods: node selectors and tolerations of the flavors,
+//! Kueue's labels, and updates of admission checks.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,17 @@ use super::{JobError, elastic, meta};
 use switchyard_api::v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload};
 use switchyard_syntax::{conditions, names};
 
-/// Annotations by which pods name their workload. Only a start writes them. The workloads of an elastic job have different
-/// names, and a job that lost all of them starts anew with what it got from the last one.
+/// Annotations of pods with the name of their Workload. Only a start writes them. Slices of an
+/// elastic job have different names, and a job that lost all Workloads restarts with the additions
+/// of its last one.
 const NAMES_OF_WORKLOADS: [&str; 2] = [names::WORKLOAD, names::WORKLOAD_SLICE_NAME];
 
-/// What is merged into the pod template of one pod set when its job starts.
+/// Additions to the pod template of one pod set when its job starts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodSetInfo {
-    /// Pod set that it is for.
+    /// Name of the pod set.
     pub name: String,
-    /// Pods admitted; less than asked for under partial admission.
+    /// Admitted pods. Fewer than requested after partial admission.
     pub count: i32,
     /// Node labels of the flavors.
     pub node_selector: BTreeMap<String, String>,
@@ -33,15 +34,14 @@ pub struct PodSetInfo {
     pub scheduling_gates: Vec<PodSchedulingGate>,
 }
 
-/// The infos of all pod sets of a workload that has a reservation, in the order
-/// of its assignments.
+/// The infos of all pod sets of a Workload with reserved quota, in the order of its assignments.
 ///
-/// `flavor` looks a ResourceFlavor up by name.
+/// `flavor` looks up a ResourceFlavor by name.
 ///
 /// # Errors
-/// [`JobError::FlavorNotFound`] when a flavor is gone (worth a retry), and
-/// [`JobError::PodSetUpdateConflict`] when an admission check contradicts a
-/// flavor or another check (permanent).
+/// [`JobError::FlavorNotFound`] if a flavor does not exist (worth a retry), and
+/// [`JobError::PodSetUpdateConflict`] if an admission check contradicts a flavor or another check
+/// (permanent).
 pub fn pod_set_infos<'f>(
     workload: &Workload,
     flavor: impl Fn(&str) -> Option<&'f ResourceFlavor>,
@@ -94,7 +94,7 @@ pub fn pod_set_infos<'f>(
 }
 
 impl PodSetInfo {
-    /// As Kueue has it without its gate `AssignQueueLabelsForPods`.
+    /// Removes the queue labels, as Kueue does without its gate `AssignQueueLabelsForPods`.
     #[must_use]
     pub fn without_queue_labels(mut self) -> Self {
         self.labels
@@ -103,7 +103,7 @@ impl PodSetInfo {
     }
 }
 
-/// The annotations of a template of which each says what its pods ask of a topology.
+/// Annotations of a template each of which is a topology request.
 const TOPOLOGY_ANNOTATIONS: [&str; 3] = [
     names::POD_SET_REQUIRED_TOPOLOGY,
     names::POD_SET_PREFERRED_TOPOLOGY,
@@ -111,7 +111,8 @@ const TOPOLOGY_ANNOTATIONS: [&str; 3] = [
 ];
 
 impl PodSetInfo {
-    /// The pods wait for their places. One that asks for none has to bear an annotation that tells that it gets one.
+    /// Gates the pods until their topology domains are chosen. Pods without a topology annotation
+    /// get one, which marks them for the ungater.
     fn await_places(&mut self, pod_set: Option<&PodSet>) {
         let gate = PodSchedulingGate { name: names::TOPOLOGY_SCHEDULING_GATE.into() };
         self.scheduling_gates.push(gate);
@@ -127,13 +128,13 @@ impl PodSetInfo {
     }
 }
 
-/// Labels that every pod set of the workload gets.
+/// Labels for every pod set of the Workload.
 fn common_labels(workload: &Workload, cluster_queue: &str) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     if let Some(queue) = &workload.spec.queue_name {
         labels.insert(names::LOCAL_QUEUE_NAME.into(), queue.clone());
     }
-    // A ClusterQueue may have a name that no label can hold.
+    // The name of a ClusterQueue may be too long for a label value.
     if is_dns_label(cluster_queue) {
         labels.insert(names::CLUSTER_QUEUE_NAME.into(), cluster_queue.to_owned());
     }
@@ -145,7 +146,7 @@ fn common_labels(workload: &Workload, cluster_queue: &str) -> BTreeMap<String, S
 }
 
 impl PodSetInfo {
-    /// What the flavors of one assignment ask for; `pod_set` is the pod set that it is of.
+    /// The additions of one assignment's flavors. `pod_set` is its pod set.
     ///
     /// # Errors
     /// [`JobError::FlavorNotFound`].
@@ -175,11 +176,11 @@ impl PodSetInfo {
         Ok(info)
     }
 
-    /// Adds what `other` asks for.
+    /// Adds the additions of `other`.
     ///
     /// # Errors
-    /// [`JobError::PodSetUpdateConflict`] when a key has another value already;
-    /// nothing has been changed then.
+    /// [`JobError::PodSetUpdateConflict`] if a key already has another value. Then nothing has
+    /// changed.
     pub fn merge(&mut self, other: &Self) -> Result<(), JobError> {
         conflict("annotations", &self.annotations, &other.annotations)?;
         conflict("labels", &self.labels, &other.labels)?;
@@ -200,13 +201,13 @@ impl PodSetInfo {
         Ok(())
     }
 
-    /// Merges this into a pod template (an object with `metadata` and `spec`).
-    /// Tolerations and gates already there keep their place and all their fields.
-    /// The names of workloads that an earlier start left there give way.
+    /// Merges this into a pod template (an object with `metadata` and `spec`). Existing tolerations
+    /// and gates keep their order and all their fields. Workload names from an earlier start are
+    /// overwritten.
     ///
     /// # Errors
-    /// [`JobError::PodSetUpdateConflict`] when the template has another value for
-    /// a key; the template has not been changed then.
+    /// [`JobError::PodSetUpdateConflict`] if the template has another value for a key. Then the
+    /// template has not changed.
     pub fn merge_into(&self, template: &mut Value) -> Result<(), JobError> {
         let mut annotations = meta::string_map(template, "/metadata/annotations");
         annotations.retain(|key, _| !NAMES_OF_WORKLOADS.contains(&key.as_str()));
@@ -233,9 +234,9 @@ impl PodSetInfo {
     }
 }
 
-/// Sets the parts of a job's pod template that [`PodSetInfo::merge_into`] may
-/// have changed back to what the workload's pod set holds. `keep_labels` names
-/// labels that belong to the job's own controller. True when anything changed.
+/// Restores the parts of a job's pod template that [`PodSetInfo::merge_into`] may have changed from
+/// the Workload's pod set. `keep_labels` names labels of the job's own controller. Returns true if
+/// the template changed.
 pub fn restore_template(template: &mut Value, original: &Value, keep_labels: &[&str]) -> bool {
     let before = template.clone();
     let kept: Vec<(String, Value)> = keep_labels
@@ -333,8 +334,8 @@ fn contains(list: &[Toleration], wanted: &Toleration) -> bool {
     list.iter().any(|have| same_toleration(have, wanted))
 }
 
-/// Two tolerations are the same when all but `tolerationSeconds` agree; an
-/// operator left out means `Equal`.
+/// Two tolerations are equal if all fields but `tolerationSeconds` agree. The default operator is
+/// `Equal`.
 fn same_toleration(a: &Toleration, b: &Toleration) -> bool {
     let operator = |t: &Toleration| {
         t.operator.clone().filter(|o| !o.is_empty()).unwrap_or_else(|| "Equal".into())
@@ -346,7 +347,7 @@ fn same_toleration(a: &Toleration, b: &Toleration) -> bool {
         && text(&a.effect) == text(&b.effect)
 }
 
-/// True for a DNS label (RFC 1123): what a label value derived from a name needs.
+/// True for a DNS label (RFC 1123), the syntax of label values that come from names.
 #[must_use]
 pub fn is_dns_label(name: &str) -> bool {
     let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -357,9 +358,8 @@ pub fn is_dns_label(name: &str) -> bool {
         && name.ends_with(ok)
 }
 
-/// The pod sets as they look on a running job: the workload's pod sets with the
-/// infos merged in. `None` without a reservation, or where the infos do not
-/// match the pod sets.
+/// The pod sets as they look in a running job: the Workload's pod sets with the infos merged in.
+/// `None` without a reservation, or if the infos do not match the pod sets.
 #[must_use]
 pub fn running_pod_sets(workload: &Workload, infos: &[PodSetInfo]) -> Option<Vec<PodSet>> {
     let status = workload.status.as_ref()?;

@@ -1,12 +1,13 @@
-//! How the pods of a job are selected: by the label that its controller writes.
+//! Selectors of a job's pods, by the label that its controller sets.
 
 use switchyard_syntax::names;
 
-/// The kinds whose controllers write the uid of their job on its pods, and the label.
+/// Kinds whose controllers label pods with the uid of their job, and the label.
 const BY_UID: [(&str, &str); 2] =
     [("Job", "batch.kubernetes.io/controller-uid"), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
 
-/// The kinds whose controllers write the name of their job on its pods, and the label. A later job may have the same name.
+/// Kinds whose controllers label pods with the name of their job, and the label. A later job may
+/// have the same name.
 const BY_NAME: [(&str, &str); 8] = [
     ("JAXJob", TRAINING),
     ("MPIJob", TRAINING),
@@ -14,13 +15,13 @@ const BY_NAME: [(&str, &str); 8] = [
     ("PyTorchJob", TRAINING),
     ("RayCluster", "ray.io/cluster"),
     ("TFJob", TRAINING),
-    // Its JobSet has its name.
+    // A TrainJob's JobSet has the TrainJob's name.
     ("TrainJob", "jobset.sigs.k8s.io/jobset-name"),
     ("XGBoostJob", TRAINING),
 ];
 const TRAINING: &str = "training.kubeflow.org/job-name";
 
-/// The longest value of a label.
+/// Longest label value.
 const LABEL_LENGTH: usize = 63;
 
 /// Selects the pods of one job.
@@ -28,12 +29,12 @@ const LABEL_LENGTH: usize = 63;
 pub struct PodSelector {
     /// A label selector.
     pub labels: String,
-    /// Whether it selects no pods of other jobs. Otherwise the annotation [`names::WORKLOAD`] that a start writes on pods
-    /// tells them apart.
+    /// Whether it selects no pods of other jobs. If not, the annotation [`names::WORKLOAD`] of
+    /// started pods distinguishes them.
     pub is_exact: bool,
 }
 
-/// The selector of the pods of a job, whose kind is not `Pod`.
+/// The selector of a job's pods. Not for the kind Pod.
 #[must_use]
 pub fn pod_selector(kind: &str, name: &str, uid: &str) -> PodSelector {
     let label = |labels: &[(&str, &'static str)]| {

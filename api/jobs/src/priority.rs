@@ -1,16 +1,16 @@
-//! The priority of a job's workload.
+//! The priority of a job's Workload.
 
 use serde_json::Value;
 
 use super::{JobKind, meta};
 use switchyard_api::v1beta2::{PodSet, PriorityClassRef};
 
-/// Priority of a workload, and the class that it comes from.
+/// A priority and the class that it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Priority {
-    /// Class, when there is one.
+    /// The class, if there is one.
     pub class: Option<PriorityClassRef>,
-    /// Higher goes first.
+    /// Workloads of higher priority come first.
     pub value: i32,
 }
 
@@ -28,33 +28,33 @@ impl Priority {
     }
 }
 
-/// A class that a job names and that does not exist.
+/// A class that a job names does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PriorityError {
-    /// The label names no WorkloadPriorityClass.
+    /// The label names a missing WorkloadPriorityClass.
     #[error("WorkloadPriorityClass {0:?} not found")]
     WorkloadClass(String),
-    /// The pod template names no PriorityClass.
+    /// The pod template names a missing PriorityClass.
     #[error("PriorityClass {0:?} not found")]
     PodClass(String),
 }
 
-/// Where classes are looked up.
+/// Looks up priority classes.
 pub trait PriorityLookup {
     /// Value of a WorkloadPriorityClass.
     fn workload_class(&self, name: &str) -> Option<i32>;
     /// Value of a PriorityClass.
     fn pod_class(&self, name: &str) -> Option<i32>;
-    /// Name and value of the global default PriorityClass; of several the lowest.
+    /// Name and value of the global default PriorityClass. If there are several, the lowest.
     fn default_pod_class(&self) -> Option<(String, i32)>;
 }
 
-/// The label's WorkloadPriorityClass, else the PriorityClass of the kind or of
-/// the first pod set that names one, else the global default, else 0
-/// (inventory 1.9).
+/// The priority of the label's WorkloadPriorityClass, else of the PriorityClass that the kind or
+/// the first such pod set names, else of the global default, else 0. As Kueue's `ExtractPriority`
+/// in `pkg/controller/jobframework/reconciler.go`.
 ///
 /// # Errors
-/// When the class that is named does not exist.
+/// If the named class does not exist.
 pub fn resolve_priority(
     kind: &dyn JobKind,
     job: &Value,

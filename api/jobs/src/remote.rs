@@ -1,12 +1,12 @@
-//! What is created in a worker cluster, as far as it is the same for all kinds.
+//! The common parts of all remote copies.
 
 use serde_json::{Value, json};
 
 use super::{KindId, RemoteMeta, meta};
 use switchyard_syntax::names;
 
-/// The copy of a job with this spec: name, namespace, labels and annotations of its user, and what binds it to its
-/// workload. No owner, uid, finalizer or status.
+/// The copy of a job with this spec: name, namespace, the user's labels and annotations, and the
+/// link to its Workload. It has no owner, uid, finalizer or status.
 pub(super) fn remote_object(id: KindId, job: &Value, spec: Value, remote: RemoteMeta<'_>) -> Value {
     let mut copy = json!({
         "apiVersion": id.api_version(),
@@ -20,7 +20,7 @@ pub(super) fn remote_object(id: KindId, job: &Value, spec: Value, remote: Remote
         meta::set_label(&mut copy, &key, &value);
     }
     for (key, value) in meta::string_map(job, "/metadata/annotations") {
-        // The last applied configuration repeats the whole manifest.
+        // The last applied configuration would repeat the whole manifest.
         if key != "kubectl.kubernetes.io/last-applied-configuration" && key != names::STOPPING {
             meta::set_annotation(&mut copy, &key, &value);
         }
@@ -30,12 +30,12 @@ pub(super) fn remote_object(id: KindId, job: &Value, spec: Value, remote: Remote
     copy
 }
 
-/// Several objects that are sent as one job.
+/// A List of objects that are sent as one job.
 pub(super) fn list(items: &[Value]) -> Value {
     json!({ "apiVersion": "v1", "kind": "List", "items": items })
 }
 
-/// The objects of what a hub sends as a job: the items of a List, or the one that it is.
+/// The objects of a sent job: the items of a List, or the object itself.
 #[must_use]
 pub fn sent_objects(job: Value) -> Vec<Value> {
     match job {

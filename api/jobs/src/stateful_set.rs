@@ -1,5 +1,5 @@
-//! `apps/v1` StatefulSet: its pods are one group, admitted with the first of them. Scaled to zero, its Workload is put on
-//! hold; other numbers of pods mean another StatefulSet.
+//! `apps/v1` StatefulSet. Its pods are one group, which is admitted with its first pod. Scaled to
+//! zero, its Workload is on hold. It cannot be scaled between other numbers.
 
 use serde_json::Value;
 
@@ -15,10 +15,10 @@ use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
 
-/// Its name in the configuration, and on its pods.
+/// Its name in the configuration and in the annotations of its pods.
 pub(super) const FRAMEWORK: &str = "statefulset";
 
-/// Which kind it is.
+/// The identity of the kind.
 pub(super) const ID: KindId = KindId {
     group: "apps",
     version: "v1",
@@ -31,14 +31,14 @@ pub(super) const ID: KindId = KindId {
 #[derive(Debug, Clone, Copy)]
 pub struct StatefulSet;
 
-/// StatefulSet as a kind of jobs.
+/// StatefulSet as a job kind.
 pub static STATEFUL_SET: Maker<StatefulSet> = Maker(StatefulSet);
 
 const TEMPLATE: &str = "/spec/template";
-/// The label of a StatefulSet's pods with their number.
+/// The label of a StatefulSet's pods with their index.
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// Where an object says that its group has the name that an older Kueue gave it. No field of the kind's.
+/// Marks an object whose group has the name that an older Kueue gave it. Not a field of the API.
 const OLDER: &str = "switchyard.dev/olderGroup";
 
 fn group_of(object: &Value) -> String {
@@ -59,7 +59,7 @@ impl ByPods for StatefulSet {
         Some(self)
     }
 
-    /// That of a LeaderWorkerSet is none of ours.
+    /// The StatefulSet of a LeaderWorkerSet is not a job.
     fn skips(&self, object: &Value) -> bool {
         let template = object.pointer(TEMPLATE);
         let by = template.and_then(|template| annotation(template, names::POD_SUSPENDING_PARENT));
@@ -68,7 +68,7 @@ impl ByPods for StatefulSet {
 
     fn pod_sets(&self, object: &Value) -> Result<Vec<PodSet>, JobError> {
         let mut template = template(object, TEMPLATE).ok_or_else(|| no_template(TEMPLATE))?;
-        // As Kueue makes it: labels and annotations come with the pods.
+        // As in Kueue: labels and annotations come with the pods.
         if let Some(fields) = template.as_object_mut() {
             fields.remove("metadata");
         }
@@ -152,7 +152,7 @@ impl Serving for StatefulSet {
         }
         let (count, _) = replicas(object);
         if count <= 0 {
-            // It goes.
+            // The pod will be deleted.
             return false;
         }
         enrol(pod, &group, count, DEFAULT_POD_SET_NAME);

@@ -1,8 +1,9 @@
-//! Patches of pod templates as Kubernetes merges them: lists of things with names by their names, others as a whole.
+//! Strategic merge patches of pod templates, as Kubernetes merges them: lists of named things by
+//! name, other lists as a whole.
 
 use serde_json::Value;
 
-/// Lists whose items are merged by this field.
+/// The field that identifies the items of a list. `None` for lists that are replaced.
 fn key_of(list: &str) -> Option<&'static str> {
     match list {
         "containers" | "initContainers" | "volumes" | "env" | "imagePullSecrets"
@@ -12,7 +13,7 @@ fn key_of(list: &str) -> Option<&'static str> {
     }
 }
 
-/// Applies a patch to a pod template, or to an object that holds one. Null takes a field away.
+/// Applies a patch to a pod template, or to an object that contains one. Null removes a field.
 pub(super) fn patch(target: &mut Value, with: &Value) {
     let Value::Object(changes) = with else {
         *target = with.clone();

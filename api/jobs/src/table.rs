@@ -1,4 +1,4 @@
-//! The table of all kinds, and how one is found.
+//! The table of all job kinds, and lookups in it.
 
 use super::{
     Held, JobKind, app_wrapper, batch_job, deployment, external, external_kind, job_set, kubeflow,
@@ -26,7 +26,7 @@ static KINDS: &[&dyn JobKind] = &[
     &leader_worker_set::LEADER_WORKER_SET,
 ];
 
-/// All job kinds, in the order in which they are watched.
+/// All built-in kinds, in the order in which they are watched.
 #[must_use]
 pub fn kinds() -> &'static [&'static dyn JobKind] {
     KINDS
@@ -52,7 +52,7 @@ pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
     enabled
 }
 
-/// The kind for an API group and kind, of whatever version: one of [`kinds`], or one that a configuration has named.
+/// The kind for an API group and kind, of any version: built-in, or named by the configuration.
 #[must_use]
 pub fn kind_for(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     external::in_place_of_built_in(group, kind)
@@ -64,7 +64,8 @@ pub(super) fn built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> 
     kinds().iter().copied().find(|k| k.id().group == group && k.id().kind == kind)
 }
 
-/// The name in `integrations.frameworks` of the built-in kind that an external framework (`Kind.version.group`) is.
+/// The name in `integrations.frameworks` of the built-in kind that `external`
+/// (`Kind.version.group`) means.
 #[must_use]
 pub fn framework_of(external: &str) -> Option<&'static str> {
     let mut parts = external.splitn(3, '.');
@@ -72,7 +73,7 @@ pub fn framework_of(external: &str) -> Option<&'static str> {
     built_in(group, kind).map(|kind| kind.id().framework)
 }
 
-/// The kind for an `apiVersion` and kind as in an owner reference.
+/// The kind for the `apiVersion` and kind of an owner reference.
 #[must_use]
 pub fn kind_of_owner(api_version: &str, kind: &str) -> Option<&'static dyn JobKind> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

@@ -1,9 +1,9 @@
-//! The pod template of a job, as a workload holds it.
+//! The pod template of a job, for its Workload.
 
 use serde_json::{Map, Value};
 
-/// The template with only the labels and annotations of its metadata, and without the labels `drop`, which the job's
-/// controller puts there and which differ in every cluster.
+/// The template with only labels and annotations in its metadata. The labels `drop`, which the
+/// job's controller sets and which differ between clusters, are removed.
 pub(super) fn clean_template(template: &Value, drop: &[&str]) -> Value {
     let mut metadata = Map::new();
     for field in ["labels", "annotations"] {
@@ -24,8 +24,8 @@ pub(super) fn clean_template(template: &Value, drop: &[&str]) -> Value {
     Value::Object(clean)
 }
 
-/// Writes quantities that are numbers as text, everywhere in the template. The API server does so in kinds of its own and
-/// leaves `cpu: 1` as it is in those of a CRD, where typed readers then fail.
+/// Converts numeric quantities anywhere in the template to text. The API server does so only for
+/// built-in kinds. In a CRD it keeps `cpu: 1`, which typed readers cannot parse.
 pub(super) fn quantities_as_text(template: &mut Value) {
     match template {
         Value::Object(map) => {

@@ -1,10 +1,11 @@
-//! `trainer.kubeflow.org/v1alpha1` TrainJob: a JobSet that its controller makes from a runtime, which is an object of its
-//! own.
+//! `trainer.kubeflow.org/v1alpha1` TrainJob. Its controller creates a JobSet from a runtime, which
+//! is a separate object.
 //!
-//! The runtime is attached to the job before it is looked at ([`JobKind::depends_on`], [`JobKind::attach`]), made into the
-//! JobSet that the controller would create as far as quota and placement go. Admission is written as a runtime patch of
-//! our own manager, which the controller merges into that JobSet. What the controller adds for a framework (environment
-//! variables, ports, volumes) is in the Workload no more than in Kueue's.
+//! The reconciler attaches the runtime to the job ([`JobKind::depends_on`],
+//! [`JobKind::attach`]). Attaching builds the JobSet that the controller would create, as far as
+//! quota and placement depend on it. Admission is written as a runtime patch of its own manager,
+//! which the controller merges into the JobSet. The controller's additions for a framework
+//! (environment variables, ports, volumes) are left out of the Workload, as in Kueue.
 
 use serde_json::{Map, Value, json};
 
@@ -22,19 +23,19 @@ pub struct TrainJob;
 const GROUP: &str = "trainer.kubeflow.org";
 const VERSION: &str = "v1alpha1";
 const FRAMEWORK: &str = "trainer.kubeflow.org/trainjob";
-/// Who owns our runtime patch; Kueue's name, so that either finds the other's.
+/// Manager of the admission's runtime patch. Kueue's name, so that each finds the other's patch.
 const MANAGER: &str = "kueue.x-k8s.io/manager";
-/// Which step a replicated job of a runtime is.
+/// Label of a replicated job with its training step.
 const STEP: &str = "trainer.kubeflow.org~1trainjob-ancestor-step";
-/// Name of the container, and with MPI of the replicated job, that trains.
+/// Name of the container that trains. With MPI, also the name of its replicated job.
 const NODE: &str = "node";
-/// What tells an initializer where from.
+/// Variable with an initializer's source.
 const STORAGE_URI: &str = "STORAGE_URI";
-/// Where the JobSet is attached. No field of the kind's.
+/// The field with the attached JobSet. Not a field of the API.
 const JOB_SET: &str = "switchyard.dev/jobSet";
 const JOBS: &str = "/switchyard.dev~1jobSet/replicatedJobs";
 const STATUSES: &str = "/status/jobsStatus";
-/// Marks a replicated job that a patch adds to those of the runtime. No field of the kind's.
+/// Marks a replicated job that a patch adds to the runtime's. Not a field of the API.
 const ADDED: &str = "switchyard.dev/added";
 
 static RUNTIMES: [KindId; 2] = [
@@ -46,7 +47,7 @@ const fn runtime(kind: &'static str, plural: &'static str) -> KindId {
     KindId { group: GROUP, version: VERSION, kind, plural, framework: FRAMEWORK }
 }
 
-/// The JobSet's spec that the controller would make of the job and the spec of its runtime.
+/// The spec of the JobSet that the controller would create from the job and its runtime's spec.
 fn job_set(job: &Value, runtime: &Value) -> Value {
     let mut spec = runtime.pointer("/template/spec").cloned().unwrap_or_else(|| json!({}));
     let policy = runtime.get("mlPolicy").filter(|policy| policy.is_object());
@@ -56,7 +57,7 @@ fn job_set(job: &Value, runtime: &Value) -> Value {
             patch_one(replicated, patch);
         }
     }
-    // A patch may name containers before one that has some adds their job.
+    // A patch may be incomplete until another patch adds containers.
     replicated.retain(|own| own.get(ADDED).is_none() || has_containers(own));
     for own in replicated {
         set_counts(job, policy, own);
@@ -66,8 +67,8 @@ fn job_set(job: &Value, runtime: &Value) -> Value {
     spec
 }
 
-/// Applies a patch of a replicated job to that of its name. Trainer 2.3 adds one that the runtime does not have; an earlier one
-/// passes over it.
+/// Applies a patch to the replicated job of its name. Trainer 2.3 adds an unknown replicated job,
+/// and earlier versions ignore it.
 fn patch_one(replicated: &mut Vec<Value>, patch: &Value) {
     let name = str_at(patch, "/name");
     let Some(template) = patch.get("template").filter(|it| it.is_object()) else { return };
@@ -80,7 +81,7 @@ fn patch_one(replicated: &mut Vec<Value>, patch: &Value) {
     }
 }
 
-/// Whether pods can be made of a replicated job: without containers the API server refuses it.
+/// Whether the replicated job has containers. Without any, the API server rejects its pods.
 fn has_containers(replicated: &Value) -> bool {
     !list_at(replicated, "/template/spec/template/spec/containers").is_empty()
 }
@@ -96,7 +97,8 @@ fn launcher_is_node(policy: Option<&Value>) -> bool {
         .unwrap_or(false)
 }
 
-/// How many pods: what the template says, of the trainer what the policy says, and above all what the job says.
+/// Sets the pod count: the template's, overridden by the policy's for the trainer, overridden by
+/// the job's.
 fn set_counts(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     let mut count = count_at(replicated, "/template/spec/parallelism", 1);
     let trains = step(replicated) == "trainer";
@@ -123,7 +125,7 @@ fn set_counts(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     }
 }
 
-/// What the job says of the container that trains.
+/// Applies the job's fields of the training container.
 fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     let trains = step(replicated) == "trainer";
     let node = launcher_is_node(policy) && str_at(replicated, "/name") == NODE;
@@ -148,8 +150,9 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     }
 }
 
-/// What the job says of the resources of a container, beside those of its runtime. Trainer 2.3 merges the two, where an earlier one
-/// takes the job's alone: charged is what is more. A limit of the job's is the request in place of the runtime's request.
+/// Merges the job's container resources with the runtime's. Trainer 2.3 merges them, and earlier
+/// versions use the job's alone, so the larger result is charged. The job's limit replaces the
+/// runtime's request.
 fn with_runtimes(runtimes: &Value, mut own: Value) -> Value {
     let of = |resources: &Value, field: &str| {
         resources.get(field).and_then(Value::as_object).cloned().unwrap_or_default()
@@ -173,7 +176,7 @@ fn with_runtimes(runtimes: &Value, mut own: Value) -> Value {
     own
 }
 
-/// What the job says of the container that fetches its data or its model.
+/// Applies the job's fields of the container that fetches its dataset or model.
 fn set_initializer(job: &Value, replicated: &mut Value) {
     let step = step(replicated).to_owned();
     let of = match step.as_str() {
@@ -200,7 +203,7 @@ fn set_initializer(job: &Value, replicated: &mut Value) {
     }
 }
 
-/// Sets variables of a container: one of the same name is replaced as a whole.
+/// Sets environment variables of a container. A variable of the same name is replaced as a whole.
 fn add_env(container: &mut Value, variables: &[Value]) {
     let Some(fields) = container.as_object_mut().filter(|_| !variables.is_empty()) else { return };
     let Some(env) = list_mut(fields, "env") else { return };
@@ -212,7 +215,7 @@ fn add_env(container: &mut Value, variables: &[Value]) {
     }
 }
 
-/// The list in a field, made when it is not there.
+/// The list in a field. An absent list is created.
 fn list_mut<'a>(fields: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Vec<Value>> {
     let list = fields.entry(field).or_insert(Value::Null);
     if list.is_null() {
@@ -221,7 +224,7 @@ fn list_mut<'a>(fields: &'a mut Map<String, Value>, field: &str) -> Option<&'a m
     list.as_array_mut()
 }
 
-/// Our runtime patch's list of replicated jobs; made when it is not there.
+/// The list of replicated jobs in the admission's runtime patch. An absent list is created.
 fn patches_mut(job: &mut Value) -> Option<&mut Map<String, Value>> {
     let spec = object_mut(job, &["spec"])?;
     let all = list_mut(spec, "runtimePatches")?;
@@ -256,7 +259,8 @@ fn drop_from(spec: &mut Map<String, Value>) {
     }
 }
 
-/// What admission adds to a template. The controller replaces tolerations as a whole, so the template's own are kept.
+/// The admission's patch of one slot. The controller replaces tolerations as a whole, so the
+/// template's own are included.
 ///
 /// # Errors
 /// [`JobError::PodSetUpdateConflict`].
@@ -382,7 +386,7 @@ impl PlainKind for TrainJob {
         true
     }
 
-    /// The trainer's webhook lets the patches change only once nothing runs any more.
+    /// The trainer's webhook allows changes of the patches only once no pods run.
     fn stop(&self, job: &Value) -> Option<Stop> {
         let mut wanted = job.clone();
         if !super::JobKind::is_suspended(self, job) {
@@ -407,7 +411,8 @@ impl PlainKind for TrainJob {
         finished_by(job, "Complete", "Failed")
     }
 
-    /// Counted in Jobs, as the JobSet counts them. What a patch adds counts once it is there.
+    /// Counted in Jobs, as the JobSet counts them. A replicated job that a patch adds counts once
+    /// it exists.
     fn pods_ready(&self, job: &Value) -> bool {
         let is_there = |name: &str| {
             list_at(job, STATUSES).iter().any(|status| str_at(status, "/name") == name)
@@ -421,7 +426,7 @@ impl PlainKind for TrainJob {
         wanted > 0 && list_at(job, STATUSES).iter().map(ready).sum::<i64>() == wanted
     }
 
-    /// The pods of Jobs that have succeeded.
+    /// Pods of succeeded Jobs.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
         let of = |replicated: &Value| {
             let name = str_at(replicated, "/name");
@@ -437,7 +442,7 @@ impl PlainKind for TrainJob {
         list_at(job, JOBS).iter().filter_map(of).collect()
     }
 
-    /// The worker's admission writes its own.
+    /// The worker's admission writes its own patch.
     fn trim_copy(&self, spec: &mut Map<String, Value>) {
         drop_from(spec);
     }

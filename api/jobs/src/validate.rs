@@ -1,4 +1,5 @@
-//! Rules for the labels and annotations of jobs that the webhook checks, common to all kinds (inventory 2.10).
+//! The webhook's rules for labels and annotations of jobs, common to all kinds (Kueue's
+//! `pkg/controller/jobframework/validation.go`).
 
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ const IMMUTABLE: &str = "field is immutable";
 /// Longest name of an object whose name is a DNS subdomain.
 const SUBDOMAIN_MAX: usize = 253;
 
-/// What is wrong with a new job.
+/// Errors of a new job.
 #[must_use]
 pub fn validate_create(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     let mut errors = validate_common(kind, job);
@@ -24,18 +25,18 @@ pub fn validate_create(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What decides besides the job itself whether it may change.
+/// Facts besides the job itself that decide whether an update is allowed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Around {
     /// The namespace has a LocalQueue named `default`.
     pub default_queue: bool,
-    /// Jobs may be elastic.
+    /// The feature gate of elastic jobs is on.
     pub elastic: bool,
-    /// Pods that it makes have quota, whether they are ready or not.
+    /// Pods of the job hold quota, ready or not.
     pub holds_quota: bool,
 }
 
-/// What is wrong with an update of a job.
+/// Errors of an update of a job.
 #[must_use]
 pub fn validate_update(
     kind: &dyn JobKind,
@@ -52,7 +53,7 @@ pub fn validate_update(
         around.default_queue,
     ));
     if kind.held() != Held::ByPods {
-        // What an elastic one grows to is another Workload, and Kueue's hub says which.
+        // An elastic job that grows gets another Workload, and Kueue's hub names it.
         errors.extend(prebuilt_update(
             old,
             new,
@@ -72,7 +73,7 @@ fn validate_common(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     if let Some(queue) = meta::label(job, names::QUEUE_NAME) {
         errors.extend(subdomain(&meta::label_path(names::QUEUE_NAME), queue));
     }
-    // Of what is queued by its pods, Kueue does not look at these.
+    // Kueue does not check these for kinds that are queued by their pods.
     if kind.held() != Held::ByPods {
         errors.extend(prebuilt_name(job));
         errors.extend(max_exec_time(job));

@@ -2,12 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// The merge patch that turns `from` into `to`, or `None` when they are equal.
+/// The merge patch from `from` to `to`, or `None` if they are equal.
 ///
-/// Guarantees: applying the result to `from` gives `to`, provided that `to`
-/// holds no nulls inside its objects. Arrays are replaced whole. Fields present
-/// in both and equal are left out, so fields this build does not know are
-/// neither read nor written.
+/// Applying the result to `from` gives `to`, provided that objects in `to` contain no nulls. Arrays
+/// are replaced whole. Equal fields are left out, so unknown fields stay as they are.
 #[must_use]
 pub fn merge_diff(from: &Value, to: &Value) -> Option<Value> {
     match (from, to) {

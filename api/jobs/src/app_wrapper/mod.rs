@@ -1,8 +1,8 @@
 //! `workload.codeflare.dev/v1beta2` AppWrapper: objects of any kind that run together.
 //!
-//! Its pod sets are the pod templates inside the objects that it wraps: at the places that it declares, or at those known
-//! for some kinds. Admission is not written into the templates but beside them, in `podSetInfos`; the AppWrapper's
-//! controller merges it.
+//! Its pod sets are the pod templates inside the wrapped objects, at the paths that it declares or
+//! that are known for a kind. Admission is not written into the templates but into `podSetInfos`
+//! beside them, which the AppWrapper's controller merges.
 
 mod template;
 
@@ -20,19 +20,21 @@ pub struct AppWrapper;
 
 const COMPONENTS: &str = "/spec/components";
 
-/// Annotations of a declared pod set that say how its pods are numbered (AppWrapper's `pkg/utils/utils.go`).
+/// Annotations of a declared pod set with the labels that number its pods (AppWrapper's
+/// `pkg/utils/utils.go`).
 const POD_INDEX_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-pod-index-label";
 const SUB_GROUP_INDEX_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label";
 const SUB_GROUP_COUNT: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-count";
 
-/// Where a pod template is: a JSON pointer below the wrapped object, how many pods it stands for, and how they are numbered.
+/// A pod template: JSON pointer below the wrapped object, number of pods, and labels that number
+/// them.
 struct Place {
     pointer: String,
     count: i64,
     ranks: PodRanks,
 }
 
-/// How the pods of a declared pod set are numbered. A count that is no number is left out, as in Kueue.
+/// The labels that number the pods of a declared pod set. An invalid count is ignored, as in Kueue.
 fn declared_ranks(pod_set: &Value) -> PodRanks {
     let says =
         |key: &str| pod_set.get("annotations").and_then(|it| it.get(key)).and_then(Value::as_str);
@@ -43,9 +45,10 @@ fn declared_ranks(pod_set: &Value) -> PodRanks {
     }
 }
 
-/// Places that a wrapped object declares, or that are known for its kind.
+/// The pod templates that a wrapped object declares, or that are known for its kind.
 fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<Place>, JobError> {
-    // What its controller has found is kept in the status, so that later edits of the spec cannot move it.
+    // The controller records what it found in the status, so that later edits of the spec cannot
+    // change it.
     let found = list_at(job, "/status/componentStatus");
     let found = found.get(index).filter(|_| found.len() == list_at(job, COMPONENTS).len());
     let declared = found.map(|status| list_at(status, "/podSets")).filter(|list| !list.is_empty());
@@ -71,7 +74,8 @@ fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<Place>, Jo
     declared.iter().enumerate().map(place).collect()
 }
 
-/// `template.spec.jobs[0].template` as a JSON pointer below the wrapped object, `template` itself.
+/// Converts `template.spec.jobs[0].template` to a JSON pointer below the wrapped object, which is
+/// `template` itself.
 fn pointer_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("template")?;
     let mut pointer = String::new();
@@ -79,7 +83,7 @@ fn pointer_of(path: &str) -> Option<String> {
         let (at, part) = part;
         let mut pieces = part.split('[');
         let name = pieces.next().unwrap_or_default();
-        // Only what comes before the first dot has no name.
+        // Only the part before the first dot has no name.
         if (at == 0) != name.is_empty() {
             return None;
         }
@@ -94,7 +98,7 @@ fn pointer_of(path: &str) -> Option<String> {
     Some(pointer)
 }
 
-/// Places of the pod templates in kinds that are known.
+/// The pod templates of known kinds.
 fn known_places(object: &Value) -> Vec<Place> {
     let numbered = |pointer: &str, count: i64, ranks| {
         vec![Place { pointer: pointer.to_owned(), count, ranks }]
@@ -156,7 +160,7 @@ fn ray_places(object: &Value, at: &str) -> Vec<Place> {
     places
 }
 
-/// An info in the AppWrapper's own form.
+/// An info in the AppWrapper's format.
 fn info_value(info: &PodSetInfo) -> Value {
     let mut value = json!({
         "annotations": info.annotations,
@@ -175,7 +179,7 @@ fn info_value(info: &PodSetInfo) -> Value {
     value
 }
 
-/// The component that a slot's template lies in.
+/// Index of the component with a slot's template.
 fn component_of(slot: &Slot) -> Option<usize> {
     slot.template.strip_prefix(COMPONENTS)?.split('/').nth(1)?.parse().ok()
 }
@@ -253,7 +257,7 @@ impl PlainKind for AppWrapper {
             |success: bool, message: &str| Some(Finished { success, message: message.to_owned() });
         match str_at(job, "/status/phase") {
             "Succeeded" => end(true, "AppWrapper finished successfully"),
-            // Until then it still takes its quota.
+            // It keeps its quota until its resources are deleted.
             "Failed" if true_condition(job, &["ResourcesDeployed"]).is_none() => {
                 end(false, "AppWrapper failed")
             }

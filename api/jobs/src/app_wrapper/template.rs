@@ -1,13 +1,14 @@
-//! The pod template of a wrapped object as its Workload holds it. The API server has not completed such a template, so Kueue
-//! takes of it what counts for admission and writes out what the server would have: whoever compares the two has to do the
-//! same. What pods ask for is kept as a whole, also where Kueue leaves it out.
+//! The pod template of a wrapped object, for its Workload. The API server has not defaulted such a
+//! template, so Kueue copies the fields that matter to admission and writes the server's defaults.
+//! To compare equal, the result here must be the same. Fields that affect requests are kept whole,
+//! even where Kueue drops them.
 
 use serde_json::{Map, Value, json};
 
 use super::super::plain::list_at;
 use switchyard_syntax::quantity;
 
-/// Fields of a pod's spec that are taken as they are.
+/// Fields of a pod's spec that are copied.
 const OF_POD: [&str; 8] = [
     "nodeSelector",
     "nodeName",
@@ -15,24 +16,24 @@ const OF_POD: [&str; 8] = [
     "tolerations",
     "priorityClassName",
     "topologySpreadConstraints",
-    // Kueue leaves these out.
+    // Kueue drops the following fields.
     "runtimeClassName",
     "resourceClaims",
 ];
-/// Fields of a pod's spec that are written out where they are missing.
+/// Fields of a pod's spec with the defaults to write if they are missing.
 const DEFAULTS_OF_POD: [(&str, &str); 4] = [
     ("restartPolicy", "Always"),
     ("dnsPolicy", "ClusterFirst"),
     ("schedulerName", "default-scheduler"),
     ("preemptionPolicy", "PreemptLowerPriority"),
 ];
-/// Fields of a container that are taken as they are.
+/// Fields of a container that are copied.
 const OF_CONTAINER: [&str; 5] = ["name", "image", "command", "args", "securityContext"];
-/// The rest of a container that its Workload holds, where it says nothing itself.
+/// Fields of a container with the defaults to write if they are missing.
 const DEFAULTS_OF_CONTAINER: [(&str, &str); 2] =
     [("terminationMessagePath", "/dev/termination-log"), ("terminationMessagePolicy", "File")];
 
-/// What of a pod template counts, completed.
+/// The fields of a pod template that matter to admission, with defaults.
 pub(super) fn for_quota(template: &Value) -> Value {
     let from = template.get("spec").unwrap_or(&Value::Null);
     let mut spec = taken(from, &OF_POD, &DEFAULTS_OF_POD);
@@ -46,7 +47,7 @@ pub(super) fn for_quota(template: &Value) -> Value {
             spec.insert(field.to_owned(), containers.into());
         }
     }
-    // One that the user gives is left out, in Kueue too.
+    // Kueue drops a value that the user sets, too.
     if !is_set(from, "terminationGracePeriodSeconds") {
         spec.insert("terminationGracePeriodSeconds".to_owned(), 30.into());
     }
@@ -78,7 +79,7 @@ fn container(from: &Value) -> Value {
     container.into()
 }
 
-/// Requests, limits and claims of a container or of the pod as a whole.
+/// Requests, limits and claims of a container or of the pod itself.
 fn resources(holder: &Value) -> Value {
     let of = |field: &str| {
         Some((field.to_owned(), amounts(holder.pointer(&format!("/resources/{field}")))?))
@@ -91,7 +92,7 @@ fn resources(holder: &Value) -> Value {
     resources.into()
 }
 
-/// Marks init containers that go on running. Kueue counts them as if they ended.
+/// Marks sidecars among init containers. Kueue counts them as if they ended.
 fn keep_sidecars(containers: &mut [Value], from: &[Value]) {
     for (container, from) in containers.iter_mut().zip(from) {
         if let (Some(fields), Some(policy)) = (container.as_object_mut(), from.get("restartPolicy"))
@@ -101,7 +102,7 @@ fn keep_sidecars(containers: &mut [Value], from: &[Value]) {
     }
 }
 
-/// Some fields as they are, and others or what is usual in their place.
+/// Copies `fields`, and writes `defaults` for missing fields.
 fn taken(from: &Value, fields: &[&str], defaults: &[(&str, &str)]) -> Map<String, Value> {
     let mut taken = Map::new();
     for field in fields.iter().filter(|field| is_set(from, field)) {
@@ -118,7 +119,7 @@ fn is_set(from: &Value, field: &str) -> bool {
     from.get(field).is_some_and(|value| !value.is_null())
 }
 
-/// Amounts with at most three decimals, as the API server keeps them.
+/// Amounts with at most three decimals, as the API server stores them.
 fn amounts(from: Option<&Value>) -> Option<Value> {
     let mut amounts = from?.as_object()?.clone();
     for amount in amounts.values_mut() {
@@ -135,7 +136,7 @@ fn amounts(from: Option<&Value>) -> Option<Value> {
 
 const NANOS_OF_A_MILLI: i128 = 1_000_000;
 
-/// What the API server fills in: an image without tag and digest is the latest.
+/// The API server's default: an image without tag and digest is the latest.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) =
         image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_that_may_change_is_pulled_always() {
+    fn latest_image_is_pulled_always() {
         let digest = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
         for (image, policy) in [
             ("busybox", "Always"),
@@ -168,9 +169,10 @@ mod tests {
         }
     }
 
-    /// The result of AppWrapper 1.2.2's `GetPodTemplateSpec` for the same template, as JSON, and the sum of its requests.
+    /// The result of AppWrapper 1.2.2's `GetPodTemplateSpec` for the same template, as JSON, and
+    /// the sum of its requests.
     #[test]
-    fn of_a_template_stays_what_kueue_takes_of_it() {
+    fn template_matches_kueues_result() {
         let template = json!({
             "metadata": {"labels": {"app": "a"}},
             "spec": {

@@ -19,9 +19,8 @@ use switchyard_api::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
 
-/// Labels that the Job controller puts on the pod template. All but the first
-/// are taken off what a workload or a remote copy holds: the first is the name of
-/// the job, which is the same everywhere.
+/// Labels that the Job controller adds to the pod template. Workloads and remote copies lose all
+/// but the first, which is the job's name and thus the same in all clusters.
 const CONTROLLER_LABELS: [&str; 4] = [
     "batch.kubernetes.io/job-name",
     "job-name",
@@ -35,10 +34,10 @@ const INDEXED: &str = "Indexed";
 #[derive(Debug, Clone, Copy)]
 pub struct BatchJob;
 
-// === reading ===
+// === Reading ===
 
 fn parallelism(job: &Value) -> i32 {
-    // Defaulted to 1 by the API server.
+    // The API server defaults it to 1.
     i32_at(job, "/spec/parallelism").unwrap_or(1)
 }
 
@@ -46,12 +45,12 @@ fn completions(job: &Value) -> Option<i32> {
     i32_at(job, "/spec/completions")
 }
 
-/// Pods that run at once: never more than completions.
+/// Pods that run at one time: never more than completions.
 fn pods_count(job: &Value) -> i32 {
     completions(job).map_or(parallelism(job), |completions| completions.min(parallelism(job)))
 }
 
-/// Pods that have succeeded or are ready.
+/// Pods that are ready or have succeeded.
 fn done_or_ready(job: &Value) -> i32 {
     let uncounted =
         job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
@@ -89,7 +88,7 @@ fn runs_elsewhere(job: &Value) -> bool {
     !matches!(str_at(job, "/spec/managedBy"), "" | names::JOB_CONTROLLER)
 }
 
-// === writing ===
+// === Writing ===
 
 fn set_spec(job: &mut Value, field: &str, value: impl Into<Value>) {
     if let Some(spec) = object_mut(job, &["spec"]) {
@@ -153,7 +152,8 @@ impl JobKind for BatchJob {
     }
 
     fn is_active(&self, job: &Value) -> bool {
-        // The Job controller does not count pods that are being deleted as active, and they still run.
+        // The Job controller counts pods that are being deleted as terminating, not active. They
+        // still run.
         ["/status/active", "/status/terminating"]
             .iter()
             .any(|count| i32_at(job, count).unwrap_or(0) != 0)
@@ -190,16 +190,15 @@ impl JobKind for BatchJob {
         changed
     }
 
-    /// API servers before 1.36 let the template of a suspended Job change only
-    /// while `status.startTime` is unset.
+    /// API servers before 1.36 allow changes of a suspended Job's template only while
+    /// `status.startTime` is unset.
     fn before_run(&self, job: &Value) -> Option<Value> {
         (spec_suspended(job) && has_started(job)).then(|| without_start_time(job))
     }
 
-    /// Stopping takes several writes, because the template of a Job cannot change
-    /// while it is not suspended, has active pods, or has a start time. The
-    /// annotation `kueue.x-k8s.io/stopping` marks the job until all are done, and
-    /// is left out where nothing must be restored.
+    /// A stop takes several writes, because the template of a Job cannot change while the Job is
+    /// not suspended, has active pods or has a start time. The annotation `kueue.x-k8s.io/stopping`
+    /// marks the Job until the last write. It is left out if nothing has to be restored.
     fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
         let mut wanted = job.clone();
         let restores = pod_sets.is_some_and(|pod_sets| self.restore(&mut wanted, pod_sets));
@@ -218,7 +217,7 @@ impl JobKind for BatchJob {
             return Stop::Wait;
         }
         if has_started(job) {
-            // Until the Job controller has said so, pods may yet be counted active.
+            // Until the Job controller sets the condition, it may still count pods as active.
             return if mirror::is_true(job, "Suspended") || runs_elsewhere(job) {
                 Stop::UpdateStatus(Box::new(without_start_time(job)))
             } else {
@@ -268,9 +267,9 @@ impl JobKind for BatchJob {
         pod_sets.first().is_some_and(|pod_set| done_or_ready(job) >= pod_set.count)
     }
 
-    /// Slots that no remaining completion can fill.
+    /// Pods beyond the remaining completions.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        // No more pods than completions ever run at one time, whatever `parallelism` says.
+        // At most `completions` pods run at one time, whatever `parallelism` says.
         let parallelism = pods_count(job);
         let completions = completions(job).unwrap_or(parallelism);
         let terminal = if is_indexed(job) {
@@ -320,7 +319,7 @@ impl JobKind for BatchJob {
             for field in ["managedBy", "ttlSecondsAfterFinished"] {
                 spec.remove(field);
             }
-            // A selector that the user wrote belongs to labels that he wrote.
+            // A selector that the user wrote selects labels that the user wrote.
             if !manual_selector {
                 spec.remove("selector");
                 spec.remove("manualSelector");

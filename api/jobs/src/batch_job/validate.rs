@@ -1,4 +1,5 @@
-//! What the webhook refuses of a Job: the annotations of partial admission, and changes while it runs.
+//! Rules of Jobs (Kueue's `pkg/controller/jobs/job/job_webhook.go`): annotations of partial
+//! admission, and updates while running.
 
 use serde_json::Value;
 

@@ -1,7 +1,8 @@
-//! Pods that are one job together, and what they ask for.
+//! Pod groups: pods that form one job.
 //!
-//! A group is looked at as one of its pods with all of them beside it ([`compose`]). It has one workload, named as the
-//! group, with a pod set for each role. Which of its pods count says [`super::sorted`].
+//! [`compose`] represents a group as one of its pods, with all pods beside it. The group has one
+//! Workload with the group's name and one pod set for each role. [`super::sorted`] decides which
+//! pods count.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,12 @@ use crate::{Finished, JobError, number};
 use switchyard_api::v1beta2::{PodSet, ReclaimablePod, Workload};
 use switchyard_syntax::names;
 
-/// Beside a pod's own fields: all pods of its group. It is never written.
+/// The field with all pods of the group, beside a pod's own fields. Never written to the API
+/// server.
 const MEMBERS: &str = "switchyard.dev/members";
 
-/// The group of these pods: the oldest that has not failed, with all of them, the oldest first, beside it.
+/// Composes the group of these pods: the oldest pod that has not failed, with all pods, the oldest
+/// first, beside it.
 pub(super) fn compose(mut pods: Vec<Value>) -> Value {
     pods.sort_by(|a, b| (created(a), name(a)).cmp(&(created(b), name(b))));
     let head = pods.iter().find(|pod| phase(pod) != "Failed").or(pods.first());
@@ -30,7 +33,7 @@ pub(super) fn compose(mut pods: Vec<Value>) -> Value {
     group
 }
 
-/// The pods of a group; a pod that is alone is its only one.
+/// The pods of a group. A pod without a group is its only member.
 pub(super) fn members(job: &Value) -> &[Value] {
     job.get(MEMBERS).and_then(Value::as_array).map_or(std::slice::from_ref(job), Vec::as_slice)
 }
@@ -42,31 +45,31 @@ pub(super) fn members_mut(job: &mut Value) -> &mut [Value] {
     job.get_mut(MEMBERS).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
 }
 
-/// Whether this is a group, not a pod alone.
+/// Whether this is a composed group.
 pub(super) fn is_group(job: &Value) -> bool {
     job.get(MEMBERS).is_some()
 }
 
-/// Whether the group is queued with the first of its pods.
+/// Whether the group is queued with its first pod.
 pub(super) fn is_fast(job: &Value) -> bool {
     annotation(job, names::POD_GROUP_FAST_ADMISSION) == Some("true")
 }
 
-/// Whether the group serves, so that it never ends.
+/// Whether the group serves and never finishes.
 pub(super) fn is_serving(job: &Value) -> bool {
     is_group(job) && annotation(job, names::POD_GROUP_SERVING) == Some("true")
 }
 
-/// Whether the pod is one of those that the group needs: it may run yet, runs, or has done its part. Where a group serves, a pod
-/// that has ended has done nothing for good, and another takes its place.
+/// Whether the group still needs the pod: it can run, runs, or has succeeded. In a serving group,
+/// another pod replaces a pod that has ended.
 pub(super) fn counts(group: &Value, pod: &Value) -> bool {
     is_runnable_or_succeeded(pod) && !(is_serving(group) && is_terminated(pod))
 }
 
-/// How many pods the group is to have, as this pod says.
+/// The group's number of pods, as this pod's annotation says.
 ///
 /// # Errors
-/// What is wrong with the annotation.
+/// The error of the annotation.
 pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
     let key = names::POD_GROUP_TOTAL_COUNT;
     let text =
@@ -81,7 +84,8 @@ pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
     Ok(count)
 }
 
-/// The pods that are to run where the group runs, not more than it has: one that has failed only if none came in its place.
+/// The pods to run in a worker cluster, at most the group's number. A failed pod is included only
+/// if it has no replacement.
 pub(super) fn to_run(group: &Value) -> Vec<&Value> {
     let total =
         total_count(group).map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
@@ -91,7 +95,8 @@ pub(super) fn to_run(group: &Value) -> Vec<&Value> {
     good.into_iter().take(total).chain(failed.into_iter().take(lacking)).collect()
 }
 
-/// The pod sets: one a role, by name. A group that is queued with its first pod has that one's role alone.
+/// The pod sets, one for each role, by name. A group that is queued with its first pod has only
+/// that pod's role.
 pub(super) fn pod_sets(
     group: &Value,
     one: impl Fn(&Value) -> PodSet,
@@ -121,7 +126,8 @@ fn count_field() -> String {
     format!("metadata.annotations[{}]", names::POD_GROUP_TOTAL_COUNT)
 }
 
-/// The end of a group: all have succeeded, or, where none is replaced, all have ended.
+/// The end of the group: all pods have succeeded, or all have ended if the group does not replace
+/// pods.
 pub(super) fn finished(group: &Value) -> Option<Finished> {
     let total = total_count(group).ok().filter(|_| !is_serving(group))?;
     let pods = members(group);
@@ -146,25 +152,25 @@ pub(super) fn reclaimable(group: &Value) -> Vec<ReclaimablePod> {
     roles.into_iter().map(|(name, count)| ReclaimablePod { name, count }).collect()
 }
 
-/// Pods of a group that cannot run any more and are still held by our finalizer.
+/// Pods of a group that cannot run any more and still have Kueue's finalizer.
 #[must_use]
 pub fn inactive(group: &Value) -> Vec<Value> {
     members(group).iter().filter(|pod| !counts(group, pod) && is_held(pod)).cloned().collect()
 }
 
-/// The labels of these keys that the pods have, for their workload.
+/// The pods' labels with these keys, for the Workload.
 ///
 /// # Errors
-/// When two pods have different values.
+/// If two pods have different values.
 pub(crate) fn labels(group: &Value, keys: &[String]) -> Result<BTreeMap<String, String>, String> {
     agreed(group, keys, label)
         .map_err(|key| format!("constructing workload: pods have different label values of {key}"))
 }
 
-/// [`labels`], of annotations.
+/// As [`labels`], for annotations.
 ///
 /// # Errors
-/// When two pods have different values.
+/// If two pods have different values.
 pub(crate) fn annotations(
     group: &Value,
     keys: &[String],
@@ -174,7 +180,7 @@ pub(crate) fn annotations(
     })
 }
 
-/// What the pods that have a value have; or a key of which two have different ones.
+/// The common values of the pods that have the keys, or the first key with two values.
 fn agreed(
     group: &Value,
     keys: &[String],
@@ -191,7 +197,8 @@ fn agreed(
     Ok(found)
 }
 
-/// Whether the workload is that of these pods: its name, and no fewer pods of each role than there are.
+/// Whether the Workload matches these pods: it has the group's name and at least as many pods of
+/// each role.
 #[must_use]
 pub fn fits(group: &Value, workload: &Workload, finished: bool) -> bool {
     let mut roles: BTreeMap<String, i32> = BTreeMap::new();
@@ -206,7 +213,7 @@ pub fn fits(group: &Value, workload: &Workload, finished: bool) -> bool {
     )
 }
 
-/// As [`fits`] by the pod sets that the group asks for.
+/// As [`fits`], with the pod sets of the group.
 #[must_use]
 pub fn is_in_sync(group: &Value, pod_sets: &[PodSet], workload: &Workload, finished: bool) -> bool {
     has_room_for(group, pod_sets.iter().map(|it| (it.name.as_str(), it.count)), workload, finished)

@@ -1,8 +1,8 @@
 //! `v1` Pod, alone or in a group.
 //!
-//! A pod cannot be suspended: it is created behind our scheduling gate, admission takes the gate away, and stopping it
-//! means its end. What replaces it is another pod. A pod alone is a job with one pod set; pods that name a group are one
-//! job together (`group.rs`).
+//! A pod cannot be suspended. It is created with the scheduling gate of admission, which admission
+//! removes. Stopping it deletes it, and its owner may create another pod. A single pod is a job
+//! with one pod set. The pods of a group form one job (`group.rs`).
 
 mod group;
 mod one;
@@ -43,7 +43,7 @@ fn pod_set(pod: &Value) -> PodSet {
     }
 }
 
-/// Ends the pods that `ends` says, except those that are ending already.
+/// Deletes the pods for which `ends` is true, except those that are being deleted already.
 fn terminate(job: &Value, ends: impl Fn(&Value) -> bool) -> Stop {
     let pods = group::members(job).iter().filter(|pod| !super::meta::is_deleting(pod) && ends(pod));
     let pods: Vec<Value> = pods.cloned().collect();
@@ -58,7 +58,7 @@ fn scheduled(pod: &Value) -> Option<&Value> {
     conditions(pod).find(|it| str_at(it, "/type") == "PodScheduled")
 }
 
-/// What the other cluster's API server computes by itself is left to it.
+/// Leaves out the fields that the other cluster's API server computes.
 fn copy_of_one(pod: &Value, remote: RemoteMeta<'_>) -> Value {
     let spec = pod.get("spec").cloned().unwrap_or_else(|| json!({}));
     let mut copy = remote_object(JobKind::id(&Pod), pod, spec, remote);
@@ -96,7 +96,7 @@ impl JobKind for Pod {
         group::is_group(job)
     }
 
-    /// Not before it has been told its group.
+    /// A pod is skipped until it has a group.
     fn skips(&self, job: &Value) -> bool {
         super::serving::awaits_group(job)
     }
@@ -146,7 +146,7 @@ impl JobKind for Pod {
         group::members(job).iter().any(|pod| one::phase(pod) == "Running")
     }
 
-    /// A pod itself tells whether it runs, as long as a finalizer or its node keeps it.
+    /// The pod's status stays current as long as a finalizer or its node keeps the pod.
     fn counts_while_deleted(&self) -> bool {
         true
     }
@@ -171,7 +171,7 @@ impl JobKind for Pod {
         Ok(())
     }
 
-    /// A pod that has started stays as it is, to its end.
+    /// A pod that has started is never restored.
     fn restore(&self, _job: &mut Value, _pod_sets: &[PodSet]) -> bool {
         false
     }
@@ -202,7 +202,8 @@ impl JobKind for Pod {
         if !group::is_group(job) {
             return one::is_ready(job);
         }
-        // One that has succeeded was ready, unless it is to serve; one that has failed counts if another came in its place.
+        // A succeeded pod was ready, except in a serving group. A failed pod counts if a
+        // replacement exists.
         let serves = group::is_serving(job);
         let is_ready =
             |pod: &&Value| one::is_ready(pod) || !serves && one::phase(pod) == "Succeeded";
@@ -239,7 +240,7 @@ impl JobKind for Pod {
         validate::pod_update(old, new)
     }
 
-    /// Of a group, all pods that are to stay.
+    /// For a group, all pods that are to run.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
         if !group::is_group(job) {
             return copy_of_one(job, remote);
@@ -249,8 +250,9 @@ impl JobKind for Pod {
         )
     }
 
-    /// The remote status as it is; but while the copy has no node, the pod here goes on saying that it is gated: nobody
-    /// is to make room for it in this cluster. Once ended, a pod never changes again.
+    /// The copy's status, with one exception: until the copy has a node, a gated pod keeps its own
+    /// condition `PodScheduled`, so that no autoscaler makes room for it in this cluster. A pod
+    /// that has ended never changes again.
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
         let mut wanted = status(remote);
         if one::is_terminated(local) || wanted.is_empty() {
@@ -288,17 +290,17 @@ impl JobKind for Pod {
     }
 }
 
-/// The labels of these keys that the pods of a group agree on.
+/// The group's labels with these keys, if its pods agree on them.
 pub(super) fn group_labels(job: &Value, keys: &[String]) -> BTreeMap<String, String> {
     group::labels(job, keys).unwrap_or_default()
 }
 
-/// The annotations of these keys that the pods of a group agree on.
+/// The group's annotations with these keys, if its pods agree on them.
 pub(super) fn group_annotations(job: &Value, keys: &[String]) -> BTreeMap<String, String> {
     group::annotations(job, keys).unwrap_or_default()
 }
 
-/// Whether an owner of the pod has it held back, and takes care of its end.
+/// Whether an owner of the pod gates it and handles its deletion.
 #[must_use]
 pub fn is_suspended_by_parent(pod: &Value) -> bool {
     one::is_suspended_by_parent(pod)

@@ -1,4 +1,4 @@
-//! One pod: how it stands, and its scheduling gate.
+//! A single pod: its state and its scheduling gate.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::serving::is_sent;
 use crate::{JobError, PodSetInfo};
 use switchyard_syntax::names;
 
-/// Whether the pod waits behind our gate.
+/// Whether the pod has the scheduling gate of admission.
 pub fn is_gated(pod: &Value) -> bool {
     has_gate(pod, names::ADMISSION_SCHEDULING_GATE)
 }
@@ -31,12 +31,13 @@ pub(super) fn phase(pod: &Value) -> &str {
     str_at(pod, "/status/phase")
 }
 
-/// Whether it does not run and will not by itself.
+/// Whether it is gated and cannot start by itself.
 pub(super) fn is_suspended(pod: &Value) -> bool {
     is_terminated(pod) || is_gated(pod)
 }
 
-/// Whether it may run yet, runs, or has succeeded. One that is being deleted and has no node never runs.
+/// Whether it can run, runs, or has succeeded. A pod that is being deleted and has no node never
+/// runs.
 pub(super) fn is_runnable_or_succeeded(pod: &Value) -> bool {
     let never_runs = is_deleting(pod) && str_at(pod, "/spec/nodeName").is_empty();
     !never_runs && phase(pod) != "Failed"
@@ -46,39 +47,39 @@ pub(super) fn is_ready(pod: &Value) -> bool {
     is_true(pod, "Ready")
 }
 
-/// Whether a failure of it is the failure of its group.
+/// Whether its failure is the failure of its group.
 pub(super) fn is_unretriable(pod: &Value) -> bool {
     annotation(pod, names::RETRIABLE_IN_GROUP) == Some("false")
 }
 
-/// Whether the owner of its owner has it gated, and takes care of its end.
+/// Whether an owner of the pod gates it and handles its deletion.
 pub(super) fn is_suspended_by_parent(pod: &Value) -> bool {
     annotation(pod, names::POD_SUSPENDING_PARENT).is_some()
 }
 
-/// The group that it belongs to, by annotation or by label; none when it is alone.
+/// The name of its group, by annotation or label. `None` for a single pod.
 pub fn group_name(pod: &Value) -> Option<&str> {
     let given = |name: &&str| !name.is_empty();
     let annotated = annotation(pod, names::POD_GROUP_NAME).filter(given);
     annotated.or_else(|| label(pod, names::POD_GROUP_NAME).filter(given))
 }
 
-/// The role that it has in its group: pods of one shape share it. Written down where it was gated, since admission changes the
-/// shape.
+/// Its role in its group: pods with the same shape share a role. A gated pod has the role written
+/// down, because admission changes the shape.
 #[must_use]
 pub fn role(pod: &Value) -> String {
     annotation(pod, names::ROLE_HASH).map_or_else(|| shape_hash(pod), str::to_owned)
 }
 
-/// Until when a pod that runs counts as active: one that is being deleted for twice its grace at most, since its node may
-/// be lost. None: as long as it runs.
+/// The time until which a running pod counts as active. If it is being deleted, twice its grace
+/// period at most, because its node may be lost. `None` means as long as it runs.
 pub(super) fn active_until(pod: &Value) -> Option<Timestamp> {
     let deleted = time_at(pod, "/metadata/deletionTimestamp")?;
     let grace = pod.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64)?;
     deleted.checked_add(SignedDuration::from_secs(grace)).ok()
 }
 
-/// When it was last active: its failure or its deletion, whichever came first.
+/// When it was last active: the earlier of its failure and its deletion.
 pub(super) fn last_active(pod: &Value, now: Timestamp) -> Timestamp {
     let conditions =
         pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
@@ -105,7 +106,7 @@ fn finalizers(pod: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// Takes our finalizer off; whether it was there.
+/// Removes Kueue's finalizer. Returns true if it was there.
 pub(super) fn release(pod: &mut Value) -> bool {
     let held = is_held(pod);
     if let Some(list) = pod.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
@@ -114,7 +115,7 @@ pub(super) fn release(pod: &mut Value) -> bool {
     held
 }
 
-/// Marks a new pod as ours and holds it back.
+/// Marks a new pod as managed and gates it.
 pub(super) fn gate(pod: &mut Value) {
     set_label(pod, names::MANAGED, "true");
     if !is_suspended_by_parent(pod) && !is_held(pod) {
@@ -123,14 +124,15 @@ pub(super) fn gate(pod: &mut Value) {
     if !is_gated(pod) {
         append(pod, "spec", "schedulingGates", json!({ "name": names::ADMISSION_SCHEDULING_GATE }));
     }
-    // The webhook overwrites what the pod's owner wrote: all pods of a role are charged as the first pod is. A hub's copy keeps
-    // the role, since the Workload that the hub sent names it.
+    // The webhook overwrites the owner's value, because all pods of a role are charged like the
+    // first one. A hub's copy keeps the role that its Workload names.
     let role = if is_sent(pod) { role(pod) } else { shape_hash(pod) };
     set_annotation(pod, names::ROLE_HASH, &role);
 }
 
-/// Copies the index of a pod from the label that holds it to the one by which the pods of a group are ranked. A pod without the
-/// former gets an empty one, which keeps its group from being queued, as in Kueue.
+/// Copies a pod's index from the label that holds it to the label that ranks the pods of a group.
+/// If the former is missing, the index is empty, which keeps the group from being queued, as in
+/// Kueue.
 pub(super) fn copy_index(pod: &mut Value) {
     if let Some(key) = annotation(pod, names::POD_GROUP_POD_INDEX_LABEL) {
         let index = label(pod, key).unwrap_or_default().to_owned();
@@ -138,19 +140,21 @@ pub(super) fn copy_index(pod: &mut Value) {
     }
 }
 
-/// Holds a pod that waits back until its place is chosen, too. [`start`] takes that gate off a pod whose place is not.
+/// Also gates a pod until its topology domain is chosen. [`start`] removes that gate from a pod
+/// without a topology request.
 pub(super) fn gate_topology(pod: &mut Value) {
     if is_gated(pod) && !has_gate(pod, names::TOPOLOGY_SCHEDULING_GATE) {
         append(pod, "spec", "schedulingGates", json!({ "name": names::TOPOLOGY_SCHEDULING_GATE }));
     }
 }
 
-/// Lets a pod go with what admission gave. One that is not gated has gone already.
+/// Ungates a pod with the additions of its admission. A pod that is not gated has been started
+/// before.
 pub(super) fn start(pod: &mut Value, info: &PodSetInfo) -> Result<(), JobError> {
     if !is_gated(pod) {
         return Ok(());
     }
-    // A pod that is there takes no new gates: it bears those that it needs from the beginning.
+    // An existing pod accepts no new gates. It has had all that it needs since its creation.
     PodSetInfo { scheduling_gates: Vec::new(), ..info.clone() }.merge_into(pod)?;
     let keeps_topology =
         info.scheduling_gates.iter().any(|gate| gate.name == names::TOPOLOGY_SCHEDULING_GATE);

@@ -1,8 +1,9 @@
-//! The shape of a pod: what about it matters to admission, as a hash. Pods of a group with the same one are one pod set.
+//! The shape of a pod: a hash of the fields that matter to admission. Pods of a group with equal
+//! shapes form one pod set.
 //!
-//! The hash is Kueue's for all that its shape holds except affinity, topology spread constraints and resource claims,
-//! whose fields Kueue hashes in another order. It only has to be the same for equal pods: a pod that has its hash written
-//! on it keeps that.
+//! The hash equals Kueue's, except for affinity, topology spread constraints and resource claims,
+//! whose fields Kueue hashes in another order. Only equality of equal pods is required: a pod with
+//! a recorded hash keeps it.
 
 use std::fmt::Write as _;
 
@@ -15,15 +16,15 @@ use switchyard_syntax::field::{FieldError, Path};
 /// Bytes of the hash that are kept.
 const BYTES: usize = 4;
 
-/// The fields of a toleration, and of a port, in the order of their types.
+/// Fields of tolerations and ports, in the order of their Go types.
 const TOLERATION: &[&str] = &["key", "operator", "value", "effect", "tolerationSeconds"];
 const PORT: &[&str] = &["name", "hostPort", "containerPort", "protocol", "hostIP"];
 
-/// Eight hex digits for the shape of a pod's spec.
+/// The hash of a pod's shape, in eight hex digits.
 #[must_use]
 pub fn shape_hash(pod: &Value) -> String {
     let shape = format!("{{\"spec\":{}}}", shape(pod.get("spec").unwrap_or(&Value::Null)));
-    // As Go's encoder writes these in text.
+    // As Go's JSON encoder escapes them.
     let shape = shape.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     Sha256::digest(shape.as_bytes()).iter().take(BYTES).fold(String::new(), |mut hex, byte| {
         // Writing to a String cannot fail.
@@ -32,10 +33,10 @@ pub fn shape_hash(pod: &Value) -> String {
     })
 }
 
-/// The shape as JSON, its fields in the order of the alphabet.
+/// The shape as JSON with sorted fields.
 fn shape(spec: &Value) -> String {
     let field = |name: &str| text(spec.get(name));
-    // What the pod as a whole asks for, only where it does.
+    // The pod's own resources, only if it has some.
     let resources =
         spec.get("resources").filter(|it| !it.is_null()).map(|it| text(it.get("requests")));
     let resources =
@@ -56,7 +57,7 @@ fn shape(spec: &Value) -> String {
     )
 }
 
-/// The fields of a pod's spec whose shape is all of them.
+/// Fields of a pod's spec that belong to the shape with all their subfields.
 const WHOLE: &[&str] = &[
     "nodeSelector",
     "affinity",
@@ -68,7 +69,7 @@ const WHOLE: &[&str] = &[
     "resourceClaims",
 ];
 
-/// What has changed between the shapes of two pod specs, where none may: pods of a group keep their shape.
+/// Errors of changes to the shape of a pod spec. Pods of a group must keep their shape.
 pub(crate) fn changed_shape(old: &Value, new: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in WHOLE {
@@ -96,9 +97,9 @@ pub(crate) fn changed_shape(old: &Value, new: &Value, path: &Path) -> Vec<FieldE
     errors
 }
 
-/// The error of a field that has changed.
+/// The error of a changed field.
 fn kept(field: &str, old: Option<&Value>, new: Option<&Value>, path: &Path) -> Option<FieldError> {
-    // Quantities are told by the field that they stand in.
+    // The comparison recognizes quantities by the name of the field around them.
     let field = if field == "overhead" { "requests" } else { field };
     let under = |value: Option<&Value>| json!({ field: value });
     let changed = !same_value(&under(old), &under(new));
@@ -116,7 +117,7 @@ fn container(container: &Value) -> String {
     format!("{{\"ports\":{ports},\"resources\":{{\"requests\":{requests}}}}}")
 }
 
-/// A list with each item as `one` writes it; an empty one is null.
+/// A JSON list with items written by `one`. An empty list becomes null.
 fn list(items: Option<&Value>, one: impl Fn(&Value) -> String) -> String {
     match items.and_then(Value::as_array).filter(|items| !items.is_empty()) {
         Some(items) => format!("[{}]", items.iter().map(one).collect::<Vec<_>>().join(",")),
@@ -124,7 +125,7 @@ fn list(items: Option<&Value>, one: impl Fn(&Value) -> String) -> String {
     }
 }
 
-/// An object with its fields in this order.
+/// A JSON object with its fields in this order.
 fn ordered(item: &Value, fields: &[&str]) -> String {
     let given = fields.iter().filter_map(|field| Some(format!("\"{field}\":{}", item.get(field)?)));
     format!("{{{}}}", given.collect::<Vec<_>>().join(","))
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_is_written_as_kueue_hashes_it() {
+    fn shape_matches_kueues_input_of_the_hash() {
         let toleration = json!({"effect": "NoExecute", "key": "gone", "operator": "Exists", "tolerationSeconds": 300});
         let spec = json!({
             "containers": [{

@@ -1,5 +1,6 @@
-//! Which pods of a group count, and which are too many: pods that have failed are replaced by others of their role, made by
-//! whoever made them; what has been replaced, and what is too much, is let go.
+//! Sorts the pods of a group into those that count, excess pods and replaced pods. The owner of a
+//! failed pod replaces it with another pod of its role. Replaced and excess pods lose their
+//! finalizer.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,26 +17,27 @@ use crate::{BuildOptions, MAX_POD_SETS};
 use switchyard_api::v1beta2::Workload;
 use switchyard_syntax::names;
 
-/// The pods of a group, sorted by what becomes of them.
+/// The pods of a group, sorted by what happens to them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sorted {
-    /// Those that make up the job, as a group. Empty groups are null.
+    /// The pods that count, as a group. Null if there are none.
     pub group: Value,
-    /// More than there should be: to be let go and deleted.
+    /// Excess pods, to be released and deleted.
     pub excess: Vec<Value>,
-    /// Failed, and nobody waits for their replacement: to be let go.
+    /// Failed pods that have replacements, to be released.
     pub replaced: Vec<Value>,
-    /// Those that wait for others to end, whose places they take.
+    /// Pods that replace pods which have not ended yet.
     pub waiting: Vec<Value>,
-    /// Pods that are missing.
+    /// The number of missing pods.
     pub absent: i32,
 }
 
-/// Sorts the pods of a group that has no workload yet. Labels and annotations of these keys are copied to it. A pod that is being
-/// deleted starts no workload: its spec may be what an earlier admission made of it.
+/// Sorts the pods of a group without a Workload. The Workload gets the pods' labels and annotations
+/// with the keys in `copied`. A pod that is being deleted starts no Workload: its spec may include
+/// additions of an earlier admission.
 ///
 /// # Errors
-/// Why no workload can be made of it: too few pods, or pods that contradict each other.
+/// Why no Workload can be made: too few pods, or pods that contradict each other.
 pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, String> {
     let (active, replaced): (Vec<Value>, Vec<Value>) =
         members(group).iter().cloned().partition(|pod| counts(group, pod) && !is_deleting(pod));
@@ -53,7 +55,7 @@ pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, Strin
     Ok(Sorted { group, excess, replaced, waiting: Vec::new(), absent: 0 })
 }
 
-/// What is wrong with the metadata of the pods.
+/// The error of the pods' metadata.
 fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
     if let Some(index) = label(group, names::POD_GROUP_POD_INDEX) {
         let below =
@@ -89,7 +91,7 @@ fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
     Ok(())
 }
 
-/// Sorts the pods of a group by the roles of its workload.
+/// Sorts the pods of a group by the roles of its Workload.
 #[must_use]
 pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
     let mut kept = Vec::new();
@@ -109,7 +111,7 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
             true => i32::from(pod_set.count > 0 && active.is_empty()),
             false => (pod_set.count - active_count).max(0),
         };
-        // A failed pod is held as long as nobody has come in its place.
+        // A failed pod keeps its finalizer until its replacement exists.
         let wanted =
             usize::try_from(pod_set.count.saturating_sub(active_count)).unwrap_or_default();
         let (within, mut beyond) = split(active, pod_set.count);
@@ -121,7 +123,8 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
         }));
         gone.sort_by(|a, b| by_last_activity(a, b, now));
         let replaced = gone.split_off(wanted.min(gone.len()));
-        // A controller can replace a serving pod only once its name is free. Its end is known, so it is released.
+        // A controller can replace a serving pod only once its name is free. Its end is recorded,
+        // so it is released.
         let nameless = gone
             .iter()
             .filter(|pod| is_serving(group) && is_terminated(pod) && is_deleting(pod))
@@ -137,7 +140,8 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
     sorted
 }
 
-/// The first `count` of the pods, and those beyond: held ones are kept first, then those that run, then the oldest.
+/// The first `count` pods, and the rest. Finalized pods come first, then running ones, then older
+/// ones.
 fn split(mut pods: Vec<Value>, count: i32) -> (Vec<Value>, Vec<Value>) {
     pods.sort_by(|a, b| {
         is_held(b)

@@ -1,4 +1,4 @@
-//! What the webhook refuses of pods.
+//! Rules of pods (Kueue's `pkg/controller/jobs/pod/pod_webhook.go`).
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(super) fn pod(pod: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A group has a name and a number of pods, or neither.
+/// A pod must have both a group name and a group size, or neither.
 fn group(pod: &Value) -> Vec<FieldError> {
     let count_path = annotation_path(names::POD_GROUP_TOTAL_COUNT);
     let path = path_of(pod, names::POD_GROUP_NAME);
@@ -95,7 +95,7 @@ fn annotated(pod: &Value, key: &str) -> bool {
     annotation(pod, key).is_some_and(|value| !value.is_empty())
 }
 
-/// Where the pod says this, as annotation or as label.
+/// The path of the annotation, or of the label if the pod uses that.
 fn path_of(pod: &Value, key: &str) -> Path {
     if annotated(pod, key) { annotation_path(key) } else { label_path(key) }
 }

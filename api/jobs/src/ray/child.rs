@@ -1,5 +1,5 @@
-//! The RayCluster that KubeRay makes for a RayJob or a RayService. Ray's autoscaler changes the counts there and not in the job,
-//! so they are attached to an elastic job before it is looked at.
+//! The RayCluster that KubeRay creates for a RayJob or RayService. Ray's autoscaler changes the
+//! counts there and not in the job, so the counts are attached to elastic jobs.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use super::super::plain::{Slot, list_at};
 use super::super::{Dependency, KindId, elastic};
 use super::{CLUSTER_ID, workers};
 
-/// Where it is attached. No field of the kinds'.
+/// The field of the job with the attached counts. Not a field of the API.
 const CHILD: &str = "switchyard.dev/rayCluster";
 const AT: &str = "/switchyard.dev~1rayCluster";
 
-/// The kind of such an object.
+/// Kinds of such objects.
 pub(super) static KINDS: [KindId; 1] = [CLUSTER_ID];
 
-/// The RayCluster of an elastic job, which it names at a JSON pointer.
+/// The RayCluster of an elastic job, named at a JSON pointer.
 pub(super) fn named(job: &Value, at: &str) -> Option<Dependency> {
     let name = str_at(job, at);
     let is_told = elastic::is_marked(job) && !name.is_empty();
@@ -26,7 +26,7 @@ pub(super) fn named(job: &Value, at: &str) -> Option<Dependency> {
     })
 }
 
-/// Attaches of a RayCluster what tells its size.
+/// Attaches the fields of the RayCluster with its size.
 pub(super) fn attach(job: &mut Value, cluster: &Value) {
     let group = |group: &Value| {
         let field = |name: &str| group.get(name).cloned().unwrap_or_default();
@@ -39,8 +39,8 @@ pub(super) fn attach(job: &mut Value, cluster: &Value) {
     }
 }
 
-/// Gives the groups of workers the counts that they have there. Those that are not there, as a newer cluster is to come
-/// that has them, keep what the job says.
+/// Overrides the counts of the worker groups with the RayCluster's. A group that exists only in the
+/// job, for a newer RayCluster, keeps the job's count.
 pub(super) fn take_counts(job: &Value, slots: &mut [Slot]) {
     let groups = list_at(job, &format!("{AT}/spec/workerGroupSpecs"));
     for slot in slots.iter_mut().skip(1) {
@@ -53,7 +53,7 @@ pub(super) fn take_counts(job: &Value, slots: &mut [Slot]) {
     }
 }
 
-/// The generation of the job, and of the RayCluster, as in Kueue's names of workloads.
+/// The generations of the job and of the RayCluster, as in Kueue's Workload names.
 pub(super) fn size_generation(job: &Value) -> String {
     match job.pointer(AT) {
         Some(child) => format!("{}_{}", generation(job), generation(child)),

@@ -1,5 +1,5 @@
-//! `ray.io/v1` RayCluster, and RayService, which holds the spec of one. They never finish: their workloads end with the
-//! objects.
+//! `ray.io/v1` RayCluster and RayService, which contains the spec of one. They never finish. Their
+//! Workloads are deleted with them.
 
 use serde_json::Value;
 
@@ -14,14 +14,15 @@ use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::names;
 
-/// A kind whose pods are those of one cluster of Ray's.
+/// A kind whose pods are those of one RayCluster.
 #[derive(Debug, Clone, Copy)]
 pub struct RayPods {
     id: KindId,
-    /// The cluster's spec, as a JSON pointer.
+    /// JSON pointer to the spec of the RayCluster.
     at: &'static str,
     suspend_at: Keys,
-    /// Where it names the RayCluster that KubeRay has made for it, if it is none itself.
+    /// JSON pointer to the name of the RayCluster that KubeRay created for the object. `None` for a
+    /// RayCluster itself.
     child_at: Option<&'static str>,
     followed: &'static [&'static str],
     is_ready: fn(&Value) -> bool,
@@ -37,7 +38,7 @@ pub static RAY_CLUSTER: RayPods = RayPods {
     is_ready: |job| str_at(job, "/status/state") == "ready",
 };
 
-/// The kind `ray.io/v1` RayService. It is suspended by the spec of its cluster.
+/// The kind `ray.io/v1` RayService. The suspend field is in the spec of its cluster.
 pub static RAY_SERVICE: RayPods = RayPods {
     id: id("RayService", "rayservices", "ray.io/rayservice"),
     at: "/spec/rayClusterConfig",
@@ -130,8 +131,8 @@ impl PlainKind for RayPods {
         validate_cluster(job, self.at, &path)
     }
 
-    /// KubeRay upgrades a RayService by a second cluster beside the first, which has no quota. The pods of an elastic one wait for
-    /// theirs.
+    /// KubeRay upgrades a RayService with a second cluster beside the first, and that one has no
+    /// quota. The pods of an elastic RayService wait for quota.
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let runs = |job: &Value| {
             !JobKind::is_suspended(self, job)
@@ -153,7 +154,8 @@ impl PlainKind for RayPods {
     }
 }
 
-/// The part of a cluster's spec whose change makes KubeRay start another cluster. Its size and `suspend` are not in it.
+/// The part of a cluster's spec whose change makes KubeRay start another cluster, without size and
+/// `suspend`.
 fn upgraded(job: &Value, at: &str) -> Value {
     let mut spec = job.pointer(at).cloned().unwrap_or_default();
     if let Some(fields) = spec.as_object_mut() {

@@ -1,4 +1,4 @@
-//! `ray.io/v1` RayJob: a cluster that is made for one job, and the pod that submits it.
+//! `ray.io/v1` RayJob: a cluster for one job, and the pod that submits the job.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,20 +20,20 @@ pub struct RayJob;
 
 const CLUSTER: &str = "/spec/rayClusterSpec";
 const SUBMITTER: &str = "/spec/submitterPodTemplate";
-/// KubeRay's name of the container that submits.
+/// KubeRay's name of the container that submits the job.
 const SUBMITTER_CONTAINER: &str = "ray-job-submitter";
 
-/// A pod of its own submits the job. The API server defaults the field to this.
+/// Whether a separate pod submits the job. The API server defaults the field to this.
 fn submits_by_job(job: &Value) -> bool {
     matches!(str_at(job, "/spec/submissionMode"), "" | "K8sJobMode")
 }
 
-/// A container of the head does.
+/// Whether a sidecar of the head submits the job.
 fn submits_by_sidecar(job: &Value) -> bool {
     str_at(job, "/spec/submissionMode") == "SidecarMode"
 }
 
-/// What KubeRay gives the submitter where the job does not say.
+/// KubeRay's default resources of the submitter.
 fn submitter_resources() -> Value {
     json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}})
 }
@@ -69,7 +69,7 @@ impl PlainKind for RayJob {
         child::attach(job, found);
     }
 
-    /// Not the submitter's: it is always one pod.
+    /// Without the submitter, which is always one pod.
     fn elastic_templates(&self, job: &Value) -> Vec<String> {
         cluster_templates(job, CLUSTER)
     }
@@ -98,7 +98,7 @@ impl PlainKind for RayJob {
         Ok(slots)
     }
 
-    /// The template that KubeRay would take, so that admission has a place to write to.
+    /// Writes out KubeRay's default template, so that admission can change it.
     fn complete(&self, job: &mut Value) {
         if !submits_by_job(job) || job.pointer(SUBMITTER).is_some_and(Value::is_object) {
             return;
@@ -127,7 +127,7 @@ impl PlainKind for RayJob {
         }
     }
 
-    /// A job for a cluster that is there already takes no quota of its own.
+    /// A job for an existing cluster takes no quota.
     fn skips(&self, job: &Value) -> bool {
         uses_existing_cluster(job)
     }
@@ -136,7 +136,7 @@ impl PlainKind for RayJob {
         !matches!(str_at(job, "/status/jobDeploymentStatus"), "" | "Suspended")
     }
 
-    /// KubeRay runs nothing of it until its spec is mended.
+    /// KubeRay runs nothing of the job until its spec is valid.
     fn on_hold(&self, job: &Value) -> bool {
         str_at(job, "/status/jobDeploymentStatus") == "ValidationFailed"
     }
@@ -150,7 +150,7 @@ impl PlainKind for RayJob {
         })
     }
 
-    /// It has no conditions.
+    /// A RayJob has no conditions.
     fn ended_at(&self, job: &Value) -> Option<Timestamp> {
         time_at(job, "/status/endTime")
     }
@@ -175,7 +175,7 @@ impl PlainKind for RayJob {
             (false, true) => {}
         }
         let mut errors = Vec::new();
-        // A cluster that stays would go on using the queue's quota.
+        // A cluster that is not deleted would keep using the queue's quota.
         if job.pointer("/spec/shutdownAfterJobFinishes").and_then(Value::as_bool) != Some(true) {
             errors.push(FieldError::invalid(
                 &spec.child("shutdownAfterJobFinishes"),

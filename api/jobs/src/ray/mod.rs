@@ -1,6 +1,8 @@
-//! The kinds of KubeRay, `ray.io/v1`: RayCluster, and RayJob and RayService, which hold the spec of one.
+//! KubeRay's kinds, `ray.io/v1`: RayCluster, and RayJob and RayService, which contain the spec of
+//! one.
 //!
-//! What they share is here: the pod sets of a cluster's spec, and what KubeRay adds to its head.
+//! This module has the shared code: the pod sets of a RayCluster's spec, and KubeRay's additions to
+//! its pods.
 
 mod child;
 mod cluster;
@@ -19,11 +21,11 @@ use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 use switchyard_syntax::quantity;
 
-/// What `managedBy` says of KubeRay itself.
+/// KubeRay's name in `managedBy`.
 const KUBERAY: &str = "ray.io/kuberay-operator";
 /// Name of the head's pod set.
 const HEAD: &str = "head";
-/// On a cluster whose state outlives its head.
+/// Annotation of a cluster whose state outlives its head.
 const FAULT_TOLERANT: &str = "ray.io/ft-enabled";
 
 const fn id(kind: &'static str, plural: &'static str, framework: &'static str) -> KindId {
@@ -32,7 +34,7 @@ const fn id(kind: &'static str, plural: &'static str, framework: &'static str) -
 
 const CLUSTER_ID: KindId = id("RayCluster", "rayclusters", "ray.io/raycluster");
 
-/// The pod sets of the cluster's spec at a JSON pointer: the head, then a group of workers each.
+/// The pod sets of the RayCluster spec at a JSON pointer: the head, then one for each worker group.
 fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
     if !job.pointer(at).is_some_and(Value::is_object) {
         return Err(malformed(at, "is missing; the job needs the spec of a RayCluster"));
@@ -61,12 +63,12 @@ fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
     Ok(slots)
 }
 
-/// The pods of a group of workers.
+/// Pods of a worker group: replicas times hosts per replica.
 fn workers(group: &Value) -> i64 {
     count_at(group, "/replicas", 1).saturating_mul(count_at(group, "/numOfHosts", 1).max(1))
 }
 
-/// Gives the groups of workers the counts of their pod sets, which come after the head's.
+/// Sets the counts of the worker groups' pod sets, which follow the head's.
 fn resize_groups(job: &mut Value, at: &str, pod_sets: &[PodSet]) {
     let groups = job.pointer_mut(&format!("{at}/workerGroupSpecs")).and_then(Value::as_array_mut);
     for (group, pod_set) in groups.into_iter().flatten().zip(pod_sets.iter().skip(1)) {
@@ -79,8 +81,8 @@ fn resize_groups(job: &mut Value, at: &str, pod_sets: &[PodSet]) {
     }
 }
 
-/// Gives the groups of workers the sizes of another cluster's groups of their names. Of as many pods, those of one host each are
-/// not those of several.
+/// Sets the sizes of another cluster's worker groups with equal names. Replicas and hosts are set
+/// separately: equal pod counts with different hosts per replica are different sizes.
 fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
     let at = format!("{at}/workerGroupSpecs");
     let others = list_at(other, &at);
@@ -89,7 +91,7 @@ fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
             others.iter().find(|other| str_at(other, "/groupName") == str_at(group, "/groupName"));
         let Some(same) = same else { continue };
         for field in ["replicas", "numOfHosts"] {
-            // What is not said is one, and an API server may have written that out.
+            // Absent means one, and an API server may have written the default.
             let count = |group: &Value| count_at(group, &format!("/{field}"), 1);
             let changes = count(same) != count(group);
             let Some(fields) = group.as_object_mut().filter(|_| changes) else { continue };
@@ -101,7 +103,8 @@ fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
     }
 }
 
-/// The pod templates of the cluster's spec at a JSON pointer: whatever its size, the head's, too.
+/// The pod templates of the RayCluster spec at a JSON pointer. The head is included, although it
+/// has a fixed size.
 fn cluster_templates(job: &Value, at: &str) -> Vec<String> {
     let groups = 0..list_at(job, &format!("{at}/workerGroupSpecs")).len();
     let head = format!("{at}/headGroupSpec/template");
@@ -110,14 +113,15 @@ fn cluster_templates(job: &Value, at: &str) -> Vec<String> {
         .collect()
 }
 
-/// The field by which Ray's autoscaler changes the groups of workers, where it does.
+/// The field that enables Ray's autoscaler, if it is enabled.
 fn autoscaling(job: &Value, at: &str) -> Option<Path> {
     let path = at.split('/').skip(1).fold(Path::root(), |path, field| path.child(field));
     autoscales(job, at).then(|| path.child("enableInTreeAutoscaling"))
 }
 
-/// What KubeRay adds to the cluster's pods, or needs room for in their place: in the head the job that cleans up an external store
-/// after a fault-tolerant cluster, and the sidecar of the autoscaler; in every pod the collector of the history server.
+/// Adds KubeRay's additions to the pod sets. To the head: room for the job that cleans up an
+/// external store after a fault-tolerant cluster, and the autoscaler's sidecar. To all pods: the
+/// collector of the history server.
 fn account_for_additions(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
     let Some(head) = pod_sets.first_mut() else { return };
     if is_fault_tolerant(job, at) {
@@ -140,7 +144,7 @@ fn account_for_additions(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
     }
 }
 
-/// The sidecar that KubeRay 1.7 puts into every pod of a cluster for its history server.
+/// The sidecar that KubeRay 1.7 adds to every pod of a cluster with a history server.
 fn collector(job: &Value, at: &str) -> Option<Value> {
     let options = job
         .pointer(&format!("{at}/historyServerOptions/collectorOptions"))
@@ -151,7 +155,8 @@ fn collector(job: &Value, at: &str) -> Option<Value> {
     Some(json!({"name": "ray-history-collector", "resources": resources}))
 }
 
-/// Whether an external store keeps the cluster's state beyond its head: KubeRay clears it up by a Job, at its deletion.
+/// Whether an external store keeps the cluster's state beyond its head. KubeRay then runs a
+/// clean-up Job when the cluster is deleted.
 fn is_fault_tolerant(job: &Value, at: &str) -> bool {
     let annotated =
         annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
@@ -173,7 +178,7 @@ fn add_container(pod_set: &mut PodSet, container: Value) {
     }
 }
 
-/// Raises what Ray's own container, the first, requests.
+/// Raises the requests of Ray's own container, which is the first.
 fn request_at_least(template: &mut Value, wanted: &[(&str, &str)]) {
     let Some(container) = template.pointer_mut("/spec/containers/0") else { return };
     let Some(requests) = object_mut(container, &["resources", "requests"]) else { return };
@@ -187,11 +192,11 @@ fn request_at_least(template: &mut Value, wanted: &[(&str, &str)]) {
 
 fn amount_of(requests: &Map<String, Value>, resource: &str) -> i128 {
     let text = requests.get(resource).and_then(Value::as_str).unwrap_or("0");
-    // What cannot be read stays as it is: it is refused later, with its own words.
+    // An invalid quantity stays, and its own error follows later.
     quantity::parse(text).map_or(i128::MAX, quantity::Exact::nanos)
 }
 
-/// What is wrong with the cluster's spec.
+/// Errors of the RayCluster spec.
 fn validate_cluster(job: &Value, at: &str, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // KubeRay adds to the head's first container.

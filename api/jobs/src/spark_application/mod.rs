@@ -1,7 +1,8 @@
 //! `sparkoperator.k8s.io/v1beta2` SparkApplication: a driver and its executors.
 //!
-//! Its pods come from fields of `driver` and `executor`, not from pod templates; the pod sets are put together from the
-//! same fields, with what Spark adds by itself. The kind names no manager: on a hub it is kept from running by being suspended.
+//! Its pods are described by the fields of `driver` and `executor`, not by pod templates. The pod
+//! sets are built from these fields and from Spark's own additions. The kind has no managedBy
+//! field, so on a hub only its suspension keeps it from running.
 
 mod resources;
 mod template;
@@ -16,14 +17,14 @@ use super::{Finished, JobError, KindId, PodSetInfo};
 use switchyard_api::v1beta2::PodSet;
 use switchyard_syntax::field::{FieldError, Path};
 
-/// Its name in `integrations.frameworks`.
+/// Its name in `integrations.frameworks` of the configuration file.
 pub const FRAMEWORK: &str = "sparkoperator.k8s.io/sparkapplication";
 
 /// The kind `sparkoperator.k8s.io/v1beta2` SparkApplication.
 #[derive(Debug, Clone, Copy)]
 pub struct SparkApplication;
 
-/// The driver or the executors.
+/// A role: the driver or the executors.
 struct Role {
     name: &'static str,
     container: &'static str,
@@ -42,7 +43,7 @@ fn state(job: &Value) -> &str {
     str_at(job, "/status/applicationState/state")
 }
 
-/// What a role says itself of what admission adds to.
+/// A role's own values of the fields that admission changes.
 fn own_info(job: &Value, spec: &Value) -> PodSetInfo {
     let list = |pointer: &str| spec.pointer(pointer).cloned();
     PodSetInfo {
@@ -143,7 +144,7 @@ impl PlainKind for SparkApplication {
             all.merge(info)?;
             write_info(job, role, &all);
         }
-        // Both roles have it now, and it excludes theirs.
+        // Both roles now have it, and the application's selector excludes the roles' selectors.
         if let Some(spec) = object_mut(job, &["spec"]) {
             spec.remove("nodeSelector");
         }
@@ -178,7 +179,7 @@ impl PlainKind for SparkApplication {
     }
 
     fn finished(&self, job: &Value) -> Option<Finished> {
-        // The operator submits it once more, and says so when it gives up.
+        // The operator retries a failed submission and reports when it gives up.
         let submitted_again =
             matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
         let ended = match state(job) {
@@ -192,12 +193,12 @@ impl PlainKind for SparkApplication {
         })
     }
 
-    /// It has no conditions.
+    /// A SparkApplication has no conditions.
     fn ended_at(&self, job: &Value) -> Option<Timestamp> {
         time_at(job, "/status/terminationTime")
     }
 
-    /// The driver runs as soon as it is started; the executors have to as well.
+    /// The driver runs once the application does. The executors must run, too.
     fn pods_ready(&self, job: &Value) -> bool {
         let executors = job.pointer("/status/executorState").and_then(Value::as_object);
         let runs = |state: &&Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETED"));
@@ -226,7 +227,7 @@ impl PlainKind for SparkApplication {
         errors
     }
 
-    /// The CRD requires it of every status.
+    /// The CRD requires it in every status.
     fn required_status(&self) -> &'static [&'static str] {
         &["driverInfo"]
     }

@@ -1,6 +1,6 @@
-//! Reckons what Spark requests for a driver or an executor pod. Each amount comes from a field of the SparkApplication, else from
-//! Spark's settings in `spec.sparkConf`, else from Spark's default. Source: Spark's `BasicDriverFeatureStep` and
-//! `BasicExecutorFeatureStep`.
+//! Computes the requests of Spark's driver and executor pods. Each amount comes from a field of the
+//! SparkApplication, else from Spark's settings in `spec.sparkConf`, else from Spark's default.
+//! Source: Spark's `BasicDriverFeatureStep` and `BasicExecutorFeatureStep`.
 
 use serde_json::{Value, json};
 
@@ -13,20 +13,20 @@ use switchyard_syntax::quantity;
 
 /// Spark's default memory, in MiB.
 const MEMORY: u64 = 1024;
-/// The least overhead, in MiB.
+/// The least memory overhead, in MiB.
 const LEAST_OVERHEAD: u64 = 384;
-/// Overhead as a part of the memory: of programs for the Java virtual machine, and of others.
+/// Memory overhead as a fraction of the memory, for JVM programs and for others.
 const JVM_FACTOR: f64 = 0.1;
 const OTHER_FACTOR: f64 = 0.4;
 
-/// A role's fields and settings.
+/// A role's fields and Spark settings.
 struct Settings<'a> {
     job: &'a Value,
     role: &'a Role,
     spec: &'a Value,
 }
 
-/// A value, and the field that has it.
+/// A value and the path of its field.
 type Given<'a> = Option<(&'a str, String)>;
 
 impl<'a> Settings<'a> {
@@ -36,7 +36,7 @@ impl<'a> Settings<'a> {
         Some((text, format!("/spec/{}/{name}", self.role.name)))
     }
 
-    /// A setting of Spark's, of which `{}` is the role.
+    /// A Spark setting. `{}` in its name stands for the role.
     fn setting(&self, name: &str) -> Given<'a> {
         let key = name.replace("{}", self.role.name);
         let text = self.job.pointer("/spec/sparkConf")?.get(&key)?.as_str()?;
@@ -61,7 +61,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// MiB: Spark's memory and all that comes on top of it.
+    /// Total memory in MiB: Spark's memory and all additions.
     fn memory(&self) -> Result<u64, JobError> {
         let given = self.field("memory").or_else(|| self.setting("spark.{}.memory"));
         let memory = given.map_or(Ok(MEMORY), |(text, at)| mebibytes(text, &at))?;
@@ -77,7 +77,7 @@ impl<'a> Settings<'a> {
                 .setting("spark.memory.offHeap.enabled")
                 .is_some_and(|(text, _)| text == "true");
             let off_heap = self.setting("spark.memory.offHeap.size").filter(|_| off_heap);
-            // Its unit is the byte where none is given.
+            // Without a unit, it is in bytes.
             let off_heap = off_heap.map(|(text, at)| mebibytes(&with_unit(text, "b"), &at));
             let python = self.setting("spark.executor.pyspark.memory");
             let python = python.filter(|_| str_at(self.job, "/spec/type") == "Python");
@@ -112,13 +112,14 @@ impl<'a> Settings<'a> {
         };
         let least = self.setting("spark.{}.minMemoryOverhead");
         let least = least.map_or(Ok(LEAST_OVERHEAD), |(text, at)| mebibytes(text, &at))?;
-        // Spark cuts the fraction off.
+        // Spark truncates the fraction.
         let part = (memory as f64 * factor) as u64;
         Ok(part.max(least))
     }
 }
 
-/// The resources of the role's container. `own` are those that a pod template gives it: Spark's replace them, one by one.
+/// The resources of the role's container. `own` are those of a given pod template, which Spark's
+/// values override one by one.
 pub(super) fn of_role(
     job: &Value,
     role: &Role,
@@ -159,7 +160,7 @@ fn amount(text: &str, at: &str) -> Result<Value, JobError> {
     }
 }
 
-/// With a unit, where there is none.
+/// Appends the unit if there is none.
 fn with_unit(text: &str, unit: &str) -> String {
     if text.ends_with(|last: char| last.is_ascii_digit()) {
         format!("{text}{unit}")
@@ -168,7 +169,7 @@ fn with_unit(text: &str, unit: &str) -> String {
     }
 }
 
-/// Java's `512m` is 512 MiB, and so is `512`. Kubernetes' `512Mi` is not understood by Spark.
+/// Parses Java's memory sizes: `512m` and `512` mean 512 MiB. Spark rejects Kubernetes' `512Mi`.
 fn mebibytes(text: &str, at: &str) -> Result<u64, JobError> {
     let wrong = || {
         malformed(
@@ -191,7 +192,7 @@ fn mebibytes(text: &str, at: &str) -> Result<u64, JobError> {
     }
 }
 
-/// The operator takes Java's `512m` and Kubernetes' `512Mi` as a limit.
+/// Converts a memory limit for the operator, which accepts Java's `512m` and Kubernetes' `512Mi`.
 fn java_memory(text: &str) -> String {
     let lower = text.to_lowercase();
     for (unit, ours) in [("k", "Ki"), ("m", "Mi"), ("g", "Gi"), ("t", "Ti"), ("p", "Pi")] {

@@ -1,5 +1,5 @@
-//! The pod template of a driver or an executor, put together from the fields of a SparkApplication. Of a pod template that
-//! Spark is given (`driver.template`) it takes what pods ask for.
+//! The pod template of a driver or executor, built from the fields of a SparkApplication. From a
+//! given pod template (`driver.template`) it takes what affects requests.
 
 use serde_json::{Value, json};
 
@@ -9,15 +9,15 @@ use crate::meta::{str_at, string_map};
 use crate::plain::{list_at, malformed};
 use crate::template::quantities_as_text;
 
-/// What Spark sets up itself is not counted as a volume.
+/// Volumes with this prefix are set up by Spark and left out.
 const LOCAL_DIR: &str = "spark-local-dir-";
 
-/// Fields of a given pod template that say what its pod asks for, beside its containers.
+/// Fields of a given pod template that affect its pods' requests, beside the containers.
 const ASKED_BY_TEMPLATE: [&str; 4] =
     ["resources", "runtimeClassName", "overhead", "resourceClaims"];
 
-/// The resources of Spark's own container in a given template, and the other containers. Spark takes the one of its name, or
-/// else the first.
+/// The resources of Spark's own container in a given template, and the other containers. Spark uses
+/// the container with its name, or else the first.
 fn spark_container(given: &Value, role: &Role) -> (Value, Vec<Value>) {
     let mut containers = list_at(given, "/containers").to_vec();
     let named =
@@ -84,14 +84,14 @@ pub(super) fn put(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// That of the whole application, which excludes one of the role.
+/// The application's node selector, which excludes one of the role.
 pub(super) fn node_selector(job: &Value, spec: &Value) -> Value {
     let of =
         |object: &Value, pointer: &str| object.pointer(pointer).filter(|it| !it.is_null()).cloned();
     of(job, "/spec/nodeSelector").or_else(|| of(spec, "/nodeSelector")).unwrap_or_default()
 }
 
-/// The volumes that a role mounts, and where.
+/// The volumes that a role mounts, and their mounts.
 fn volumes(job: &Value, spec: &Value) -> (Vec<Value>, Vec<Value>) {
     let (mut volumes, mut mounts): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
     for mount in list_at(spec, "/volumeMounts") {

@@ -1,5 +1,3 @@
-//! AppWrapper.
-
 use rstest::rstest;
 
 use super::plain::{changed, object, running, shape, template};
@@ -48,7 +46,7 @@ fn declared_places(#[case] pod_sets: Value, #[case] want: &str) {
 }
 
 #[test]
-fn what_its_controller_found_counts_before_what_the_spec_says_now() {
+fn controllers_recorded_pod_sets_override_the_spec() {
     let (kind, job) = declared(json!([{"path": "template.spec.groups[0].template"}]));
     let found = json!([{"name": "x", "podSets": [{"path": "template.spec.groups[1].template", "replicas": 7}]}]);
     let job = changed(&job, json!({"status": {"componentStatus": found}}));
@@ -83,7 +81,11 @@ fn admission_is_written_beside_the_templates() {
 #[case::succeeded(json!({"phase": "Succeeded"}), (false, false), Some((true, "AppWrapper finished successfully")))]
 #[case::failed_and_still_there(json!({"phase": "Failed", "conditions": [{"type": "ResourcesDeployed", "status": "True"}]}), (false, false), None)]
 #[case::failed(json!({"phase": "Failed", "conditions": [{"type": "ResourcesDeployed", "status": "False"}]}), (false, false), Some((false, "AppWrapper failed")))]
-fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Option<(bool, &str)>) {
+fn app_wrapper_status_is_interpreted(
+    #[case] status: Value,
+    #[case] life: (bool, bool),
+    #[case] end: Option<(bool, &str)>,
+) {
     let (kind, job) = wrapper(json!([wrapped("v1", "Pod", template("c")["spec"].clone())]));
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);

@@ -1,11 +1,11 @@
-//! Objects that are not what their kind needs: each says where it is wrong, and none is taken for something else.
+//! Malformed objects: each error names the field, and no object is mistaken for another.
 
 use super::plain::{changed, object, shape, template};
 use super::*;
 
 const NO_COUNT: &str = "must be between 0 and 2147483647";
 
-/// Kubeflow's kinds, with the field that holds their pod templates.
+/// Kubeflow's kinds, with the field of their pod templates.
 const KUBEFLOW: [(&str, &str); 6] = [
     ("TFJob", "tfReplicaSpecs"),
     ("PyTorchJob", "pytorchReplicaSpecs"),
@@ -27,7 +27,7 @@ fn ray(kind: &str, at: &str, cluster: Value) -> (&'static dyn JobKind, Value) {
     )
 }
 
-/// A cluster with groups of workers of these numbers.
+/// A cluster with worker groups of these sizes.
 fn cluster(groups: &[i32]) -> Value {
     let group = |(at, replicas): (usize, &i32)| json!({"groupName": format!("g{at}"), "replicas": replicas, "template": template("w")});
     let groups: Vec<Value> = groups.iter().enumerate().map(group).collect();
@@ -48,7 +48,7 @@ fn app_wrapper(pod_sets: Value, spec: Value) -> (&'static dyn JobKind, Value) {
 }
 
 #[test]
-fn a_kind_without_a_pod_template_says_where_one_is_needed() {
+fn missing_pod_template_is_reported_with_its_path() {
     let mut table = vec![
         (
             object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [{"name": "a"}]})),
@@ -100,7 +100,7 @@ fn a_kind_without_a_pod_template_says_where_one_is_needed() {
 }
 
 #[test]
-fn a_number_of_pods_below_zero_is_refused_where_it_stands() {
+fn negative_pod_count_is_rejected_with_its_path() {
     let group =
         json!({"name": "a", "replicas": -1, "template": {"spec": {"template": template("c")}}});
     let mut table = vec![
@@ -151,7 +151,7 @@ fn a_number_of_pods_below_zero_is_refused_where_it_stands() {
 }
 
 #[test]
-fn more_pod_sets_than_a_workload_may_have_are_refused_or_all_counted_so_that_it_is() {
+fn too_many_pod_sets_are_rejected_or_all_counted() {
     let group = |at: usize| json!({"name": format!("g{at}"), "template": {"spec": {"template": template("c")}}});
     let groups: Vec<Value> = (0..19).map(group).collect();
     for (kind, job) in [

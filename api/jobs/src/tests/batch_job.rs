@@ -16,20 +16,20 @@ fn pod_set_counts(#[case] job: TestJob, #[case] count: i32, #[case] min: Option<
 }
 
 #[test]
-fn the_controllers_labels_stay_out_of_the_workload_but_for_the_jobs_name() {
+fn workload_has_no_controller_labels_but_the_jobs_name() {
     let pod_sets = BatchJob.pod_sets(&job().build()).unwrap();
     let labels = pod_sets[0].template.value()["metadata"]["labels"].clone();
     assert_eq!(labels, json!({"app": "train", "batch.kubernetes.io/job-name": "train"}));
 }
 
 #[test]
-fn a_job_without_a_template_is_malformed() {
+fn job_without_a_template_is_malformed() {
     let job = job().with(json!({"spec": {"template": null}})).build();
     insta::assert_snapshot!(BatchJob.pod_sets(&job).unwrap_err(), @"spec.template.spec: is missing; a Job needs a pod template");
 }
 
 #[test]
-fn a_started_job_has_what_its_flavors_ask_for() {
+fn started_job_has_its_flavors_selectors() {
     let test = job();
     let infos = infos_of(&reserved(test.workload(), 1, true));
     let before = test.build();
@@ -89,7 +89,7 @@ fn counts_of_a_started_job_and_back(
 }
 
 #[test]
-fn a_job_keeps_its_own_selectors_and_tolerations() {
+fn start_keeps_the_jobs_selectors_and_tolerations() {
     let own = json!({"spec": {"template": {"spec": {
         "nodeSelector": {"zone": "a"},
         "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "newField": 1}],
@@ -114,7 +114,7 @@ fn a_job_keeps_its_own_selectors_and_tolerations() {
 }
 
 #[test]
-fn a_contradiction_cannot_be_started() {
+fn start_with_contradicting_info_fails() {
     let test = job()
         .with(json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}));
     let infos = infos_of(&reserved(test.workload(), 1, true));
@@ -125,7 +125,7 @@ fn a_contradiction_cannot_be_started() {
     insta::assert_snapshot!(error, @"invalid podset infos: expecting 1 podset, got 0");
 }
 
-/// Performs the steps of a stop as an API server and a Job controller would let them happen.
+/// Performs the steps of a stop as an API server and a Job controller would allow them.
 fn stop_steps(mut job: Value, pod_sets: Option<&[PodSet]>) -> (Vec<&'static str>, Value) {
     let mut steps = Vec::new();
     for _ in 0..10 {
@@ -158,7 +158,7 @@ fn stop_steps(mut job: Value, pod_sets: Option<&[PodSet]>) -> (Vec<&'static str>
 }
 
 #[test]
-fn a_running_job_is_stopped_in_the_steps_that_the_api_server_allows() {
+fn running_job_is_stopped_in_allowed_steps() {
     let test = job();
     let workload = reserved(test.workload(), 1, true);
     let original = test.build();
@@ -173,7 +173,7 @@ fn a_running_job_is_stopped_in_the_steps_that_the_api_server_allows() {
 }
 
 #[test]
-fn a_job_that_nobody_has_started_is_suspended_in_one_step() {
+fn job_that_never_started_is_suspended_in_one_step() {
     let test = job();
     let workload = test.workload();
     let (steps, stopped) = stop_steps(test.running().build(), Some(&workload.spec.pod_sets));
@@ -182,7 +182,7 @@ fn a_job_that_nobody_has_started_is_suspended_in_one_step() {
 }
 
 #[test]
-fn a_job_is_not_suspended_while_it_is_being_stopped() {
+fn job_being_stopped_is_not_suspended() {
     let stopping = job().annotation("kueue.x-k8s.io/stopping", "true").build();
     assert!(!BatchJob.is_suspended(&stopping));
     assert!(BatchJob.is_suspended(&job().build()));
@@ -193,7 +193,7 @@ fn a_job_is_not_suspended_while_it_is_being_stopped() {
 #[case::never_started(job(), false)]
 #[case::started_before(job().status(json!({"startTime": "2026-11-21T10:00:00Z"})), true)]
 #[case::running(job().running().status(json!({"startTime": "2026-11-21T10:00:00Z"})), false)]
-fn a_start_time_is_reset_before_the_start(#[case] job: TestJob, #[case] reset: bool) {
+fn start_time_is_reset_before_the_start(#[case] job: TestJob, #[case] reset: bool) {
     assert_eq!(BatchJob.before_run(&job.build()).is_some(), reset);
 }
 
@@ -239,7 +239,7 @@ fn managed_by_can_be_defaulted(#[case] job: TestJob, #[case] want: bool) {
 }
 
 #[test]
-fn the_remote_copy_has_nothing_that_belongs_to_this_cluster() {
+fn job_copy_has_no_local_fields() {
     let job = job()
         .annotation("note", "kept")
         .annotation("kubectl.kubernetes.io/last-applied-configuration", "{}")
@@ -299,7 +299,7 @@ fn the_remote_copy_has_nothing_that_belongs_to_this_cluster() {
 }
 
 #[test]
-fn a_workload_name_too_long_for_a_label_goes_into_an_annotation() {
+fn workload_name_too_long_for_a_label_becomes_an_annotation() {
     let name = "w".repeat(64);
     let copy = BatchJob.remote_copy(&job().build(), RemoteMeta { workload: &name, origin: "hub" });
     assert_eq!(meta::label(&copy, "kueue.x-k8s.io/prebuilt-workload-name"), None);
@@ -307,7 +307,7 @@ fn a_workload_name_too_long_for_a_label_goes_into_an_annotation() {
 }
 
 #[test]
-fn a_selector_that_the_user_wrote_is_copied_with_its_labels() {
+fn manual_selector_is_copied_with_its_labels() {
     let own =
         json!({"spec": {"manualSelector": true, "selector": {"matchLabels": {"app": "train"}}}});
     let copy =

@@ -39,7 +39,7 @@ fn priority_comes_from_the_label_then_the_pods_then_the_default() {
 }
 
 #[test]
-fn a_workload_says_what_its_job_says() {
+fn workload_of_an_unchanged_job_matches() {
     let job = job()
         .label("team", "a")
         .label("kueue.x-k8s.io/max-exec-time-seconds", "60")
@@ -125,7 +125,7 @@ fn a_workload_says_what_its_job_says() {
 }
 
 #[test]
-fn of_a_variable_that_occurs_twice_the_last_counts() {
+fn duplicate_variable_keeps_its_last_value() {
     let env = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]);
     let containers = json!([{"name": "c", "env": env}]);
     let job =

@@ -1,5 +1,5 @@
-//! Kinds that are queued by their pods: what the webhook writes into their templates, what their groups ask for, how a
-//! pod is told its group, what is refused.
+//! Kinds that are queued by their pods: the webhook's marks in their templates, the pod sets of
+//! their groups, the assignment of pods to groups, and rejected updates.
 
 use rstest::rstest;
 
@@ -43,7 +43,7 @@ pub(super) fn workers_alone() -> (&'static dyn JobKind, Value) {
     )
 }
 
-/// What the webhook changes.
+/// The changes of the webhook.
 fn marks((kind, object): (&dyn JobKind, Value)) -> Value {
     let mut marked = object.clone();
     kind.suspend(&mut marked);
@@ -54,7 +54,7 @@ fn marks((kind, object): (&dyn JobKind, Value)) -> Value {
 }
 
 #[test]
-fn the_templates_say_whose_pods_they_make() {
+fn templates_are_marked_for_the_pod_webhook() {
     let (kind, object) = deployment();
     let urgent = changed(
         &object,
@@ -69,7 +69,7 @@ fn the_templates_say_whose_pods_they_make() {
 }
 
 #[test]
-fn what_serves_is_sent_whole_and_names_its_groups_by_the_uid_here() {
+fn serving_copy_names_groups_by_the_hubs_uid() {
     assert!(!deployment().0.is_sent(), "its pods are");
     for (kind, object) in [stateful_set(), leader_worker_set()] {
         assert!(kind.is_sent());
@@ -85,7 +85,7 @@ fn what_serves_is_sent_whole_and_names_its_groups_by_the_uid_here() {
 }
 
 #[test]
-fn of_several_groups_the_first_goes_ahead() {
+fn first_group_is_dispatched_first() {
     let first = |kind: &dyn JobKind| kind.serving().unwrap().first_group("a", "uid-a");
     assert_eq!(first(stateful_set().0), None, "it has one");
     let set = leader_worker_set();
@@ -95,7 +95,7 @@ fn of_several_groups_the_first_goes_ahead() {
 }
 
 #[test]
-fn the_pods_of_what_serves_can_be_marked_and_known_again() {
+fn serving_pods_can_be_marked_and_recognized() {
     let marks = Marks { labels: &[("l", "1")], annotations: &[("a", "2")] };
     for ((kind, mut object), templates) in [
         (stateful_set(), vec!["/spec/template"]),
@@ -131,7 +131,7 @@ fn the_pods_of_what_serves_can_be_marked_and_known_again() {
 }
 
 #[test]
-fn what_a_kind_is_told_by_its_pods() {
+fn pods_name_their_owner_by_kind() {
     for (kind, object) in [deployment(), stateful_set(), leader_worker_set()] {
         assert_eq!(kind.held(), Held::ByPods);
         assert!(kind.is_suspended(&object) && kind.finished(&object).is_none());
@@ -203,7 +203,7 @@ fn groups_are_named_as_kueue_names_their_workloads() {
     assert_eq!(groups(&set, rolling(json!(0), 1)), [of(0), of(1)], "scaling down");
 }
 
-/// A pod of StatefulSet `a` that waits.
+/// A gated pod of StatefulSet `a`.
 fn pod_of_set(metadata: Value) -> Value {
     let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "uid-a", "controller": true});
     let pod = json!({
@@ -215,7 +215,7 @@ fn pod_of_set(metadata: Value) -> Value {
 }
 
 #[test]
-fn a_pod_is_told_its_group_once() {
+fn pod_joins_its_group_once() {
     let (kind, set) = stateful_set();
     let set =
         changed(&set, json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}));
@@ -255,7 +255,7 @@ fn whose_pod_it_is(#[case] metadata: Value, #[case] want: Option<&str>) {
 #[case::a_leader(leader_worker_set(), json!({"labels": {"leaderworkerset.sigs.k8s.io/group-index": "1"}}), Some("leader 1"))]
 #[case::a_worker(leader_worker_set(), json!({"labels": {"leaderworkerset.sigs.k8s.io/group-index": "0"}, "annotations": {"leaderworkerset.sigs.k8s.io/leader-name": "a-0"}}), Some("worker 0"))]
 #[case::one_of_workers_alone(workers_alone(), json!({"labels": {"leaderworkerset.sigs.k8s.io/group-index": "0"}, "annotations": {"leaderworkerset.sigs.k8s.io/leader-name": "a-0"}}), Some("main 0"))]
-fn the_role_of_a_pod_in_its_group(
+fn pod_role_is_recorded_or_computed(
     #[case] set: (&'static dyn JobKind, Value),
     #[case] metadata: Value,
     #[case] want: Option<&str>,
@@ -273,7 +273,7 @@ fn the_role_of_a_pod_in_its_group(
 }
 
 #[test]
-fn a_leader_worker_set_is_found_from_what_its_controller_makes() {
+fn leader_worker_set_is_found_from_its_parts() {
     let serving = leader_worker_set().0.serving().unwrap();
     let marks = json!({"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}});
     let named = json!({"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}});
@@ -297,7 +297,7 @@ fn a_leader_worker_set_is_found_from_what_its_controller_makes() {
 #[case::only_updated_when_somebody_deletes_it("r2", "r1", json!({"type": "OnDelete"}), false)]
 #[case::kept_by_a_partition("r2", "r1", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}), false)]
 #[case::beyond_a_partition("r2", "r1", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}), true)]
-fn which_pods_a_rolling_update_leaves(
+fn rolling_update_makes_old_pods_outdated(
     #[case] update: &str,
     #[case] pod: &str,
     #[case] strategy: Value,
@@ -369,7 +369,7 @@ fn updates(
 }
 
 #[test]
-fn the_workload_of_a_group_is_made_for_its_maker() {
+fn group_workload_is_made_for_its_owner() {
     let (kind, set) = leader_worker_set();
     let group = kind.serving().unwrap().groups(&set).remove(1);
     let pod_sets = job_pod_sets(kind, &set).unwrap();

@@ -1,5 +1,3 @@
-//! Jobs that change their size while they run.
-
 use std::sync::Arc;
 
 use rstest::rstest;
@@ -38,7 +36,7 @@ fn job(change: &Value) -> Value {
 #[case::one_whose_workload_its_user_has_made(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), false)]
 #[case::a_hubs_copy(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl", "kueue.x-k8s.io/multikueue-origin": "m"}}}), true)]
 #[case::one_that_a_hub_sends_elsewhere(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}), false)]
-fn which_jobs_are_elastic_here(#[case] change: Value, #[case] elastic: bool) {
+fn marked_job_of_an_elastic_kind_is_elastic(#[case] change: Value, #[case] elastic: bool) {
     let mut job = job(&change);
     assert_eq!(may_be_elastic(&BatchJob, &job), elastic);
     assert!(!is_elastic(&BatchJob, &job), "its pods would not wait");
@@ -52,7 +50,7 @@ fn which_jobs_are_elastic_here(#[case] change: Value, #[case] elastic: bool) {
 #[case::a_copy("batch", "Job", json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), false)]
 #[case::a_ray_cluster("ray.io", "RayCluster", json!({}), true)]
 #[case::what_makes_one("ray.io", "RayJob", json!({}), false)]
-fn which_jobs_may_change_their_size_where_a_hub_has_sent_them(
+fn marked_job_on_a_worker_may_resize(
     #[case] group: &str,
     #[case] kind: &str,
     #[case] change: Value,
@@ -74,10 +72,7 @@ fn which_jobs_may_change_their_size_where_a_hub_has_sent_them(
     json!({"parallelism": 5, "completions": 5}),
 )]
 #[case::it_is_not_elastic(json!({"metadata": {"annotations": null}, "spec": {"parallelism": 5}}), Value::Null)]
-fn a_job_that_is_there_gets_another_size_and_nothing_else(
-    #[case] wanted: Value,
-    #[case] patch: Value,
-) {
+fn job_copy_resized_changes_only_counts(#[case] wanted: Value, #[case] patch: Value) {
     let same = wanted
         .pointer("/metadata/annotations/kueue.x-k8s.io~1job-completions-equal-parallelism")
         .is_some();
@@ -114,7 +109,7 @@ fn sizes_of_jobs(#[case] job: &[(&str, i32)], #[case] want: Size) {
 }
 
 #[test]
-fn a_slice_has_the_templates_of_the_one_before_with_the_counts_of_the_job() {
+fn slice_keeps_templates_and_takes_the_jobs_counts() {
     let running = sizes(&[("a", 5), ("b", 2)]);
     let mut before = sizes(&[("a", 1), ("b", 2)]);
     before[0].template = json!({"spec": {"nodeSelector": {"mine": "x"}}}).into();
@@ -132,7 +127,7 @@ fn slice(job: &Value, replaced: Option<&Workload>) -> Workload {
 }
 
 #[test]
-fn a_slice_whose_name_is_taken_has_another_one() {
+fn slice_with_a_taken_name_gets_another() {
     let job = job(&json!({}));
     let mut known: Vec<Arc<Workload>> = Vec::new();
     for _ in 0..3 {
@@ -151,7 +146,7 @@ fn a_slice_whose_name_is_taken_has_another_one() {
 }
 
 #[test]
-fn a_workload_that_does_not_say_so_becomes_the_first_of_a_chain() {
+fn unmarked_workload_becomes_the_first_of_a_chain() {
     let job = job(&json!({}));
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
     let mut workload =
@@ -163,7 +158,7 @@ fn a_workload_that_does_not_say_so_becomes_the_first_of_a_chain() {
 }
 
 #[test]
-fn slices_name_the_first_of_their_chain_and_the_one_that_they_replace() {
+fn slices_name_first_and_replaced_slice() {
     let first = slice(&job(&json!({})), None);
     let second = slice(&job(&json!({"metadata": {"generation": 3}})), Some(&first));
     let third = slice(&job(&json!({"metadata": {"generation": 4}})), Some(&second));
@@ -183,7 +178,7 @@ fn slices_name_the_first_of_their_chain_and_the_one_that_they_replace() {
 }
 
 #[test]
-fn the_gate_is_put_into_the_template_once_and_beside_others() {
+fn gate_is_added_to_the_template_once() {
     let gates = |job: &Value| {
         job.pointer("/spec/template/spec/schedulingGates").cloned().unwrap_or_default()
     };
@@ -200,7 +195,7 @@ fn the_gate_is_put_into_the_template_once_and_beside_others() {
 }
 
 #[test]
-fn the_gate_is_taken_out_of_the_template_and_others_stay() {
+fn gate_is_removed_from_the_template_alone() {
     let ours = json!({"name": "kueue.x-k8s.io/elastic-job"});
     for (before, after) in [
         (json!(null), None),
@@ -215,7 +210,7 @@ fn the_gate_is_taken_out_of_the_template_and_others_stay() {
 }
 
 #[test]
-fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
+fn pods_bear_the_slice_name_only_while_running() {
     let mut job = job(&json!({}));
     gate_pods(&BatchJob, &mut job);
     let mut workload = slice(&job, None);
@@ -284,7 +279,7 @@ fn what_the_webhook_says(
 }
 
 #[test]
-fn workloads_of_one_second_are_in_the_order_in_which_they_replace_one_another() {
+fn workloads_of_one_second_are_in_replacement_order() {
     let of = |name: &str, made: &str, replaces: Option<&str>| {
         let mut annotations = json!({});
         if let Some(before) = replaces {

@@ -45,27 +45,27 @@ fn started(test: TestJob, workload: &Workload) -> Value {
 }
 
 #[test]
-fn a_running_job_looks_as_admission_made_it() {
+fn running_job_matches_its_admitted_workload() {
     let test = job().pods(5, 10).min_parallelism("2");
     let workload = reserved(test.workload(), 3, true);
     assert!(equivalent(&started(test, &workload), &workload));
 }
 
 #[test]
-fn a_job_about_to_start_still_looks_as_the_user_wrote_it() {
+fn suspended_job_with_quota_matches_the_users_templates() {
     let test = job().pods(5, 10).min_parallelism("2");
     let workload = reserved(test.workload(), 3, true);
     assert!(equivalent(&test.build(), &workload));
 }
 
 #[test]
-fn a_running_job_that_was_never_given_its_flavors_does_not_match() {
+fn running_job_without_its_flavors_does_not_match() {
     let test = job().pods(5, 10).min_parallelism("2");
     let workload = reserved(test.workload(), 3, true);
     assert!(!equivalent(&test.running().build(), &workload));
 }
 
-/// Admission adds node selectors to a job; nothing adds amounts.
+/// Admission adds node selectors to a job but never amounts.
 #[test]
 fn place_of_an_admitted_job_does_not_count_and_its_amounts_do() {
     let workload = reserved(job().workload(), 1, true);

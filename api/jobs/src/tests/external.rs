@@ -1,4 +1,4 @@
-//! Kinds that only a configuration names.
+//! External frameworks.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn pipeline() -> (&'static dyn JobKind, Value) {
 }
 
 #[test]
-fn a_name_gives_one_kind_that_is_then_found_like_any_other() {
+fn external_kind_is_found_like_a_built_in_one() {
     let (kind, _) = pipeline();
     let id = kind.id();
     assert_eq!((id.group, id.version, id.kind), ("tekton.example.com", "v1", "PipelineRun"));
@@ -31,7 +31,7 @@ fn a_name_gives_one_kind_that_is_then_found_like_any_other() {
 }
 
 #[test]
-fn what_is_built_in_or_no_name_is_no_external_kind() {
+fn built_in_or_malformed_name_is_no_external_kind() {
     for name in [
         "Job.v1.batch",
         "JobSet.v1alpha2.jobset.x-k8s.io",
@@ -46,14 +46,14 @@ fn what_is_built_in_or_no_name_is_no_external_kind() {
 }
 
 #[test]
-fn a_configuration_enables_them_with_the_others() {
+fn external_frameworks_are_enabled_with_built_in_ones() {
     let frameworks = ["batch/job", PIPELINE, "Job.v1.batch"].map(str::to_owned);
     let enabled: Vec<&str> = enabled_kinds(&frameworks).iter().map(|kind| kind.id().kind).collect();
     assert_eq!(enabled, ["Job", "PipelineRun"]);
 }
 
 #[test]
-fn the_copy_is_the_whole_object_without_what_is_of_this_cluster() {
+fn external_copy_is_the_object_without_local_fields() {
     let (kind, job) = pipeline();
     let copy = kind.remote_copy(&job, RemoteMeta { workload: "w", origin: "hub" });
     let want = json!({
@@ -72,7 +72,7 @@ fn the_copy_is_the_whole_object_without_what_is_of_this_cluster() {
 }
 
 #[test]
-fn the_status_is_shown_as_it_is_and_taken_back() {
+fn external_status_is_mirrored_and_reset() {
     let (kind, job) = pipeline();
     let remote = json!({"status": {"new": [1]}});
     assert_eq!(kind.mirror_status(&job, &remote), Some(json!({"new": [1]})));

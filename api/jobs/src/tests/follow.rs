@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[test]
-fn what_is_there_gets_another_number_of_replicas_and_nothing_else() {
+fn propagation_changes_only_the_replicas() {
     let patch = |group: &str, kind: &str, wanted: u32| {
         let kind = kind_for(group, kind).unwrap();
         let of = |replicas: u32, more: u32| json!({"spec": {"replicas": replicas, "more": more}});
@@ -22,7 +22,7 @@ fn what_is_there_gets_another_number_of_replicas_and_nothing_else() {
 #[case::another_with_something_else(
     json!({"serveConfigV2": "b", "rayClusterConfig": {"suspend": true}}), Some(json!({"spec": {"serveConfigV2": "b"}}))
 )]
-fn a_ray_service_gets_the_serve_configuration_of_the_hub(
+fn ray_service_copy_gets_the_hubs_serve_configuration(
     #[case] wanted: Value,
     #[case] expected: Option<Value>,
 ) {

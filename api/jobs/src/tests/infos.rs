@@ -52,7 +52,7 @@ fn flavors_checks_and_labels_come_together() {
 }
 
 #[test]
-fn a_check_that_contradicts_a_flavor_is_named() {
+fn check_contradicting_a_flavor_is_named_in_the_error() {
     let mut workload = reserved(job().workload(), 1, true);
     let update = json!({"name": "main", "nodeSelector": {"accelerator": "h100"}});
     workload.status.as_mut().unwrap().admission_checks = vec![check("prov", update)];
@@ -62,14 +62,14 @@ fn a_check_that_contradicts_a_flavor_is_named() {
 }
 
 #[test]
-fn a_missing_flavor_is_worth_a_retry() {
+fn missing_flavor_is_not_permanent() {
     let workload = reserved(job().workload(), 1, true);
     let error = pod_set_infos(&workload, |_| None).unwrap_err();
     assert!(!error.is_permanent());
 }
 
 #[test]
-fn a_cluster_queue_whose_name_is_no_label_gives_none() {
+fn cluster_queue_name_invalid_as_label_is_left_out() {
     let mut workload = reserved(job().workload(), 1, true);
     workload.status.as_mut().unwrap().admission.as_mut().unwrap().cluster_queue =
         "team.example".into();

@@ -1,11 +1,9 @@
-//! JobSet.
-
 use rstest::rstest;
 
 use super::plain::{changed, object, samples, shape, template};
 use super::*;
 
-/// Two groups: `leader` of one Job with one pod, `worker` of two Jobs with three pods.
+/// Two replicated jobs: `leader` with one Job of one pod, `worker` with two Jobs of three pods.
 fn job_set() -> (&'static dyn JobKind, Value) {
     samples().into_iter().find(|(kind, _)| kind.id().kind == "JobSet").unwrap()
 }
@@ -71,7 +69,7 @@ fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
 }
 
 #[test]
-fn the_first_class_that_a_template_names_counts() {
+fn first_templates_class_counts() {
     let (kind, job) = job_set();
     let mut job = job;
     *job.pointer_mut("/spec/replicatedJobs/1/template/spec/template/spec").unwrap() =

@@ -1,5 +1,3 @@
-//! Kubeflow's six.
-
 use rstest::rstest;
 
 use super::plain::{changed, object, shape, template};
@@ -39,7 +37,7 @@ fn pytorch() -> (&'static dyn JobKind, Value) {
     )
 }
 
-/// One of each, of one pod that works.
+/// One job of each kind with one working pod.
 fn all() -> [(&'static dyn JobKind, Value); 6] {
     [
         ("TFJob", "tfReplicaSpecs"),
@@ -91,7 +89,7 @@ fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
 }
 
 #[test]
-fn the_scheduling_policys_class_goes_first() {
+fn scheduling_policys_class_takes_precedence() {
     let (kind, job) = pytorch();
     assert_eq!(kind.priority_class(&job), None);
     let job = changed(

@@ -16,7 +16,7 @@ fn remote(status: Value) -> TestJob {
         .condition("Suspended", "False")
 }
 
-/// Applies the mirrored status and checks the rules of the API server that could refuse it.
+/// Applies the mirrored status and checks the API server's rules for status updates.
 fn mirrored(local: TestJob, remote: TestJob) -> Option<Value> {
     let (local, remote) = (local.build(), remote.build());
     let status = merged_status(&local, &remote)?;
@@ -44,7 +44,7 @@ fn mirrored(local: TestJob, remote: TestJob) -> Option<Value> {
 }
 
 #[test]
-fn a_running_copy_shows_as_running() {
+fn running_copy_is_mirrored() {
     let status =
         json!({"active": 2, "ready": 1, "uncountedTerminatedPods": {"succeeded": ["remote-pod"]}});
     let got = mirrored(local(), remote(status)).unwrap();
@@ -62,7 +62,7 @@ fn nothing_is_written_when_it_shows_already() {
 }
 
 #[test]
-fn a_copy_that_waits_leaves_the_local_job_editable() {
+fn suspended_copy_leaves_the_hubs_job_editable() {
     let waiting = job().status(json!({"startTime": START})).condition("Suspended", "True");
     let got = mirrored(local(), waiting).unwrap();
     assert!(got.get("startTime").is_none());
@@ -93,7 +93,7 @@ fn ready_is_never_more_than_active() {
 }
 
 #[test]
-fn the_end_at_an_older_worker_is_completed() {
+fn finished_status_of_an_older_worker_is_completed() {
     let done = remote(
         json!({"succeeded": 1, "active": 1, "ready": 1, "terminating": 1, "startTime": null}),
     )
@@ -105,20 +105,20 @@ fn the_end_at_an_older_worker_is_completed() {
 }
 
 #[test]
-fn a_finished_job_never_changes() {
+fn finished_job_never_changes() {
     let done = local().status(json!({"startTime": START})).condition("Complete", "True");
     assert_eq!(mirrored(done, remote(json!({"active": 1}))), None);
 }
 
 #[test]
-fn the_start_time_of_an_unsuspended_job_stays() {
+fn start_time_of_an_unsuspended_job_stays() {
     let running = local().running().status(json!({"startTime": "2026-11-21T09:00:00Z"}));
     let got = mirrored(running, remote(json!({"active": 1}))).unwrap();
     assert_eq!(got["startTime"], json!("2026-11-21T09:00:00Z"));
 }
 
 #[test]
-fn a_job_whose_copy_is_gone_can_be_queued_again() {
+fn job_without_its_copy_can_be_queued_again() {
     let now: jiff::Timestamp = "2026-11-21T11:00:00.5Z".parse().unwrap();
     let shown = local()
         .status(json!({"active": 1, "ready": 1, "failed": 1, "startTime": START}))

@@ -1,4 +1,4 @@
-//! Tests of the job kinds, one file a subject. Fixtures are below.
+//! Tests of the job kinds, one file for each subject. Fixtures are below.
 
 #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
 
@@ -110,14 +110,14 @@ impl TestJob {
         self.0
     }
 
-    /// Its workload, as the reconciler makes it.
+    /// Its Workload, as the reconciler makes it.
     pub(super) fn workload(&self) -> Workload {
         let pod_sets = job_pod_sets(&BatchJob, &self.0).unwrap();
         build_workload(&BatchJob, &self.0, pod_sets, &Priority::default(), BuildOptions::default())
     }
 }
 
-/// The workload with quota in `cq`, flavor `gpu`, for `count` pods.
+/// The Workload with quota in `cq`, flavor `gpu`, for `count` pods.
 pub(super) fn reserved(mut workload: Workload, count: i32, admitted: bool) -> Workload {
     let status = workload.status.get_or_insert_default();
     let now = jiff::Timestamp::UNIX_EPOCH;
@@ -177,7 +177,7 @@ fn every_kind_has_one_entry() {
 }
 
 #[test]
-fn only_the_kinds_that_are_named_are_enabled() {
+fn only_named_kinds_are_enabled() {
     let named = |names: &[&str]| -> Vec<&str> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         enabled_kinds(&names).iter().map(|kind| kind.id().kind).collect()
@@ -190,7 +190,7 @@ fn only_the_kinds_that_are_named_are_enabled() {
 }
 
 #[test]
-fn the_shipped_roles_name_every_kind() {
+fn shipped_roles_name_every_kind() {
     let roles = [
         include_str!("../../../../deploy/rbac/controller.yaml"),
         include_str!("../../../../deploy/rbac/agent.yaml"),
@@ -200,7 +200,7 @@ fn the_shipped_roles_name_every_kind() {
         let id = kind.id();
         let group = format!("apiGroups: [{}]", if id.group.is_empty() { "\"\"" } else { id.group });
         let names = |line: &str| line.split(['[', ']', ',', ' ']).any(|word| word == id.plural);
-        // Some stay in their cluster.
+        // Kinds that a hub does not send.
         let stays = !kind.is_sent();
         for role in &roles[..if stays { 1 } else { roles.len() }] {
             let mut lines = role.lines().skip_while(|line| !line.contains(&group));
@@ -208,7 +208,7 @@ fn the_shipped_roles_name_every_kind() {
         }
         let (hub, status) =
             (include_str!("../../../../deploy/rbac/hub.yaml"), format!("{}/status", id.plural));
-        // The controllers of those that are queued by their pods write their status, also on the hub.
+        // The controllers of kinds that are queued by their pods write the status, also on the hub.
         let shown =
             kind.held() == Held::ByPods || hub.contains(&status) || roles[0].contains(&status);
         assert!(shown, "{status}");
@@ -216,7 +216,7 @@ fn the_shipped_roles_name_every_kind() {
 }
 
 #[test]
-fn people_have_a_role_for_every_kind_that_is_not_kubernetes_own_but_jobs() {
+fn user_roles_cover_every_kind_outside_kubernetes() {
     let roles = include_str!("../../../../deploy/rbac/people-jobs.yaml");
     for id in kinds().iter().map(|kind| kind.id()).filter(|id| !["", "apps"].contains(&id.group)) {
         for (resource, verbs) in [

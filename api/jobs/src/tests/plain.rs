@@ -1,4 +1,5 @@
-//! What holds for every kind that keeps its templates in its spec, on one object of each as its user writes it.
+//! Properties of every kind with templates in its spec, checked with one sample object for each
+//! kind.
 
 use rstest::rstest;
 
@@ -27,7 +28,7 @@ pub(super) fn object(group: &str, kind: &str, spec: Value) -> (&'static dyn JobK
     (kind, job)
 }
 
-/// One object of each kind.
+/// One sample object for each kind.
 pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
     let replicas = |count: i32| json!({"replicas": count, "template": template("c")});
     let cluster = json!({
@@ -96,13 +97,13 @@ pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
 fn every_kind_but_job_has_a_sample() {
     let mut sampled: Vec<KindId> = samples().iter().map(|(kind, _)| kind.id()).collect();
     sampled.extend([BatchJob.id(), crate::pod::Pod.id()]);
-    // Those that are queued by their pods are not started and stopped.
+    // Kinds that are queued by their pods are never started or stopped.
     for kind in kinds().iter().filter(|kind| kind.held() != crate::Held::ByPods) {
         assert!(sampled.contains(&kind.id()), "{:?}", kind.id());
     }
 }
 
-/// The workload of a job with quota, flavor `gpu` for all pod sets.
+/// The Workload of a job with quota, flavor `gpu` for all pod sets.
 pub(super) fn admitted(kind: &dyn JobKind, job: &Value) -> Workload {
     let pod_sets = job_pod_sets(kind, job).unwrap();
     let assignments: Vec<Value> = pod_sets
@@ -117,7 +118,7 @@ pub(super) fn admitted(kind: &dyn JobKind, job: &Value) -> Workload {
     workload
 }
 
-/// The job as it runs.
+/// The running job.
 pub(super) fn running(kind: &dyn JobKind, job: &Value) -> Value {
     let mut job = job.clone();
     let infos = infos_of(&admitted(kind, &job));
@@ -181,7 +182,7 @@ fn templates_keep_labels_and_spec_and_hold_quantities_as_text() {
 }
 
 #[test]
-fn started_jobs_have_what_admission_gave_and_stopped_ones_are_as_written() {
+fn start_adds_the_admission_and_stop_restores() {
     for (kind, job) in samples() {
         let name = kind.id().kind;
         let workload = admitted(kind, &job);
@@ -202,13 +203,13 @@ fn started_jobs_have_what_admission_gave_and_stopped_ones_are_as_written() {
             panic!("{name} must be stopped at once");
         };
         assert!(kind.is_suspended(&stopped));
-        // Some are restored by a step of its own.
+        // Some kinds restore in a separate step.
         while let Stop::Update { job: further, now: false } =
             kind.stop(&stopped, Some(&workload.spec.pod_sets))
         {
             stopped = further;
         }
-        // The API server drops what is null.
+        // The API server drops nulls.
         assert_eq!(without_nulls(*stopped.clone()), without_nulls(job.clone()), "{name}");
         assert_eq!(kind.stop(&stopped, Some(&workload.spec.pod_sets)), Stop::Done, "{name}");
         assert!(
@@ -234,7 +235,7 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 #[test]
-fn a_workload_of_another_shape_is_not_started_and_restores_nothing() {
+fn workload_of_another_shape_neither_starts_nor_restores() {
     for (kind, job) in samples() {
         let name = kind.id().kind;
         let mut untouched = job.clone();
@@ -252,7 +253,7 @@ fn a_workload_of_another_shape_is_not_started_and_restores_nothing() {
 fn admission_that_contradicts_a_template_is_refused() {
     for (kind, job) in samples() {
         if kind.id().kind == "AppWrapper" {
-            // Its own controller merges.
+            // The kind's own controller merges.
             continue;
         }
         let mut infos = infos_of(&admitted(kind, &job));
@@ -291,7 +292,7 @@ fn managed_by_is_set_for_jobs_that_nobody_else_runs() {
 #[case("ray.io", "RayJob", "ray.io/kuberay-operator")]
 #[case("workload.codeflare.dev", "AppWrapper", "workload.codeflare.dev/appwrapper-controller")]
 #[case("trainer.kubeflow.org", "TrainJob", "trainer.kubeflow.org/trainjob-controller")]
-fn a_job_that_names_its_own_controller_may_be_dispatched(
+fn job_naming_the_kinds_own_controller_may_be_dispatched(
     #[case] group: &str,
     #[case] kind: &str,
     #[case] own: &str,
@@ -302,7 +303,7 @@ fn a_job_that_names_its_own_controller_may_be_dispatched(
 }
 
 #[test]
-fn the_remote_copy_has_nothing_of_this_cluster() {
+fn remote_copy_has_no_local_fields() {
     for (kind, mut job) in samples() {
         let name = kind.id().kind;
         kind.set_managed_by(&mut job, Some(switchyard_syntax::names::MULTIKUEUE_CONTROLLER));
@@ -347,7 +348,7 @@ fn the_remote_copy_has_nothing_of_this_cluster() {
 #[rstest]
 #[case::of_a_job_set("jobset.x-k8s.io", "JobSet", json!({"ttlSecondsAfterFinished": 5}), "/spec/ttlSecondsAfterFinished")]
 #[case::of_kubeflow("kubeflow.org", "TFJob", json!({"runPolicy": {"ttlSecondsAfterFinished": 5}}), "/spec/runPolicy/ttlSecondsAfterFinished")]
-fn a_copy_does_not_delete_itself(
+fn remote_copy_has_no_ttl(
     #[case] group: &str,
     #[case] kind: &str,
     #[case] spec: Value,
@@ -360,7 +361,7 @@ fn a_copy_does_not_delete_itself(
 }
 
 #[test]
-fn the_remote_status_is_shown_as_it_is_until_the_end() {
+fn remote_status_is_mirrored_until_the_end() {
     let remote = |status: Value| json!({"spec": {"suspend": false}, "status": status});
     for (kind, job) in samples() {
         let name = kind.id().kind;
@@ -384,7 +385,7 @@ fn the_remote_status_is_shown_as_it_is_until_the_end() {
 }
 
 #[test]
-fn a_job_whose_copy_is_gone_shows_nothing_of_it() {
+fn job_without_its_copy_has_a_reset_status() {
     let now = Timestamp::UNIX_EPOCH;
     for (kind, job) in samples() {
         let name = kind.id().kind;
@@ -395,7 +396,7 @@ fn a_job_whose_copy_is_gone_shows_nothing_of_it() {
 }
 
 #[test]
-fn what_has_ended_stays_so() {
+fn finished_pod_never_changes() {
     let ends = [
         ("JobSet", json!({"conditions": [{"type": "Completed", "status": "True"}]})),
         ("TFJob", json!({"conditions": [{"type": "Failed", "status": "True"}]})),
@@ -432,7 +433,7 @@ fn what_has_ended_stays_so() {
 #[case::ray_negative("ray.io", "RayCluster", json!({"headGroupSpec": {"template": template("h")}, "workerGroupSpecs": [{"groupName": "g", "replicas": -1, "template": template("w")}]}),
     "spec.workerGroupSpecs[0].replicas: gives -1 pods; must be between 0 and 2147483647")]
 #[case::nothing_wrapped("workload.codeflare.dev", "AppWrapper", json!({"components": []}), "spec: has no pod template; AppWrapper needs at least one")]
-fn what_is_malformed_says_where(
+fn malformed_object_is_reported_with_its_path(
     #[case] group: &str,
     #[case] kind: &str,
     #[case] spec: Value,
@@ -441,14 +442,14 @@ fn what_is_malformed_says_where(
     let (kind, job) = object(group, kind, spec);
     assert_eq!(shape(kind, &job), want);
     assert!(kind.pod_sets(&job).unwrap_err().is_permanent());
-    // Nothing else falls over such an object.
+    // Nothing may panic on such an object.
     let _ =
         (kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job), kind.reclaimable(&job));
     let _ = (kind.validate(&job), kind.priority_class(&job), kind.stop(&job, Some(&[])));
 }
 
 #[test]
-fn the_queue_can_be_changed_while_suspended_and_not_while_running() {
+fn queue_can_change_only_while_suspended() {
     for (kind, job) in samples() {
         let name = kind.id().kind;
         let moved = |job: &Value| {

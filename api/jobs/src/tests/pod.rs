@@ -1,4 +1,4 @@
-//! Pods: what the webhook puts on them, what they ask for, how groups are put together.
+//! Pods: the webhook's marks, requests, and groups.
 
 use rstest::rstest;
 
@@ -27,7 +27,7 @@ pub(super) fn pod(name: &str) -> Value {
     pod
 }
 
-/// One of a group of `count`, in a role.
+/// A pod of a group of `count`, with a role.
 pub(super) fn member(name: &str, count: &str, role: &str, status: Value) -> Value {
     changed(
         &pod(name),
@@ -59,7 +59,7 @@ fn annotated(group: &mut [Value], key: &str) {
 #[case::one_that_failed_there_and_was_not_replaced(&["Failed", "Pending"], "b a")]
 #[case::one_that_was_replaced(&["Failed", "Pending", "Pending"], "b c")]
 #[case::one_too_many(&["Pending", "Pending", "Pending"], "a b")]
-fn of_a_group_so_many_pods_are_sent_as_it_has(#[case] phases: &[&str], #[case] want: &str) {
+fn group_sends_its_number_of_pods(#[case] phases: &[&str], #[case] want: &str) {
     let members = ["a", "b", "c"]
         .iter()
         .zip(phases)
@@ -74,7 +74,7 @@ fn of_a_group_so_many_pods_are_sent_as_it_has(#[case] phases: &[&str], #[case] w
 }
 
 #[test]
-fn a_pod_is_marked_held_and_gated() {
+fn new_pod_is_marked_finalized_and_gated() {
     let marks = merge_diff(&written("a"), &pod("a")).unwrap();
     let want = json!({
         "metadata": {
@@ -95,7 +95,7 @@ fn a_pod_is_marked_held_and_gated() {
     assert!(Pod.is_suspended(&child));
 }
 
-/// All pods of a role are charged as the first of them.
+/// All pods of a role are charged like the first of them.
 #[test]
 fn role_of_a_pod_is_reckoned_and_never_taken_from_its_owner() {
     let forged = json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": "same"}}});
@@ -116,7 +116,7 @@ fn role_of_a_pod_is_reckoned_and_never_taken_from_its_owner() {
     assert_eq!(gated(&sent), "same", "a copy's Workload has the hub's roles");
 }
 
-/// Flavors are given to pod sets in their order.
+/// The order matters because flavors are assigned to pod sets in order.
 #[test]
 fn pod_sets_are_ordered_by_shape_not_by_written_role() {
     let order = |small: &str, large: &str| {
@@ -158,7 +158,7 @@ fn role_of_a_pod_of_a_group_stays() {
 }
 
 #[test]
-fn a_pod_starts_once_with_what_admission_gave() {
+fn pod_starts_once_with_the_admissions_info() {
     let pod = changed(
         &pod("a"),
         json!({"spec": {"schedulingGates": [{"name": "other"}, {"name": "kueue.x-k8s.io/admission"}]}}),
@@ -189,7 +189,7 @@ fn a_pod_starts_once_with_what_admission_gave() {
 #[case::one_role(["x", "x", "x"], ["Pending", "Pending", "Pending"], "x x 3")]
 #[case::two_roles_by_name(["y", "x", "y"], ["Pending", "Pending", "Pending"], "x x 1, y x 2")]
 #[case::failed_ones_do_not_count(["x", "y", "x"], ["Pending", "Failed", "Succeeded"], "x x 2")]
-fn a_group_has_a_pod_set_for_each_role(
+fn group_has_a_pod_set_for_each_role(
     #[case] roles: [&str; 3],
     #[case] phases: [&str; 3],
     #[case] want: &str,
@@ -200,7 +200,7 @@ fn a_group_has_a_pod_set_for_each_role(
 }
 
 #[test]
-fn a_group_with_fast_admission_is_queued_with_its_first_pod() {
+fn fast_admission_group_is_queued_with_its_first_pod() {
     let mut pods = vec![member("a", "4", "x", phase("Pending"))];
     assert!(
         sort_new(&Pod.compose(pods.clone()), BuildOptions::default()).is_err(),
@@ -212,7 +212,7 @@ fn a_group_with_fast_admission_is_queued_with_its_first_pod() {
 }
 
 #[test]
-fn the_workload_of_a_group_has_the_annotations_that_its_pods_agree_on() {
+fn group_workload_has_the_pods_common_annotations() {
     let annotated = |name: &str, cost: &str| {
         changed(
             &member(name, "2", "x", phase("Pending")),
@@ -230,7 +230,7 @@ fn the_workload_of_a_group_has_the_annotations_that_its_pods_agree_on() {
 }
 
 #[test]
-fn a_group_that_serves_never_ends_and_gives_nothing_back() {
+fn serving_group_never_finishes_nor_reclaims() {
     let mut pods = vec![member("a", "1", "x", phase("Succeeded"))];
     let group = Pod.compose(pods.clone());
     assert_eq!(Pod.finished(&group).unwrap().message, "Pods succeeded: 1/1.");
@@ -247,7 +247,7 @@ fn a_group_that_serves_never_ends_and_gives_nothing_back() {
 #[case::one_has_succeeded(&["True", "Succeeded"], true)]
 #[case::one_has_failed(&["True", "Failed"], false)]
 #[case::another_came_in_its_place(&["True", "Failed", "True"], true)]
-fn the_pods_of_a_group_are_ready_when(#[case] ready: &[&str], #[case] want: bool) {
+fn group_pods_ready_counts_ready_and_succeeded(#[case] ready: &[&str], #[case] want: bool) {
     let pod = |(at, ready): (usize, &&str)| {
         let status = match *ready {
             ended @ ("Succeeded" | "Failed") => {
@@ -267,7 +267,7 @@ fn the_pods_of_a_group_are_ready_when(#[case] ready: &[&str], #[case] want: bool
 }
 
 #[test]
-fn of_one_role_too_many_pods_are_let_go_and_missing_ones_counted() {
+fn excess_pods_are_released_and_missing_ones_counted() {
     let made_for = Pod.compose(
         ["a", "b", "c"]
             .map(|name| member(name, "3", if name == "c" { "y" } else { "x" }, phase("Pending")))
@@ -313,14 +313,14 @@ fn of_one_role_too_many_pods_are_let_go_and_missing_ones_counted() {
     "metadata.labels[kueue.x-k8s.io/managed]: Forbidden: managed label value can only be 'true'")]
 #[case::a_workload_of_another_name(json!({"labels": {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/prebuilt-workload-name": "w"}, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}),
     "metadata.labels[kueue.x-k8s.io/prebuilt-workload-name]: Invalid value: \"w\": prebuilt workload and pod group should be equal")]
-fn what_is_wrong_with_a_new_pod(#[case] metadata: Value, #[case] want: &str) {
+fn new_pod_errors(#[case] metadata: Value, #[case] want: &str) {
     let pod = changed(&written("a"), json!({ "metadata": metadata }));
     let said: Vec<String> = validate_create(&Pod, &pod).iter().map(ToString::to_string).collect();
     assert_eq!(said.join("\n"), want);
 }
 
 #[test]
-fn a_pod_keeps_its_group_and_that_it_is_not_retried() {
+fn pod_group_and_retry_annotations_are_immutable() {
     let old = changed(
         &member("a", "2", "x", phase("Pending")),
         json!({"metadata": {"annotations": {"kueue.x-k8s.io/retriable-in-group": "false"}}}),
@@ -344,7 +344,7 @@ fn a_pod_keeps_its_group_and_that_it_is_not_retried() {
 }
 
 #[test]
-fn the_remote_copy_is_gated_and_leaves_to_the_cluster_what_it_computes() {
+fn pod_copy_is_gated_without_computed_fields() {
     let copy = Pod.remote_copy(
         &changed(&pod("a"), json!({"spec": {"nodeName": "n"}})),
         RemoteMeta { workload: "w", origin: "hub" },
@@ -359,7 +359,7 @@ fn the_remote_copy_is_gated_and_leaves_to_the_cluster_what_it_computes() {
 }
 
 #[test]
-fn a_pod_shows_the_status_of_its_copy_and_that_it_is_gated_until_the_copy_has_a_node() {
+fn pod_mirrors_its_copy_and_stays_gated_until_it_has_a_node() {
     let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
     let local = changed(&pod("a"), json!({"status": {"phase": "Pending", "conditions": [gated]}}));
     let unschedulable =

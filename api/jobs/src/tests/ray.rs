@@ -1,5 +1,3 @@
-//! RayCluster, RayJob and RayService.
-
 use rstest::rstest;
 
 use super::plain::{changed, object, running, shape, template};
@@ -53,7 +51,7 @@ fn head_containers(kind: &dyn JobKind, job: &Value) -> Value {
 }
 
 #[test]
-fn what_kuberay_adds_to_the_head_is_counted() {
+fn kuberays_additions_to_the_head_are_counted() {
     let (kind, job) = ray_job(json!({"submissionMode": "SidecarMode"}));
     let containers = head_containers(kind, &job);
     assert_eq!(containers[1]["name"], "ray-job-submitter");
@@ -90,7 +88,7 @@ fn history_server_collector_is_counted_in_every_pod(#[case] options: Value, #[ca
 }
 
 #[test]
-fn a_head_without_containers_is_refused() {
+fn ray_head_without_containers_is_rejected() {
     let none = json!({"headGroupSpec": {"template": {"spec": {"containers": []}}}});
     for (kind, job, at, path) in [
         (ray_cluster(&[]).0, ray_cluster(&[]).1, "/spec", "spec"),
@@ -113,13 +111,13 @@ fn a_head_without_containers_is_refused() {
 #[case::by_annotation(json!({"metadata": {"annotations": {"ray.io/ft-enabled": "True"}}}), json!({"cpu": "1", "memory": "256Mi"}))]
 #[case::by_its_options(json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "r"}}}), json!({"cpu": "1", "memory": "256Mi"}))]
 #[case::not_at_all(json!({}), json!({"cpu": "1"}))]
-fn the_clean_up_of_a_fault_tolerant_cluster_needs_room(#[case] more: Value, #[case] want: Value) {
+fn fault_tolerant_cluster_requests_room_for_clean_up(#[case] more: Value, #[case] want: Value) {
     let (kind, job) = ray_cluster(&[]);
     assert_eq!(head_containers(kind, &changed(&job, more))[0]["resources"]["requests"], want);
 }
 
 #[test]
-fn the_submitter_is_written_out_when_the_job_starts() {
+fn submitter_template_is_written_at_the_start() {
     let (kind, job) = ray_job(json!({}));
     let started = running(kind, &job);
     let submitter = &started["spec"]["submitterPodTemplate"];
@@ -139,7 +137,7 @@ fn the_submitter_is_written_out_when_the_job_starts() {
 #[case::failed(json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": "oops"}), (true, false), Some((false, "oops")))]
 #[case::complete_though_the_job_failed(json!({"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"}), (true, false), Some((false, "")))]
 #[case::not_valid(json!({"jobDeploymentStatus": "ValidationFailed"}), (true, false), None)]
-fn a_ray_jobs_life(
+fn ray_job_status_is_interpreted(
     #[case] status: Value,
     #[case] life: (bool, bool),
     #[case] end: Option<(bool, &str)>,
@@ -159,7 +157,7 @@ fn a_ray_jobs_life(
 #[case::ready(json!({"state": "ready"}), true)]
 #[case::failed(json!({"state": "failed"}), false)]
 #[case::suspended(json!({"state": "suspended"}), false)]
-fn a_cluster_is_active_and_ready_and_never_finished(#[case] status: Value, #[case] ready: bool) {
+fn ray_cluster_is_active_when_ready_and_never_finishes(#[case] status: Value, #[case] ready: bool) {
     let (kind, job) = ray_cluster(&[]);
     let job = changed(&job, json!({ "status": status }));
     assert_eq!(
@@ -169,7 +167,7 @@ fn a_cluster_is_active_and_ready_and_never_finished(#[case] status: Value, #[cas
 }
 
 #[test]
-fn a_service_is_suspended_by_its_clusters_spec_and_never_finished() {
+fn ray_service_is_suspended_by_its_clusters_spec() {
     let (kind, job) = ray_service();
     assert_eq!(job["spec"]["rayClusterConfig"]["suspend"], true);
     let ready =
@@ -182,7 +180,7 @@ fn a_service_is_suspended_by_its_clusters_spec_and_never_finished() {
 }
 
 #[test]
-fn a_job_for_a_cluster_that_is_there_is_left_alone() {
+fn ray_job_on_an_existing_cluster_is_skipped() {
     let (kind, job) =
         object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     assert!(kind.skips(&job) && kind.validate(&job).is_empty());
@@ -198,7 +196,7 @@ fn a_job_for_a_cluster_that_is_there_is_left_alone() {
 #[case::no_upgrade_is_wanted(json!({"spec": {"upgradeStrategy": {"type": "None"}}}), json!({"rayVersion": "3"}), false)]
 #[case::it_is_elastic(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}}), json!({"rayVersion": "3"}), false)]
 #[case::it_runs_elsewhere(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}), json!({"rayVersion": "3"}), false)]
-fn a_service_that_runs_gets_no_second_cluster_by_an_upgrade(
+fn running_ray_service_upgrade_by_second_cluster_is_rejected(
     #[case] of_both: Value,
     #[case] change: Value,
     #[case] refused: bool,
@@ -250,7 +248,7 @@ fn refusals(#[case] kind: &str, #[case] spec: Value, #[case] want: &str) {
 }
 
 #[test]
-fn the_end_of_a_kind_without_conditions_is_told_by_its_status() {
+fn end_time_without_conditions_comes_from_the_status() {
     let at = "2026-01-02T03:04:05Z";
     let end = |group: &str, kind: &str, status: Value| {
         kind_for(group, kind).unwrap().ended_at(&json!({"status": status})).map(|at| at.to_string())

@@ -1,4 +1,4 @@
-//! Ray's kinds that change their size while they run.
+//! Elastic jobs of Ray's kinds.
 
 use rstest::rstest;
 
@@ -17,7 +17,7 @@ fn cluster() -> Value {
     json!({"headGroupSpec": {"template": template("head")}, "workerGroupSpecs": [group("Small", 2), group("big", 1)]})
 }
 
-/// An elastic job of the kind, of its third generation, as its user wrote it.
+/// An elastic job of the kind in generation 3, as its user wrote it.
 fn elastic(kind: &str, of_cluster: Value) -> (&'static dyn JobKind, Value) {
     let cluster = changed(&cluster(), of_cluster);
     let spec = match kind {
@@ -36,7 +36,7 @@ const AUTOSCALES: &str = "enableInTreeAutoscaling";
 #[case::a_cluster("RayCluster", "/spec")]
 #[case::a_jobs("RayJob", "/spec/rayClusterSpec")]
 #[case::a_services("RayService", "/spec/rayClusterConfig")]
-fn the_pods_of_head_and_workers_come_gated(#[case] kind: &str, #[case] at: &str) {
+fn head_and_worker_pods_are_gated(#[case] kind: &str, #[case] at: &str) {
     let (kind, mut job) = elastic(kind, json!({}));
     assert!(may_be_elastic(kind, &job) && !is_elastic(kind, &job));
     let submitter = json!({"spec": {"submitterPodTemplate": template("submitter")}});
@@ -61,7 +61,7 @@ fn the_pods_of_head_and_workers_come_gated(#[case] kind: &str, #[case] at: &str)
 }
 
 #[test]
-fn a_cluster_that_is_there_gets_other_groups_of_workers_and_nothing_else() {
+fn ray_cluster_copy_resized_changes_only_worker_groups() {
     let of = |small: i32, hosts: i32| {
         let groups =
             [changed(&group("Small", small), json!({"numOfHosts": hosts})), group("big", 1)];
@@ -104,7 +104,7 @@ fn a_cluster_that_is_there_gets_other_groups_of_workers_and_nothing_else() {
 #[case("RayCluster")]
 #[case("RayJob")]
 #[case("RayService")]
-fn its_pods_say_which_chain_they_are_of_and_lose_that_when_it_stops(#[case] kind: &str) {
+fn ray_pods_bear_the_slice_name_only_while_running(#[case] kind: &str) {
     let (kind, mut job) = elastic(kind, json!({}));
     gate_pods(kind, &mut job);
     let mut workload = admitted(kind, &job);
@@ -120,7 +120,7 @@ fn its_pods_say_which_chain_they_are_of_and_lose_that_when_it_stops(#[case] kind
     assert!(!makes_pods_of(kind, &started, &workload) && is_elastic(kind, &started));
 }
 
-/// What KubeRay has made for a job, changed by the autoscaler.
+/// A RayCluster that KubeRay created for a job, changed by the autoscaler.
 fn child(groups: Value) -> Value {
     json!({"metadata": {"name": "train-x7", "namespace": "ns", "generation": 5}, "spec": {"workerGroupSpecs": groups}})
 }
@@ -145,10 +145,7 @@ fn with_child(kind: &str, autoscales: bool, groups: Value) -> (&'static dyn JobK
 #[case::of_several_hosts(json!([{"groupName": "big", "replicas": 2, "numOfHosts": 4}]), "small x 2, big x 8")]
 #[case::one_that_does_not_say(json!([{"groupName": "Small"}]), "small x 2, big x 1")]
 #[case::one_of_an_older_cluster(json!([group("gone", 9)]), "small x 2, big x 1")]
-fn the_autoscaler_changes_the_counts_of_the_cluster_that_was_made(
-    #[case] groups: Value,
-    #[case] want: &str,
-) {
+fn autoscaled_cluster_overrides_the_jobs_counts(#[case] groups: Value, #[case] want: &str) {
     let (kind, service) = with_child("RayService", true, groups.clone());
     assert_eq!(shape(kind, &service), format!("head x 1, {want}"));
     let (kind, job) = with_child("RayJob", true, groups.clone());
@@ -162,7 +159,7 @@ fn the_autoscaler_changes_the_counts_of_the_cluster_that_was_made(
 }
 
 #[test]
-fn the_cluster_of_a_job_that_is_not_elastic_is_not_looked_at() {
+fn cluster_of_a_plain_job_is_ignored() {
     let named =
         json!({"metadata": {"annotations": null}, "status": {"rayClusterName": "train-x7"}});
     let (kind, job) = elastic("RayJob", json!({}));
@@ -173,7 +170,7 @@ fn the_cluster_of_a_job_that_is_not_elastic_is_not_looked_at() {
 }
 
 #[test]
-fn slices_are_named_by_the_generations_of_the_job_and_of_its_cluster() {
+fn slice_names_use_job_and_cluster_generations() {
     let name = |(kind, job): (&'static dyn JobKind, Value)| {
         let pod_sets = job_pod_sets(kind, &job).unwrap();
         let mut workload =
@@ -191,7 +188,7 @@ fn slices_are_named_by_the_generations_of_the_job_and_of_its_cluster() {
 }
 
 #[test]
-fn what_it_grows_to_has_the_containers_that_new_pods_have() {
+fn grown_pod_sets_have_the_jobs_changed_containers() {
     let (kind, mut job) = elastic("RayCluster", json!({}));
     gate_pods(kind, &mut job);
     let before = admitted(kind, &job);
@@ -221,7 +218,11 @@ const NOT_SENT: &str =
 #[case::without_the_feature_gate(json!({}), false, ONLY_ELASTIC)]
 #[case::one_that_a_hub_sends_elsewhere(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}), true, NOT_SENT)]
 #[case::a_hubs_copy(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), true, NOT_SENT)]
-fn which_clusters_may_autoscale(#[case] change: Value, #[case] enabled: bool, #[case] want: &str) {
+fn autoscaling_needs_an_elastic_job(
+    #[case] change: Value,
+    #[case] enabled: bool,
+    #[case] want: &str,
+) {
     let (kind, job) = elastic("RayCluster", json!({AUTOSCALES: true}));
     let error =
         validate_autoscaling(kind, &changed(&job, change), enabled).map(|error| error.to_string());
@@ -247,7 +248,7 @@ fn autoscaling_is_refused_where_it_stands(#[case] kind: &str, #[case] path: &str
 }
 
 #[test]
-fn a_group_of_a_cluster_must_keep_its_gate_and_come_with_it() {
+fn ray_worker_group_without_gate_is_rejected() {
     let (kind, mut old) = elastic("RayCluster", json!({}));
     let ungated = old.clone();
     gate_pods(kind, &mut old);
@@ -269,7 +270,7 @@ fn a_group_of_a_cluster_must_keep_its_gate_and_come_with_it() {
 }
 
 #[test]
-fn a_job_that_takes_no_quota_may_say_what_it_likes() {
+fn skipped_job_is_not_validated() {
     let (kind, elsewhere) =
         object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     let marked = json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}});

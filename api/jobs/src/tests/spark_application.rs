@@ -1,5 +1,3 @@
-//! SparkApplication.
-
 use rstest::rstest;
 
 use super::plain::{admitted, changed, object, running, shape};
@@ -33,12 +31,12 @@ fn pod_sets(#[case] more: Value, #[case] want: &str) {
 #[case::cores(json!({"cores": 2}), json!({"requests": {"cpu": "2", "memory": "1408Mi"}, "limits": {"memory": "1408Mi"}}))]
 #[case::javas_memory(json!({"memory": "512m", "memoryLimit": "2GB"}), json!({"requests": {"cpu": "1", "memory": "896Mi"}, "limits": {"memory": "2Gi"}}))]
 #[case::gpus(json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}, "limits": {"memory": "1408Mi", "nvidia.com/gpu": "2"}}))]
-fn what_a_driver_takes(#[case] more: Value, #[case] want: Value) {
+fn driver_requests_include_overhead(#[case] more: Value, #[case] want: Value) {
     assert_eq!(driver(more)["spec"]["containers"][0]["resources"], want);
 }
 
 #[test]
-fn the_template_holds_what_decides_where_it_runs() {
+fn spark_template_has_the_placement_fields() {
     let (kind, job) = application(json!({
         "volumes": [{"name": "data", "emptyDir": {}}, {"name": "unused", "emptyDir": {}}],
         "nodeSelector": {"zone": "a"},
@@ -71,7 +69,7 @@ fn the_template_holds_what_decides_where_it_runs() {
 }
 
 #[test]
-fn a_template_of_a_driver_adds_what_it_asks_for() {
+fn driver_template_adds_its_requests() {
     let claim = json!([{"name": "gpu", "resourceClaimTemplateName": "one"}]);
     let own = json!({
         "requests": {"cpu": "9", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 10}, "claims": [{"name": "gpu"}],
@@ -100,7 +98,7 @@ fn a_template_of_a_driver_adds_what_it_asks_for() {
         "overhead": {"cpu": "1"},
     }});
     assert_eq!(driver(role), want);
-    // Admission gates its pods by a template of its own, which asks for nothing.
+    // Admission gates its pods with a template that requests nothing.
     let gated =
         json!({"template": {"spec": {"containers": [{"name": "spark-kubernetes-driver"}]}}});
     assert_eq!(driver(gated), driver(json!({})));
@@ -134,7 +132,11 @@ fn admission_goes_into_driver_and_executor_and_comes_out_again() {
 #[case::completed(json!({"applicationState": {"state": "COMPLETED"}}), (false, false), Some((true, "")))]
 #[case::failed(json!({"applicationState": {"state": "FAILED", "errorMessage": "driver"}}), (false, false), Some((false, "driver")))]
 #[case::never_submitted(json!({"applicationState": {"state": "SUBMISSION_FAILED"}}), (false, false), Some((false, "")))]
-fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Option<(bool, &str)>) {
+fn app_wrapper_status_is_interpreted(
+    #[case] status: Value,
+    #[case] life: (bool, bool),
+    #[case] end: Option<(bool, &str)>,
+) {
     let (kind, job) = application(json!({}));
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
@@ -156,7 +158,7 @@ fn failed_submission_ends_it_only_without_restart_policy(#[case] policy: &str, #
 }
 
 #[test]
-fn what_the_crd_requires_of_a_status_stays_when_it_is_reset() {
+fn reset_status_keeps_required_fields() {
     let (kind, job) = application(json!({}));
     let job = changed(
         &job,

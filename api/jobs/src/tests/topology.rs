@@ -1,4 +1,4 @@
-//! Topology requests of jobs: made from annotations, with the labels by which each kind numbers its pods.
+//! Topology requests of jobs, from annotations and the labels by which each kind numbers its pods.
 
 use rstest::rstest;
 
@@ -14,7 +14,7 @@ const ON: TopologyGates = TopologyGates { aware: true, multi_layer: true };
 const ONE_LAYER: TopologyGates = TopologyGates { aware: true, multi_layer: false };
 const OFF: TopologyGates = TopologyGates { aware: false, multi_layer: true };
 
-/// The request of a Job whose template has these annotations of Kueue's.
+/// The request of a Job whose template has these annotations with Kueue's prefix.
 fn asked(annotations: Value, gates: TopologyGates) -> String {
     match pod_sets_with_topology(&BatchJob, &annotated(annotations), gates) {
         Ok(pod_sets) => serde_json::to_string(&pod_sets[0].topology_request).unwrap(),
@@ -82,7 +82,7 @@ fn request_without_ranks_is_none_unless_something_is_asked() {
     );
 }
 
-/// Where each pod set's annotations are, and how its pods are numbered.
+/// Path of each pod set's annotations, and the labels that number its pods.
 fn ranks(kind: &dyn JobKind, job: &Value) -> String {
     let pod_sets = kind.pod_sets(job).unwrap();
     let one = |(index, pod_set): (usize, &PodSet)| {
@@ -98,7 +98,7 @@ fn ranks(kind: &dyn JobKind, job: &Value) -> String {
 }
 
 #[test]
-fn each_kind_says_where_it_asks_and_how_its_pods_are_numbered() {
+fn topology_source_has_path_and_ranks_for_each_kind() {
     let mut kinds = samples();
     kinds.extend([
         (&BatchJob as &dyn JobKind, job().build()),

@@ -1,4 +1,4 @@
-//! Topology annotations that the webhook refuses.
+//! Topology annotations that the webhook rejects.
 
 use rstest::rstest;
 
@@ -18,7 +18,7 @@ fn prefixed(annotations: &Value) -> Value {
     entries.map(|(key, value)| (format!("kueue.x-k8s.io/{key}"), value.clone())).collect()
 }
 
-/// A Job of four pods whose template has these annotations of Kueue's.
+/// A Job with four pods whose template has these annotations with Kueue's prefix.
 pub(super) fn annotated(annotations: Value) -> Value {
     let annotations = prefixed(&annotations);
     job()
@@ -27,7 +27,7 @@ pub(super) fn annotated(annotations: Value) -> Value {
         .build()
 }
 
-/// The errors, with the path of the annotations as `@`.
+/// The errors, with `@` for the path of the annotations.
 fn refused(kind: &dyn JobKind, job: &Value, gates: TopologyGates, at: &str) -> String {
     let errors = validate(kind, job, gates, true);
     let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -174,7 +174,7 @@ fn elastic_job(#[case] key: &str, #[case] value: &str, #[case] want: &str) {
     assert_eq!(refused(&BatchJob, &plain, ON, "spec.template.metadata"), "");
 }
 
-/// A JobSet with a replicated job of each of these numbers of Jobs and annotations of Kueue's.
+/// A JobSet with a replicated job for each number of Jobs and annotations with Kueue's prefix.
 fn job_set(parts: &[(i32, Value)]) -> (&'static dyn JobKind, Value) {
     let part = |(index, (replicas, annotations)): (usize, &(i32, Value))| {
         let template =
@@ -235,7 +235,7 @@ fn slice_of(size: &str) -> Value {
 }
 
 #[test]
-fn the_pods_of_all_jobs_of_a_replicated_job_bound_its_slices() {
+fn replicated_jobs_pods_bound_its_slices() {
     let annotations = json!({"podset-slice-required-topology": "rack", "podset-slice-size": "3"});
     let (kind, job) = job_set(&[(2, annotations)]);
     let at = "spec.replicatedJobs[0].template.spec.template.metadata";
@@ -265,14 +265,14 @@ fn slices_of_a_served_group_are_bounded_by_its_replicas() {
 }
 
 #[test]
-fn a_pod_is_checked_by_its_own_annotations() {
+fn pod_topology_is_checked_by_its_own_annotations() {
     let pod = json!({"metadata": {"annotations": slice_of("x")}, "spec": {}});
     let want = r#"@[K/podset-slice-size]: Invalid value: "x": must be a numeric value"#;
     assert_eq!(refused(&Pod, &pod, ON, "metadata"), want);
 }
 
 #[test]
-fn a_train_job_is_told_where_its_annotations_come_from() {
+fn train_job_topology_error_names_the_runtime() {
     let (kind, mut job) = train_job();
     let annotations =
         "/switchyard.dev~1jobSet/replicatedJobs/1/template/spec/template/metadata/annotations";

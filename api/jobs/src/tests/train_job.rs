@@ -1,5 +1,3 @@
-//! TrainJob.
-
 use rstest::rstest;
 
 use super::plain::{changed, object, running, shape, template};
@@ -12,7 +10,7 @@ fn replicated(name: &str, step: &str, spec: Value) -> Value {
     json!({"name": name, "template": {"metadata": {"labels": {STEP: step}}, "spec": spec}})
 }
 
-/// A runtime that fetches data and trains on one node.
+/// A runtime that fetches a dataset and trains on one node.
 fn runtime(policy: Value) -> Value {
     let jobs = [
         replicated("dataset-initializer", "dataset-initializer", json!({})),
@@ -33,7 +31,7 @@ fn of(runtime: &Value, spec: Value) -> (&'static dyn JobKind, Value) {
     (kind, job)
 }
 
-/// Three nodes, after one pod that fetches data.
+/// A TrainJob with three nodes, after one pod that fetches the dataset.
 pub(super) fn train_job() -> (&'static dyn JobKind, Value) {
     of(&runtime(json!({"numNodes": 2, "torch": {}})), json!({"trainer": {"numNodes": 3}}))
 }
@@ -72,7 +70,7 @@ fn nodes_of_mpi(#[case] run_launcher_as_node: bool, #[case] want: &str) {
 }
 
 #[test]
-fn the_job_says_what_the_container_that_trains_runs_and_needs() {
+fn jobs_fields_override_the_training_container() {
     let trainer = json!({
         "image": "mine", "command": ["train"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}},
         "env": [{"name": "A", "value": "b"}],
@@ -89,7 +87,7 @@ fn the_job_says_what_the_container_that_trains_runs_and_needs() {
     assert_eq!(container(0)["image"], "i", "the other is left alone");
 }
 
-/// Trainer 2.3 merges what earlier ones replaced.
+/// Trainer 2.3 merges them, and earlier versions replaced them.
 #[rstest]
 #[case::another_resource(json!({}), json!({"limits": {"gpu": "8"}}), json!({"requests": {"cpu": "1"}, "limits": {"gpu": "8"}}))]
 #[case::the_same(json!({}), json!({"requests": {"cpu": "2"}}), json!({"requests": {"cpu": "2"}}))]
@@ -109,11 +107,11 @@ fn resources_of_a_node_are_those_of_job_and_runtime(
     assert_eq!(pod_sets[1].template.value()["spec"]["containers"][0]["resources"], want);
 }
 
-/// Trainer 2.3 adds it, where earlier ones passed over it.
+/// Trainer 2.3 adds it, and earlier versions ignored it.
 #[rstest]
 #[case::with_a_container(json!({"containers": [{"name": "c"}]}), "dataset-initializer x 1, node x 1, extra x 1")]
 #[case::that_no_pod_can_be_made_of(json!({"nodeSelector": {"zone": "a"}}), "dataset-initializer x 1, node x 1")]
-fn a_replicated_job_that_a_patch_adds_is_counted(#[case] spec: Value, #[case] want: &str) {
+fn replicated_job_added_by_a_patch_is_counted(#[case] spec: Value, #[case] want: &str) {
     let extra = json!({"name": "extra", "template": {"spec": {"template": {"spec": spec}}}});
     let patch = json!({"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [extra]}}}});
     let (kind, job) = of(&runtime(json!({})), json!({"runtimePatches": [patch]}));
@@ -129,7 +127,7 @@ fn a_replicated_job_that_a_patch_adds_is_counted(#[case] spec: Value, #[case] wa
 }
 
 #[test]
-fn the_job_says_where_its_initializers_fetch_from() {
+fn jobs_fields_override_the_initializers() {
     let own = |name: &str, env: Value| {
         let container = json!({"name": name, "image": "i", "env": env});
         let of_job = replicated(name, name, json!({}));
@@ -190,7 +188,7 @@ fn patches_of_others_count_as_the_jobs_own() {
 }
 
 #[test]
-fn what_runs_still_matches_when_its_runtime_is_read_again() {
+fn running_train_job_still_matches_after_attach() {
     let runtime = runtime(json!({"numNodes": 2}));
     let (kind, job) = of(&runtime, json!({}));
     let workload = super::plain::admitted(kind, &job);
@@ -205,7 +203,7 @@ fn what_runs_still_matches_when_its_runtime_is_read_again() {
 }
 
 #[test]
-fn it_is_restored_only_when_nothing_runs_any_more() {
+fn train_job_is_restored_only_after_its_pods_ended() {
     let (kind, job) = train_job();
     let started = running(kind, &job);
     let Stop::Update { job: suspended, now: true } = kind.stop(&started, None) else { panic!() };
@@ -249,7 +247,7 @@ fn finished(#[case] type_: &str, #[case] want: Option<bool>) {
 }
 
 #[test]
-fn the_copy_goes_without_our_patch() {
+fn remote_copy_has_no_admission_patch() {
     let (kind, job) = train_job();
     let copy = kind.remote_copy(&running(kind, &job), RemoteMeta { workload: "w", origin: "hub" });
     assert_eq!(copy["spec"], job["spec"]);
@@ -259,7 +257,7 @@ fn the_copy_goes_without_our_patch() {
 #[case::cluster_wide(json!({"kind": "ClusterTrainingRuntime", "name": "a"}), "ClusterTrainingRuntime /a")]
 #[case::of_the_namespace(json!({"kind": "TrainingRuntime", "name": "a"}), "TrainingRuntime ns/a")]
 #[case::by_default(json!({"name": "a"}), "ClusterTrainingRuntime /a")]
-fn the_runtime_that_it_depends_on(#[case] reference: Value, #[case] want: &str) {
+fn train_job_depends_on_its_runtime(#[case] reference: Value, #[case] want: &str) {
     let (kind, job) =
         object("trainer.kubeflow.org", "TrainJob", json!({ "runtimeRef": reference }));
     let needed = kind.depends_on(&job).unwrap();

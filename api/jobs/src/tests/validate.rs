@@ -58,7 +58,7 @@ fn updates(#[case] old: TestJob, #[case] new: TestJob, #[case] want: &str) {
 }
 
 #[test]
-fn where_there_is_a_default_queue_the_label_cannot_go() {
+fn queue_label_cannot_be_removed_with_a_default_queue() {
     let without = job().with(serde_json::json!({"metadata": {"labels": {QUEUE: null}}})).build();
     let errors = validate_update(
         &BatchJob,
@@ -74,7 +74,7 @@ fn where_there_is_a_default_queue_the_label_cannot_go() {
 #[case::while_they_may_not(false, job().running().annotation(ELASTIC, "true"), false)]
 #[case::and_it_is_not(true, job().running(), false)]
 #[case::and_it_becomes_so(true, job().running().annotation(ELASTIC, "false"), false)]
-fn an_elastic_job_goes_by_another_prebuilt_workload_as_it_grows(
+fn growing_elastic_job_may_change_its_prebuilt_workload(
     #[case] elastic: bool,
     #[case] old: TestJob,
     #[case] may: bool,

@@ -1,7 +1,8 @@
-//! What the pods of a job ask for of a topology: `topologyRequest` of a pod set, from the annotations of its pod template and the
-//! labels by which its kind numbers the pods.
+//! Topology requests of jobs: `topologyRequest` of a pod set, from the annotations of its pod
+//! template and the labels that number its pods.
 //!
-//! The rules are those of Kueue's `pkg/controller/jobframework/tas.go`. [`validate`] says what the webhook refuses.
+//! The rules are those of Kueue's `pkg/controller/jobframework/tas.go`. [`validate`] has the
+//! webhook's checks.
 
 mod validate;
 
@@ -22,12 +23,12 @@ pub use validate::validate;
 pub(super) const JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Label of the pods of Kubeflow's jobs.
 pub(super) const REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
-/// Label of the pods of a JobSet: which Job of its replicated job they are of.
+/// Label of a JobSet's pods with the index of their Job in its replicated job.
 const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
 /// Most layers of slices.
 const MAX_LAYERS: usize = 3;
 
-/// Feature gates that say which annotations count.
+/// Feature gates of the topology annotations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopologyGates {
     /// `TopologyAwareScheduling`.
@@ -36,25 +37,25 @@ pub struct TopologyGates {
     pub multi_layer: bool,
 }
 
-/// How the pods of a pod set are numbered. Pods without a number are placed in any order.
+/// Labels that number the pods of a pod set. Pods without a number may be placed in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRanks {
-    /// Label with the index of a pod, in its group where there are groups.
+    /// Label with the index of a pod, within its subgroup if there are subgroups.
     pub pod_index_label: Option<String>,
-    /// Label with the index of the group of pods within the pod set.
+    /// Label with the index of the subgroup within the pod set.
     pub sub_group_index_label: Option<String>,
-    /// How many such groups there are.
+    /// Number of subgroups.
     pub sub_group_count: Option<i32>,
 }
 
 impl PodRanks {
-    /// Pods that have their index in one label.
+    /// Pods with their index in one label.
     #[must_use]
     pub fn by(label: &str) -> Self {
         Self { pod_index_label: Some(label.to_owned()), ..Self::default() }
     }
 
-    /// The pods of a replicated job of a JobSet, with so many Jobs.
+    /// Pods of a JobSet's replicated job with this number of Jobs.
     pub(super) fn of_job_set(replicas: i64) -> Self {
         Self {
             sub_group_index_label: Some(JOB_INDEX.to_owned()),
@@ -64,27 +65,27 @@ impl PodRanks {
     }
 }
 
-/// The topology annotations of a pod set's template, and their place in the job.
+/// The topology annotations of a pod set's template, and their path in the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopologySource {
     /// Path of the template's metadata, for errors.
     pub path: Path,
     /// The template's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// How its pods are numbered.
+    /// Labels that number its pods.
     pub ranks: PodRanks,
-    /// Appended to every error about it.
+    /// Appended to every error about the annotations.
     pub hint: &'static str,
 }
 
 impl TopologySource {
-    /// That of a pod set whose template has the annotations of its pods.
+    /// For a pod set whose template has its pods' annotations.
     pub(super) fn of(pod_set: &PodSet, path: Path, ranks: PodRanks) -> Self {
         let annotations = meta::string_map(&pod_set.template.value(), "/metadata/annotations");
         Self { path, annotations, ranks, hint: "" }
     }
 
-    /// That of a pod template in an object, to which the keys lead.
+    /// For the pod template at these keys of an object.
     pub(super) fn at(object: &Value, keys: &[&str], ranks: PodRanks) -> Self {
         let pointer = keys.iter().fold(String::new(), |pointer, key| format!("{pointer}/{key}"));
         let path = keys.iter().fold(Path::root(), |path, key| path.child(key)).child("metadata");
@@ -92,10 +93,10 @@ impl TopologySource {
         Self { path, annotations, ranks, hint: "" }
     }
 
-    /// The topology request of the pod set; none when it says nothing.
+    /// The topology request of the pod set. `None` if it requests nothing.
     ///
     /// # Errors
-    /// [`JobError::TopologyRequest`] when an annotation cannot be read.
+    /// [`JobError::TopologyRequest`] if an annotation cannot be parsed.
     pub fn request(&self, gates: TopologyGates) -> Result<Option<PodSetTopologyRequest>, JobError> {
         request(&self.annotations, &self.ranks, gates)
             .map_err(|problem| JobError::TopologyRequest { problem })
@@ -106,7 +107,7 @@ impl TopologySource {
     }
 }
 
-/// Numbers the pods of a template from 1: another pod of the job has the index 0.
+/// Numbers the pods of a template from 1, because another pod of the job has index 0.
 pub(super) fn number_from_one(template: &mut Value) {
     meta::set_annotation(template, names::POD_INDEX_OFFSET, "1");
 }
@@ -154,10 +155,11 @@ fn read_layers(text: &str) -> Result<Vec<PodsetSliceRequiredTopologyConstraint>,
     }
 }
 
-/// The error for too many layers of slices, or none.
+/// Error for a wrong number of slice layers.
 const LAYER_COUNT: &str = "topology constraints must contain between 1 and 3 entries";
 
-/// Layers of slices as Go's decoder reads them: what is missing is empty, and unknown fields are passed over.
+/// Parses layers of slices like Go's decoder: missing fields are empty and unknown fields are
+/// ignored.
 fn layers(text: &str) -> Result<Vec<PodsetSliceRequiredTopologyConstraint>, serde_json::Error> {
     #[derive(Deserialize, Default)]
     struct Layer {

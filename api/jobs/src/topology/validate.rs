@@ -1,4 +1,5 @@
-//! The webhook's checks of topology annotations: those of Kueue's `pkg/controller/jobframework/tas_validation.go`.
+//! The webhook's checks of topology annotations (Kueue's
+//! `pkg/controller/jobframework/tas_validation.go`).
 
 use std::collections::BTreeMap;
 
@@ -13,15 +14,15 @@ use switchyard_syntax::{
     names,
 };
 
-/// One pod set, as far as it is known.
+/// One pod set, as far as the webhook knows it.
 pub(super) struct Part {
     pub(super) source: TopologySource,
-    /// How many pods it has, where that bounds the size of a slice.
+    /// Number of its pods, if that bounds the size of a slice.
     pub(super) count: Option<i32>,
 }
 
-/// What is wrong with what the pod sets of a job ask for. `elastic`: jobs may change their size while they run
-/// (`ElasticJobsViaWorkloadSlices`).
+/// Errors of the topology annotations of a job's pod sets. `elastic` is the feature gate
+/// `ElasticJobsViaWorkloadSlices`.
 #[must_use]
 pub fn validate(
     kind: &dyn JobKind,
@@ -46,9 +47,9 @@ pub fn validate(
     errors
 }
 
-/// The pod sets of a job. Of a job whose pod sets cannot be told nothing is said here; the reconciler says what is wrong.
+/// The pod sets of a job. Empty if they cannot be determined: the reconciler reports that error.
 fn parts(kind: &dyn JobKind, job: &Value) -> Vec<Part> {
-    // Each pod of such an object is a job of its own.
+    // Each pod of such an object is a job.
     let pod_sets = match (kind.held(), kind.serving()) {
         (Held::ByPods, None) => vec![PodSet::default()],
         _ => kind.pod_sets(job).unwrap_or_default(),
@@ -60,8 +61,8 @@ fn parts(kind: &dyn JobKind, job: &Value) -> Vec<Part> {
     pod_sets.iter().enumerate().map(part).collect()
 }
 
-/// The largest slice of a pod set. A pod does not know here how many are in its group, nor a Deployment how many pods are placed
-/// together; and what is scaled to zero keeps its annotations.
+/// The bound of a slice's size. Unknown for a pod, whose group size is not known here, and for a
+/// Deployment. An object that is scaled to zero keeps its annotations, so it has no bound.
 fn bound(kind: &dyn JobKind, count: i32) -> Option<i32> {
     match kind.held() {
         Held::Suspended => Some(count),
@@ -70,7 +71,7 @@ fn bound(kind: &dyn JobKind, count: i32) -> Option<i32> {
     }
 }
 
-/// Checks one pod set by itself.
+/// Errors of one pod set.
 pub(super) fn one(part: &Part, gates: TopologyGates) -> Vec<FieldError> {
     let source = &part.source;
     let path = source.path.child("annotations");
@@ -114,7 +115,7 @@ fn label(path: &Path, level: &str) -> Option<FieldError> {
 fn group_name(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(name) = source.get(GROUP) else { return };
     let path = path.key(GROUP);
-    // As Go reads an unsigned number: without a sign.
+    // As Go parses an unsigned number: without a sign.
     if name.bytes().all(|byte| byte.is_ascii_digit()) && name.parse::<u64>().is_ok() {
         errors.push(FieldError::invalid(&path, name, "must not be a number"));
     }
@@ -165,7 +166,8 @@ fn slice(source: &TopologySource, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether the levels go from coarse to fine is told when a workload is placed: only then its Topology is known.
+/// Errors of slice layers. The scheduler checks that levels go from coarse to fine, because only
+/// then the Topology is known.
 fn layered(
     source: &TopologySource,
     path: &Path,
@@ -236,7 +238,7 @@ fn each_layer(
     }
 }
 
-/// A slice has no more pods than the pod set.
+/// A slice must not have more pods than the pod set.
 fn too_large(source: &TopologySource, path: &Path, count: i32) -> Vec<FieldError> {
     let detail = format!("must not be greater than pod set count {count}");
     let size =
@@ -248,7 +250,7 @@ fn too_large(source: &TopologySource, path: &Path, count: i32) -> Vec<FieldError
     size.into_iter().chain(outer).collect()
 }
 
-/// The pods of an elastic Job go where there is room as it grows.
+/// The pods of an elastic Job may run anywhere, so a topology request is an error.
 fn of_elastic(source: &TopologySource) -> Option<FieldError> {
     let (key, asks) = [(REQUIRED, "required"), (PREFERRED, "preferred")]
         .into_iter()
@@ -257,11 +259,12 @@ fn of_elastic(source: &TopologySource) -> Option<FieldError> {
     Some(FieldError::forbidden(&source.path.child("annotations").key(key), &detail))
 }
 
-/// Pod sets that are placed together are two, one of them with one pod, and want the same level.
+/// Errors of pod set groups. A group must have two pod sets, one of them with one pod, and both
+/// must request the same level.
 pub(super) fn groups(parts: &[Part]) -> Vec<FieldError> {
     let mut groups: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
     for part in parts {
-        // Without a level the name says nothing; that is an error of the pod set itself.
+        // A group name without a level is an error of the pod set itself.
         let asks = part.source.get(REQUIRED).is_some() || part.source.get(PREFERRED).is_some();
         if let Some(name) = part.source.get(GROUP).filter(|_| asks) {
             groups.entry(name).or_default().push(part);
@@ -294,7 +297,7 @@ fn pair(name: &str, a: &Part, b: &Part) -> Vec<FieldError> {
         );
         errors.extend([a, b].map(|part| FieldError::invalid(&name_of(part), name, &detail)));
     }
-    // A required level makes a preferred one irrelevant.
+    // A required level overrides a preferred one.
     let wants = |part: &Part| {
         let required = part.source.get(REQUIRED).map(str::to_owned);
         let preferred =
