@@ -1,4 +1,5 @@
-//! Writes the CustomResourceDefinitions: `cargo run -p switchyard-api --example crdgen -- deploy/crds`.
+//! Writes the CustomResourceDefinitions: `cargo run -p switchyard-api --example crdgen --
+//! deploy/crds`.
 
 use std::{fs, path::PathBuf, process::ExitCode};
 

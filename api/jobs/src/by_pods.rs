@@ -2,8 +2,8 @@
 //! pods that serve are ([`super::stateful_set`], [`super::leader_worker_set`], see
 //! [`super::serving`]).
 //!
-//! An object of this sort is never stopped or started. The webhook marks its pod templates, so that its
-//! pods are created with the scheduling gate (`pod/`).
+//! An object of this sort is never stopped or started. The webhook marks its pod templates, so that
+//! its pods are created with the scheduling gate (`pod/`).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

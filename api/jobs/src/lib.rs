@@ -529,8 +529,8 @@ pub trait JobKind: Send + Sync + 'static {
     /// possible only at creation.
     fn set_managed_by(&self, job: &mut Value, manager: Option<&str>);
 
-    /// Whether jobs of the kind can name the controller that runs them. On a hub, only the suspension
-    /// keeps jobs of other kinds from running.
+    /// Whether jobs of the kind can name the controller that runs them. On a hub, only the
+    /// suspension keeps jobs of other kinds from running.
     fn names_manager(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
 //! Kinds with a suspend field and pod templates in their spec: most kinds of CRDs.
 //!
-//! A kind of this sort lists its templates ([`Slot`]) and interprets its status. All such kinds share the
-//! code here for start, stop, restore, remote copies and status mirroring.
+//! A kind of this sort lists its templates ([`Slot`]) and interprets its status. All such kinds
+//! share the code here for start, stop, restore, remote copies and status mirroring.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

@@ -53,7 +53,8 @@ pub fn is_part(object: &Value) -> bool {
 
 /// Facet of kinds with serving groups. [`super::JobKind::pod_sets`] are the pod sets of one group.
 pub trait Serving: Send + Sync {
-    /// Whether a hub sends the object itself: its pods then run where it is, and those that it has on the hub wait.
+    /// Whether a hub sends the object itself: its pods then run where it is, and those that it has
+    /// on the hub wait.
     fn is_sent(&self) -> bool;
 
     /// Sets labels and annotations in its pod templates, so that its pods have them.

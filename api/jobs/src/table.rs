@@ -32,9 +32,10 @@ pub fn kinds() -> &'static [&'static dyn JobKind] {
     KINDS
 }
 
-/// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of [`kinds`], then external
-/// ones (`Kind.version.group`), which may be built in if they are not enabled. Names of kinds that are not managed here are left out. Kinds that are queued by their pods
-/// ([`Held::ByPods`]) bring the kind Pod with them.
+/// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of
+/// [`kinds`], then external ones (`Kind.version.group`), which may be built in if they are not
+/// enabled. Names of kinds that are not managed here are left out. Kinds that are queued by their
+/// pods ([`Held::ByPods`]) bring the kind Pod with them.
 #[must_use]
 pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
     let named = |kind: &dyn JobKind| frameworks.iter().any(|name| name == kind.id().framework);

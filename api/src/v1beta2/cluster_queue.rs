@@ -67,7 +67,8 @@ use crate::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterQueueSpec {
-    /// Groups of resources with the flavors that provide them. A resource and a flavor belong to one group only.
+    /// Groups of resources with the flavors that provide them. A resource and a flavor belong to
+    /// one group only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_groups: Vec<ResourceGroup>,

@@ -20,7 +20,8 @@ pub struct ResourceGroup {
     /// The resources of this group.
     #[schemars(length(min = 1, max = 64), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub covered_resources: Vec<String>,
-    /// The flavors, in the order in which they are tried. Each lists the covered resources in the same order.
+    /// The flavors, in the order in which they are tried. Each lists the covered resources in the
+    /// same order.
     #[schemars(
         length(min = 1, max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])

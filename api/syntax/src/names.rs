@@ -151,7 +151,8 @@ pub const PROVISIONING_REQUEST_CONTROLLER: &str = "kueue.x-k8s.io/provisioning-r
 pub const DISPATCHER_ALL_AT_ONCE: &str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once";
 /// The dispatcher that nominates clusters a few at a time.
 pub const DISPATCHER_INCREMENTAL: &str = "kueue.x-k8s.io/multikueue-dispatcher-incremental";
-/// Field manager of admission in a workload's status. An external dispatcher uses it for `nominatedClusterNames` too.
+/// Field manager of admission in a workload's status. An external dispatcher uses it for
+/// `nominatedClusterNames` too.
 pub const ADMISSION_MANAGER: &str = "kueue-admission";
 /// Field manager of jobs and of objects derived from them.
 pub const JOB_CONTROLLER_MANAGER: &str = "kueue-job-controller";

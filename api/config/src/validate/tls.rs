@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::Configuration;
 use switchyard_syntax::field::{FieldError, Path};
 
-/// Supported cipher suites, by Go's names. Those of TLS 1.3 are always on, as in Go, and may be
+/// Supported cipher suites, by Go's names. TLS 1.3 suites are always on, as in Go, and may be
 /// named.
 pub const SUITES: [&str; 9] = [
     "TLS_AES_128_GCM_SHA256",
