@@ -36,6 +36,14 @@ impl Single {
         Self::run(cluster, programs::single_program(cluster, None).await?).await
     }
 
+    /// Starts it with a configuration file.
+    ///
+    /// # Errors
+    /// As [`Single::start`].
+    pub async fn start_configured(cluster: &Cluster, config: &str) -> anyhow::Result<Self> {
+        Self::run(cluster, programs::single_program(cluster, Some(config)).await?).await
+    }
+
     /// Starts it without webhooks and without conversion.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ mod elastic_ray;
 mod elastic_remote;
 mod elsewhere;
 mod enrolment;
+mod examples;
 mod failover;
 mod failure_recovery;
 mod fair;
