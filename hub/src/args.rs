@@ -12,10 +12,8 @@ use switchyard_controller::flags::{
     listen, listen_unless_none,
 };
 use switchyard_controller::{LeaderMode, Role};
-use switchyard_platform::lease::holder_identity;
-use switchyard_platform::telemetry::LogFormat;
+use switchyard_dispatcher::Settings;
 
-use crate::dispatch::Settings;
 use crate::hosted::PATH_PREFIX;
 use crate::run::dispatch_settings;
 use crate::{HubOptions, Options};

@@ -1,6 +1,6 @@
 //! The hub: global quota, the dispatcher, and the sessions with the worker clusters.
 //!
-//! [`run`] takes its listeners, client, clock and shutdown from the caller. Around the pure dispatcher ([`dispatch`])
+//! [`run`] takes its listeners, client, clock and shutdown from the caller. Around the pure dispatcher ([`switchyard_dispatcher`])
 //! stands one task ([`dispatcher_task`]); agents come in through [`server`], or run in this process ([`hosted`]).
 
 mod api_clock;
@@ -8,7 +8,6 @@ mod args;
 pub mod audit;
 pub mod cluster_channel;
 pub mod copy_keys;
-pub mod dispatch;
 pub mod dispatcher_task;
 pub mod hosted;
 pub mod metrics;

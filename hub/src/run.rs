@@ -13,14 +13,13 @@ use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::names;
 use switchyard_config::{Configuration, MultiKueue};
 use switchyard_controller::{Context, Handle, Role};
-use switchyard_platform::clock::Clock;
+use switchyard_dispatcher::{Mode, Settings, StoreLoss};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster_channel::Ports;
 use crate::copy_keys::CopyKeys;
-use crate::dispatch::{Mode, Settings, StoreLoss};
 use crate::dispatcher_task::{self, Inbox, Parts, Reports, SESSION_EVENTS};
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};

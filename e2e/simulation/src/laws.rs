@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use switchyard_hub::dispatch::{Facts, Left, Loss, Uid};
-use switchyard_ledger::{Kind, Object};
+use switchyard_agent::ledger::{Kind, Object};
+use switchyard_dispatcher::{Facts, Left, Loss, Uid};
 
 use crate::plan::Ms;
 use crate::world::World;

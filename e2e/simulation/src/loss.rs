@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use switchyard_hub::dispatch::{ClusterRules, Loss};
-
 use crate::event::Event;
 use crate::laws::{Law, name};
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_dispatcher::{ClusterRules, Loss};
 use switchyard_flags::simulate::Mutation;
 
 /// The duration of agents' leases.
@@ -189,7 +188,7 @@ impl World {
     pub(crate) fn read_rules(&mut self, hub: usize, boot: u32, cluster: usize) {
         if self.hub_is(hub, boot) && self.hubs[hub].cut == 0 {
             let (name, rules) = (name(cluster).into(), self.rules(cluster));
-            self.dispatch(hub, switchyard_hub::dispatch::Event::Cluster { name, rules });
+            self.dispatch(hub, switchyard_dispatcher::Event::Cluster { name, rules });
         }
     }
 
@@ -333,7 +332,7 @@ impl World {
         for hub in 0..self.hubs.len() {
             let rules = self.rules(cluster);
             let name = name(cluster).into();
-            self.dispatch(hub, switchyard_hub::dispatch::Event::Cluster { name, rules });
+            self.dispatch(hub, switchyard_dispatcher::Event::Cluster { name, rules });
         }
     }
 }

@@ -3,7 +3,7 @@
 mod kinds;
 mod stories;
 
-use switchyard_hub::dispatch::{Loss, Mode};
+use switchyard_dispatcher::{Loss, Mode};
 
 use crate::dice::Dice;
 use crate::laws::Law;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use switchyard_dispatcher::terminal;
 use switchyard_proto::digest::Digest;
 use switchyard_proto::v1::{self, Observed, State};
 
 use super::held_ends::HeldEnds;
-use crate::dispatch::terminal;
 
 /// What to do with a message of observations.
 #[derive(Debug, PartialEq, Eq)]

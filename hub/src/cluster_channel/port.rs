@@ -213,6 +213,6 @@ impl Ports {
 }
 
 /// A set of uids, for events.
-pub fn uids(inventory: &BTreeSet<String>) -> crate::dispatch::Uids {
+pub fn uids(inventory: &BTreeSet<String>) -> switchyard_dispatcher::Uids {
     inventory.iter().map(|uid| uid.as_str().into()).collect()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::Context;
+use switchyard_dispatcher::Gate;
 use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 
@@ -13,7 +14,6 @@ use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use super::replicas::follows;
 use crate::cluster_channel::Content;
-use crate::dispatch::Gate;
 
 /// What a cluster is to create for a workload. A later replica of an object comes without it: it is there with the first. `held`:
 /// the workload's quota, where that is in memory.

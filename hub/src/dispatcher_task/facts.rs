@@ -8,12 +8,12 @@ use switchyard_api::affinity::Affinity;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
-use switchyard_controller::{Context, engine::convert::pod_sets, workload as state};
+use switchyard_controller::{Context, placement, workload as state};
+use switchyard_dispatcher::{Adopt, Check, Facts, Name, Subject, Uid};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 
 use super::{payload, policy, replicas};
-use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 
 /// The facts of a workload as it is now. `held`: its quota, where that is in memory.
 pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> Facts {

@@ -16,7 +16,9 @@ use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine::EngineHandle;
 use switchyard_controller::{Context, Reservation};
-use switchyard_controller::{workload as state, workload::is_group_workload};
+use switchyard_dispatcher::{
+    Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written,
+};
 use switchyard_jobs::elastic;
 use switchyard_platform::log_limit::LogLimit;
 use switchyard_platform::store::Key;
@@ -32,7 +34,6 @@ use super::troubles::TroubleQueue;
 use super::{Answer, Clock, Hands, Parts, Reports};
 use super::{payload, replicas};
 use crate::cluster_channel::Ports;
-use crate::dispatch::{Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written};
 
 /// The state of one term.
 pub(super) struct TermState {

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::Context;
-use switchyard_controller::engine::EngineHandle;
-use switchyard_platform::lease::Leadership;
+use switchyard_controller::engine_task::EngineHandle;
+use switchyard_controller::{Context, Leadership};
+use switchyard_dispatcher::{Settings, Time, Uid, Written};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,6 @@ pub use reports::Reports;
 pub use topology::{is_declared_lost, is_held, is_unable, lost_since, parameters};
 
 use crate::cluster_channel::Ports;
-use crate::dispatch::{Settings, Time, Uid, Written};
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use fair_queue::FairQueue;

@@ -6,8 +6,7 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{
     ClusterQueue, DisconnectPolicy, MultiKueueCluster, OnDisconnect, Workload,
 };
-
-use crate::dispatch::Loss;
+use switchyard_dispatcher::Loss;
 
 /// How long a cluster is away before jobs under `Duplicate` go elsewhere, where nothing is said. Milliseconds.
 const DUPLICATE_AFTER: i64 = 60_000;

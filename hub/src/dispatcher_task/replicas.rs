@@ -6,10 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::stores::Stores;
 use switchyard_controller::workload as state;
+use switchyard_dispatcher::Replica;
 use switchyard_jobs::{JobKind, serving::Serving};
 use switchyard_scheduler::PodSet;
-
-use crate::dispatch::Replica;
 
 /// What makes the groups of pods of which a Workload stands for one.
 struct Maker<'a> {

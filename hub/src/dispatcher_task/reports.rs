@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use switchyard_dispatcher::{Open, OrphanView};
 use switchyard_proto::v1 as proto;
 use tokio::sync::Notify;
-
-use crate::dispatch::{Open, OrphanView};
 
 /// What was last reported of each cluster, for its status.
 #[derive(Debug, Default)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use switchyard_dispatcher::Uid;
 use tokio::time::Instant;
 
 use super::mirror::{FURTHER, QUIET, SETTLE, Show, WHEN_SLOW};
 use super::writes::Write;
-use crate::dispatch::Uid;
 
 /// After a failed write.
 const RETRY: Duration = Duration::from_secs(1);

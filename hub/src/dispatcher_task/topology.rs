@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
 use switchyard_api::{conditions, names};
+use switchyard_dispatcher::{ClusterRules, Event, Loss, Name};
 
 use super::policy;
-use crate::dispatch::{ClusterRules, Event, Loss, Name};
 
 /// The clusters of each MultiKueue check, and what people want of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

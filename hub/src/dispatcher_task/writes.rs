@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use kube::Api;
-use switchyard_api::conditions::reasons::{events, finished, quota_reserved};
+use switchyard_api::conditions::reasons::{events, evicted, finished, quota_reserved};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::engine::admission::{
@@ -15,17 +15,12 @@ use switchyard_controller::engine::admission::{
 };
 use switchyard_controller::finished_note;
 use switchyard_controller::{Context, Reservation};
-use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
-use switchyard_platform::clock::whole_seconds;
-use switchyard_platform::events::EventType;
-use switchyard_platform::store::Key;
-use switchyard_platform::write::WriteError;
+use switchyard_dispatcher::standing::{Intent, Standing, Verdict, judge};
+use switchyard_dispatcher::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 
 use super::facts::{attempt, check_of, facts, is_dispatching, known_as, replaced};
 use super::payload;
 use super::troubles::settle;
-use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
-use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
 
 /// What is to be written.
@@ -400,11 +395,11 @@ impl Write {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
                 if let Some(left) = left {
                     metrics.taken_back(&left.cluster, left.reason);
-                    if let Some(reason) = left.evicted_for {
+                    if let Some(reason) = &left.evicted_for {
                         metrics.evicted(
                             state::admitted_by(before).unwrap_or_default(),
                             &left.cluster,
-                            reason,
+                            evicted::known(reason),
                         );
                     }
                 }

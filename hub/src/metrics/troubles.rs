@@ -7,9 +7,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use switchyard_api::conditions::reasons::worker_trouble as reasons;
+use switchyard_dispatcher::Uid;
 use switchyard_proto::trouble;
-
-use crate::dispatch::Uid;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct TroubleLabels {

@@ -7,8 +7,8 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig,
     OrphanedWorkload,
 };
+use switchyard_dispatcher::Open;
 
-use crate::dispatch::Open;
 use crate::dispatcher_task::parameters;
 
 /// Whether a worker can be reached, and why not.

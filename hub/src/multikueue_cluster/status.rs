@@ -4,9 +4,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::quantity::format_amount;
 use switchyard_api::v1beta2::{AgentCapacity, AgentStatus, OrphanedWorkload};
+use switchyard_dispatcher::OrphanView;
 use switchyard_proto::v1::Capacity;
 
-use crate::dispatch::OrphanView;
 use crate::hosted::HOSTED_SOFTWARE;
 use crate::server::Live;
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use switchyard_platform::lease::EpochFloor;
+use switchyard_controller::EpochFloor;
+use switchyard_dispatcher::MAX_LEAD;
 use tokio::time::Instant;
-
-use crate::dispatch::MAX_LEAD;
 
 /// After this long, an agent that remembers a later epoch than ours may try again.
 pub(super) const BEHIND_RETRY: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// Workload's status, which an API server keeps to 1.5 MiB each, go into one.
 pub(super) const MAX_AGENT_MESSAGE: usize = 4 * 1024 * 1024;
 /// The most workloads that one cluster may speak of in a session.
-pub const MAX_WORKLOADS: usize = 200_000;
+pub use switchyard_dispatcher::MAX_WORKLOADS;
 /// The longest hash of pod sets, in bytes.
 const MAX_HASH: usize = 64;
 /// Of a job's status that is larger, the largest fields are not shown: lists of indexes, not the counts and conditions.

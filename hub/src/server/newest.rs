@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
+use switchyard_dispatcher::{Uid, Uids};
 use switchyard_proto::v1::{Capacity, Observation, State};
 use tokio::time::Instant;
-
-use crate::dispatch::{Uid, Uids};
 
 /// The least time between two reports of capacity. Agents leave 200 ms.
 pub(super) const CAPACITY_EVERY: Duration = Duration::from_millis(100);

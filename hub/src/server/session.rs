@@ -50,7 +50,7 @@ pub enum SessionEvent {
         /// What.
         observations: Vec<Observation>,
         /// They end the inventory: all workloads on the cluster.
-        inventory: Option<crate::dispatch::Uids>,
+        inventory: Option<switchyard_dispatcher::Uids>,
         /// Of the session's share of what waits.
         weight: Weight,
     },

@@ -52,7 +52,7 @@ async fn capacity_and_inventory_floods_reach_the_dispatcher_coalesced() {
             SessionEvent::Observed { observations, inventory, .. } => {
                 observed += u32::try_from(observations.len()).unwrap();
                 inventories += u32::from(inventory.is_some());
-                let named = |uids: &switchyard_hub::dispatch::Uids| {
+                let named = |uids: &switchyard_dispatcher::Uids| {
                     uids.contains(format!("w{FLOOD}").as_str())
                 };
                 last += u32::from(inventory.as_ref().is_some_and(named));

@@ -65,6 +65,7 @@ const FORBIDDEN: [(&str, &[&str]); 7] = [
         "switchyard-scheduler",
         &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"],
     ),
+    ("switchyard-dispatcher", &["tokio", "kube", "kube-core", "tonic", "hyper"]),
     (
         "switchyard-audit",
         &["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "switchyard-scheduler"],
@@ -79,7 +80,7 @@ const FORBIDDEN: [(&str, &[&str]); 7] = [
     ("switchyard-syntax", &["tokio", "kube", "kube-core", "tonic", "hyper"]),
 ];
 
-/// The engine decides without I/O: its dependencies cannot do any.
+/// Crates that decide without I/O: their dependencies cannot do any.
 fn purity() -> anyhow::Result<()> {
     for (package, forbidden) in FORBIDDEN {
         let tree = run::output(run::cargo(&[

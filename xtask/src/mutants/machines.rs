@@ -35,9 +35,9 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "unjudged",
         says: "it is not asked whether a write on the hub is still to be written",
-        file: "hub/src/dispatch/standing.rs",
+        file: "hub/dispatcher/src/standing.rs",
         by: Finder::Test(
-            "switchyard-hub",
+            "switchyard-dispatcher",
             "a_commit_is_written_once_and_only_over_what_it_was_decided_on",
         ),
         change: (
@@ -48,7 +48,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "twice",
         says: "an attempt is given up while its cluster's session stands",
-        file: "hub/src/dispatch/loss.rs",
+        file: "hub/dispatcher/src/loss.rs",
         by: Finder::Simulation,
         change: (
             "        if cluster.up {\n",
@@ -58,8 +58,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "old-word",
         says: "what a cluster says of an earlier attempt is taken for the word on a later one",
-        file: "hub/src/dispatch/intake.rs",
-        by: Finder::Test("switchyard-hub", "at_most_one_runs_and_none_is_lost"),
+        file: "hub/dispatcher/src/intake.rs",
+        by: Finder::Test("switchyard-dispatcher", "at_most_one_runs_and_none_is_lost"),
         change: (
             "        if observation.attempt < remote.attempt {\n",
             "        if observation.attempt < remote.attempt && !crate::is_broken(\"old-word\") {\n",
@@ -68,9 +68,9 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "any-end",
         says: "the end of any attempt is the job's",
-        file: "hub/src/dispatch/entry.rs",
+        file: "hub/dispatcher/src/entry.rs",
         by: Finder::Test(
-            "switchyard-hub",
+            "switchyard-dispatcher",
             "the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent",
         ),
         change: (
@@ -134,7 +134,7 @@ pub(super) const BREAKS: &[Break] = &[
 ];
 
 /// The crates that the simulation is made of.
-const MEMBERS: [&str; 10] = [
+const MEMBERS: [&str; 9] = [
     "api",
     "scheduler",
     "platform",
@@ -143,12 +143,13 @@ const MEMBERS: [&str; 10] = [
     "worker-agent",
     "worker-agent/ledger",
     "hub",
+    "hub/dispatcher",
     "e2e/flags",
     "e2e/simulation",
 ];
 
-/// Crates with errors.
-const BROKEN: [&str; 2] = ["worker-agent/ledger", "hub"];
+/// Those that have errors, and thus switches.
+const BROKEN: [&str; 2] = ["worker-agent", "hub/dispatcher"];
 
 /// Names the error that is switched on.
 const VARIABLE: &str = "SWITCHYARD_BROKEN";

@@ -12,8 +12,7 @@ use switchyard_ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
     Target,
 };
-
-use switchyard_hub::dispatch::{Loss, Uid};
+use switchyard_dispatcher::{Loss, Uid};
 
 use crate::event::Event;
 use crate::hub::{PRIORITY_CLASS, Status};

@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use switchyard_api::v1beta2::AgentStatus;
+use switchyard_controller::lease::step::{Observed, State as Election};
+use switchyard_dispatcher::{Dispatcher, Facts, Loss, Memory, Sessions, Uid};
 use switchyard_hub::cluster_channel::Port;
-use switchyard_hub::dispatch::{Dispatcher, Facts, Loss, Memory, Sessions, Uid};
 use switchyard_hub::server::Registry;
 use switchyard_platform::lease::step::{Observed, State as Election};
 

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_hub::dispatch::{StoreLoss, Time, Uid};
-use switchyard_ledger::{Kind, Meta};
+use switchyard_agent::ledger::{Kind, Meta};
+use switchyard_dispatcher::{StoreLoss, Time, Uid};
 
 use super::{Object, START};
 use crate::cluster::FORGED;

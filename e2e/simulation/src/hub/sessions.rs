@@ -2,9 +2,9 @@
 //! the task's reports to the dispatcher.
 
 use jiff::Timestamp;
+use switchyard_dispatcher::{Event as Input, Uids, capacity};
 use switchyard_hub::cluster_channel::Outgoing;
 use switchyard_hub::cluster_channel::inbound::Accepted;
-use switchyard_hub::dispatch::{Event as Input, Uids, capacity};
 use switchyard_hub::server::Live;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome,

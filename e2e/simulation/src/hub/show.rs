@@ -2,7 +2,7 @@
 //! end follows its status.
 
 use serde_json::{Value, json};
-use switchyard_hub::dispatch::{Action, Outcome, Uid, Written};
+use switchyard_dispatcher::{Action, Outcome, Uid, Written};
 
 use crate::event::Event;
 use crate::plan::Ms;

@@ -1,7 +1,7 @@
 //! The agents' states, and the statuses of MultiKueueClusters that show them: the production
 //! registry and status, with slow and failing writes.
 
-use switchyard_hub::dispatch::Event as Input;
+use switchyard_dispatcher::Event as Input;
 use switchyard_hub::multikueue_cluster::agent_status;
 use switchyard_hub::server::Member;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use switchyard_hub::cluster_channel::{Content, Port};
-use switchyard_hub::dispatch::{
+use switchyard_dispatcher::{
     Action, CANNOT_SEND, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation,
     Outcome, Phase, Reason, Sessions, Settings, State, Uid, Written, terminal,
 };
+use switchyard_hub::cluster_channel::{Content, Port};
 use switchyard_hub::dispatcher_task::{assignment, gated};
 
 use super::{Change, Show, Status, Term};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use switchyard_hub::dispatch::{Check, Event as Input, Facts, Loss, Name, Reserved, Subject, Uid};
+use switchyard_dispatcher::{Check, Event as Input, Facts, Loss, Name, Reserved, Subject, Uid};
 use switchyard_scheduler::{Amount, PodSet};
 
 use super::Object;

@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use switchyard_hub::dispatch::standing::{Intent, Standing, Verdict, judge};
-use switchyard_hub::dispatch::{Action, Check, Facts, Outcome, Tries, Uid, Written};
-
 use super::term::CHECK;
 use crate::event::Event;
 use crate::laws::number;
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_dispatcher::standing::{Intent, Standing, Verdict, judge};
+use switchyard_dispatcher::{Action, Check, Facts, Outcome, Tries, Uid, Written};
 use switchyard_flags::simulate::Mutation;
 
 /// How late a request may be performed after its sender's timeout, on the hub or on a worker.

@@ -1,6 +1,6 @@
 //! Groups of related faults, for runs that chance alone rarely produces.
 
-use switchyard_hub::dispatch::{Loss, Mode};
+use switchyard_dispatcher::{Loss, Mode};
 
 use super::{
     ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss,

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
-use switchyard_platform::store::Key;
+use switchyard_controller::store::Key;
+use switchyard_dispatcher::{
+    Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written,
+};
 use switchyard_proto::v1::{Phase, State};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
 
 use super::TermState;
 use crate::cluster_channel::Content;
-use crate::dispatch::{
-    Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written,
-};
 use crate::dispatcher_task::mirror::{self, Show};
 use crate::dispatcher_task::status_mirror_queue::Work;
 use crate::dispatcher_task::writes::{What, Write, finish_reason};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use switchyard_api::v1beta2::Workload;
+use switchyard_dispatcher::{Event, Name, Uid, capacity};
 use switchyard_proto::v1 as proto;
 
 use super::TermState;
-use crate::dispatch::{Event, Name, Uid, capacity};
 use crate::server::SessionEvent;
 
 /// Orphans that a cluster's status shows: its schema's limit.

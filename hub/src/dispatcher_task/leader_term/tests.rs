@@ -10,17 +10,14 @@ use switchyard_api::names;
 use switchyard_config::Configuration;
 use switchyard_controller::Role;
 use switchyard_controller::stores::Stores;
-use switchyard_platform::clock::SystemClock;
-use switchyard_platform::events::Events;
-use switchyard_platform::object::Object;
-use switchyard_platform::{lease::EpochFloor, lease::Leadership};
+use switchyard_controller::{EpochFloor, Leadership, Role};
+use switchyard_dispatcher::{ClusterRules, Name, Settings};
 use switchyard_proto::v1::{Observation, Phase, State};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::*;
 use crate::cluster_channel::Outgoing;
 use crate::cluster_channel::outbox::Limits;
-use crate::dispatch::{ClusterRules, Name, Settings};
 use crate::metrics::HubMetrics;
 use crate::server::Registry;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload as state;
+use switchyard_dispatcher::{Contact, Name, Time, Uid};
 use tokio::time::Instant;
 
 use super::TermState;
-use crate::dispatch::{Contact, Name, Time, Uid};
 use crate::dispatcher_task::Answer;
 use crate::dispatcher_task::topology::lost_since;
 use crate::dispatcher_task::troubles::{

@@ -11,10 +11,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
+use switchyard_dispatcher::{Adopt, ClusterRules, Facts, Name, Uid};
 use tokio::sync::Semaphore;
 
 use crate::audit::{self, Line, Operation, Outcome, Who};
-use crate::dispatch::{Adopt, ClusterRules, Facts, Name, Uid};
 
 /// Writers that are read at once. Beyond it a line names none.
 const READS: usize = 8;

@@ -9,12 +9,11 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use switchyard_dispatcher::Uid;
 use tokio::time::Instant;
 
 pub(super) use word::{Connection, Word, word};
 pub(super) use write::{TroubleWrite, recorded, settle};
-
-use crate::dispatch::Uid;
 
 /// Between two writes of one workload with different reasons.
 const REASON: Duration = Duration::from_secs(5);

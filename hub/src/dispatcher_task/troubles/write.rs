@@ -6,13 +6,12 @@ use switchyard_api::conditions::reasons::{events, worker_trouble as reasons};
 use switchyard_api::conditions::{TRUE, WORKER_TROUBLE, is_true};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
-use switchyard_controller::{context::patch_status, workload as state, workload::Edit};
-use switchyard_platform::events::EventType;
-use switchyard_platform::store::Key;
-use switchyard_platform::write::WriteError;
+use switchyard_controller::events::EventType;
+use switchyard_controller::store::Key;
+use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
+use switchyard_dispatcher::{Name, Uid};
 
 use super::{Word, Wrote};
-use crate::dispatch::{Name, Uid};
 use crate::dispatcher_task::facts::attempt;
 use crate::dispatcher_task::writes::owners;
 
@@ -92,7 +91,8 @@ impl TroubleWrite {
     /// Reads the object again. Whether the read succeeded.
     async fn refresh(&self, ctx: &Context) -> bool {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        match tokio::time::timeout(crate::dispatch::Tries::CALL, api.get_opt(&self.key.name)).await
+        match tokio::time::timeout(switchyard_dispatcher::Tries::CALL, api.get_opt(&self.key.name))
+            .await
         {
             Ok(Ok(Some(fresh))) => {
                 ctx.stores.workloads.observe(fresh);

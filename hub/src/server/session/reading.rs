@@ -177,7 +177,7 @@ impl Sessions {
         cluster: &str,
         session_id: u64,
         mut observations: Vec<Observation>,
-        mut inventory: Option<crate::dispatch::Uids>,
+        mut inventory: Option<switchyard_dispatcher::Uids>,
         share: &Share,
     ) -> Result<(), mpsc::error::SendError<SessionEvent>> {
         loop {

@@ -1,6 +1,6 @@
 //! Choosing the clusters that a workload is offered to, and the one that gets it.
 
-use switchyard_api::conditions::messages;
+use switchyard_syntax::conditions::messages;
 
 use super::capacity::{Score, Verdict};
 use super::entry::{Entry, Nomination, Writing};

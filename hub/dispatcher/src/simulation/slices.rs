@@ -4,8 +4,8 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 
 use super::{Object, World};
-use crate::dispatch::tests::facts;
-use crate::dispatch::{Event, Facts, Uid};
+use crate::tests::facts;
+use crate::{Event, Facts, Uid};
 
 /// A job grows no more often.
 const SLICES: usize = 4;

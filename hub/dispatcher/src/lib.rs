@@ -47,8 +47,8 @@ mod tries;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use switchyard_api::affinity::Affinity;
 use switchyard_scheduler::PodSet;
+use switchyard_syntax::affinity::Affinity;
 
 pub use actions::{Action, Event, Left, Outcome, Written};
 pub use breaker::{Caution, Open};
@@ -56,9 +56,9 @@ pub use cluster::{ClusterRules, Loss};
 pub use gates::Gate;
 pub use loss::Contact;
 pub use machine::{ClusterView, Dispatcher};
-pub use orphans::OrphanView;
+pub use orphans::{MAX_WORKLOADS, OrphanView};
 pub use replicas::Replica;
-pub(crate) use settle::TIMED_OUT;
+pub use settle::TIMED_OUT;
 pub use told::{Memory, Sessions, Told};
 pub use tries::Tries;
 
@@ -71,7 +71,7 @@ pub type Time = i64;
 
 /// How far a cluster's word may be ahead of the attempts and epochs that we know of: a store that was lost, or is an old one,
 /// forgets some, and nobody gives out a million.
-pub(crate) const MAX_LEAD: u64 = 1 << 20;
+pub const MAX_LEAD: u64 = 1 << 20;
 
 use switchyard_proto::v1 as proto;
 pub use switchyard_proto::v1::{Phase, State};
@@ -369,7 +369,7 @@ impl Facts {
     }
 
     /// Quota or cluster are to be given up.
-    pub(crate) fn leaving(&self) -> bool {
+    pub fn leaving(&self) -> bool {
         let held = self.reserved || self.cluster.is_some();
         let refused = self
             .check

@@ -6,7 +6,7 @@ use switchyard_proto::v1 as proto;
 use switchyard_scheduler::{Taint, TaintEffect};
 
 use super::{Flavor, Queue, Quota};
-use crate::dispatch::Name;
+use crate::Name;
 
 /// Reads a report off the wire.
 pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {

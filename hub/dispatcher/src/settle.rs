@@ -1,7 +1,5 @@
 //! Deciding what follows for one workload: where it should be, what is to be written, when its quota may go.
 
-use switchyard_api::conditions::reasons::evicted;
-
 use super::entry::{Entry, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
 use super::replicas::FOLLOWS;
@@ -12,7 +10,7 @@ const LOST: &str = "ClusterLost";
 const VANISHED: &str = "GoneOnWorker";
 const DRAINED: &str = "ClusterDrained";
 /// Its job has run for as long as it may: it is not tried again.
-pub(crate) const TIMED_OUT: &str = "ExecutionTimeExceeded";
+pub const TIMED_OUT: &str = "ExecutionTimeExceeded";
 /// What a worker's eviction for that says: Kueue's reason, and ours.
 const EXECUTION_TIME_EXCEEDED: &str = "DeactivatedDueToMaximumExecutionTimeExceeded";
 /// How soon it is looked again whether a cluster takes what is to be moved there.
@@ -335,8 +333,8 @@ impl Dispatcher {
         }
         // A cluster that is lost, drained or left on request has refused nothing. Kueue's dispatchers ask the cluster that evicted at once.
         let was_evicted = observed == Some(State::Evicted);
-        let evicted_for =
-            was_evicted.then(|| evicted::known(reasons.first().map_or("", |reason| &reason.code)));
+        let evicted_for = was_evicted
+            .then(|| reasons.first().map_or_else(String::new, |reason| reason.code.clone()));
         let said_no =
             matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));
         if said_no && !(self.settings.mode.keeps_copies() && was_evicted) {

@@ -1,5 +1,5 @@
 //! Which of its clusters a workload may be offered to, and in which order those that can take it are asked. The rules are of the
-//! job and its ClusterQueue ([`switchyard_api::affinity`]), labels and cost of the MultiKueueCluster.
+//! job and its ClusterQueue ([`switchyard_syntax::affinity`]), labels and cost of the MultiKueueCluster.
 //!
 //! Rules count for offers. What runs stays where it is, whatever becomes of its rules or of its cluster's labels.
 

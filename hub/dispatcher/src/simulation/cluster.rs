@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::dispatch::{Gate, Observation, Phase, State, Uid, terminal};
+use crate::{Gate, Observation, Phase, State, Uid, terminal};
 
 /// What is on a cluster for one workload.
 #[derive(Debug, Clone, PartialEq)]

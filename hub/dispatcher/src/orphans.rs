@@ -8,8 +8,9 @@ use super::{
     is_running, take_from, terminal,
 };
 
-/// Unknown workloads of one cluster that are remembered at once. One that has more is not believed to have told all.
-const MAX_ORPHANS: usize = crate::server::MAX_WORKLOADS;
+/// The most workloads that one cluster may speak of in a session, and the most unknown ones of it that are remembered at once.
+/// One that has more is not believed to have told all.
+pub const MAX_WORKLOADS: usize = 200_000;
 
 /// A cluster of which the hub knows less than it does not know, and of that at least this much, is left as it is: it is
 /// more likely that the hub's store was lost or is an old one.
@@ -344,7 +345,7 @@ impl Dispatcher {
             return;
         }
         let full =
-            !self.orphans.all.contains_key(&key) && self.orphans.count(cluster) >= MAX_ORPHANS;
+            !self.orphans.all.contains_key(&key) && self.orphans.count(cluster) >= MAX_WORKLOADS;
         // Acknowledgements are in order: one that is not given holds up all behind it.
         let let_go =
             self.orphans.all.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);

@@ -4,8 +4,8 @@ use rand::Rng;
 
 use super::cluster::observation;
 use super::{CAPACITY, CLUSTERS, World, subject};
-use crate::dispatch::tests::queues;
-use crate::dispatch::{Check, Event, Gate, Observation, Phase, Reserved, State, Uid, Written};
+use crate::tests::queues;
+use crate::{Check, Event, Gate, Observation, Phase, Reserved, State, Uid, Written};
 
 impl World {
     pub(super) fn step(&mut self) {

@@ -236,8 +236,10 @@ fn line(action: &Action) -> String {
             format!("deactivate {uid}: {message}")
         }
         Action::Retry { uid, message, left } => {
-            let evicted_for =
-                left.as_ref().and_then(|left| left.evicted_for).filter(|reason| *reason != "Other");
+            let evicted_for = left
+                .as_ref()
+                .and_then(|left| left.evicted_for.as_deref())
+                .filter(|reason| *reason == "Preempted");
             let evicted_for = evicted_for.map(|reason| format!(" ({reason})")).unwrap_or_default();
             format!("retry {uid}{evicted_for}: {message}")
         }

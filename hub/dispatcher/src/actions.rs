@@ -280,6 +280,6 @@ pub struct Left {
     pub attempt: u64,
     /// CamelCase, stable.
     pub reason: &'static str,
-    /// For what the worker evicted it, if it did.
-    pub evicted_for: Option<&'static str>,
+    /// The reason of the worker's eviction, if the worker evicted it.
+    pub evicted_for: Option<String>,
 }
