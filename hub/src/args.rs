@@ -12,7 +12,7 @@ use switchyard_controller::flags::{
     listen, listen_unless_none,
 };
 use switchyard_controller::{LeaderMode, Role};
-use switchyard_dispatcher::Settings;
+use switchyard_dispatcher::DispatcherSettings;
 
 use crate::hosted::PATH_PREFIX;
 use crate::run::dispatch_settings;
@@ -175,11 +175,11 @@ pub struct CautionFlags {
 }
 
 impl CautionFlags {
-    fn apply(&self, mut settings: Settings) -> Settings {
+    fn apply(&self, mut settings: DispatcherSettings) -> DispatcherSettings {
         settings.restart_grace = i64::from(self.restart_grace) * 1_000;
-        let caution = &mut settings.caution;
-        (caution.clusters, caution.workloads) = (self.breaker_clusters, self.breaker_workloads);
-        caution.evictions_per_minute = self.evictions_per_minute;
+        let limits = &mut settings.breaker_limits;
+        (limits.clusters, limits.workloads) = (self.breaker_clusters, self.breaker_workloads);
+        limits.evictions_per_minute = self.evictions_per_minute;
         settings
     }
 }
@@ -218,9 +218,9 @@ mod tests {
         assert_eq!((args.mode, args.namespace.as_str()), (Mode::Hub, "switchyard-system"));
         assert_eq!(parse(&["--mode", "single"]).unwrap().mode, Mode::Single);
         let flags = parse(&["--breaker-clusters", "50", "--restart-grace", "5"]).unwrap().caution;
-        let settings = flags.apply(Settings::default());
+        let settings = flags.apply(DispatcherSettings::default());
         assert_eq!(
-            (settings.caution.clusters, settings.caution.workloads, settings.restart_grace),
+            (settings.breaker_limits.clusters, settings.caution.workloads, settings.restart_grace),
             (50, 67, 5_000)
         );
         assert_eq!(Duration::from_secs(u64::from(MAX_LIFE)), crate::pki::ca::AGENT_LIFE);

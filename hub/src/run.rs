@@ -13,7 +13,7 @@ use switchyard_agent::foreign::ForeignMarks;
 use switchyard_api::names;
 use switchyard_config::{Configuration, MultiKueue};
 use switchyard_controller::{Context, Handle, Role};
-use switchyard_dispatcher::{Mode, Settings, StoreLoss};
+use switchyard_dispatcher::{DispatchMode, DispatcherSettings, StoreLoss};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,7 @@ pub struct HubOptions {
     /// Where kubeconfigs by path may lie.
     pub kubeconfig_dir: PathBuf,
     /// The dispatcher's settings; none takes them from the configuration.
-    pub dispatch: Option<Settings>,
+    pub dispatch: Option<DispatcherSettings>,
 }
 
 impl HubOptions {
@@ -84,11 +84,11 @@ impl HubOptions {
 }
 
 /// What the configuration says of dispatching.
-pub fn dispatch_settings(config: &Configuration) -> Settings {
+pub fn dispatch_settings(config: &Configuration) -> DispatcherSettings {
     let multi_kueue = &config.multi_kueue;
     let mode = match multi_kueue.dispatcher_name.as_str() {
-        names::DISPATCHER_BEST_FIT => Mode::BestFit,
-        names::DISPATCHER_ALL_AT_ONCE => Mode::AllAtOnce,
+        names::DISPATCHER_BEST_FIT => DispatchMode::BestFit,
+        names::DISPATCHER_ALL_AT_ONCE => DispatchMode::AllAtOnce,
         names::DISPATCHER_INCREMENTAL => {
             let configured = config.enabled("MultiKueueIncrementalDispatcherConfig");
             let step = if configured {
@@ -96,25 +96,25 @@ pub fn dispatch_settings(config: &Configuration) -> Settings {
             } else {
                 MultiKueue::default().step_size()
             };
-            Mode::Incremental { step, round: ROUND }
+            DispatchMode::Incremental { step, round: ROUND }
         }
-        _ => Mode::External,
+        _ => DispatchMode::External,
     };
     let timeout =
         i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
     let gated = mode.keeps_copies() && config.enabled("MultiKueueOrchestratedPreemption");
     let preemption_timeout = gated.then_some(PREEMPTION_TIMEOUT);
     let by_name = !config.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder");
-    let mut settings = Settings {
+    let mut settings = DispatcherSettings {
         mode,
         worker_lost_timeout: timeout,
         preemption_timeout,
-        by_name,
-        ..Settings::default()
+        nominate_by_name: by_name,
+        ..DispatcherSettings::default()
     };
     if multi_kueue.gc_interval.std().is_zero() {
         // No garbage collection: what is unknown is reported, and stays.
-        settings.orphan_after = i64::MAX;
+        settings.orphan_grace = i64::MAX;
     }
     settings
 }
@@ -249,7 +249,7 @@ async fn serve(
         registry,
         term,
         reports,
-        settings: Settings {
+        settings: DispatcherSettings {
             lease: i64::try_from(hub.server.lease.as_millis()).unwrap_or(i64::MAX),
             store_loss,
             ..hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config))
@@ -387,11 +387,14 @@ mod tests {
             config.multi_kueue.dispatcher_name = name.to_owned();
             dispatch_settings(&config).mode
         };
-        assert_eq!(dispatch_settings(&Configuration::default()).mode, Mode::BestFit);
-        assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-all-at-once"), Mode::AllAtOnce);
-        let incremental = Mode::Incremental { step: 3, round: 300_000 };
+        assert_eq!(dispatch_settings(&Configuration::default()).mode, DispatchMode::BestFit);
+        assert_eq!(
+            mode("kueue.x-k8s.io/multikueue-dispatcher-all-at-once"),
+            DispatchMode::AllAtOnce
+        );
+        let incremental = DispatchMode::Incremental { step: 3, round: 300_000 };
         assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-incremental"), incremental);
-        assert_eq!(mode("example.com/mine"), Mode::External);
+        assert_eq!(mode("example.com/mine"), DispatchMode::External);
         assert_eq!(dispatch_settings(&Configuration::default()).worker_lost_timeout, 900_000);
     }
 
@@ -404,9 +407,9 @@ mod tests {
             let config = switchyard_config::load_with_gates(file, gates).unwrap();
             assert_eq!(config.ignored(), []);
             let settings = dispatch_settings(&config);
-            (settings.mode, settings.by_name)
+            (settings.mode, settings.nominate_by_name)
         };
-        let of = |step| Mode::Incremental { step, round: 300_000 };
+        let of = |step| DispatchMode::Incremental { step, round: 300_000 };
         assert_eq!(settings(""), (of(7), false));
         assert_eq!(settings("MultiKueueIncrementalDispatcherConfig=false"), (of(3), false));
         assert_eq!(

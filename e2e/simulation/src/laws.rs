@@ -3,7 +3,7 @@
 use std::fmt;
 
 use switchyard_agent::ledger::{Kind, Object};
-use switchyard_dispatcher::{Facts, Left, Loss, Uid};
+use switchyard_dispatcher::{DisconnectPolicy, RetriedAttempt, Uid, WorkloadFacts};
 
 use crate::plan::Ms;
 use crate::world::World;
@@ -214,8 +214,14 @@ impl World {
         }
     }
 
-    /// An attempt is about to be withdrawn from its cluster.
-    pub(crate) fn check_left(&mut self, term: (usize, u64), decided: Ms, uid: &Uid, left: &Left) {
+    /// An attempt is about to be taken away from its cluster.
+    pub(crate) fn check_left(
+        &mut self,
+        term: (usize, u64),
+        decided: Ms,
+        uid: &Uid,
+        left: &RetriedAttempt,
+    ) {
         let cluster = number(&left.cluster);
         if left.reason == "ClusterLost" {
             self.count_given_up(cluster, number(uid));
@@ -241,10 +247,10 @@ impl World {
         let loss = own.unwrap_or(self.clusters[cluster].loss);
         self.reached(match loss {
             _ if self.clusters[cluster].declared => "given up: declared lost",
-            Loss::Hold => "given up: Hold, by a policy that has changed",
-            Loss::Fence { .. } => "given up: Fence",
-            Loss::Duplicate { .. } => "given up: Duplicate",
-            Loss::GiveUp => "given up: GiveUp",
+            DisconnectPolicy::Hold => "given up: Hold, by a policy that has changed",
+            DisconnectPolicy::Fence { .. } => "given up: Fence",
+            DisconnectPolicy::Duplicate { .. } => "given up: Duplicate",
+            DisconnectPolicy::GiveUp => "given up: GiveUp",
         });
     }
 
@@ -351,8 +357,8 @@ pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
     format!("{letter}{index}").into()
 }
 
-/// The charge of a workload.
-fn amount(facts: &Facts) -> u64 {
+/// What a workload is charged, once it is.
+fn amount(facts: &WorkloadFacts) -> u64 {
     let of = |pod_set: &switchyard_scheduler::PodSet| {
         let each = pod_set.requests.get("cpu").map_or(0, |amount| amount.get());
         u64::try_from(each.saturating_mul(i64::from(pod_set.count))).unwrap_or(0)

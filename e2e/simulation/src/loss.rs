@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::laws::{Law, name};
 use crate::plan::Ms;
 use crate::world::World;
-use switchyard_dispatcher::{ClusterRules, Loss};
+use switchyard_dispatcher::{ClusterConfig, DisconnectPolicy};
 use switchyard_flags::simulate::Mutation;
 
 /// The duration of agents' leases.
@@ -25,18 +25,18 @@ const RESTART_GRACE: Ms = 60_000;
 const POLICY_KNOWN_WITHIN: Ms = 60_000;
 
 impl World {
-    /// The users' policy for a cluster.
-    pub(crate) fn rules(&self, cluster: usize) -> ClusterRules {
+    /// What people want of a cluster.
+    pub(crate) fn rules(&self, cluster: usize) -> ClusterConfig {
         let it = &self.clusters[cluster];
-        let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == Loss::Hold;
-        ClusterRules {
-            loss: if hold { Loss::GiveUp } else { it.loss },
+        let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == DisconnectPolicy::Hold;
+        ClusterConfig {
+            on_disconnect: if hold { DisconnectPolicy::GiveUp } else { it.loss },
             unfenced: self.is_unfenced(cluster),
             declared_lost: it.declared,
             cordoned: it.drained > 0,
             draining: it.drained > 0,
             release: self.released.map(|at| at.to_string().into()),
-            ..ClusterRules::default()
+            ..ClusterConfig::default()
         }
     }
 
@@ -65,11 +65,11 @@ impl World {
     /// Whether a hub has seen a cluster lost for the longest time of any policy of a workload. Loss
     /// counts by the knowledge of the hub's dispatcher: with a session, nothing is excused.
     pub(crate) fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
-        let patience = |loss: &Loss| match loss {
-            Loss::Hold => None,
-            Loss::Fence { after } => Some(LEASE + u64::try_from(*after).unwrap_or(0)),
-            Loss::Duplicate { after } => Some(u64::try_from(*after).unwrap_or(0)),
-            Loss::GiveUp => Some(WORKER_LOST),
+        let patience = |loss: &DisconnectPolicy| match loss {
+            DisconnectPolicy::Hold => None,
+            DisconnectPolicy::Fence { after } => Some(LEASE + u64::try_from(*after).unwrap_or(0)),
+            DisconnectPolicy::Duplicate { after } => Some(u64::try_from(*after).unwrap_or(0)),
+            DisconnectPolicy::GiveUp => Some(WORKER_LOST),
         };
         // Clocks differ.
         let over = |since: Ms, patience: Ms| self.now - since >= patience * 9 / 10;
@@ -78,8 +78,9 @@ impl World {
             let lost = |since: Ms| {
                 losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
             };
-            // `Duplicate` also does not wait for an agent that reports that it cannot act.
-            let twice = losses.iter().filter(|loss| matches!(loss, Loss::Duplicate { .. }));
+            // What may run twice is not waited for, either, while its agent says that it cannot act.
+            let twice =
+                losses.iter().filter(|loss| matches!(loss, DisconnectPolicy::Duplicate { .. }));
             let unable = |since: Ms| {
                 twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
             };
@@ -150,18 +151,18 @@ impl World {
 
     /// No agent enforces a fence there.
     fn is_unfenced(&self, cluster: usize) -> bool {
-        self.plan.clusters[cluster].loss == Loss::GiveUp
+        self.plan.clusters[cluster].loss == DisconnectPolicy::GiveUp
     }
 
-    /// All policies that a workload ever had on a cluster. The workload's own policy takes
-    /// precedence, except for a fence that no agent enforces.
-    fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<Loss> {
+    /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
+    /// that nobody there can see to.
+    fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<DisconnectPolicy> {
         let theirs = &self.clusters[cluster].losses;
         let said = self
             .law_of(&self.uid(workload))
             .map(|object| object.losses.clone())
             .unwrap_or_default();
-        let of = |own: Option<Loss>| match own {
+        let of = |own: Option<DisconnectPolicy>| match own {
             Some(own) if own.fence().is_none() || !self.is_unfenced(cluster) => {
                 BTreeSet::from([own])
             }
@@ -170,9 +171,9 @@ impl World {
         said.into_iter().flat_map(of).collect()
     }
 
-    /// Users change a cluster's policy. Hubs learn it a moment later.
-    pub(crate) fn change_rule(&mut self, cluster: usize, loss: Loss) {
-        self.update_excuses(cluster);
+    /// People change what the loss of a cluster means. Hubs hear of it a moment later.
+    pub(crate) fn change_rule(&mut self, cluster: usize, loss: DisconnectPolicy) {
+        self.forgive(cluster);
         let it = &mut self.clusters[cluster];
         (it.loss, it.changed) = (loss, self.now);
         it.losses.insert(loss);
@@ -187,8 +188,11 @@ impl World {
     /// A hub reads a MultiKueueCluster.
     pub(crate) fn read_rules(&mut self, hub: usize, boot: u32, cluster: usize) {
         if self.hub_is(hub, boot) && self.hubs[hub].cut == 0 {
-            let (name, rules) = (name(cluster).into(), self.rules(cluster));
-            self.dispatch(hub, switchyard_dispatcher::Event::Cluster { name, rules });
+            let (name, config) = (name(cluster).into(), self.rules(cluster));
+            self.dispatch(
+                hub,
+                switchyard_dispatcher::DispatchEvent::ClusterConfigured { name, config },
+            );
         }
     }
 
@@ -232,9 +236,9 @@ impl World {
         let it = &self.clusters[cluster];
         let losses = self.losses(cluster, workload);
         let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
-        Some(if losses.iter().any(|loss| matches!(loss, Loss::Duplicate { .. })) {
+        Some(if losses.iter().any(|loss| matches!(loss, DisconnectPolicy::Duplicate { .. })) {
             "excuse: two run, as the loss means Duplicate"
-        } else if losses.contains(&Loss::GiveUp) {
+        } else if losses.contains(&DisconnectPolicy::GiveUp) {
             "excuse: two run, as the loss means GiveUp"
         } else if it.was_declared_lost {
             "excuse: two run, as the cluster was declared lost"
@@ -330,9 +334,12 @@ impl World {
     pub(crate) fn rules_changed(&mut self, cluster: usize) {
         self.update_excuses(cluster);
         for hub in 0..self.hubs.len() {
-            let rules = self.rules(cluster);
+            let config = self.rules(cluster);
             let name = name(cluster).into();
-            self.dispatch(hub, switchyard_dispatcher::Event::Cluster { name, rules });
+            self.dispatch(
+                hub,
+                switchyard_dispatcher::DispatchEvent::ClusterConfigured { name, config },
+            );
         }
     }
 }

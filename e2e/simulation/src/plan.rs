@@ -3,7 +3,7 @@
 mod kinds;
 mod stories;
 
-use switchyard_dispatcher::{Loss, Mode};
+use switchyard_dispatcher::{DisconnectPolicy, DispatchMode};
 
 use crate::dice::Dice;
 use crate::laws::Law;
@@ -15,10 +15,9 @@ pub type Ms = u64;
 pub struct Plan {
     /// Determines all delays and losses.
     pub seed: u64,
-    /// The dispatcher.
-    pub mode: Mode,
-    /// If several clusters compete for a workload: the time that each may preempt for, one after
-    /// the other.
+    /// How the hub chooses clusters.
+    pub mode: DispatchMode,
+    /// Where it asks several, whether it lets them preempt one after the other, and how long it gives each.
     pub preemption_timeout: Option<Ms>,
     pub clusters: Vec<ClusterPlan>,
     /// The clock speed of each hub replica, in thousandths.
@@ -38,9 +37,9 @@ pub struct ClusterPlan {
     pub capacity: u64,
     /// Clock speed of its agent, in thousandths.
     pub clock: u64,
-    /// `onDisconnect` of the cluster.
-    pub loss: Loss,
-    /// A workload whose name belongs to an unrelated object.
+    /// What its loss means.
+    pub loss: DisconnectPolicy,
+    /// A workload whose name is taken by an object that is nobody's business.
     pub occupied: Option<usize>,
     /// The worker runs stock Kueue: jobs own their Workloads, which finish as soon as the jobs end.
     pub adopts: bool,
@@ -57,8 +56,8 @@ pub struct WorkloadPlan {
     pub success: bool,
     /// `ttlSecondsAfterFinished`; applies unless a finalizer holds the job.
     pub ttl: Option<Ms>,
-    /// `onDisconnect` of the job; `None` leaves it to the cluster.
-    pub loss: Option<Loss>,
+    /// What the loss of its cluster means for it, if it is not what the cluster says.
+    pub loss: Option<DisconnectPolicy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,13 +144,28 @@ pub enum FaultKind {
     StoreRestored,
     /// Operators drain a cluster.
     Drain(usize),
-    /// The owner changes a workload's policy and priority. At the end the policy is restored, and
-    /// the priority changes again.
-    OwnerChanges { workload: usize, loss: Option<Loss> },
-    /// Users change a cluster's policy; at the end it is restored.
-    PolicyChange { cluster: usize, loss: Loss },
-    /// Operators move a workload to the cluster.
-    Move { workload: usize, cluster: usize },
+    /// People change what the loss of its cluster means for a workload, and its priority; at the end, its loss means what it
+    /// did before, and its priority is a third one.
+    Says {
+        /// Which.
+        workload: usize,
+        /// What it means.
+        loss: Option<DisconnectPolicy>,
+    },
+    /// People change what the loss of a cluster means; at the end it means what it did before.
+    Rule {
+        /// Which.
+        cluster: usize,
+        /// What it means.
+        loss: DisconnectPolicy,
+    },
+    /// Operators want a workload on that cluster.
+    Move {
+        /// What.
+        workload: usize,
+        /// Where to.
+        cluster: usize,
+    },
 }
 
 /// Probabilities in thousandths, and delays.
@@ -189,9 +203,9 @@ impl Plan {
         let mut plan = Self {
             seed,
             mode: match dice.between(0, 5) {
-                0 => Mode::AllAtOnce,
-                1 => Mode::Incremental { step: 1, round: 5_000 },
-                _ => Mode::BestFit,
+                0 => DispatchMode::AllAtOnce,
+                1 => DispatchMode::Incremental { step: 1, round: 5_000 },
+                _ => DispatchMode::BestFit,
             },
             preemption_timeout: None,
             clusters,
@@ -215,11 +229,13 @@ impl Plan {
         }
         // A stream of its own keeps the earlier choices of each seed.
         let mut more = Dice::new(seed, 1);
-        for cluster in plan.clusters.iter_mut().filter(|cluster| cluster.loss == Loss::Hold) {
+        for cluster in
+            plan.clusters.iter_mut().filter(|cluster| cluster.loss == DisconnectPolicy::Hold)
+        {
             cluster.loss = match more.between(0, 9) {
-                0 | 1 => Loss::Duplicate { after: more.between(0, 30) as i64 * 1000 },
-                2 => Loss::GiveUp,
-                _ => Loss::Hold,
+                0 | 1 => DisconnectPolicy::Duplicate { after: more.between(0, 30) as i64 * 1000 },
+                2 => DisconnectPolicy::GiveUp,
+                _ => DisconnectPolicy::Hold,
             };
         }
         let mut own = Dice::new(seed, 2);
@@ -291,7 +307,7 @@ impl Plan {
             self.noise.lost_answers + self.noise.lost_requests + self.noise.late + self.noise.twice;
         let calm = losses == 0 && self.noise.delay <= 40;
         let others = &self.clusters[1..];
-        self.mode == Mode::BestFit
+        self.mode == DispatchMode::BestFit
             && calm
             && !others.is_empty()
             && others.iter().all(|cluster| cluster.capacity >= all)
@@ -362,13 +378,13 @@ impl Plan {
     }
 }
 
-/// A workload's policy.
-fn roll_loss(dice: &mut Dice) -> Loss {
+/// What a workload may say of the loss of its cluster.
+fn roll_loss(dice: &mut Dice) -> DisconnectPolicy {
     let after = dice.between(0, 30) as i64 * 1000;
     match dice.between(0, 3) {
-        0 => Loss::Hold,
-        1 => Loss::Duplicate { after },
-        _ => Loss::Fence { after },
+        0 => DisconnectPolicy::Hold,
+        1 => DisconnectPolicy::Duplicate { after },
+        _ => DisconnectPolicy::Fence { after },
     }
 }
 
@@ -378,8 +394,8 @@ impl ClusterPlan {
             capacity: dice.between(2, 6) * 1000,
             clock: dice.between(950, 1050),
             loss: match dice.chance(300) {
-                true => Loss::Fence { after: dice.between(0, 30) as i64 * 1000 },
-                false => Loss::Hold,
+                true => DisconnectPolicy::Fence { after: dice.between(0, 30) as i64 * 1000 },
+                false => DisconnectPolicy::Hold,
             },
             occupied: None,
             adopts: dice.chance(300),

@@ -1,285 +1,133 @@
-//! What goes into the dispatcher and what comes out.
+//! Outputs of the dispatcher.
+//!
+//! [`super::Dispatcher::apply`] returns [`DispatchAction`]s. The dispatcher task performs them: it
+//! sends assignments to agents, writes to the API, and answers the engine.
 
-use super::capacity::Queue;
-use super::{ClusterRules, Facts, Name, Observation, Phase, Reserved, Uid, Uids};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Something happened.
-#[derive(Debug, Clone)]
-pub enum Event {
-    /// The clusters behind a MultiKueue check, in the order of its MultiKueueConfig.
-    Check {
-        /// The AdmissionCheck.
-        name: Name,
-        /// Its clusters; empty if the check is gone or its parameters cannot be read.
-        clusters: Vec<Name>,
-    },
-    /// A MultiKueueCluster exists.
-    Cluster {
-        /// Its name.
-        name: Name,
-        /// What people want of it.
-        rules: ClusterRules,
-    },
-    /// A MultiKueueCluster is gone.
-    ClusterGone {
-        /// Its name.
-        name: Name,
-    },
-    /// A session that is about to open says which cluster this is.
-    ClusterIs {
-        /// The cluster's name.
-        name: Name,
-        /// The uid of its namespace `kube-system`.
-        uid: Name,
-    },
-    /// A session is open; its inventory follows.
-    ClusterUp {
-        /// The cluster.
-        name: Name,
-    },
-    /// The session ended.
-    ClusterDown {
-        /// The cluster.
-        name: Name,
-    },
-    /// The agent of an open session says that it can act on its cluster, or cannot: see `Ping.unable`.
-    ClusterAble {
-        /// The cluster.
-        name: Name,
-        /// Whether it can.
-        able: bool,
-    },
-    /// The API says that the agent of a cluster could not act when it was last connected, to this process or to one before.
-    ClusterUnable {
-        /// The cluster.
-        name: Name,
-    },
-    /// All workloads of ours that are on a cluster. The observations came before.
-    Inventory {
-        /// The cluster.
-        cluster: Name,
-        /// Their uids.
-        uids: Uids,
-    },
-    /// A cluster's report.
-    Capacity {
-        /// The cluster.
-        cluster: Name,
-        /// By namespace and LocalQueue.
-        queues: BTreeMap<(Name, Name), Queue>,
-    },
-    /// The engine reserved quota in memory.
-    Reserved {
-        /// The workload as it was then.
-        facts: Facts,
-        /// The reservation.
-        reserved: Reserved,
-    },
-    /// The engine gives quota that it reserved in memory to another workload. Answered by [`Action::GiveBack`], or by
-    /// [`Action::Recorded`].
-    Withdraw {
-        /// The workload.
-        uid: Uid,
-    },
-    /// A Workload exists, or changed.
-    Workload(Facts),
-    /// A Workload is gone.
-    WorkloadGone {
-        /// Its uid.
-        uid: Uid,
-    },
-    /// A cluster observed something.
-    Observed {
-        /// The cluster.
-        cluster: Name,
-        /// What.
-        observation: Observation,
-    },
-    /// A write that an action asked for has ended.
-    Written(Written),
-    /// Time passed.
-    Tick,
-}
+use super::{DispatchEvent, Name, Phase, Uid};
 
-/// How a write ended.
-#[derive(Debug, Clone)]
-pub struct Written {
-    /// The workload.
-    pub uid: Uid,
-    /// How.
-    pub outcome: Outcome,
-    /// The Workload after it, as far as known.
-    pub facts: Option<Facts>,
-}
-
-/// How a write ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is in the API.
-    Done,
-    /// It is not: the Workload changed meanwhile, or is gone. To be decided anew.
-    Superseded,
-    /// It is not: the API refused or could not be reached. To be tried again later.
-    Failed,
-}
-
-/// What is to be done.
+/// Something for the dispatcher task to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Tell a cluster what should be.
-    Desire {
-        /// The cluster.
+pub enum DispatchAction {
+    /// Send an assignment to a cluster. A later one replaces it.
+    Assign {
         cluster: Name,
-        /// The workload, by the uid by which clusters know it.
+        /// As the cluster knows it: [`super::Dispatcher::cluster_uid`].
         uid: Uid,
-        /// Where it lies.
         namespace: Name,
-        /// Where it lies.
         name: Name,
-        /// The attempt.
         attempt: u64,
-        /// What should be.
+        /// What the cluster shall do: reserve quota, run, suspend, or remove the copy.
         phase: Phase,
     },
-    /// A tombstone has done its work.
-    Forget {
-        /// The cluster.
+    /// Forget a tombstone: the cluster has nothing left of this attempt and lower ones.
+    ForgetTombstone {
         cluster: Name,
-        /// The workload, by the uid by which clusters know it.
+        /// As the cluster knows it.
         uid: Uid,
-        /// Nothing is left of this and lower attempts.
         attempt: u64,
     },
-    /// Write quota, cluster and attempt in one go. Answered by [`Event::Written`].
-    Commit {
-        /// The workload.
+    /// Change a Workload's status. Answered by [`super::DispatchEvent::WriteEnded`].
+    Write { uid: Uid, write: Arc<WorkloadWrite> },
+    /// Return a reservation that is only in memory to the engine.
+    ReturnReservation {
         uid: Uid,
-        /// The cluster.
-        cluster: Name,
-        /// The attempt.
-        attempt: u64,
-        /// It runs there already, and clusters know it by this uid from now on.
-        adopts: Option<Uid>,
-    },
-    /// Write the name under which the cluster goes on that has the attempt. Answered by [`Event::Written`].
-    Rename {
-        /// The workload.
-        uid: Uid,
-        /// The name that the API has, unless it was taken away already.
-        from: Option<Name>,
-        /// The cluster's name now.
-        cluster: Name,
-        /// The attempt.
-        attempt: u64,
-    },
-    /// Write the reservation, the check's message and the nominated clusters. Answered by [`Event::Written`].
-    Record {
-        /// The workload.
-        uid: Uid,
-        /// For the check; none leaves it as it is.
-        message: Option<String>,
-        /// The nominated clusters; none leaves them as they are.
-        nominated: Option<Vec<Name>>,
-    },
-    /// Give a reservation back that is only in memory.
-    GiveBack {
-        /// The workload.
-        uid: Uid,
-        /// Why, per cluster.
+        /// The reason, per cluster.
         message: String,
-        /// Not before, milliseconds since the epoch.
+        /// When the engine may try again, in milliseconds since the Unix epoch.
         retry_at: i64,
     },
-    /// A cluster may now take a workload that was given back: let the engine look again.
-    Wake {
-        /// The workload.
-        uid: Uid,
-    },
-    /// Set the check to Retry, which evicts; or, of an attempt that was [`super::TIMED_OUT`], ask for the workload's
-    /// deactivation, which evicts as well. Answered by [`Event::Written`].
-    Retry {
-        /// The workload.
-        uid: Uid,
-        /// Why.
-        message: String,
-        /// The attempt that ends with it; none if it had no cluster.
-        left: Option<Left>,
-    },
-    /// The reservation that was to be withdrawn is, or may be, in the API: the engine decides anew.
-    Recorded {
-        /// The workload.
-        uid: Uid,
-    },
-    /// No cluster runs the workload: show that, and complete its eviction, which gives its quota back. Answered by
-    /// [`Event::Written`].
-    Release {
-        /// The workload.
-        uid: Uid,
-    },
-    /// Copy the job's status from where it runs.
-    Mirror {
-        /// The workload.
-        uid: Uid,
-        /// From there.
+    /// A cluster may now take a workload whose reservation was returned: let the engine try again.
+    Requeue { uid: Uid },
+    /// The withdrawn reservation is, or may be, in the API: the engine must evict the workload
+    /// there.
+    ReservationPersisted { uid: Uid },
+    /// Copy the job's status from its cluster to the hub.
+    MirrorStatus { uid: Uid, cluster: Name, attempt: u64 },
+    /// Acknowledge the end of an attempt: it is written, or not needed.
+    AcknowledgeEnd {
         cluster: Name,
-        /// The attempt.
+        /// As the cluster knows it.
+        uid: Uid,
         attempt: u64,
     },
-    /// Persist a terminal state: the job's status, then Finished. Answered by [`Event::Written`].
-    Finish {
-        /// The workload.
-        uid: Uid,
-        /// Where it ended.
-        cluster: Name,
-        /// The attempt.
-        attempt: u64,
-        /// Whether it succeeded.
-        success: bool,
-    },
-    /// A terminal state is persisted, or nobody needs it.
-    Ack {
-        /// The cluster.
-        cluster: Name,
-        /// The workload, by the uid by which clusters know it.
-        uid: Uid,
-        /// The attempt.
-        attempt: u64,
-    },
-    /// A workload that carries our id and that we do not know is on a cluster. Reported only, for now.
-    Orphan {
-        /// The cluster.
-        cluster: Name,
-        /// The workload.
-        uid: Uid,
-        /// The attempt.
-        attempt: u64,
-    },
-    /// A cluster speaks of an attempt that no hub can have given out. Nothing follows; for the log.
-    Disbelieve {
-        /// The cluster.
-        cluster: Name,
-        /// The workload.
-        uid: Uid,
-        /// The attempt.
-        attempt: u64,
-    },
-    /// The circuit breaker has opened, for this reason, or closed.
-    Breaker {
-        /// Why nothing is given up any more; none: it is again.
+    /// A cluster has a workload with this hub's id that the hub does not know. For the log.
+    OrphanFound { cluster: Name, uid: Uid, attempt: u64 },
+    /// A cluster reported an attempt that no hub gave out. The observation is ignored. For the log.
+    RejectAttempt { cluster: Name, uid: Uid, attempt: u64 },
+    /// The circuit breaker opened or closed.
+    BreakerChanged {
+        /// Why it opened. None: it closed.
         open: Option<String>,
     },
 }
 
-/// An attempt that ended without an end of its job.
+/// A change of a Workload's status on the hub.
+///
+/// [`super::write_guard::check`] decides before each try whether the change is still needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
-    /// Where it was.
+pub enum WorkloadWrite {
+    /// Write quota, cluster and attempt together.
+    Commit {
+        cluster: Name,
+        attempt: u64,
+        /// Set if the attempt runs there already: the uid that clusters use for the workload from
+        /// now on.
+        adopts: Option<Uid>,
+    },
+    /// Write the new name of the cluster that has the attempt.
+    Rename {
+        /// The name in the API. None if an earlier hub process already removed it.
+        from: Option<Name>,
+        /// The new name.
+        cluster: Name,
+        attempt: u64,
+    },
+    /// Write the reservation, the check's message and the nominated clusters.
+    Record {
+        /// Message of the check. None keeps the current one.
+        message: Option<String>,
+        /// `status.nominatedClusterNames`. None keeps the current ones.
+        nominated: Option<Vec<Name>>,
+    },
+    /// Set the check to Retry, which evicts. After [`super::TIMED_OUT`], deactivate the workload
+    /// instead.
+    Retry {
+        message: String,
+        /// The attempt that ends with this. None if no cluster had the workload.
+        retried: Option<RetriedAttempt>,
+    },
+    /// No cluster runs the workload any more: complete its eviction, which returns its quota.
+    Release,
+    /// Write the end of the job: first its status, then condition `Finished`.
+    Finish {
+        /// Where the job ended.
+        cluster: Name,
+        attempt: u64,
+        success: bool,
+    },
+}
+
+impl WorkloadWrite {
+    /// The cluster and attempt that the change writes, if it writes them.
+    pub fn committed(&self) -> Option<(&Name, u64)> {
+        match self {
+            Self::Commit { cluster, attempt, .. } | Self::Rename { cluster, attempt, .. } => {
+                Some((cluster, *attempt))
+            }
+            Self::Record { .. } | Self::Retry { .. } | Self::Release | Self::Finish { .. } => None,
+        }
+    }
+}
+
+/// An attempt that ends before its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetriedAttempt {
     pub cluster: Name,
-    /// Which.
     pub attempt: u64,
-    /// CamelCase, stable.
+    /// Stable CamelCase reason.
     pub reason: &'static str,
-    /// The reason of the worker's eviction, if the worker evicted it.
+    /// The worker's eviction reason, if the worker evicted the attempt.
     pub evicted_for: Option<String>,
 }

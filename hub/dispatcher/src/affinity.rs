@@ -1,60 +1,61 @@
-//! Which of its clusters a workload may be offered to, and in which order those that can take it are asked. The rules are of the
-//! job and its ClusterQueue ([`switchyard_syntax::affinity`]), labels and cost of the MultiKueueCluster.
+//! Which clusters a workload may be offered to, and which it prefers.
 //!
-//! Rules count for offers. What runs stays where it is, whatever becomes of its rules or of its cluster's labels.
+//! The rules come from the job and its ClusterQueue ([`switchyard_syntax::affinity`]); labels and
+//! cost come from the MultiKueueCluster. Rules apply to offers only. A running workload stays where
+//! it is when a rule or a label changes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::entry::Entry;
-use super::machine::Dispatcher;
-use super::{Action, Facts, Name, Reason, Time};
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{DispatchAction, Name, Reason, UnixMillis, WorkloadFacts};
 
-/// How much a workload likes a cluster besides the room there: the smallest first.
+/// Preference for a cluster apart from its capacity. The smallest is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// Rules that prefer it.
+    /// Number of rules that prefer the cluster.
     preferred: Reverse<usize>,
     cost: i32,
 }
 
 impl Dispatcher {
-    /// The rule that keeps a workload from a cluster, if one does.
-    pub(super) fn ruled_out(&self, facts: &Facts, cluster: &Name) -> Option<Reason> {
+    /// The rule that excludes a cluster, if one does.
+    pub(super) fn ruled_out(&self, facts: &WorkloadFacts, cluster: &Name) -> Option<Reason> {
         let affinity = facts.affinity.as_ref()?;
         let none = BTreeMap::new();
-        let labels = self.clusters.get(cluster).map_or(&none, |known| &known.rules.labels);
+        let labels = self.clusters.get(cluster).map_or(&none, |known| &known.config.labels);
         affinity.refusal(cluster, labels).map(|why| Reason::new("NotAllowed", why))
     }
 
-    pub(super) fn rank(&self, facts: &Facts, cluster: &Name) -> Rank {
+    pub(super) fn preference_rank(&self, facts: &WorkloadFacts, cluster: &Name) -> Rank {
         let Some(known) = self.clusters.get(cluster) else {
             return Rank { preferred: Reverse(0), cost: 0 };
         };
         let preferred =
-            facts.affinity.as_ref().map_or(0, |it| it.preference(cluster, &known.rules.labels));
-        Rank { preferred: Reverse(preferred), cost: known.rules.cost }
+            facts.affinity.as_ref().map_or(0, |it| it.preference(cluster, &known.config.labels));
+        Rank { preferred: Reverse(preferred), cost: known.config.cost }
     }
 
-    /// The clusters of the workload's check that its rules allow, in the order of the configuration.
-    pub(super) fn allowed(&self, entry: &Entry) -> Vec<Name> {
-        let mut clusters = self.configured(entry);
+    /// The configured clusters that no rule excludes.
+    pub(super) fn allowed_clusters(&self, entry: &TrackedWorkload) -> Vec<Name> {
+        let mut clusters = self.configured_clusters(entry);
         clusters.retain(|name| self.ruled_out(&entry.facts, name).is_none());
         clusters
     }
 
-    /// Gives quota back where no cluster is allowed: none will come by waiting. Whether that is so.
-    pub(super) fn has_nowhere_to_go(
+    /// Returns the reservation if rules exclude all clusters: waiting would not help.
+    pub(super) fn return_if_none_allowed(
         &mut self,
-        entry: &mut Entry,
-        now: Time,
-        out: &mut Vec<Action>,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
     ) -> bool {
-        if self.configured(entry).is_empty() || !self.allowed(entry).is_empty() {
+        if self.configured_clusters(entry).is_empty() || !self.allowed_clusters(entry).is_empty() {
             return false;
         }
         let message = self.none_allowed(entry, now);
-        self.give_back(entry, message, now, out);
+        self.return_reservation(entry, message, now, out);
         true
     }
 }

@@ -1,32 +1,32 @@
-//! What keeps the hub from tearing down a fleet by mistake: a circuit breaker, and a bound on how fast it gives up.
+//! Circuit breaker and rate limit for giving workloads up.
 //!
-//! When much is lost at once, it is more likely that the hub cannot see than that it is all gone. Then nothing is given up
-//! any more until people say so, or until all that were lost are back.
+//! When much is lost at once, the hub itself has probably lost its view. Then the breaker opens,
+//! and nothing is given up until an administrator releases it, or until all lost clusters are back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::Entry;
-use super::machine::Dispatcher;
-use super::{Action, Name, Time, Uid};
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{DispatchAction, Name, Uid, UnixMillis};
 
-/// When to stop, and how fast to go. Times in milliseconds.
+/// When the breaker opens, and how fast workloads are given up. Times are in milliseconds.
 #[derive(Debug, Clone)]
-pub struct Caution {
-    /// It opens when more than this share of the clusters, in percent, and at least two, are lost at about one time.
+pub struct BreakerLimits {
+    /// Opens when more than this percentage of the clusters, and at least two, are lost within
+    /// `window`.
     pub clusters: u32,
-    /// It opens when more than this share of the running workloads, in percent, are lost at about one time.
+    /// Opens when more than this percentage of the running workloads are lost within `window`.
     pub workloads: u32,
-    /// Fewer workloads than this never open it.
+    /// Losing fewer workloads than this never opens it.
     pub least_workloads: usize,
-    /// What "at about one time" means.
+    /// Losses this close together count as one.
     pub window: i64,
-    /// Workloads given up in a minute.
     pub evictions_per_minute: u32,
-    /// Workloads given up at once.
+    /// Workloads given up at once before the rate applies.
     pub burst: u32,
 }
 
-impl Default for Caution {
+impl Default for BreakerLimits {
     fn default() -> Self {
         Self {
             clusters: 34,
@@ -39,66 +39,64 @@ impl Default for Caution {
     }
 }
 
-/// An open breaker, for people.
+/// An open breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
-    /// Since when.
-    pub since: Time,
-    /// Why.
+pub struct BreakerTrip {
+    pub since: UnixMillis,
     pub message: String,
-    /// The clusters that were lost.
+    /// The breaker closes when all of these are back.
     pub lost: BTreeSet<Name>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
-    open: Option<Open>,
-    /// Losses up to then have been looked at by people.
-    pardoned: Time,
-    /// Workloads that a connected cluster lost, and when.
-    vanished: BTreeMap<Uid, Time>,
-    /// Workloads that would have been given up.
+    open: Option<BreakerTrip>,
+    /// An administrator has accepted all losses up to this time.
+    pardoned: UnixMillis,
+    /// When a connected cluster reported that a committed workload is gone.
+    vanished: BTreeMap<Uid, UnixMillis>,
+    /// Workloads to reconcile when it closes.
     held: BTreeSet<Uid>,
-    /// When all that was allowed will have been paced out.
-    paced: Time,
+    /// Rate limit: when all evictions granted so far would have happened at the configured rate.
+    paced: UnixMillis,
     /// When running workloads were last counted.
-    counted: Option<Time>,
+    counted: Option<UnixMillis>,
 }
 
 impl Dispatcher {
-    /// Why nothing is given up at present.
-    pub fn breaker(&self) -> Option<&Open> {
+    /// The open breaker, if it is open.
+    pub fn breaker(&self) -> Option<&BreakerTrip> {
         self.breaker.open.as_ref()
     }
 
-    /// Whether a workload may be given up on a cluster that is lost, or that has lost it. If not, it will be looked at
-    /// again.
+    /// Whether the workload may be given up on a cluster that is lost, or that lost the workload.
+    /// Otherwise a timer or the closing of the breaker reconciles it again.
     pub(super) fn may_give_up(
         &mut self,
-        entry: &mut Entry,
+        entry: &mut TrackedWorkload,
         cluster: &Name,
-        now: Time,
-        out: &mut Vec<Action>,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
     ) -> bool {
         let declared =
-            self.clusters.get(cluster).is_some_and(|it| it.exists && it.rules.declared_lost);
+            self.clusters.get(cluster).is_some_and(|it| it.exists && it.config.declared_lost);
         if !declared {
-            if self.clusters.get(cluster).is_some_and(|it| it.up) {
+            if self.clusters.get(cluster).is_some_and(|it| it.is_connected) {
                 self.breaker.vanished.entry(entry.facts.uid.clone()).or_insert(now);
             }
-            self.judge(entry, cluster, now, out);
+            self.trip_if_too_much_is_lost(entry, cluster, now, out);
             if self.breaker.open.is_some() {
                 self.breaker.held.insert(entry.facts.uid.clone());
                 return false;
             }
         }
-        self.in_pace(entry, now)
+        self.is_within_rate(entry, now)
     }
 
-    /// Whether one more may be taken away now. If not, the timer is set.
-    pub(super) fn in_pace(&mut self, entry: &mut Entry, now: Time) -> bool {
-        let each = 60_000 / i64::from(self.settings.caution.evictions_per_minute.max(1));
-        let ahead = each * i64::from(self.settings.caution.burst.max(1) - 1);
+    /// Whether the rate allows another eviction now. Sets the timer if not.
+    pub(super) fn is_within_rate(&mut self, entry: &mut TrackedWorkload, now: UnixMillis) -> bool {
+        let each = 60_000 / i64::from(self.settings.breaker_limits.evictions_per_minute.max(1));
+        let ahead = each * i64::from(self.settings.breaker_limits.burst.max(1) - 1);
         let free = self.breaker.paced - ahead;
         if free > now {
             entry.wake_at(free);
@@ -109,47 +107,60 @@ impl Dispatcher {
     }
 
     /// Opens the breaker if too much is lost together with this cluster.
-    fn judge(&mut self, entry: &Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) {
+    fn trip_if_too_much_is_lost(
+        &mut self,
+        entry: &TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
         if self.breaker.open.is_some() {
             return;
         }
-        let caution = &self.settings.caution;
-        let (window, pardoned) = (caution.window, self.breaker.pardoned);
+        let limits = &self.settings.breaker_limits;
+        let (window, pardoned) = (limits.window, self.breaker.pardoned);
         self.breaker.vanished.retain(|_, at| *at > now - window && *at > pardoned);
-        let about = self.clusters.get(cluster).filter(|it| !it.up).map_or(now, |it| it.since);
+        let about =
+            self.clusters.get(cluster).filter(|it| !it.is_connected).map_or(now, |it| it.since);
         let lost: BTreeSet<Name> = self
             .clusters
             .iter()
-            .filter(|(_, it)| it.met && it.exists && !it.up && !it.rules.declared_lost)
+            .filter(|(_, it)| {
+                it.has_been_used && it.exists && !it.is_connected && !it.config.declared_lost
+            })
             .filter(|(_, it)| it.since > pardoned && (it.since - about).abs() <= window)
             .map(|(name, _)| name.clone())
             .collect();
-        let all = self.clusters.values().filter(|it| it.exists && (it.met || it.up)).count();
-        let message = if lost.len() > 1 && exceeds(lost.len(), all, caution.clusters) {
+        let all = self
+            .clusters
+            .values()
+            .filter(|it| it.exists && (it.has_been_used || it.is_connected))
+            .count();
+        let message = if lost.len() > 1 && exceeds(lost.len(), all, limits.clusters) {
             Some(format!("{} of {all} clusters were lost at about one time", lost.len()))
         } else {
             self.count_workloads(entry, &lost, now)
         };
         let Some(message) = message else { return };
-        out.push(Action::Breaker { open: Some(message.clone()) });
-        self.breaker.open = Some(Open { since: now, message, lost });
+        out.push(DispatchAction::BreakerChanged { open: Some(message.clone()) });
+        self.breaker.open = Some(BreakerTrip { since: now, message, lost });
     }
 
-    /// Goes through all workloads, so not too often.
+    /// Visits all workloads, so at most once a second.
     fn count_workloads(
         &mut self,
-        entry: &Entry,
+        entry: &TrackedWorkload,
         lost: &BTreeSet<Name>,
-        now: Time,
+        now: UnixMillis,
     ) -> Option<String> {
-        let caution = &self.settings.caution;
-        let enough = self.entries.len() + 1 >= caution.least_workloads;
+        let limits = &self.settings.breaker_limits;
+        let enough = self.entries.len() + 1 >= limits.least_workloads;
         if !enough || self.breaker.counted.is_some_and(|at| now < at + 1_000) {
             return None;
         }
         self.breaker.counted = Some(now);
         let running =
-            self.entries.values().chain([entry]).filter(|it| !it.gone && !it.facts.finished);
+            self.entries.values().chain([entry]).filter(|it| !it.is_deleted && !it.facts.finished);
         let (mut all, mut gone) = (0, 0);
         for it in running {
             let Some(cluster) = &it.facts.cluster else { continue };
@@ -158,29 +169,30 @@ impl Dispatcher {
                 lost.contains(cluster) || self.breaker.vanished.contains_key(&it.facts.uid),
             );
         }
-        (gone >= caution.least_workloads && exceeds(gone, all, caution.workloads))
+        (gone >= limits.least_workloads && exceeds(gone, all, limits.workloads))
             .then(|| format!("{gone} of {all} running workloads were lost at about one time"))
     }
 
-    /// People have looked: what is lost by now may be given up.
-    pub(super) fn release_breaker(&mut self, now: Time, out: &mut Vec<Action>) {
+    /// An administrator released the breaker: give up what is lost by now.
+    pub(super) fn release_breaker(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
         self.breaker.pardoned = now;
         self.breaker.vanished.clear();
         self.close_breaker(out);
     }
 
-    /// A cluster is back: once all that were lost are, there is nothing to be careful about.
-    pub(super) fn mend_breaker(&mut self, out: &mut Vec<Action>) {
+    /// Closes the breaker when all lost clusters are back or deleted.
+    pub(super) fn update_breaker(&mut self, out: &mut Vec<DispatchAction>) {
         let Some(open) = &self.breaker.open else { return };
-        let back = |name: &Name| self.clusters.get(name).is_none_or(|it| it.up || !it.exists);
+        let back =
+            |name: &Name| self.clusters.get(name).is_none_or(|it| it.is_connected || !it.exists);
         if !open.lost.is_empty() && open.lost.iter().all(back) {
             self.close_breaker(out);
         }
     }
 
-    fn close_breaker(&mut self, out: &mut Vec<Action>) {
+    fn close_breaker(&mut self, out: &mut Vec<DispatchAction>) {
         if self.breaker.open.take().is_some() {
-            out.push(Action::Breaker { open: None });
+            out.push(DispatchAction::BreakerChanged { open: None });
             let held = std::mem::take(&mut self.breaker.held);
             self.dirty.extend(held);
         }

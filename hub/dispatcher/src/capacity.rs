@@ -1,4 +1,8 @@
-//! What one cluster can take: its last report, less what has been sent there since.
+//! Capacity of one cluster: its last report, minus what was sent there since.
+//!
+//! Input: reports of quota per LocalQueue and flavor. Output: whether, and how well, a workload
+//! fits. The rules are those of the worker's own quota engine, for one workload and without
+//! preemption.
 
 #[cfg(test)]
 mod tests;
@@ -12,53 +16,50 @@ use super::{Name, Reason, Uid};
 
 pub use wire::from_wire;
 
-/// One (flavor, resource) of a ClusterQueue. Amounts are milli-units for cpu, base units otherwise.
+/// Quota of one flavor and resource in a ClusterQueue. Amounts are milli-units for cpu, base units
+/// otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Quota {
-    /// The ClusterQueue's own.
+pub struct FlavorQuota {
+    /// The nominal quota of the ClusterQueue itself.
     pub nominal: i64,
-    /// In use.
     pub used: i64,
-    /// Free now, borrowing included.
+    /// Free now, including what it may borrow.
     pub available: i64,
-    /// The most that could ever be free, borrowing included.
+    /// The most that can ever be free, including what it may borrow.
     pub potential: i64,
 }
 
-/// A flavor as a LocalQueue offers it.
+/// A flavor of a LocalQueue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flavor {
-    /// Its name.
+pub struct QueueFlavor {
     pub name: Name,
     /// Labels of its nodes.
     pub labels: BTreeMap<String, String>,
     /// Taints that pods must tolerate.
     pub taints: Vec<Taint>,
     /// By resource.
-    pub resources: BTreeMap<Name, Quota>,
+    pub resources: BTreeMap<Name, FlavorQuota>,
 }
 
-/// What is seen through one LocalQueue.
+/// What one LocalQueue offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Queue {
-    /// Behind it.
+pub struct LocalQueueCapacity {
     pub cluster_queue: Name,
-    /// Why it takes nothing now.
+    /// Why it admits nothing now.
     pub inactive: Option<String>,
-    /// Workloads waiting in it.
+    /// Number of pending workloads.
     pub pending: u32,
     /// In the order in which they are tried.
-    pub flavors: Vec<Flavor>,
+    pub flavors: Vec<QueueFlavor>,
 }
 
-/// Namespace and name of a LocalQueue.
-pub type Place = (Name, Name);
+pub type LocalQueueKey = (Name, Name);
 
-impl Queue {
-    /// Whether workloads that did not fit the earlier queue may fit this one, whatever is in use.
+impl LocalQueueCapacity {
+    /// Whether a workload that did not fit `earlier` may fit this queue, apart from usage.
     fn differs(&self, earlier: &Self) -> bool {
-        let limits = |quota: &Quota| (quota.nominal, quota.potential);
-        let is_like = |flavor: &Flavor, earlier: &Flavor| {
+        let limits = |quota: &FlavorQuota| (quota.nominal, quota.potential);
+        let is_like = |flavor: &QueueFlavor, earlier: &QueueFlavor| {
             let resources = flavor.resources.iter().map(|(name, quota)| (name, limits(quota)));
             let earlier_resources =
                 earlier.resources.iter().map(|(name, quota)| (name, limits(quota)));
@@ -83,14 +84,13 @@ type Charge = ((Name, Name, Name), i64);
 #[derive(Debug, Clone)]
 struct Assumed {
     charges: Vec<Charge>,
-    /// The cluster has taken it: its next report counts it.
+    /// The cluster reserved quota for it, so the next report includes it.
     counted: bool,
 }
 
-/// The capacity of one cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Capacity {
-    queues: BTreeMap<(Name, Name), Queue>,
+pub struct ClusterCapacity {
+    queues: BTreeMap<(Name, Name), LocalQueueCapacity>,
     assumed: BTreeMap<Uid, Assumed>,
     /// Sum of `assumed` by ClusterQueue, flavor and resource.
     sums: BTreeMap<(Name, Name, Name), i64>,
@@ -98,47 +98,49 @@ pub struct Capacity {
 
 /// Whether, and how well, a workload fits a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Now.
-    Fits(Score),
-    /// Not now, but when others have left.
-    Waits {
+pub enum Fit {
+    /// Fits now.
+    Now(FitScore),
+    /// Does not fit now, but may when other workloads have left.
+    Later {
         /// Why not now.
         reasons: Vec<Reason>,
-        /// How many wait there already.
+        /// Number of workloads that wait there.
         pending: u32,
     },
-    /// Not as things are configured.
+    /// Cannot fit with the current configuration.
     Never(Vec<Reason>),
 }
 
-/// How well a workload fits: the smallest is the best.
+/// How well a workload fits. The smallest is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Score {
-    /// It would borrow from a cohort what others may want back.
+pub struct FitScore {
+    /// It would borrow from the cohort, whose owner may reclaim it.
     pub borrows: bool,
-    /// Resources such as GPUs that the flavors have free and the workload does not ask for: not to be blocked by it.
+    /// Number of devices, such as GPUs, that are free and not requested: do not block them.
     pub spare: usize,
-    /// What would stay free of the resource with the most left, in twentieths of its potential: tightest first.
+    /// Free share, in twentieths, of the resource with the most left. Prefers the tightest fit.
     pub left: i64,
-    /// How many it was given that are not in its report yet: of clusters that are about as tight, the least busy, so that
-    /// the API servers of all of them take their share of a burst.
+    /// Workloads sent there since the last report. Spreads a burst over equally tight clusters.
     pub busy: usize,
 }
 
-/// Which amounts are looked at.
+/// Which amounts count.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum View {
+enum Horizon {
     Now,
     Ever,
 }
 
-impl Capacity {
-    /// Takes a report in. What the cluster has admitted before is in it, and no longer assumed. Returns the queues that are new, or
-    /// another than before.
-    pub fn report(&mut self, queues: BTreeMap<Place, Queue>) -> Vec<Place> {
+impl ClusterCapacity {
+    /// Replaces the report. Workloads that the cluster already counts are no longer assumed.
+    /// Returns the queues that are new or changed.
+    pub fn report(
+        &mut self,
+        queues: BTreeMap<LocalQueueKey, LocalQueueCapacity>,
+    ) -> Vec<LocalQueueKey> {
         let before = std::mem::replace(&mut self.queues, queues);
-        let is_new = |(place, queue): &(&Place, &Queue)| {
+        let is_new = |(place, queue): &(&LocalQueueKey, &LocalQueueCapacity)| {
             before.get(place).is_none_or(|before| queue.differs(before))
         };
         let changed = self.queues.iter().filter(is_new).map(|(place, _)| place.clone()).collect();
@@ -154,23 +156,22 @@ impl Capacity {
         changed
     }
 
-    /// The queues of the last report.
-    pub fn queues(&self) -> &BTreeMap<(Name, Name), Queue> {
+    pub fn queues(&self) -> &BTreeMap<(Name, Name), LocalQueueCapacity> {
         &self.queues
     }
 
-    /// Deducts what a workload will take, until it is known to be counted, or not to come.
+    /// Deducts a workload until a report counts it or it does not come.
     pub fn assume(&mut self, uid: &Uid, namespace: &Name, queue: &Name, pod_sets: &[PodSet]) {
         self.unassume(uid);
         let Some(target) = self.queues.get(&(namespace.clone(), queue.clone())) else { return };
-        let Ok(placed) = self.place(target, pod_sets, View::Now) else { return };
+        let Ok(placed) = self.place(target, pod_sets, Horizon::Now) else { return };
         for (key, amount) in &placed.charges {
             *self.sums.entry(key.clone()).or_default() += amount;
         }
         self.assumed.insert(uid.clone(), Assumed { charges: placed.charges, counted: false });
     }
 
-    /// The cluster has taken the workload: its next report has it.
+    /// The cluster reserved quota for the workload: the next report includes it.
     pub fn counted(&mut self, uid: &Uid) {
         if let Some(assumed) = self.assumed.get_mut(uid) {
             assumed.counted = true;
@@ -190,30 +191,35 @@ impl Capacity {
         }
     }
 
-    /// Whether a workload fits through the LocalQueue of that place.
-    pub fn judge(&self, namespace: &Name, queue: &Name, pod_sets: &[PodSet]) -> Verdict {
+    /// Whether a workload fits through this LocalQueue.
+    pub fn fit(&self, namespace: &Name, queue: &Name, pod_sets: &[PodSet]) -> Fit {
         let Some(target) = self.queues.get(&(namespace.clone(), queue.clone())) else {
-            return Verdict::Never(vec![Reason::new(
+            return Fit::Never(vec![Reason::new(
                 "LocalQueueNotFound",
                 format!("the cluster has no LocalQueue {namespace}/{queue}"),
             )]);
         };
         if let Some(why) = &target.inactive {
-            // An admin may resume it at any time, so this is no "never".
+            // An administrator may resume the queue at any time, so it is not `Never`.
             let reasons = vec![Reason::new("QueueInactive", why.clone())];
-            return Verdict::Waits { reasons, pending: target.pending };
+            return Fit::Later { reasons, pending: target.pending };
         }
-        let reasons = match self.place(target, pod_sets, View::Now) {
-            Ok(placed) => return Verdict::Fits(placed.score),
+        let reasons = match self.place(target, pod_sets, Horizon::Now) {
+            Ok(placed) => return Fit::Now(placed.score),
             Err(reasons) => reasons,
         };
-        match self.place(target, pod_sets, View::Ever) {
-            Ok(_) => Verdict::Waits { reasons, pending: target.pending },
-            Err(reasons) => Verdict::Never(reasons),
+        match self.place(target, pod_sets, Horizon::Ever) {
+            Ok(_) => Fit::Later { reasons, pending: target.pending },
+            Err(reasons) => Fit::Never(reasons),
         }
     }
 
-    fn place(&self, queue: &Queue, pod_sets: &[PodSet], view: View) -> Result<Placed, Vec<Reason>> {
+    fn place(
+        &self,
+        queue: &LocalQueueCapacity,
+        pod_sets: &[PodSet],
+        view: Horizon,
+    ) -> Result<Placement, Vec<Reason>> {
         let groups = groups(&queue.flavors);
         let mut taken: BTreeMap<(Name, Name), i64> = BTreeMap::new();
         for pod_set in pod_sets {
@@ -262,17 +268,17 @@ impl Capacity {
         Ok(self.placed(queue, &taken))
     }
 
-    /// Why `flavor` does not do for the pod set.
-    #[allow(clippy::too_many_arguments)] // one step of `place`, split off to be readable
+    /// Why the pod set cannot use `flavor`.
+    #[allow(clippy::too_many_arguments)] // one step of `place`
     fn refusal(
         &self,
-        queue: &Queue,
-        group: &Group<'_>,
-        flavor: &Flavor,
+        queue: &LocalQueueCapacity,
+        group: &ResourceGroup<'_>,
+        flavor: &QueueFlavor,
         pod_set: &PodSet,
         wanted: &[(&Name, i64)],
         taken: &BTreeMap<(Name, Name), i64>,
-        view: View,
+        view: Horizon,
     ) -> Option<Reason> {
         let untolerated = flavor.taints.iter().find(|taint| {
             taint.effect != TaintEffect::PreferNoSchedule
@@ -293,12 +299,12 @@ impl Capacity {
             };
             let own = taken.get(&(flavor.name.clone(), (*resource).clone())).copied().unwrap_or(0);
             let (free, code) = match view {
-                View::Now => (self.free(queue, flavor, resource, quota), "WaitingForQuota"),
-                View::Ever => (quota.potential, "ExceedsMaxQuota"),
+                Horizon::Now => (self.free(queue, flavor, resource, quota), "WaitingForQuota"),
+                Horizon::Ever => (quota.potential, "ExceedsMaxQuota"),
             };
             let missing = amount.saturating_sub(free.saturating_sub(own).max(0));
             if missing > 0 {
-                let kind = if view == View::Now { "unused quota" } else { "quota" };
+                let kind = if view == Horizon::Now { "unused quota" } else { "quota" };
                 let message = format!(
                     "insufficient {kind} for {resource} in flavor {}, {} more needed",
                     flavor.name,
@@ -310,13 +316,19 @@ impl Capacity {
         None
     }
 
-    fn free(&self, queue: &Queue, flavor: &Flavor, resource: &Name, quota: &Quota) -> i64 {
+    fn free(
+        &self,
+        queue: &LocalQueueCapacity,
+        flavor: &QueueFlavor,
+        resource: &Name,
+        quota: &FlavorQuota,
+    ) -> i64 {
         let key = (queue.cluster_queue.clone(), flavor.name.clone(), resource.clone());
         quota.available.saturating_sub(self.sums.get(&key).copied().unwrap_or(0))
     }
 
-    fn placed(&self, queue: &Queue, taken: &BTreeMap<(Name, Name), i64>) -> Placed {
-        let mut score = Score { borrows: false, spare: 0, left: 0, busy: self.assumed.len() };
+    fn placed(&self, queue: &LocalQueueCapacity, taken: &BTreeMap<(Name, Name), i64>) -> Placement {
+        let mut score = FitScore { borrows: false, spare: 0, left: 0, busy: self.assumed.len() };
         let mut charges = Vec::new();
         for flavor in &queue.flavors {
             if !taken.keys().any(|(name, _)| *name == flavor.name) {
@@ -335,30 +347,30 @@ impl Capacity {
                             (queue.cluster_queue.clone(), flavor.name.clone(), resource.clone());
                         charges.push((key, *amount));
                     }
-                    // Names with a slash are extended resources: devices.
+                    // Names with a slash are extended resources, that is devices.
                     None if resource.contains('/') && free > 0 => score.spare += 1,
                     None => {}
                 }
             }
         }
-        Placed { score, charges }
+        Placement { score, charges }
     }
 }
 
-struct Placed {
-    score: Score,
+struct Placement {
+    score: FitScore,
     charges: Vec<Charge>,
 }
 
-/// Flavors that share resources: of each group a pod set gets one flavor.
-struct Group<'a> {
+/// Flavors that share resources. A pod set gets one flavor of each group.
+struct ResourceGroup<'a> {
     resources: std::collections::BTreeSet<&'a str>,
-    flavors: Vec<&'a Flavor>,
+    flavors: Vec<&'a QueueFlavor>,
     label_keys: std::collections::BTreeSet<&'a str>,
 }
 
-fn groups(flavors: &[Flavor]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn groups(flavors: &[QueueFlavor]) -> Vec<ResourceGroup<'_>> {
+    let mut groups: Vec<ResourceGroup<'_>> = Vec::new();
     for flavor in flavors {
         let position = groups
             .iter()
@@ -366,7 +378,7 @@ fn groups(flavors: &[Flavor]) -> Vec<Group<'_>> {
         let group = match position {
             Some(index) => &mut groups[index],
             None => {
-                groups.push(Group {
+                groups.push(ResourceGroup {
                     resources: Default::default(),
                     flavors: Vec::new(),
                     label_keys: Default::default(),
@@ -382,9 +394,9 @@ fn groups(flavors: &[Flavor]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Whether node selector and required affinity allow the flavor. Only labels that some flavor of the group defines
-/// count: the others are the nodes' business.
-fn matches(pod_set: &PodSet, flavor: &Flavor, group: &Group<'_>) -> bool {
+/// Whether node selector and required node affinity allow the flavor. Only label keys that a flavor
+/// of the group defines count, as in Kueue.
+fn matches(pod_set: &PodSet, flavor: &QueueFlavor, group: &ResourceGroup<'_>) -> bool {
     let known = |key: &str| group.label_keys.contains(key);
     let selected = pod_set
         .node_selector
@@ -407,7 +419,7 @@ fn for_pod_set(pod_set: &PodSet, code: &str, message: &str) -> Reason {
     Reason::new(code, format!("couldn't assign flavors to pod set {}: {message}", pod_set.name))
 }
 
-/// An amount for people: cpu in cores.
+/// An amount in a message: cpu in cores.
 fn render(resource: &str, amount: i64) -> String {
     match (resource, amount % 1000) {
         ("cpu", 0) => (amount / 1000).to_string(),

@@ -1,63 +1,67 @@
-//! Workloads with our hub's id on a cluster, of which the hub does not know: reported first, removed much later.
+//! Orphans: copies with this hub's id that the hub does not know.
+//!
+//! An orphan is reported first and removed [`DispatcherSettings::orphan_grace`] later. Not removed:
+//! copies from before a store loss, which wait for adoption (`adoption.rs`), and all orphans of a
+//! cluster that reports more unknown than known workloads. Ends of orphans are acknowledged after a
+//! short wait, since acknowledgements are in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::machine::Dispatcher;
+use super::dispatcher::Dispatcher;
 use super::{
-    Action, JobKey, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid,
-    is_running, take_from, terminal,
+    CopyOrigin, DispatchAction, DispatcherSettings, JobIdentity, JobKey, Name, Observation, Phase,
+    State, Uid, UnixMillis, is_running, is_terminal, take_from,
 };
 
-/// The most workloads that one cluster may speak of in a session, and the most unknown ones of it that are remembered at once.
-/// One that has more is not believed to have told all.
+/// The most workloads that one cluster may report in a session, and the most orphans of it that the
+/// hub remembers. The inventory of a cluster with more does not count as complete.
 pub const MAX_WORKLOADS: usize = 200_000;
 
-/// A cluster of which the hub knows less than it does not know, and of that at least this much, is left as it is: it is
-/// more likely that the hub's store was lost or is an old one.
+/// If a cluster reports at least this many orphans, and more orphans than known workloads, remove
+/// none: the hub's store was probably lost or restored.
 const MANY_ORPHANS: usize = 10;
 
-/// A workload of ours that we do not know.
+/// An orphan.
 #[derive(Debug, Clone)]
 pub(super) struct Orphan {
-    /// What was last said of it.
+    /// Last observation.
     last: Observation,
-    /// When it was first heard of.
-    first: Time,
-    /// From when on its time runs.
-    since: Time,
-    /// Its end has been acknowledged.
+    /// When it was first reported.
+    first: UnixMillis,
+    /// Begin of its grace period.
+    since: UnixMillis,
+    /// Its end was acknowledged.
     acked: bool,
     pub(super) removing: bool,
-    /// Why it is not the copy of a workload that stands for a job of its name.
+    /// Why no workload for a job of its name adopts it.
     pub(super) differs: Option<String>,
 }
 
 impl Orphan {
-    fn new(last: Observation, now: Time) -> Self {
+    fn new(last: Observation, now: UnixMillis) -> Self {
         Self { last, first: now, since: now, acked: false, removing: false, differs: None }
     }
 
-    /// Whether it may have been made before this hub's memory began.
-    pub(super) fn predates(&self, settings: &Settings) -> bool {
+    /// Whether it may be older than the store loss.
+    pub(super) fn predates(&self, settings: &DispatcherSettings) -> bool {
         settings
             .forgotten_until()
             .is_some_and(|end| self.origin().is_none_or(|origin| origin.created < end))
     }
 
-    /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran. One that was evicted
-    /// there, and of which nobody knows what it was made of, nobody can adopt; and its job's name is taken by it.
-    pub(super) fn stays(&self, settings: &Settings) -> bool {
+    /// Whether it is kept until a workload adopts it. Copies without a job never ran. An evicted
+    /// copy of an unknown job cannot be adopted, and it blocks the name of its job.
+    pub(super) fn stays(&self, settings: &DispatcherSettings) -> bool {
         let is_over = self.last.state == State::Evicted && self.origin().is_none();
         self.has_job() && self.predates(settings) && !is_over
     }
 
-    /// What it was made of.
-    pub(super) fn origin(&self) -> Option<&Origin> {
+    pub(super) fn origin(&self) -> Option<&CopyOrigin> {
         self.last.origin.as_ref()
     }
 
-    /// Whether its job is there, or may be, and not only its Workload. It may have been made since its cluster said that it
-    /// was not: then the state tells.
+    /// Whether its job exists or may exist. The state tells if the job was created after the origin
+    /// was reported.
     pub(super) fn has_job(&self) -> bool {
         let begun = matches!(
             self.last.state,
@@ -66,13 +70,12 @@ impl Orphan {
         begun || self.origin().is_none_or(|origin| origin.has_job)
     }
 
-    /// Whether its cluster says that it runs.
     pub(super) fn runs(&self) -> bool {
         is_running(self.last.state, &self.last.reasons)
     }
 
-    /// Whether jobs of its namespace wait for it, as it may be the copy of any of them.
-    pub(super) fn holds_up(&self, settings: &Settings) -> bool {
+    /// Whether workloads of its namespace wait for it, because it may be the copy of any of them.
+    pub(super) fn holds_up(&self, settings: &DispatcherSettings) -> bool {
         self.origin().is_none() && self.stays(settings) && self.last.state == State::Running
     }
 
@@ -90,9 +93,9 @@ impl Orphan {
         (uid.clone(), namespace.clone(), name.clone(), *attempt)
     }
 
-    /// Takes what is said of it now. What it was made of, and a status that nobody has seen, stay. If it was not to be removed
-    /// until now, its time begins: an eviction may be followed by its going on.
-    fn update(&mut self, said: Observation, settings: &Settings, now: Time) {
+    /// Replaces the observation. Origin and an unseen job status are kept. If it was kept until
+    /// now, its grace period begins: an eviction may be followed by another run.
+    fn update(&mut self, said: Observation, settings: &DispatcherSettings, now: UnixMillis) {
         let stayed = self.stays(settings);
         let before = std::mem::replace(&mut self.last, said);
         if self.last.attempt == before.attempt {
@@ -106,73 +109,70 @@ impl Orphan {
         }
     }
 
-    /// For people: why it stays.
-    fn note(&self, settings: &Settings) -> Option<String> {
+    /// Why it is kept, for its owner.
+    fn note(&self, settings: &DispatcherSettings) -> Option<String> {
         let waits =
             || "made before this hub's memory; waits for its job to be applied again".to_owned();
         self.stays(settings).then(|| self.differs.clone().unwrap_or_else(waits))
     }
 
-    /// The attempt whose end holds up the acknowledgement of all that its cluster said since, if one does.
+    /// The attempt whose end is not acknowledged. It blocks the acknowledgement of all later
+    /// observations of its cluster.
     fn holds(&self) -> Option<u64> {
-        (terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
+        (is_terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
     }
 
-    /// When something is to be done about it, if nothing happens before. An end may be the end of a workload that we are
-    /// about to hear of: it is not let go at once.
-    pub(super) fn due(&self, settings: &Settings) -> Option<Time> {
+    /// When to act on it, if nothing happens before. Its end may belong to a workload that the hub
+    /// is about to learn of, so it is not acknowledged at once.
+    pub(super) fn due(&self, settings: &DispatcherSettings) -> Option<UnixMillis> {
         if self.removing {
             return None;
         }
         let wait = if self.holds().is_some() {
-            settings.start_grace.min(settings.orphan_after)
+            settings.start_grace.min(settings.orphan_grace)
         } else if self.stays(settings) {
             return None;
         } else {
-            settings.orphan_after
+            settings.orphan_grace
         };
         Some(self.since.saturating_add(wait))
     }
 }
 
-/// A workload of ours that we do not know, for people.
+/// An orphan, for status and command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanView {
-    /// The uid that it has, or had, on the hub.
+    /// The uid of its Workload on the hub that created it.
     pub uid: Uid,
-    /// Where it lies on the cluster.
     pub namespace: Name,
-    /// Where it lies on the cluster.
     pub name: Name,
-    /// The attempt.
     pub attempt: u64,
-    /// What its cluster says of it.
     pub state: State,
-    /// Since when we know of it.
-    pub since: Time,
-    /// Why it is not removed, and what mends it; none if it will be.
+    /// When the hub first heard of it.
+    pub since: UnixMillis,
+    /// Why it is kept, and what helps. None if it will be removed.
     pub note: Option<String>,
 }
 
-/// Those of all clusters, by cluster and uid.
+/// All orphans, by cluster and uid.
 #[derive(Debug)]
 pub(super) struct Orphans {
-    settings: Settings,
+    settings: DispatcherSettings,
     all: BTreeMap<(Name, Uid), Orphan>,
-    /// By namespace, kind and name of their jobs.
+    /// By job.
     by_job: BTreeMap<JobKey, BTreeSet<(Name, Uid)>>,
-    /// By namespace, those of which nobody says for which job they were made.
+    /// Orphans of unknown jobs, by namespace.
     of_no_job: BTreeMap<Name, BTreeSet<(Name, Uid)>>,
-    /// Where those of a uid are.
+    /// The clusters of each uid.
     by_uid: BTreeMap<Uid, BTreeSet<Name>>,
-    /// By when something is to be done about them.
-    by_due: BTreeSet<(Time, (Name, Uid))>,
-    /// How many each cluster has.
+    /// By the time to act on them.
+    by_due: BTreeSet<(UnixMillis, (Name, Uid))>,
+    /// Number per cluster.
     counts: BTreeMap<Name, usize>,
 }
 
 impl Orphans {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: DispatcherSettings) -> Self {
         Self {
             settings,
             all: BTreeMap::new(),
@@ -188,21 +188,21 @@ impl Orphans {
         Some(orphan.origin()?.subject.key(&orphan.last.namespace))
     }
 
-    /// Those whose job has this kind and name.
+    /// The orphans of this job.
     pub(super) fn of_job(
         &self,
         namespace: &Name,
-        subject: &Subject,
+        subject: &JobIdentity,
     ) -> impl Iterator<Item = &(Name, Uid)> {
         self.by_job.get(&subject.key(namespace)).into_iter().flatten()
     }
 
-    /// Those in a namespace that may have been made for any job of it.
+    /// The orphans of unknown jobs in a namespace.
     pub(super) fn of_no_job(&self, namespace: &Name) -> impl Iterator<Item = &(Name, Uid)> {
         self.of_no_job.get(namespace).into_iter().flatten()
     }
 
-    /// Whether a cluster has one of this uid.
+    /// Whether any cluster has an orphan of this uid.
     pub(super) fn has(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
     }
@@ -211,7 +211,7 @@ impl Orphans {
         self.all.get(&(cluster.clone(), uid.clone()))
     }
 
-    /// Changes one, if it is there.
+    /// Changes one, if it exists.
     pub(super) fn change(&mut self, cluster: &Name, uid: &Uid, change: impl FnOnce(&mut Orphan)) {
         let key = (cluster.clone(), uid.clone());
         if let Some(mut orphan) = self.remove(&key) {
@@ -251,7 +251,7 @@ impl Orphans {
         Some(orphan)
     }
 
-    /// Takes those of a uid out, with their clusters.
+    /// Removes the orphans of a uid and returns them with their clusters.
     fn take(&mut self, uid: &Uid) -> Vec<(Name, Orphan)> {
         let clusters: Vec<Name> = self.by_uid.get(uid).into_iter().flatten().cloned().collect();
         clusters
@@ -260,12 +260,12 @@ impl Orphans {
             .collect()
     }
 
-    /// Those about which something is to be done now.
-    fn pressing(&self, now: Time) -> Vec<(Name, Uid)> {
+    /// The orphans to act on now.
+    fn due_now(&self, now: UnixMillis) -> Vec<(Name, Uid)> {
         self.by_due.iter().take_while(|(due, _)| *due <= now).map(|(_, key)| key.clone()).collect()
     }
 
-    /// Forgets those of a cluster but for these. Returns what it forgot.
+    /// Forgets the orphans of a cluster except those to keep. Returns the forgotten ones.
     pub(super) fn retain(
         &mut self,
         cluster: &Name,
@@ -280,29 +280,27 @@ impl Orphans {
         gone.into_iter().filter_map(|key| self.remove(&key)).collect()
     }
 
-    /// When something is to be done about one of them.
-    pub(super) fn due(&self) -> Option<Time> {
+    /// When to act on the first orphan.
+    pub(super) fn due(&self) -> Option<UnixMillis> {
         self.by_due.first().map(|(due, _)| *due)
     }
 
-    /// How many a cluster has.
     pub(super) fn count(&self, cluster: &str) -> usize {
         self.counts.get(cluster).copied().unwrap_or(0)
     }
 }
 
 impl Dispatcher {
-    /// Whether a cluster is there and has told all that it has.
+    /// Whether the cluster is connected and reported its inventory.
     pub fn has_told(&self, cluster: &str) -> bool {
-        self.clusters.get(cluster).is_some_and(|it| it.up && it.synced)
+        self.clusters.get(cluster).is_some_and(|it| it.is_connected && it.has_synced)
     }
 
-    /// Whether a cluster has an orphan of this uid.
     pub fn has_orphan(&self, cluster: &Name, uid: &Uid) -> bool {
         self.orphans.get(cluster, uid).is_some()
     }
 
-    /// The orphans of a cluster, the first so many by their uids.
+    /// The first `most` orphans of a cluster, by uid.
     pub fn orphans_of(&self, cluster: &str, most: usize) -> Vec<OrphanView> {
         let from = (Name::from(cluster), Uid::from(""));
         let there = self.orphans.all.range(from..).take_while(|((name, _), _)| **name == *cluster);
@@ -318,66 +316,82 @@ impl Dispatcher {
         there.take(most).map(view).collect()
     }
 
-    pub(super) fn orphaned(
+    pub(super) fn observed_orphan(
         &mut self,
         cluster: &Name,
         observation: Observation,
-        now: Time,
-        out: &mut Vec<Action>,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
     ) {
         let key = (cluster.clone(), observation.uid.clone());
         if observation.state == State::Gone {
             let (uid, attempt) = (observation.uid, observation.attempt);
             let Some(orphan) = self.orphans.remove(&key) else {
-                if self.identities.is_superseded(&uid) {
-                    // An offer made before the workload adopted a copy, and taken back.
-                    out.push(Action::Forget { cluster: cluster.clone(), uid, attempt });
+                if self.identities.is_aliased(&uid) {
+                    // An offer from before its workload adopted a copy.
+                    out.push(DispatchAction::ForgetTombstone {
+                        cluster: cluster.clone(),
+                        uid,
+                        attempt,
+                    });
                 }
                 return;
             };
-            self.touch_waiting_for(cluster, &orphan, now, out);
+            self.mark_waiting_for(cluster, &orphan, now, out);
             if let Some(attempt) = orphan.holds() {
-                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
+                out.push(DispatchAction::AcknowledgeEnd {
+                    cluster: cluster.clone(),
+                    uid: uid.clone(),
+                    attempt,
+                });
             }
             if orphan.removing {
-                out.push(Action::Forget { cluster: cluster.clone(), uid, attempt });
+                out.push(DispatchAction::ForgetTombstone {
+                    cluster: cluster.clone(),
+                    uid,
+                    attempt,
+                });
             }
             return;
         }
         let full =
             !self.orphans.all.contains_key(&key) && self.orphans.count(cluster) >= MAX_WORKLOADS;
-        // Acknowledgements are in order: one that is not given holds up all behind it.
+        // Acknowledgements are in order: a missing one blocks all later ones.
         let let_go =
             self.orphans.all.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
-        if terminal(observation.state) && (full || let_go) {
+        if is_terminal(observation.state) && (full || let_go) {
             let (uid, attempt) = (observation.uid.clone(), observation.attempt);
-            out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
+            out.push(DispatchAction::AcknowledgeEnd { cluster: cluster.clone(), uid, attempt });
         }
         if full {
             if let Some(known) = self.clusters.get_mut(cluster) {
-                known.cut_off = true;
+                known.is_truncated = true;
             }
             return;
         }
         match self.orphans.remove(&key) {
             None => {
                 let (uid, attempt) = (observation.uid.clone(), observation.attempt);
-                out.push(Action::Orphan { cluster: cluster.clone(), uid, attempt });
+                out.push(DispatchAction::OrphanFound { cluster: cluster.clone(), uid, attempt });
                 self.orphans.insert(key, Orphan::new(observation, now));
             }
             Some(mut known) => {
                 if known.origin().is_none() {
-                    // Its cluster may name its job now, or say that it ended: workloads that waited for it go on then.
-                    self.touch_waiting_for(cluster, &known, now, out);
+                    // The cluster may report the job or the end now, which workloads waited for.
+                    self.mark_waiting_for(cluster, &known, now, out);
                 }
                 if observation.attempt >= known.last.attempt {
                     match known.holds() {
-                        // An end that is not acknowledged stays until it is.
+                        // An end that is not acknowledged is kept.
                         Some(attempt) if attempt == observation.attempt => {}
                         holds => {
                             if let Some(attempt) = holds {
                                 let uid = observation.uid.clone();
-                                out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
+                                out.push(DispatchAction::AcknowledgeEnd {
+                                    cluster: cluster.clone(),
+                                    uid,
+                                    attempt,
+                                });
                             }
                             known.update(observation, &self.settings, now);
                         }
@@ -388,29 +402,33 @@ impl Dispatcher {
         }
     }
 
-    /// Has those settled that stand for the same job as an orphan, and may have waited for it. Where the orphan names no job, these
-    /// are all of its namespace: they are looked at as the cluster's budget allows.
-    pub(super) fn touch_waiting_for(
+    /// Marks the workloads that may have waited for this orphan. An orphan of an unknown job may
+    /// concern its whole namespace, so its cluster's budget applies.
+    pub(super) fn mark_waiting_for(
         &mut self,
         cluster: &Name,
         orphan: &Orphan,
-        now: Time,
-        out: &mut Vec<Action>,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
     ) {
         match Orphans::job(orphan) {
-            Some(job) => self.dirty.extend(self.waiting.get(&job).into_iter().flatten().cloned()),
-            None if orphan.holds_up(&self.settings) => self.look_through(cluster, false, now, out),
+            Some(job) => {
+                self.dirty.extend(self.waiting_by_job.get(&job).into_iter().flatten().cloned())
+            }
+            None if orphan.holds_up(&self.settings) => self.scan_waiting(cluster, false, now, out),
             None => {}
         }
     }
 
-    /// Workloads that we have come to know are no orphans: what clusters said of them counts.
-    pub(super) fn adopt(&mut self, now: Time, out: &mut Vec<Action>) {
-        for ours in std::mem::take(&mut self.newcomers) {
-            // Of one that adopts a copy, what the API says has to be known first: then what the copy is counts.
+    /// Gives the observations of orphans to workloads that the hub has learned of.
+    pub(super) fn claim_orphans(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
+        for ours in std::mem::take(&mut self.new_workloads) {
+            // A workload adopts a copy in the API first. Then the copy's observations count.
             let Some(entry) = self.entries.get(&ours) else { continue };
-            for theirs in [Some(ours.clone()), entry.facts.known_as.clone()].into_iter().flatten() {
-                if self.identities.is_superseded(&theirs) || self.identities.ours(&theirs) != ours {
+            for theirs in
+                [Some(ours.clone()), entry.facts.cluster_uid.clone()].into_iter().flatten()
+            {
+                if self.identities.is_aliased(&theirs) || self.identities.ours(&theirs) != ours {
                     continue;
                 }
                 for (cluster, orphan) in self.orphans.take(&theirs) {
@@ -424,24 +442,28 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
-        for key in self.orphans.pressing(now) {
+    pub(super) fn remove_due_orphans(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
+        for key in self.orphans.due_now(now) {
             let many = self.orphans.count(&key.0);
             let Some(mut orphan) = self.orphans.remove(&key) else { continue };
             let (cluster, uid) = key.clone();
             let Observation { namespace, name, attempt, .. } = orphan.last.clone();
             if orphan.holds().is_some() {
                 orphan.acked = true;
-                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
+                out.push(DispatchAction::AcknowledgeEnd {
+                    cluster: cluster.clone(),
+                    uid: uid.clone(),
+                    attempt,
+                });
             }
             let stays = orphan.stays(&self.settings)
-                || now < orphan.since.saturating_add(self.settings.orphan_after);
+                || now < orphan.since.saturating_add(self.settings.orphan_grace);
             if !stays && many >= MANY_ORPHANS && many > self.index.count(&cluster) {
-                // It is the hub that has forgotten.
+                // The hub has probably forgotten them.
                 orphan.since = now;
             } else if !stays {
                 orphan.removing = true;
-                out.push(Action::Desire {
+                out.push(DispatchAction::Assign {
                     cluster,
                     uid,
                     namespace,

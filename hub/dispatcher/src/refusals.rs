@@ -1,30 +1,29 @@
-//! Workloads that clusters have refused, and when the hub asks again.
+//! Refusals: clusters that refused or evicted a workload, and when they are asked again.
 //!
-//! A cluster that refused or evicted a workload is asked again at once when something has changed there that may matter: it is
-//! back, uncordoned, or its agent can act again; or the workload's queue was made, opened or given other quota. Without such a
-//! change it is asked again after a delay that doubles with each refusal.
-//!
-//! Only a cluster's own word counts. One that was lost, drained, or left on request has refused nothing.
+//! A cluster is asked again at once when something changed there: it reconnected, was uncordoned,
+//! its agent became ready, or the LocalQueue was created, opened or got other quota. Otherwise it
+//! is asked after a delay that doubles with each refusal. Lost and drained clusters, and move
+//! requests, are no refusals.
 
 use std::collections::BTreeMap;
 
-use super::entry::Entry;
-use super::machine::Dispatcher;
-use super::{Name, Reason, State, Time};
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{Name, Reason, State, UnixMillis};
 
-/// One cluster's no to one workload.
+/// One cluster's refusal of one workload.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
-    /// In the cluster's words.
+    /// The cluster's reasons.
     pub(super) reasons: Vec<Reason>,
-    /// Without a change there, it is asked again then.
-    pub(super) until: Time,
+    /// When the cluster is asked again if nothing changes.
+    pub(super) until: UnixMillis,
     delay: i64,
-    /// During which event the dispatcher recorded it.
+    /// Number of the event that recorded it.
     event: u64,
 }
 
-/// The last no of each cluster to one workload.
+/// The last refusal of each cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refusals(BTreeMap<Name, Refusal>);
 
@@ -34,7 +33,7 @@ impl Refusals {
         cluster: &Name,
         reasons: Vec<Reason>,
         event: u64,
-        now: Time,
+        now: UnixMillis,
         (first, longest): (i64, i64),
     ) {
         self.0.retain(|_, refusal| now < refusal.until.saturating_add(longest));
@@ -46,18 +45,16 @@ impl Refusals {
         );
     }
 
-    /// Has all clusters asked again now.
     pub(super) fn forget_all(&mut self) {
         self.0.clear();
     }
 
-    /// Has a cluster asked again now.
     pub(super) fn forget(&mut self, cluster: &Name) {
         self.0.remove(cluster);
     }
 }
 
-/// The reasons that a cluster gave with a state, or the meaning of that state where it gave none.
+/// The reported reasons, or a default for the state.
 fn words(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
     if !said.is_empty() {
         return said;
@@ -74,19 +71,24 @@ fn words(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
 }
 
 impl Dispatcher {
-    /// Records what a cluster last said of the workload as its no.
-    pub(super) fn refused_by(&self, entry: &mut Entry, cluster: &Name, now: Time) {
+    /// Records the cluster's last report as a refusal.
+    pub(super) fn record_refusal(
+        &self,
+        entry: &mut TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) {
         let Some(remote) = entry.remotes.get(cluster) else { return };
         let reasons = words(remote.state, remote.reasons.clone());
-        entry.refusals.add(cluster, reasons, self.events, now, self.settings.refused_for);
+        entry.refusals.add(cluster, reasons, self.events, now, self.settings.refusal_backoff);
     }
 
-    /// A cluster's no, if it still counts.
+    /// A cluster's refusal, if it still counts.
     pub(super) fn refusal<'a>(
         &self,
-        entry: &'a Entry,
+        entry: &'a TrackedWorkload,
         cluster: &Name,
-        now: Time,
+        now: UnixMillis,
     ) -> Option<&'a Refusal> {
         let refusal = entry.refusals.0.get(cluster).filter(|refusal| now < refusal.until)?;
         let facts = &entry.facts;
@@ -97,9 +99,13 @@ impl Dispatcher {
         (changed <= refusal.event).then_some(refusal)
     }
 
-    /// When the first of the workload's clusters that said no is asked again; none if none did.
-    pub(super) fn next_question(&self, entry: &Entry, now: Time) -> Option<Time> {
-        let ends = self.configured(entry);
+    /// When the first refusal of the workload's clusters ends.
+    pub(super) fn next_retry(
+        &self,
+        entry: &TrackedWorkload,
+        now: UnixMillis,
+    ) -> Option<UnixMillis> {
+        let ends = self.configured_clusters(entry);
         ends.iter()
             .filter_map(|cluster| self.refusal(entry, cluster, now))
             .map(|refusal| refusal.until)

@@ -1,40 +1,39 @@
-//! Objects of several replicas, each with a workload of its own (LeaderWorkerSet): all go to one cluster.
+//! Replicas: objects such as a LeaderWorkerSet, with one Workload per replica, go to one cluster.
 //!
-//! The object is sent with the first replica, which looks for a cluster as others do; of those that fit it, one that fits all
-//! replicas comes first. A later replica is not offered to clusters: with the object there, its pods would run as soon as a
-//! cluster has quota for it, before anybody has said that they may. It is committed to the first one's cluster and waits there
-//! for what it needs.
+//! The first replica looks for a cluster; one that fits all replicas is preferred. The object is
+//! sent with it. A later replica is never offered: with the object there, its pods would start as
+//! soon as its cluster has quota. It is committed to the first replica's cluster and waits there.
 //!
-//! A later replica holds quota of the hub only while the first does, too: else two objects could each wait for what the
-//! other's later replicas hold. It leaves its cluster when the first does.
+//! A later replica holds quota on the hub only while the first one does. Otherwise two objects
+//! could wait for each other's quota. It leaves its cluster when the first one does.
 
 use std::sync::Arc;
 
 use switchyard_scheduler::PodSet;
 
-use super::capacity::Verdict;
-use super::entry::{Entry, Nomination, Writing};
-use super::machine::Dispatcher;
-use super::{Action, Facts, Name, Time};
+use super::capacity::Fit;
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::{Nomination, TrackedWorkload};
+use super::{DispatchAction, Name, UnixMillis, WorkloadFacts, WorkloadWrite};
 
-/// Reason for which a later replica leaves its cluster.
+/// Reason of a later replica's [`super::RetriedAttempt`].
 pub(super) const FOLLOWS: &str = "FollowsFirstReplica";
 
-/// Which of several replicas of one object a workload is.
+/// A workload's place among the replicas of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replica {
-    /// The first; this is what all of them ask for.
+    /// The first replica. The pod sets are those of all replicas.
     First(Arc<[PodSet]>),
-    /// A later one; the first has no quota.
-    Behind,
-    /// A later one; the first looks for a cluster.
-    Undecided,
-    /// A later one; the first is on that cluster.
-    At(Name),
+    /// A later replica. The first has no quota.
+    FirstWithoutQuota,
+    /// A later replica. The first looks for a cluster.
+    FirstWithoutCluster,
+    /// A later replica. The first is on this cluster.
+    FirstOnCluster(Name),
 }
 
 impl Replica {
-    /// Whether it is a later one, which is to be where the first is, and that is not this cluster.
+    /// Whether it is a later replica, and the first is not on this cluster.
     fn left(&self, cluster: &Name) -> bool {
         match self {
             Self::First(_) => false,
@@ -44,82 +43,92 @@ impl Replica {
     }
 }
 
-impl Facts {
-    /// Whether it goes where another workload is.
-    pub(super) fn follows(&self) -> bool {
+impl WorkloadFacts {
+    /// Whether it is a later replica.
+    pub(super) fn follows_first(&self) -> bool {
         self.replica.as_ref().is_some_and(|replica| !matches!(replica, Replica::First(_)))
     }
 
-    /// Whether it is a later replica whose first has no quota.
-    pub(super) fn is_behind(&self) -> bool {
-        self.replica == Some(Replica::Behind)
+    /// Whether it is a later replica whose first one has no quota.
+    pub(super) fn lacks_first_quota(&self) -> bool {
+        self.replica == Some(Replica::FirstWithoutQuota)
     }
 }
 
 impl Dispatcher {
-    /// What becomes of a later replica that has quota, until the first has a cluster. Whether there is nothing else to decide.
-    pub(super) fn wait_for_first(
+    /// Handles a later replica with quota until the first has a cluster. Returns whether it was
+    /// one.
+    pub(super) fn wait_for_first_replica(
         &mut self,
-        entry: &mut Entry,
-        now: Time,
-        out: &mut Vec<Action>,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
     ) -> bool {
-        if !matches!(entry.facts.replica, Some(Replica::Behind | Replica::Undecided)) {
+        if !matches!(
+            entry.facts.replica,
+            Some(Replica::FirstWithoutQuota | Replica::FirstWithoutCluster)
+        ) {
             return false;
         }
-        let attempt = entry.top + 1;
+        let attempt = entry.highest_attempt + 1;
         let nomination = || Nomination { attempt, since: now, rounds: 0, next_round: now };
         let since = entry.nomination.get_or_insert_with(nomination).since;
-        entry.clear(None, now, out);
+        entry.request_absence(None, now, out);
         // Both are often reserved within a moment.
         let due = since.saturating_add(self.settings.record_after);
-        if !entry.facts.is_behind() {
-            self.record_late(entry, now, out, |_, _| {
+        if !entry.facts.lacks_first_quota() {
+            self.record_when_late(entry, now, out, |_, _| {
                 "Waiting for the first replica to have a cluster".to_owned()
             });
         } else if now < due {
             entry.wake_at(due);
         } else {
-            self.give_back(entry, "The first replica has no quota".to_owned(), now, out);
+            self.return_reservation(entry, "The first replica has no quota".to_owned(), now, out);
         }
         true
     }
 
-    /// Commits a later replica to the cluster of the first. Whether it is one.
-    pub(super) fn join_first(
+    /// Commits a later replica to the first one's cluster. Returns whether it was one.
+    pub(super) fn join_first_replica(
         &mut self,
-        entry: &mut Entry,
-        now: Time,
-        out: &mut Vec<Action>,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
     ) -> bool {
-        let Some(Replica::At(cluster)) = entry.facts.replica.clone() else { return false };
-        entry.clear(None, now, out);
-        if let Some(why) = self.keeps_out(entry, &cluster, now) {
-            self.record_late(entry, now, out, |_, _| why);
+        let Some(Replica::FirstOnCluster(cluster)) = entry.facts.replica.clone() else {
+            return false;
+        };
+        entry.request_absence(None, now, out);
+        if let Some(why) = self.reason_to_wait(entry, &cluster, now) {
+            self.record_when_late(entry, now, out, |_, _| why);
             return true;
         }
         let still_running =
             entry.remotes.iter().any(|(name, remote)| *name != cluster && remote.may_run());
-        if still_running || !self.sure(entry, now) || !self.may_write(entry, now) {
+        if still_running || !self.knows_all_clusters(entry, now) || !self.may_write(entry, now) {
             return true;
         }
         let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else {
             return true;
         };
-        let attempt = attempt.max(entry.top + 1);
+        let attempt = attempt.max(entry.highest_attempt + 1);
         let facts = &entry.facts;
         if let Some(known) = self.clusters.get_mut(&cluster) {
             known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
         }
-        entry.top = attempt;
-        entry.writing = Some(Writing::Commit { cluster: cluster.clone(), attempt });
-        out.push(Action::Commit { uid: entry.facts.uid.clone(), cluster, attempt, adopts: None });
+        entry.highest_attempt = attempt;
+        entry.start_write(WorkloadWrite::Commit { cluster, attempt, adopts: None }, out);
         true
     }
 
-    /// Why a later replica is not committed to the cluster of the first now.
-    fn keeps_out(&self, entry: &mut Entry, cluster: &Name, now: Time) -> Option<String> {
-        if !self.clusters.get(cluster).is_some_and(|known| known.usable()) {
+    /// Why a later replica cannot be committed to this cluster now.
+    fn reason_to_wait(
+        &self,
+        entry: &mut TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> Option<String> {
+        if !self.clusters.get(cluster).is_some_and(|known| known.is_usable()) {
             return Some(format!(
                 "Waiting for worker cluster \"{cluster}\", which has the first replica"
             ));
@@ -138,23 +147,32 @@ impl Dispatcher {
         ))
     }
 
-    /// Whether a later replica is no longer where the first is, and is to leave this cluster. While it is not known what ran
-    /// before this hub's memory, that the first has no cluster says nothing.
-    pub(super) fn is_left(&self, entry: &Entry, cluster: &Name, now: Time) -> bool {
+    /// Whether a later replica must leave this cluster because the first is elsewhere. Within the
+    /// recovery window, a first replica without a cluster means nothing.
+    pub(super) fn has_left_first(
+        &self,
+        entry: &TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> bool {
         let Some(replica) = &entry.facts.replica else { return false };
-        let known = matches!(replica, Replica::At(_)) || !self.is_careful(now);
+        let known = matches!(replica, Replica::FirstOnCluster(_)) || !self.in_recovery_window(now);
         known && replica.left(cluster)
     }
 
-    /// What a cluster's capacity says of a workload. Of those that fit the first replica of several, one that fits them all
-    /// comes first, then one that may later.
-    pub(super) fn verdict(&self, facts: &Facts, capacity: &super::capacity::Capacity) -> Verdict {
-        let verdict = capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
-        let (Verdict::Fits(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else {
+    /// Whether the workload fits. For a first replica, clusters that fit all replicas come first,
+    /// then those that may later.
+    pub(super) fn verdict(
+        &self,
+        facts: &WorkloadFacts,
+        capacity: &super::capacity::Capacity,
+    ) -> Fit {
+        let verdict = capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+        let (Fit::Now(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else {
             return verdict;
         };
-        match capacity.judge(&facts.namespace, &facts.queue, all) {
-            Verdict::Never(reasons) => Verdict::Waits { reasons, pending: u32::MAX },
+        match capacity.fit(&facts.namespace, &facts.queue, all) {
+            Fit::Never(reasons) => Fit::Later { reasons, pending: u32::MAX },
             all => all,
         }
     }

@@ -28,26 +28,26 @@ const PREEMPTION: i64 = 15_000;
 /// The API's Workload.
 #[derive(Debug, Clone)]
 struct Object {
-    facts: Facts,
+    facts: WorkloadFacts,
     ends: u32,
     deleted: bool,
 }
 
 struct World {
     random: StdRng,
-    now: Time,
+    now: UnixMillis,
     dispatcher: Dispatcher,
-    mode: Mode,
+    mode: DispatchMode,
     preemption_timeout: Option<i64>,
     api: BTreeMap<Uid, Object>,
     version: u64,
     clusters: BTreeMap<&'static str, Cluster>,
-    /// Quota in the engine's memory.
+    /// FlavorQuota in the engine's memory.
     engine: BTreeSet<Uid>,
     /// Writes asked for and not yet performed.
-    writes: VecDeque<Action>,
+    writes: VecDeque<(Uid, Arc<WorkloadWrite>)>,
     /// Writes performed, their answers under way.
-    answers: VecDeque<Written>,
+    answers: VecDeque<WriteResult>,
     faults: bool,
     trace: Vec<String>,
 }
@@ -56,14 +56,14 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let mode = match random.random_range(0..4) {
-            0 => Mode::AllAtOnce,
-            1 => Mode::Incremental { step: 1, round: 5_000 },
-            _ => Mode::BestFit,
+            0 => DispatchMode::AllAtOnce,
+            1 => DispatchMode::Incremental { step: 1, round: 5_000 },
+            _ => DispatchMode::BestFit,
         };
         let mut world = Self {
             random,
             now: START,
-            dispatcher: Dispatcher::new(Settings::default(), START),
+            dispatcher: Dispatcher::new(DispatcherSettings::default(), START),
             mode,
             preemption_timeout: (mode.keeps_copies() && !seed.is_multiple_of(3))
                 .then_some(PREEMPTION),
@@ -78,8 +78,11 @@ impl World {
         };
         for index in 0..WORKLOADS {
             let uid: Uid = format!("w{index}").into();
-            let object =
-                Object { facts: Facts { version: 1, ..facts(&uid) }, ends: 0, deleted: false };
+            let object = Object {
+                facts: WorkloadFacts { version: 1, ..facts(&uid) },
+                ends: 0,
+                deleted: false,
+            };
             world.api.insert(uid, object);
         }
         world.restart();
@@ -89,19 +92,19 @@ impl World {
     /// The hub's process begins anew: only the API and the clusters remember.
     fn restart(&mut self) {
         self.trace.push("restart".into());
-        let settings = Settings {
+        let settings = DispatcherSettings {
             mode: self.mode,
             preemption_timeout: self.preemption_timeout,
-            orphan_after: 20_000,
+            orphan_grace: 20_000,
             worker_lost_timeout: 40_000,
-            ..Settings::default()
+            ..DispatcherSettings::default()
         };
         self.dispatcher = Dispatcher::new(settings, self.now);
         self.engine.clear();
         // A write may be on its way to the API when the process dies: each happens or not.
-        for write in std::mem::take(&mut self.writes) {
+        for (uid, write) in std::mem::take(&mut self.writes) {
             if self.random.random_bool(0.5) {
-                self.write(&write);
+                self.write(&uid, &write);
             }
         }
         self.answers.clear();
@@ -111,17 +114,20 @@ impl World {
             cluster.down.clear();
             cluster.outbox.clear();
         }
-        self.apply(Event::Check {
+        self.apply(DispatchEvent::CheckConfigured {
             name: "mk".into(),
             clusters: CLUSTERS.iter().map(|c| Name::from(*c)).collect(),
         });
         for name in CLUSTERS {
-            self.apply(Event::Cluster { name: name.into(), rules: ClusterRules::default() });
+            self.apply(DispatchEvent::ClusterConfigured {
+                name: name.into(),
+                config: ClusterConfig::default(),
+            });
         }
         self.learn_all();
     }
 
-    fn apply(&mut self, event: Event) {
+    fn apply(&mut self, event: DispatchEvent) {
         self.trace.push(format!("{} {}", self.now, brief(&event)));
         let actions = self.dispatcher.apply(event, self.now);
         self.dispatcher.check_index();
@@ -131,12 +137,12 @@ impl World {
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: DispatchAction) {
         match action {
-            Action::Desire { cluster, uid, attempt, phase, .. } => {
+            DispatchAction::Assign { cluster, uid, attempt, phase, .. } => {
                 let gate = self
                     .dispatcher
-                    .gate(&self.dispatcher.our_uid(&uid), &cluster)
+                    .gate(&self.dispatcher.hub_uid(&uid), &cluster)
                     .filter(|_| phase != Phase::Absent);
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
                 if cluster.outbox.get(&uid).is_some_and(|(at, ..)| *at > attempt) {
@@ -147,7 +153,7 @@ impl World {
                     cluster.down.push_back((uid, attempt, phase, gate));
                 }
             }
-            Action::Forget { cluster, uid, attempt } => {
+            DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
                 if cluster
                     .outbox
@@ -157,18 +163,11 @@ impl World {
                     cluster.outbox.remove(&uid);
                 }
             }
-            Action::Commit { .. }
-            | Action::Rename { .. }
-            | Action::Record { .. }
-            | Action::Retry { .. }
-            | Action::Release { .. }
-            | Action::Finish { .. } => {
-                self.writes.push_back(action);
-            }
-            Action::GiveBack { uid, .. } => {
+            DispatchAction::Write { uid, write } => self.writes.push_back((uid, write)),
+            DispatchAction::ReturnReservation { uid, .. } => {
                 self.engine.remove(&uid);
             }
-            Action::Ack { cluster, uid, attempt } => {
+            DispatchAction::AcknowledgeEnd { cluster, uid, attempt } => {
                 let object = self.api.get(&self.owner(&uid));
                 let needed = object.is_some_and(|object| {
                     let facts = &object.facts;
@@ -188,12 +187,12 @@ impl World {
                     remote.acked = true;
                 }
             }
-            Action::Wake { .. }
-            | Action::Recorded { .. }
-            | Action::Mirror { .. }
-            | Action::Orphan { .. }
-            | Action::Disbelieve { .. }
-            | Action::Breaker { .. } => {}
+            DispatchAction::Requeue { .. }
+            | DispatchAction::ReservationPersisted { .. }
+            | DispatchAction::MirrorStatus { .. }
+            | DispatchAction::OrphanFound { .. }
+            | DispatchAction::RejectAttempt { .. }
+            | DispatchAction::BreakerChanged { .. } => {}
         }
     }
 
@@ -211,7 +210,8 @@ impl World {
             // The job's reconciler lets it go, whatever is still on a cluster.
             object.deleted = true;
             self.tell(uid);
-        } else if object.facts.check.as_ref().is_some_and(|(_, check)| *check == Check::Retry) {
+        } else if object.facts.check.as_ref().is_some_and(|(_, check)| *check == CheckStatus::Retry)
+        {
             self.evict_on_hub(uid);
         } else if object.facts.evicted && object.facts.reserved && object.facts.attempt == 0 {
             self.version += 1;
@@ -222,33 +222,34 @@ impl World {
     }
 
     /// Performs a write at the API, under its precondition.
-    fn write(&mut self, action: &Action) -> (Outcome, Option<Facts>) {
-        let uid = subject(action);
+    fn write(&mut self, uid: &Uid, write: &WorkloadWrite) -> (WriteOutcome, Option<WorkloadFacts>) {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else {
-            return (Outcome::Superseded, None);
+            return (WriteOutcome::Superseded, None);
         };
         let facts = &mut object.facts;
         let going = facts.deleting || facts.finished || (facts.evicted && facts.reserved);
         let free = facts.active && !going;
-        let done = match action {
-            Action::Commit { cluster, attempt, .. }
+        let done = match write {
+            WorkloadWrite::Commit { cluster, attempt, .. }
                 if facts.cluster.as_ref() == Some(cluster) && facts.attempt == *attempt =>
             {
                 true
             }
-            Action::Commit { uid, cluster, attempt, adopts } if free && facts.cluster.is_none() => {
+            WorkloadWrite::Commit { cluster, attempt, adopts }
+                if free && facts.cluster.is_none() =>
+            {
                 assert!(*attempt > facts.attempt, "attempts grow");
-                facts.known_as =
-                    adopts.clone().filter(|theirs| theirs != uid).or(facts.known_as.take());
+                facts.cluster_uid =
+                    adopts.clone().filter(|theirs| theirs != uid).or(facts.cluster_uid.take());
                 facts.reserved = true;
                 facts.evicted = false;
                 facts.cluster = Some(cluster.clone());
                 facts.attempt = *attempt;
                 facts.nominated = Vec::new();
-                facts.check = Some(("mk".into(), Check::Ready));
+                facts.check = Some(("mk".into(), CheckStatus::Ready));
                 true
             }
-            Action::Record { nominated, .. } if free && facts.cluster.is_none() => {
+            WorkloadWrite::Record { nominated, .. } if free && facts.cluster.is_none() => {
                 facts.reserved = true;
                 facts.evicted = false;
                 if let Some(nominated) = nominated {
@@ -256,20 +257,20 @@ impl World {
                 }
                 true
             }
-            Action::Release { .. } if facts.deleting => {
+            WorkloadWrite::Release if facts.deleting => {
                 // The job's reconciler lets it go now that nothing runs.
                 object.deleted = true;
                 true
             }
-            Action::Release { .. } if facts.evicted && facts.reserved => {
+            WorkloadWrite::Release if facts.evicted && facts.reserved => {
                 facts.reserved = false;
                 true
             }
-            Action::Retry { .. } if free => {
-                facts.check = Some(("mk".into(), Check::Retry));
+            WorkloadWrite::Retry { .. } if free => {
+                facts.check = Some(("mk".into(), CheckStatus::Retry));
                 true
             }
-            Action::Finish { cluster, attempt, .. }
+            WorkloadWrite::Finish { cluster, attempt, .. }
                 if !facts.finished
                     && facts.cluster.as_ref().is_none_or(|c| c == cluster)
                     && facts.attempt == *attempt =>
@@ -280,9 +281,9 @@ impl World {
             }
             _ => false,
         };
-        let ends = done && matches!(action, Action::Finish { .. });
+        let ends = done && matches!(write, WorkloadWrite::Finish { .. });
         if !done {
-            return (Outcome::Superseded, Some(facts.clone()));
+            return (WriteOutcome::Superseded, Some(facts.clone()));
         }
         self.version += 1;
         facts.version = self.version;
@@ -293,7 +294,7 @@ impl World {
         if ends {
             self.show_end(uid);
         }
-        (Outcome::Done, Some(facts))
+        (WriteOutcome::Done, Some(facts))
     }
 
     // === what must hold
@@ -327,7 +328,7 @@ impl World {
     fn check_gates(&self, uid: &Uid) {
         let Some(timeout) = self.preemption_timeout else { return };
         let opened = |cluster: &Cluster| cluster.remotes.get(uid)?.gate?.opened;
-        let mut opened: Vec<Time> = self.clusters.values().filter_map(opened).collect();
+        let mut opened: Vec<UnixMillis> = self.clusters.values().filter_map(opened).collect();
         opened.sort_unstable();
         for pair in opened.windows(2) {
             assert!(pair[1] - pair[0] >= timeout, "two clusters may preempt for {uid}: {opened:?}");
@@ -353,8 +354,8 @@ impl World {
     }
 }
 
-fn brief(event: &Event) -> String {
-    let facts = |facts: &Facts| {
+fn brief(event: &DispatchEvent) -> String {
+    let facts = |facts: &WorkloadFacts| {
         format!(
             "{} v{} reserved={} evicted={} finished={} deleting={} cluster={:?} attempt={} check={:?}",
             facts.uid,
@@ -369,25 +370,15 @@ fn brief(event: &Event) -> String {
         )
     };
     match event {
-        Event::Workload(it) => format!("Workload {}", facts(it)),
-        Event::Reserved { facts: it, .. } => format!("Reserved {}", facts(it)),
-        Event::Written(written) => {
+        DispatchEvent::WorkloadChanged(it) => format!("Workload {}", facts(it)),
+        DispatchEvent::QuotaReserved { facts: it, .. } => {
+            format!("MemoryReservation {}", facts(it))
+        }
+        DispatchEvent::WriteEnded(written) => {
             let after = written.facts.as_ref().map(facts).unwrap_or_default();
-            format!("Written {} {:?} {after}", written.uid, written.outcome)
+            format!("WriteResult {} {:?} {after}", written.uid, written.outcome)
         }
         other => format!("{other:?}"),
-    }
-}
-
-fn subject(write: &Action) -> &Uid {
-    match write {
-        Action::Commit { uid, .. }
-        | Action::Rename { uid, .. }
-        | Action::Record { uid, .. }
-        | Action::Retry { uid, .. }
-        | Action::Release { uid }
-        | Action::Finish { uid, .. } => uid,
-        other => panic!("{other:?} is no write"),
     }
 }
 
@@ -404,7 +395,7 @@ fn run(seed: u64) {
         // SWITCHYARD_ONLY=w3 shows what concerns one workload.
         let only = std::env::var("SWITCHYARD_ONLY").unwrap_or_default();
         let concerns = |line: &&String| {
-            !line.contains("Capacity") && (line.contains(&only) || line.contains("restart"))
+            !line.contains("ClusterCapacity") && (line.contains(&only) || line.contains("restart"))
         };
         let trace: Vec<&String> = world.trace.iter().filter(concerns).collect();
         let from = trace.len().saturating_sub(150);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_dispatcher::terminal;
+use switchyard_dispatcher::is_terminal;
 use switchyard_proto::digest::Digest;
 use switchyard_proto::v1::{self, Observed, State};
 
@@ -118,7 +118,7 @@ impl Inbound {
                 State::Gone => {
                     self.held.release(&observation.workload_uid, observation.attempt);
                 }
-                state if terminal(state) => {
+                state if is_terminal(state) => {
                     self.held.hold(&observation.workload_uid, observation.attempt, self.last);
                 }
                 _ => {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::Context;
-use switchyard_dispatcher::Gate;
+use switchyard_dispatcher::PreemptionGate;
 use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 
@@ -52,7 +52,7 @@ pub(super) fn priority(workload: &Workload) -> (i32, &str) {
 }
 
 /// An assignment whose Workload is made with a preemption gate, if it is to have one.
-pub fn gated(assignment: Assignment, gate: Option<Gate>) -> Assignment {
+pub fn gated(assignment: Assignment, gate: Option<PreemptionGate>) -> Assignment {
     Assignment { preemption_gate: gate.map(Into::into), ..assignment }
 }
 

@@ -9,18 +9,18 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
-use switchyard_dispatcher::{Adopt, Check, Facts, Name, Subject, Uid};
+use switchyard_dispatcher::{AdoptRequest, CheckStatus, JobIdentity, Name, Uid, WorkloadFacts};
 use switchyard_jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_scheduler::PodSet;
 
 use super::{payload, policy, replicas};
 
 /// The facts of a workload as it is now. `held`: its quota, where that is in memory.
-pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> Facts {
+pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> WorkloadFacts {
     let sized = sized(workload, held);
     let pod_sets = pod_sets(ctx, sized.as_ref().unwrap_or(workload)).into();
     let queue = queue_of(&ctx.stores, workload);
-    let loss = policy::of_workload(workload, queue.as_deref());
+    let on_disconnect = policy::of_workload(workload, queue.as_deref());
     let affinity = affinity(workload, queue.as_deref()).map(Arc::new);
     let facts = from_parts(
         workload,
@@ -30,7 +30,7 @@ pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>
     );
     let replaces = replaced(ctx, workload)
         .and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
-    Facts { loss, affinity, replaces, ..facts }
+    WorkloadFacts { on_disconnect, affinity, replaces, ..facts }
 }
 
 /// The workload with as many pods as it has quota for, where that may be fewer than it asks for. `held`: its quota, where that is
@@ -88,7 +88,7 @@ fn from_parts(
     pod_sets: Arc<[PodSet]>,
     dispatches: &dyn Fn(&str) -> bool,
     others: &[String],
-) -> Facts {
+) -> WorkloadFacts {
     let status = workload.status.clone().unwrap_or_default();
     let ours = status.admission_checks.iter().find(|check| dispatches(&check.name));
     let ready = |name: &String| {
@@ -102,7 +102,7 @@ fn from_parts(
         .iter()
         .filter(|check| !dispatches(&check.name))
         .all(|check| check.state == CheckState::Ready);
-    Facts {
+    WorkloadFacts {
         uid: workload.uid().unwrap_or_default().into(),
         namespace: workload.namespace().unwrap_or_default().into(),
         name: workload.name_any().into(),
@@ -113,7 +113,7 @@ fn from_parts(
         priority_class: priority_class(workload).map(Name::from),
         pod_sets,
         check: ours.map(|check| (Name::from(check.name.as_str()), check_of(check.state))),
-        others_ready: rest_ready && others.iter().all(ready),
+        other_checks_ready: rest_ready && others.iter().all(ready),
         reserved: state::has_reservation(workload),
         evicted: state::is_evicted(workload),
         finished: state::is_finished(workload),
@@ -127,11 +127,11 @@ fn from_parts(
             .map(|name| Name::from(name.as_str()))
             .collect(),
         grace: grace(workload),
-        loss: None,
+        on_disconnect: None,
         affinity: None,
-        moving: moving(workload),
+        move_request: move_request(workload),
         subject: None,
-        known_as: known_as(workload),
+        cluster_uid: cluster_uid(workload),
         adopt: adopt(workload),
         replica: None,
         replaces: None,
@@ -147,12 +147,12 @@ pub(super) fn attempt(workload: &Workload) -> u64 {
 }
 
 /// A check's state as the dispatcher has it.
-pub(super) fn check_of(state: CheckState) -> Check {
+pub(super) fn check_of(state: CheckState) -> CheckStatus {
     match state {
-        CheckState::Pending => Check::Pending,
-        CheckState::Ready => Check::Ready,
-        CheckState::Retry => Check::Retry,
-        CheckState::Rejected => Check::Rejected,
+        CheckState::Pending => CheckStatus::Pending,
+        CheckState::Ready => CheckStatus::Ready,
+        CheckState::Retry => CheckStatus::Retry,
+        CheckState::Rejected => CheckStatus::Rejected,
     }
 }
 
@@ -193,7 +193,7 @@ fn grace(workload: &Workload) -> i64 {
 }
 
 /// The uid by which clusters know a workload, if that is not its own.
-pub(super) fn known_as(workload: &Workload) -> Option<Uid> {
+pub(super) fn cluster_uid(workload: &Workload) -> Option<Uid> {
     let theirs = workload.status.as_ref()?.dispatch.as_ref()?.workload_uid.as_deref()?;
     (workload.metadata.uid.as_deref() != Some(theirs)).then(|| theirs.into())
 }
@@ -212,7 +212,7 @@ pub(super) fn replaced(ctx: &Context, workload: &Workload) -> Option<Arc<Workloa
 }
 
 /// Which job a workload stands for, or which replica of one. Hashes its pod sets.
-pub(super) fn subject(workload: &Workload) -> Option<Subject> {
+pub(super) fn subject(workload: &Workload) -> Option<JobIdentity> {
     let owned = payload::owner(workload)?;
     let pod_sets = serde_json::to_value(&workload.spec.pod_sets).ok()?;
     let index =
@@ -222,7 +222,7 @@ pub(super) fn subject(workload: &Workload) -> Option<Subject> {
     } else {
         owned.name.to_owned()
     };
-    Some(Subject {
+    Some(JobIdentity {
         kind: owner_gvk(owned.kind.id()).into(),
         job: job.into(),
         pod_sets: switchyard_proto::pod_sets_hash(&pod_sets).into(),
@@ -230,17 +230,17 @@ pub(super) fn subject(workload: &Workload) -> Option<Subject> {
 }
 
 /// `CLUSTER/UID` of the annotation, or `none`.
-fn adopt(workload: &Workload) -> Option<Adopt> {
+fn adopt(workload: &Workload) -> Option<AdoptRequest> {
     let said = workload.annotations().get(names::ADOPT)?;
     if said == "none" {
-        return Some(Adopt::Nothing);
+        return Some(AdoptRequest::NoCopy);
     }
     let (cluster, uid) = said.split_once('/')?;
-    Some(Adopt::Copy(cluster.into(), uid.into()))
+    Some(AdoptRequest::Copy(cluster.into(), uid.into()))
 }
 
 /// `ATTEMPT/CLUSTER` of the annotation.
-fn moving(workload: &Workload) -> Option<(u64, Name)> {
+fn move_request(workload: &Workload) -> Option<(u64, Name)> {
     let (attempt, cluster) = workload.annotations().get(names::MOVE)?.split_once('/')?;
     Some((attempt.parse().ok()?, cluster.into()))
 }
@@ -263,7 +263,7 @@ mod tests {
         serde_json::json!({"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
     }
 
-    fn of(status: &serde_json::Value, others: &[&str]) -> Facts {
+    fn of(status: &serde_json::Value, others: &[&str]) -> WorkloadFacts {
         let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
         from_parts(&workload(status), Arc::from(Vec::new()), &|name| name == "mk", &others)
     }
@@ -284,8 +284,8 @@ mod tests {
             (facts.cluster.as_deref(), facts.attempt, facts.reserved),
             (Some("east"), 3, true)
         );
-        assert_eq!(facts.check, Some(("mk".into(), Check::Ready)));
-        assert!(facts.others_ready && facts.active && !facts.evicted && !facts.finished);
+        assert_eq!(facts.check, Some(("mk".into(), CheckStatus::Ready)));
+        assert!(facts.other_checks_ready && facts.active && !facts.evicted && !facts.finished);
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             ("ready", vec![check("mk", "Pending"), check("budget", "Ready")], true),
         ] {
             let facts = of(&serde_json::json!({"admissionChecks": checks}), &["budget"]);
-            assert_eq!(facts.others_ready, ready, "{case}");
+            assert_eq!(facts.other_checks_ready, ready, "{case}");
         }
     }
 }

@@ -17,7 +17,8 @@ use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine::EngineHandle;
 use switchyard_controller::{Context, Reservation};
 use switchyard_dispatcher::{
-    Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written,
+    DispatchEvent, Dispatcher, LiveSessions, MemoryReservation, Name, ObservationCache, Uid,
+    WorkloadFacts, WriteResult,
 };
 use switchyard_jobs::elastic;
 use switchyard_platform::log_limit::LogLimit;
@@ -53,8 +54,8 @@ pub(super) struct TermState {
     /// Quota in memory.
     reservations: BTreeMap<Uid, Arc<Reservation>>,
     /// The session that counts, by cluster.
-    live: Sessions,
-    told: Memory,
+    live: LiveSessions,
+    told: ObservationCache,
     /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
     forgetful: bool,
     slots: Slots,
@@ -88,8 +89,8 @@ impl TermState {
             living: BTreeMap::new(),
             places: BTreeMap::new(),
             reservations: BTreeMap::new(),
-            live: Sessions::default(),
-            told: Memory::new(forgetful),
+            live: LiveSessions::default(),
+            told: ObservationCache::new(forgetful),
             forgetful,
             slots: Slots::default(),
             troubles: TroubleQueue::default(),
@@ -102,12 +103,12 @@ impl TermState {
         state.update_topology();
         // What agents told this process in an earlier term may not be in their clusters' status.
         for name in parts.registry.all_unable() {
-            state.apply(Event::ClusterUnable { name: name.as_str().into() });
+            state.apply(DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
         }
         let workloads = state.ctx.stores.workloads.all();
         // What is said of a workload is said in the name of the one that has its copy.
         for workload in &workloads {
-            state.introduce(workload);
+            state.register_uid_alias(workload);
         }
         for workload in &workloads {
             state.workload(workload);
@@ -148,7 +149,7 @@ impl TermState {
     }
 
     pub(super) fn tick(&mut self) {
-        self.apply(Event::Tick);
+        self.apply(DispatchEvent::Tick);
         self.start_slots();
     }
 
@@ -164,7 +165,7 @@ impl TermState {
             self.auditor.gone(&uid);
             self.troubles.forget(&uid);
             self.hands.metrics.troubles.set(&uid, None);
-            self.apply(Event::WorkloadGone { uid: uid.clone() });
+            self.apply(DispatchEvent::WorkloadDeleted { uid: uid.clone() });
             if !self.dispatcher.knows(&uid) {
                 self.places.remove(&uid);
             }
@@ -188,7 +189,7 @@ impl TermState {
         for (key, uid) in batch.withdrawn {
             let uid = Uid::from(uid.as_str());
             self.places.entry(uid.clone()).or_insert(key);
-            self.apply(Event::Withdraw { uid });
+            self.apply(DispatchEvent::ReservationWithdrawn { uid });
         }
         self.start_slots();
     }
@@ -229,7 +230,7 @@ impl TermState {
         self.topology = now;
         for event in events {
             let gone = match &event {
-                Event::ClusterGone { name } => Some(name.clone()),
+                DispatchEvent::ClusterDeleted { name } => Some(name.clone()),
                 _ => None,
             };
             self.apply(event);
@@ -251,10 +252,10 @@ impl TermState {
 
     fn one(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
-        self.introduce(workload);
+        self.register_uid_alias(workload);
         if state::is_replaced(workload)
             && self.dispatcher.knows(&uid)
-            && !self.dispatcher.is_succeeded(&uid)
+            && !self.dispatcher.has_successor(&uid)
         {
             self.introduce_successors(workload);
         }
@@ -269,14 +270,14 @@ impl TermState {
         }
         let facts = self.facts(workload);
         // Without a MultiKueue check it is run here, not sent; unless one that was sent has to be brought back.
-        let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.leaving());
+        let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.is_leaving());
         if facts.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
             return;
         }
         self.place(&facts);
         self.confirm(&facts);
         self.auditor.workload(&facts);
-        self.apply(Event::Workload(facts));
+        self.apply(DispatchEvent::WorkloadChanged(facts));
         self.count_trouble(workload, &uid);
         self.review_trouble(&uid);
         if is_group_workload(workload) {
@@ -291,13 +292,13 @@ impl TermState {
     /// Says by which uid clusters know a workload, if that is not its own.
     fn introduce(&mut self, workload: &Workload) {
         let Some((theirs, uid)) =
-            super::facts::known_as(workload).zip(workload.metadata.uid.as_deref())
+            super::facts::cluster_uid(workload).zip(workload.metadata.uid.as_deref())
         else {
             return;
         };
         let replaced = super::facts::replaced(&self.ctx, workload);
         let replaced = replaced.and_then(|it| it.metadata.uid.as_deref().map(Uid::from));
-        self.dispatcher.introduce(
+        self.dispatcher.register_uid_alias(
             &Uid::from(uid),
             Some(&theirs),
             replaced.as_ref(),
@@ -310,22 +311,22 @@ impl TermState {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         for other in self.ctx.stores.workloads.in_namespace(namespace) {
             if elastic::replaces(&other, workload) {
-                self.introduce(&other);
+                self.register_uid_alias(&other);
             }
         }
     }
 
     fn reserved(&mut self, reservation: Reservation) {
         let uid = Uid::from(reservation.workload.metadata.uid.as_deref().unwrap_or_default());
-        let reserved = Reserved {
+        let reserved = MemoryReservation {
             check: reservation.check.as_str().into(),
-            other_checks: reservation.other_checks,
+            needs_other_checks: reservation.other_checks,
         };
         let reservation = Arc::new(reservation);
         self.reservations.insert(uid, reservation.clone());
         let facts = self.facts(&reservation.workload);
         self.place(&facts);
-        self.apply(Event::Reserved { facts, reserved });
+        self.apply(DispatchEvent::QuotaReserved { facts, reserved });
         self.followers(&reservation.workload);
     }
 
@@ -333,7 +334,7 @@ impl TermState {
         match answer {
             Answer::Written(written) => self.written(written),
             Answer::Shown { uid, unshown, written } => {
-                let unshown = unshown.filter(|_| !self.dispatcher.is_succeeded(&uid));
+                let unshown = unshown.filter(|_| !self.dispatcher.has_successor(&uid));
                 self.slots.done(&uid, unshown, Instant::now());
                 if let Some(written) = written {
                     self.written(written);
@@ -344,26 +345,26 @@ impl TermState {
         self.start_slots();
     }
 
-    fn written(&mut self, written: Written) {
+    fn written(&mut self, written: WriteResult) {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
             self.told.rename(facts);
-            if let (Some(before), Some(_)) = (&facts.replaces, &facts.known_as) {
+            if let (Some(before), Some(_)) = (&facts.replaces, &facts.cluster_uid) {
                 self.slots.hand_over(before);
             }
         }
-        self.apply(Event::Written(written));
+        self.apply(DispatchEvent::WriteEnded(written));
     }
 
-    fn facts(&self, workload: &Workload) -> Facts {
+    fn facts(&self, workload: &Workload) -> WorkloadFacts {
         let facts = super::facts::facts(&self.ctx, workload, self.held(workload));
-        let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
+        let waits = facts.cluster.is_none() && facts.cluster_uid.is_none() && !facts.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
         let looks = (self.forgetful || facts.replaces.is_some()) && !facts.finished;
         let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
         let has_quota = |uid: &str| self.reservations.contains_key(uid);
         let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);
-        Facts { subject, replica, job_ended, ..facts }
+        WorkloadFacts { subject, replica, job_ended, ..facts }
     }
 
     /// The quota of a workload, where that is in memory.
@@ -373,7 +374,7 @@ impl TermState {
     }
 
     /// Once the API shows the reservation, it is in memory no longer.
-    fn confirm(&mut self, facts: &Facts) {
+    fn confirm(&mut self, facts: &WorkloadFacts) {
         let since = |reservation: &Reservation| {
             reservation.workload.resource_version()?.parse::<u64>().ok()
         };
@@ -387,7 +388,7 @@ impl TermState {
         self.log.entry(cluster.clone()).or_default().admit(Instant::now())
     }
 
-    fn place(&mut self, facts: &Facts) {
+    fn place(&mut self, facts: &WorkloadFacts) {
         self.places.insert(
             facts.uid.clone(),
             Key { namespace: facts.namespace.clone(), name: facts.name.clone() },

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::{Context, Leadership};
-use switchyard_dispatcher::{Settings, Time, Uid, Written};
+use switchyard_dispatcher::{DispatcherSettings, Uid, UnixMillis, WriteResult};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -67,15 +67,15 @@ pub struct Parts {
     /// What clusters report, for their status.
     pub reports: Arc<Reports>,
     /// The dispatcher's.
-    pub settings: Settings,
+    pub settings: DispatcherSettings,
     /// What is counted.
     pub metrics: Arc<HubMetrics>,
 }
 
 /// A task has ended.
 enum Answer {
-    Written(Written),
-    Shown { uid: Uid, unshown: Option<Show>, written: Option<Written> },
+    WriteResult(WriteResult),
+    Shown { uid: Uid, unshown: Option<Show>, written: Option<WriteResult> },
     Troubled { uid: Uid, wrote: Wrote },
 }
 
@@ -100,12 +100,12 @@ impl Clock {
         Self { wall: now.as_millisecond(), start: Instant::now() }
     }
 
-    fn now(&self) -> Time {
+    fn now(&self) -> UnixMillis {
         self.wall
             .saturating_add(i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn instant(&self, at: Time) -> Instant {
+    fn instant(&self, at: UnixMillis) -> Instant {
         self.start + Duration::from_millis(u64::try_from(at.saturating_sub(self.wall)).unwrap_or(0))
     }
 }

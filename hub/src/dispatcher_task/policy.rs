@@ -6,30 +6,33 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{
     ClusterQueue, DisconnectPolicy, MultiKueueCluster, OnDisconnect, Workload,
 };
-use switchyard_dispatcher::Loss;
+use switchyard_dispatcher::DisconnectPolicy;
 
 /// How long a cluster is away before jobs under `Duplicate` go elsewhere, where nothing is said. Milliseconds.
 const DUPLICATE_AFTER: i64 = 60_000;
 
 /// An agent keeps what runs, unless told otherwise; a kubeconfig worker is given up after a while, as Kueue does.
-pub(super) fn of_cluster(cluster: &MultiKueueCluster) -> Loss {
+pub(super) fn of_cluster(cluster: &MultiKueueCluster) -> DisconnectPolicy {
     let agent = cluster.spec.cluster_source.agent.is_some();
     match cluster.spec.on_disconnect.as_ref().map(loss) {
         None => {
             if agent {
-                Loss::Hold
+                DisconnectPolicy::Hold
             } else {
-                Loss::GiveUp
+                DisconnectPolicy::GiveUp
             }
         }
         // The API refuses a fence where there is no agent: should one come through, nothing stops the jobs.
-        Some(Loss::Fence { .. }) if !agent => Loss::Hold,
+        Some(DisconnectPolicy::Fence { .. }) if !agent => DisconnectPolicy::Hold,
         Some(loss) => loss,
     }
 }
 
 /// The workload's own word, or else its queue's. What cannot be read is as if it were not there.
-pub(super) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<Loss> {
+pub(super) fn of_workload(
+    workload: &Workload,
+    queue: Option<&ClusterQueue>,
+) -> Option<DisconnectPolicy> {
     let own = workload
         .annotations()
         .get(names::ON_DISCONNECT)
@@ -37,12 +40,14 @@ pub(super) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> 
     own.as_ref().or_else(|| queue?.spec.on_disconnect.as_ref()).map(loss)
 }
 
-fn loss(rule: &OnDisconnect) -> Loss {
+fn loss(rule: &OnDisconnect) -> DisconnectPolicy {
     let after = rule.wait().map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     match rule.policy {
-        DisconnectPolicy::Hold => Loss::Hold,
-        DisconnectPolicy::Fence => Loss::Fence { after: after.unwrap_or(0) },
-        DisconnectPolicy::Duplicate => Loss::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) },
+        DisconnectPolicy::Hold => DisconnectPolicy::Hold,
+        DisconnectPolicy::Fence => DisconnectPolicy::Fence { after: after.unwrap_or(0) },
+        DisconnectPolicy::Duplicate => {
+            DisconnectPolicy::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) }
+        }
     }
 }
 
@@ -55,10 +60,14 @@ mod tests {
 
     #[rstest]
     #[case::nobody_says_anything(json!({}), Value::Null, None)]
-    #[case::its_queue_does(json!({}), json!({"policy": "Duplicate"}), Some(Loss::Duplicate { after: 60_000 }))]
-    #[case::its_own_word_goes_before(json!({"switchyard.dev/on-disconnect": "Fence/5s"}), json!({"policy": "Duplicate"}), Some(Loss::Fence { after: 5_000 }))]
-    #[case::what_cannot_be_read_is_not_there(json!({"switchyard.dev/on-disconnect": "fence"}), json!({"policy": "Hold"}), Some(Loss::Hold))]
-    fn of_workloads(#[case] annotations: Value, #[case] queue: Value, #[case] want: Option<Loss>) {
+    #[case::its_queue_does(json!({}), json!({"policy": "Duplicate"}), Some(DisconnectPolicy::Duplicate { after: 60_000 }))]
+    #[case::its_own_word_goes_before(json!({"switchyard.dev/on-disconnect": "Fence/5s"}), json!({"policy": "Duplicate"}), Some(DisconnectPolicy::Fence { after: 5_000 }))]
+    #[case::what_cannot_be_read_is_not_there(json!({"switchyard.dev/on-disconnect": "fence"}), json!({"policy": "Hold"}), Some(DisconnectPolicy::Hold))]
+    fn of_workloads(
+        #[case] annotations: Value,
+        #[case] queue: Value,
+        #[case] want: Option<DisconnectPolicy>,
+    ) {
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": "w", "annotations": annotations}, "spec": {"podSets": []},
@@ -73,12 +82,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::an_agent(json!({"agent": {}}), Value::Null, Loss::Hold)]
-    #[case::a_fenced_agent(json!({"agent": {}}), json!({"policy": "Fence"}), Loss::Fence { after: 0 })]
-    #[case::a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, Loss::GiveUp)]
-    #[case::a_kubeconfig_has_no_fence(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Fence"}), Loss::Hold)]
-    #[case::it_may_run_twice(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Duplicate", "after": "5s"}), Loss::Duplicate { after: 5_000 })]
-    fn of_clusters(#[case] source: Value, #[case] rule: Value, #[case] want: Loss) {
+    #[case::an_agent(json!({"agent": {}}), Value::Null, DisconnectPolicy::Hold)]
+    #[case::a_fenced_agent(json!({"agent": {}}), json!({"policy": "Fence"}), DisconnectPolicy::Fence { after: 0 })]
+    #[case::a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, DisconnectPolicy::GiveUp)]
+    #[case::a_kubeconfig_has_no_fence(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Fence"}), DisconnectPolicy::Hold)]
+    #[case::it_may_run_twice(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Duplicate", "after": "5s"}), DisconnectPolicy::Duplicate { after: 5_000 })]
+    fn of_clusters(#[case] source: Value, #[case] rule: Value, #[case] want: DisconnectPolicy) {
         let cluster = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "c"},
             "spec": {"clusterSource": source, "onDisconnect": rule},

@@ -106,7 +106,9 @@ fn times(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
 
 /// Where a later replica is to be, by the Workload of the first.
 fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
-    let Some(first) = first.filter(|first| is_wanted(first)) else { return Replica::Behind };
+    let Some(first) = first.filter(|first| is_wanted(first)) else {
+        return Replica::FirstWithoutQuota;
+    };
     let is_evicted = state::is_evicted(first);
     match first
         .status
@@ -114,10 +116,12 @@ fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
         .and_then(|status| status.cluster_name.as_deref())
         .filter(|_| !is_evicted)
     {
-        Some(cluster) => Replica::At(cluster.into()),
+        Some(cluster) => Replica::FirstOnCluster(cluster.into()),
         // It shows its last eviction until a reservation is written again.
-        None if in_memory || (state::has_reservation(first) && !is_evicted) => Replica::Undecided,
-        None => Replica::Behind,
+        None if in_memory || (state::has_reservation(first) && !is_evicted) => {
+            Replica::FirstWithoutCluster
+        }
+        None => Replica::FirstWithoutQuota,
     }
 }
 
@@ -174,33 +178,38 @@ mod tests {
             status
         };
         for (case, first, in_memory, expected) in [
-            ("there is no first", None, false, Replica::Behind),
-            ("it waits for quota", Some(json!({})), false, Replica::Behind),
-            ("it has quota in memory", Some(json!({})), true, Replica::Undecided),
+            ("there is no first", None, false, Replica::FirstWithoutQuota),
+            ("it waits for quota", Some(json!({})), false, Replica::FirstWithoutQuota),
+            ("it has quota in memory", Some(json!({})), true, Replica::FirstWithoutCluster),
             (
                 "it has quota",
                 Some(json!({"conditions": condition("QuotaReserved")})),
                 false,
-                Replica::Undecided,
+                Replica::FirstWithoutCluster,
             ),
-            ("it is on a cluster", Some(there(json!({}))), false, Replica::At("west".into())),
+            (
+                "it is on a cluster",
+                Some(there(json!({}))),
+                false,
+                Replica::FirstOnCluster("west".into()),
+            ),
             (
                 "it leaves it",
                 Some(there(json!({"conditions": condition("Evicted")}))),
                 false,
-                Replica::Behind,
+                Replica::FirstWithoutQuota,
             ),
             (
                 "it was evicted, and has quota again",
                 Some(json!({"conditions": condition("Evicted")})),
                 true,
-                Replica::Undecided,
+                Replica::FirstWithoutCluster,
             ),
             (
                 "it is over",
                 Some(there(json!({"conditions": condition("Finished")}))),
                 false,
-                Replica::Behind,
+                Replica::FirstWithoutQuota,
             ),
         ] {
             let first = first.map(|status| workload(0, &status));
@@ -208,7 +217,7 @@ mod tests {
         }
         let mut going = workload(0, &there(json!({})));
         going.spec.active = Some(false);
-        assert_eq!(behind(Some(&going), true), Replica::Behind, "deactivated");
+        assert_eq!(behind(Some(&going), true), Replica::FirstWithoutQuota, "deactivated");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use switchyard_dispatcher::{Open, OrphanView};
+use switchyard_dispatcher::{BreakerTrip, OrphanView};
 use switchyard_proto::v1 as proto;
 use tokio::sync::Notify;
 
@@ -13,7 +13,7 @@ pub struct Reports {
     capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
     /// The same of clusters that are away by now, and exist.
     last: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
-    breaker: Mutex<Option<Open>>,
+    breaker: Mutex<Option<BreakerTrip>>,
     orphans: Mutex<BTreeMap<String, Vec<OrphanView>>>,
     /// Rung when something of a cluster changed: capacity or session.
     pub bell: Notify,
@@ -31,7 +31,7 @@ impl Reports {
     }
 
     /// Why nothing is given up at present.
-    pub fn breaker(&self) -> Option<Open> {
+    pub fn breaker(&self) -> Option<BreakerTrip> {
         lock(&self.breaker).clone()
     }
 
@@ -62,7 +62,7 @@ impl Reports {
         lock(&self.orphans).clear();
     }
 
-    pub(super) fn set_breaker(&self, open: Option<&Open>) {
+    pub(super) fn set_breaker(&self, open: Option<&BreakerTrip>) {
         *lock(&self.breaker) = open.cloned();
         self.bell.notify_one();
     }

@@ -204,18 +204,20 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatcher_task::writes::What;
+    use crate::dispatcher_task::writes::EndNote;
     use serde_json::json;
-    use switchyard_platform::store::Key;
+    use switchyard_controller::store::Key;
+    use switchyard_dispatcher::WorkloadWrite;
 
     fn write(uid: &str) -> Write {
-        let what = What::Finish {
-            cluster: "a".into(),
-            attempt: 1,
-            reason: String::new(),
-            message: String::new(),
-        };
-        Write { key: Key::new("ns", "w"), uid: uid.into(), reservation: None, what }
+        let what = WorkloadWrite::Finish { cluster: "a".into(), attempt: 1, success: true };
+        Write {
+            key: Key::new("ns", "w"),
+            uid: uid.into(),
+            reservation: None,
+            what: Arc::new(what),
+            end: Some(EndNote { reason: String::new(), message: String::new() }),
+        }
     }
 
     fn shown(work: &Work) -> String {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
 use switchyard_api::{conditions, names};
-use switchyard_dispatcher::{ClusterRules, Event, Loss, Name};
+use switchyard_dispatcher::{ClusterConfig, DisconnectPolicy, DispatchEvent, Name};
 
 use super::policy;
 
@@ -14,7 +14,7 @@ use super::policy;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Topology {
     checks: BTreeMap<String, Vec<String>>,
-    clusters: BTreeMap<String, ClusterRules>,
+    clusters: BTreeMap<String, ClusterConfig>,
     /// Those whose agent could not act when it was last connected.
     unable: BTreeSet<String>,
 }
@@ -50,7 +50,7 @@ impl Topology {
     pub(super) fn changed_rules<'a>(
         &'a self,
         before: &'a Self,
-    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterRules>, &'a ClusterRules)> {
+    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterConfig>, &'a ClusterConfig)> {
         let all = self
             .clusters
             .iter()
@@ -59,26 +59,33 @@ impl Topology {
     }
 
     /// What changed since `before`, for the dispatcher.
-    pub(super) fn events(&self, before: &Self) -> Vec<Event> {
+    pub(super) fn events(&self, before: &Self) -> Vec<DispatchEvent> {
         let mut events = Vec::new();
         for (name, _, rules) in self.changed_rules(before) {
-            events.push(Event::Cluster { name: name.into(), rules: rules.clone() });
+            events.push(DispatchEvent::ClusterConfigured {
+                name: name.into(),
+                config: rules.clone(),
+            });
         }
         for name in self.unable.difference(&before.unable) {
-            events.push(Event::ClusterUnable { name: name.as_str().into() });
+            events.push(DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
         }
         for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
-            events.push(Event::ClusterGone { name: name.as_str().into() });
+            events.push(DispatchEvent::ClusterDeleted { name: name.as_str().into() });
         }
         for (name, clusters) in &self.checks {
             if before.checks.get(name) != Some(clusters) {
                 let clusters =
                     clusters.iter().map(|cluster| Name::from(cluster.as_str())).collect();
-                events.push(Event::Check { name: name.as_str().into(), clusters });
+                events
+                    .push(DispatchEvent::CheckConfigured { name: name.as_str().into(), clusters });
             }
         }
         for name in before.checks.keys().filter(|name| !self.checks.contains_key(*name)) {
-            events.push(Event::Check { name: name.as_str().into(), clusters: Vec::new() });
+            events.push(DispatchEvent::CheckConfigured {
+                name: name.as_str().into(),
+                clusters: Vec::new(),
+            });
         }
         events
     }
@@ -91,11 +98,11 @@ pub fn parameters(check: &AdmissionCheck) -> Option<&str> {
         .then_some(&*parameters.name)
 }
 
-fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
+fn rules(cluster: &MultiKueueCluster) -> ClusterConfig {
     let annotation = |name: &str| cluster.annotations().get(name).map(String::as_str);
     let scheduling = annotation(names::SCHEDULING);
-    ClusterRules {
-        loss: policy::of_cluster(cluster),
+    ClusterConfig {
+        on_disconnect: policy::of_cluster(cluster),
         unfenced: cluster.spec.cluster_source.agent.is_none(),
         declared_lost: is_declared_lost(cluster),
         cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
@@ -127,7 +134,7 @@ pub fn is_declared_lost(cluster: &MultiKueueCluster) -> bool {
 
 /// Whether its jobs stay its own while it is away, unless they or their queues say otherwise.
 pub fn is_held(cluster: &MultiKueueCluster) -> bool {
-    policy::of_cluster(cluster) == Loss::Hold
+    policy::of_cluster(cluster) == DisconnectPolicy::Hold
 }
 
 #[cfg(test)]
@@ -179,8 +186,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
-                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
+                r#"ClusterConfigured { name: "a", config: ClusterConfig { on_disconnect: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None, labels: {}, cost: 0 } }"#,
+                r#"ClusterConfigured { name: "b", config: ClusterConfig { on_disconnect: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None, labels: {"region": "eu"}, cost: 7 } }"#,
                 r#"Check { name: "mk", clusters: ["b", "a"] }"#
             ]
         );

@@ -15,62 +15,23 @@ use switchyard_controller::engine::admission::{
 };
 use switchyard_controller::finished_note;
 use switchyard_controller::{Context, Reservation};
-use switchyard_dispatcher::standing::{Intent, Standing, Verdict, judge};
-use switchyard_dispatcher::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
+use switchyard_dispatcher::write_guard::{WorkloadState, WriteDecision, WriteIntent, check};
+use switchyard_dispatcher::{
+    Name, RetriedAttempt, TIMED_OUT, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
+};
 
-use super::facts::{attempt, check_of, facts, is_dispatching, known_as, replaced};
+use super::facts::{attempt, check_of, cluster_uid, facts, is_dispatching, replaced};
 use super::payload;
 use super::troubles::settle;
 use crate::metrics::HubMetrics;
 
-/// What is to be written.
+/// How a job ended, as its Workload says it.
 #[derive(Debug, Clone)]
-pub(super) enum What {
-    /// Quota, cluster, attempt: [`dispatched_status`].
-    Commit {
-        /// The cluster.
-        cluster: Name,
-        /// The attempt.
-        attempt: u64,
-        /// It runs there already, and clusters know it by this uid.
-        adopts: Option<Uid>,
-    },
-    /// The name under which the attempt's cluster goes on.
-    Rename {
-        /// The name that the API has, unless it was taken away already.
-        from: Option<Name>,
-        /// The cluster's name now.
-        cluster: Name,
-        /// The attempt.
-        attempt: u64,
-    },
-    /// The reservation, with what it waits for.
-    Record {
-        /// The check's message.
-        message: Option<String>,
-        /// `status.nominatedClusterNames`.
-        nominated: Option<Vec<Name>>,
-    },
-    /// The check asks to be tried again; or the workload is deactivated, if its attempt was [`TIMED_OUT`].
-    Retry {
-        /// Why.
-        message: String,
-        /// The attempt that ends with it.
-        left: Option<Left>,
-    },
-    /// The eviction is complete: its quota goes back.
-    Release,
-    /// The end.
-    Finish {
-        /// Where it ended.
-        cluster: Name,
-        /// The attempt that ended.
-        attempt: u64,
-        /// How.
-        reason: String,
-        /// In words.
-        message: String,
-    },
+pub(super) struct EndNote {
+    /// The reason of the condition `Finished`.
+    pub(super) reason: String,
+    /// Its message.
+    pub(super) message: String,
 }
 
 /// One write of one Workload.
@@ -82,8 +43,10 @@ pub(super) struct Write {
     pub(super) uid: Uid,
     /// The reservation, if it is in memory only.
     pub(super) reservation: Option<Arc<Reservation>>,
-    /// What.
-    pub(super) what: What,
+    /// The change.
+    pub(super) what: Arc<WorkloadWrite>,
+    /// With [`WorkloadWrite::Finish`]: how the job ended.
+    pub(super) end: Option<EndNote>,
 }
 
 /// Whether a look at the object leads to a write.
@@ -99,10 +62,10 @@ enum Plan {
 
 impl Write {
     /// Performs it.
-    pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> Written {
+    pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> WriteResult {
         let (outcome, workload) = self.try_until_definite(ctx, metrics).await;
-        if let (What::Commit { adopts: Some(_), .. }, Outcome::Done, Some(new)) =
-            (&self.what, outcome, &workload)
+        if let (WorkloadWrite::Commit { adopts: Some(_), .. }, WriteOutcome::Done, Some(new)) =
+            (&*self.what, outcome, &workload)
             && let Some(old) = replaced(ctx, new)
         {
             end_replaced(
@@ -115,37 +78,37 @@ impl Write {
         }
         let held = self.reservation.as_ref().map(|reservation| &reservation.admission);
         let facts = workload.map(|workload| facts(ctx, &workload, held));
-        Written { uid: self.uid, outcome, facts }
+        WriteResult { uid: self.uid, outcome, facts }
     }
 
     async fn try_until_definite(
         &self,
         ctx: &Context,
         metrics: &HubMetrics,
-    ) -> (Outcome, Option<Arc<Workload>>) {
+    ) -> (WriteOutcome, Option<Arc<Workload>>) {
         let stored = ctx.stores.workloads.by_key(&self.key);
         let Some(mut current) =
             stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid))
         else {
-            return (Outcome::Superseded, None);
+            return (WriteOutcome::Superseded, None);
         };
-        let (mut tries, mut taken_away) = (Tries::default(), false);
+        let (mut tries, mut taken_away) = (WriteRetries::default(), false);
         loop {
             let (edit, is_all) = match self.plan(ctx, &current) {
                 Plan::Write(edit) => (edit, true),
                 Plan::TakeAway(edit) if !taken_away => (edit, false),
                 Plan::TakeAway(_) => {
                     tracing::warn!(workload = %self.key, what = self.label(), "status.clusterName comes back");
-                    return (Outcome::Failed, Some(current));
+                    return (WriteOutcome::Failed, Some(current));
                 }
-                Plan::There => return (Outcome::Done, Some(current)),
+                Plan::There => return (WriteOutcome::Done, Some(current)),
                 Plan::Void(why) => {
                     tracing::debug!(workload = %self.key, why, what = self.label(), "write is void");
-                    return (Outcome::Superseded, Some(current));
+                    return (WriteOutcome::Superseded, Some(current));
                 }
             };
             let written = tokio::time::timeout(
-                Tries::CALL,
+                WriteRetries::CALL,
                 patch_status(ctx, &current, &edit.status, self.label()),
             )
             .await;
@@ -158,36 +121,38 @@ impl Write {
                     }
                     if self.is_void_commit(&after) {
                         tracing::warn!(workload = %self.key, "the API server drops status.clusterName; is its CRD an old one?");
-                        return (Outcome::Failed, Some(after));
+                        return (WriteOutcome::Failed, Some(after));
                     }
                     self.announce(ctx, metrics, &current, &after);
-                    return (Outcome::Done, Some(after));
+                    return (WriteOutcome::Done, Some(after));
                 }
-                Ok(Ok(None)) => return (Outcome::Done, Some(current)),
-                Ok(Err(WriteError::Gone)) => return (Outcome::Superseded, None),
-                Ok(Err(WriteError::NotLeading)) => return (Outcome::Superseded, Some(current)),
+                Ok(Ok(None)) => return (WriteOutcome::Done, Some(current)),
+                Ok(Err(WriteError::Gone)) => return (WriteOutcome::Superseded, None),
+                Ok(Err(WriteError::NotLeading)) => {
+                    return (WriteOutcome::Superseded, Some(current));
+                }
                 Ok(Err(WriteError::Conflict)) => {
                     if !tries.conflict() {
-                        return (Outcome::Superseded, Some(current));
+                        return (WriteOutcome::Superseded, Some(current));
                     }
                     "somebody wrote first".to_owned()
                 }
                 Ok(Err(error)) if refused(&error) => {
                     tracing::warn!(workload = %self.key, %error, what = self.label(), "write refused");
-                    return (Outcome::Failed, Some(current));
+                    return (WriteOutcome::Failed, Some(current));
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {:?}", Tries::CALL),
+                Err(_) => format!("no answer within {:?}", WriteRetries::CALL),
             };
             // It may have happened all the same: only a fresh look tells.
             current = loop {
                 if !ctx.leading() {
-                    return (Outcome::Superseded, Some(current));
+                    return (WriteOutcome::Superseded, Some(current));
                 }
                 tokio::time::sleep(tries.pause()).await;
                 match self.read(ctx).await {
                     Ok(Some(fresh)) => break fresh,
-                    Ok(None) => return (Outcome::Superseded, None),
+                    Ok(None) => return (WriteOutcome::Superseded, None),
                     Err(error) => {
                         tries.unseen();
                         tracing::warn!(workload = %self.key, %error, write = unknown, "reading a workload failed");
@@ -200,13 +165,14 @@ impl Write {
     /// A commit whose cluster the API server has not kept.
     fn is_void_commit(&self, after: &Workload) -> bool {
         let cluster = after.status.as_ref().and_then(|status| status.cluster_name.as_deref());
-        matches!(self.what, What::Commit { .. } | What::Rename { .. }) && cluster.is_none()
+        matches!(&*self.what, WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. })
+            && cluster.is_none()
     }
 
     /// The object as the server has it; none if it is gone or another.
     async fn read(&self, ctx: &Context) -> anyhow::Result<Option<Arc<Workload>>> {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        let found = tokio::time::timeout(Tries::CALL, api.get_opt(&self.key.name)).await??;
+        let found = tokio::time::timeout(WriteRetries::CALL, api.get_opt(&self.key.name)).await??;
         let found = found.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid));
         if let Some(workload) = &found {
             ctx.stores.workloads.observe(workload.clone());
@@ -214,40 +180,23 @@ impl Write {
         Ok(found.map(Arc::new))
     }
 
-    /// What is wanted, as far as it matters whether it still is.
-    fn intent(&self) -> Intent<'_> {
-        match &self.what {
-            What::Commit { cluster, attempt, adopts } => {
-                let copy = adopts.as_ref().is_some_and(|theirs| *theirs != self.uid);
-                Intent::Commit { cluster, attempt: *attempt, adopts: adopts.is_some(), copy }
-            }
-            What::Rename { from, cluster, attempt } => {
-                Intent::Rename { from: from.as_ref(), to: cluster, attempt: *attempt }
-            }
-            What::Record { .. } => Intent::Record,
-            What::Retry { .. } => Intent::Retry,
-            What::Release => Intent::Release,
-            What::Finish { cluster, attempt, .. } => Intent::Finish { cluster, attempt: *attempt },
-        }
-    }
-
     fn plan(&self, ctx: &Context, current: &Workload) -> Plan {
-        match judge(self.intent(), &standing(ctx, current, self.reservation.is_some())) {
-            Verdict::Write => self.edit(ctx, current),
-            Verdict::TakeAway => {
+        match check(&self.what, &standing(ctx, current, self.reservation.is_some())) {
+            WriteDecision::Write => self.edit(ctx, current),
+            WriteDecision::ClearClusterFirst => {
                 let mut edit = ctx.edit(current);
                 edit.status.cluster_name = None;
                 Plan::TakeAway(Box::new(edit))
             }
-            Verdict::There => Plan::There,
-            Verdict::Void(why) => Plan::Void(why),
+            WriteDecision::AlreadyApplied => Plan::There,
+            WriteDecision::Obsolete(why) => Plan::Void(why),
         }
     }
 
     fn edit(&self, ctx: &Context, current: &Workload) -> Plan {
         let now = ctx.clock.now();
-        match &self.what {
-            What::Commit { cluster, attempt, adopts } => {
+        match &*self.what {
+            WorkloadWrite::Commit { cluster, attempt, adopts } => {
                 let theirs = adopts.as_ref().filter(|theirs| **theirs != self.uid);
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
@@ -266,7 +215,7 @@ impl Write {
                     )
                 })
             }
-            What::Rename { cluster, attempt, .. } => {
+            WorkloadWrite::Rename { cluster, attempt, .. } => {
                 self.with_admission(ctx, current, |admission, checks, check| {
                     let (cluster, attempt) = (cluster.to_string(), signed(*attempt));
                     let dispatch =
@@ -282,7 +231,7 @@ impl Write {
                     edit
                 })
             }
-            What::Record { message, nominated } => {
+            WorkloadWrite::Record { message, nominated } => {
                 self.with_admission(ctx, current, |admission, mut checks, check| {
                     checks.push(check.clone());
                     let mut edit =
@@ -297,7 +246,7 @@ impl Write {
                     edit
                 })
             }
-            What::Retry { message, left } => {
+            WorkloadWrite::Retry { message, retried: left } => {
                 let mut edit = ctx.edit(current);
                 if left.as_ref().is_some_and(|left| left.reason == TIMED_OUT) {
                     edit.execution_time_exceeded();
@@ -310,7 +259,7 @@ impl Write {
                 settle(&mut edit);
                 Plan::Write(Box::new(edit))
             }
-            What::Release => {
+            WorkloadWrite::Release => {
                 let mut edit = ctx.edit(current);
                 let deleting = current.metadata.deletion_timestamp.is_some();
                 let released = edit.release_quota()
@@ -322,7 +271,10 @@ impl Write {
                 settle(&mut edit);
                 if released { Plan::Write(Box::new(edit)) } else { Plan::There }
             }
-            What::Finish { reason, message, .. } => {
+            WorkloadWrite::Finish { .. } => {
+                let Some(EndNote { reason, message }) = &self.end else {
+                    return Plan::Void("nobody says how it ended");
+                };
                 let mut edit = ctx.edit(current);
                 edit.finish(reason, truncated_message(message.clone()));
                 settle(&mut edit);
@@ -333,7 +285,7 @@ impl Write {
 
     /// That the workload goes on under the cluster's other name. Before the name was taken away the status had it twice.
     fn renamed_note(&self, current: &Workload) -> String {
-        let What::Rename { from, cluster, .. } = &self.what else { return String::new() };
+        let WorkloadWrite::Rename { from, cluster, .. } = &*self.what else { return String::new() };
         let dispatch = current.status.as_ref().and_then(|status| status.dispatch.as_ref());
         let known = from
             .as_deref()
@@ -380,18 +332,18 @@ impl Write {
 
     /// Tells people.
     fn announce(&self, ctx: &Context, metrics: &HubMetrics, before: &Workload, after: &Workload) {
-        match &self.what {
-            What::Commit { cluster, .. } => {
+        match &*self.what {
+            WorkloadWrite::Commit { cluster, .. } => {
                 announce(ctx, before, after, self.flavors());
                 let note = format!("The workload was admitted on \"{cluster}\"");
                 ctx.events.normal(after, events::MULTIKUEUE, note);
                 metrics.admitted(state::admitted_by(after).unwrap_or_default(), cluster);
             }
-            What::Rename { .. } => {
+            WorkloadWrite::Rename { .. } => {
                 ctx.events.normal(after, events::MULTIKUEUE, self.renamed_note(before))
             }
-            What::Record { .. } => announce(ctx, before, after, self.flavors()),
-            What::Retry { message, left, .. } => {
+            WorkloadWrite::Record { .. } => announce(ctx, before, after, self.flavors()),
+            WorkloadWrite::Retry { message, retried: left } => {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
                 if let Some(left) = left {
                     metrics.taken_back(&left.cluster, left.reason);
@@ -404,7 +356,7 @@ impl Write {
                     }
                 }
             }
-            What::Finish { .. } => {
+            WorkloadWrite::Finish { .. } => {
                 for job in owners(after) {
                     ctx.events.publish(
                         job,
@@ -414,7 +366,7 @@ impl Write {
                     );
                 }
             }
-            What::Release => {}
+            WorkloadWrite::Release => {}
         }
     }
 
@@ -424,13 +376,13 @@ impl Write {
     }
 
     fn label(&self) -> &'static str {
-        match self.what {
-            What::Commit { .. } => "dispatch",
-            What::Rename { .. } => "dispatch_rename",
-            What::Record { .. } => "dispatch_record",
-            What::Retry { .. } => "dispatch_retry",
-            What::Release => "dispatch_release",
-            What::Finish { .. } => "dispatch_finish",
+        match &*self.what {
+            WorkloadWrite::Commit { .. } => "dispatch",
+            WorkloadWrite::Rename { .. } => "dispatch_rename",
+            WorkloadWrite::Record { .. } => "dispatch_record",
+            WorkloadWrite::Retry { .. } => "dispatch_retry",
+            WorkloadWrite::Release => "dispatch_release",
+            WorkloadWrite::Finish { .. } => "dispatch_finish",
         }
     }
 }
@@ -449,10 +401,11 @@ pub(super) fn owners(workload: &Workload) -> impl Iterator<Item = ObjectReferenc
 }
 
 /// What the API says of a Workload, as far as it matters for a write.
-fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Standing<'a> {
+fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> WorkloadState<'a> {
     let status = workload.status.as_ref();
     let checks = status.map(|status| status.admission_checks.as_slice()).unwrap_or_default();
-    Standing {
+    WorkloadState {
+        uid: workload.metadata.uid.as_deref().unwrap_or_default(),
         finished: state::is_finished(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
         active: state::stays_active(workload),
@@ -460,7 +413,7 @@ fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Stand
         evicted: state::is_evicted(workload),
         cluster: status.and_then(|status| status.cluster_name.as_deref()),
         attempt: attempt(workload),
-        adopted: known_as(workload).is_some(),
+        adopted: cluster_uid(workload).is_some(),
         check: checks
             .iter()
             .find(|check| is_dispatching(&ctx.stores, &check.name))
@@ -483,7 +436,7 @@ fn retry(ctx: &Context, edit: &mut Edit, message: &str, now: Timestamp) {
     }
 }
 
-fn remember(edit: &mut Edit, left: &Left, now: Timestamp) {
+fn remember(edit: &mut Edit, left: &RetriedAttempt, now: Timestamp) {
     let history = &mut edit.status.dispatch.get_or_insert_default().history;
     history.push(PastAttempt {
         attempt: signed(left.attempt),

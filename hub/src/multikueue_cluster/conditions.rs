@@ -7,7 +7,7 @@ use switchyard_api::v1beta2::{
     AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig,
     OrphanedWorkload,
 };
-use switchyard_dispatcher::Open;
+use switchyard_dispatcher::BreakerTrip;
 
 use crate::dispatcher_task::parameters;
 
@@ -134,7 +134,10 @@ fn amiss(
 }
 
 /// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
-pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
+pub fn evictions_stopped(
+    cluster: &MultiKueueCluster,
+    open: Option<&BreakerTrip>,
+) -> Option<Condition> {
     let now = open.map(|open| {
         let message = format!(
             "{}: nothing is given up until all are back, or until `switchyard breaker release`",

@@ -35,30 +35,30 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "unjudged",
         says: "it is not asked whether a write on the hub is still to be written",
-        file: "hub/dispatcher/src/standing.rs",
+        file: "hub/dispatcher/src/write_guard.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
             "a_commit_is_written_once_and_only_over_what_it_was_decided_on",
         ),
         change: (
             "    if at.finished {\n        return if matches!",
-            "    if crate::is_broken(\"unjudged\") {\n        return Verdict::Write;\n    }\n    if at.finished {\n        return if matches!",
+            "    if crate::is_broken(\"unjudged\") {\n        return WriteDecision::Write;\n    }\n    if at.finished {\n        return if matches!",
         ),
     },
     Break {
         name: "twice",
         says: "an attempt is given up while its cluster's session stands",
-        file: "hub/dispatcher/src/loss.rs",
+        file: "hub/dispatcher/src/give_up.rs",
         by: Finder::Simulation,
         change: (
-            "        if cluster.up {\n",
-            "        if cluster.up && !crate::is_broken(\"twice\") {\n",
+            "        if cluster.is_connected {\n",
+            "        if cluster.is_connected && !crate::is_broken(\"twice\") {\n",
         ),
     },
     Break {
         name: "old-word",
         says: "what a cluster says of an earlier attempt is taken for the word on a later one",
-        file: "hub/dispatcher/src/intake.rs",
+        file: "hub/dispatcher/src/observed.rs",
         by: Finder::Test("switchyard-dispatcher", "at_most_one_runs_and_none_is_lost"),
         change: (
             "        if observation.attempt < remote.attempt {\n",
@@ -68,7 +68,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "any-end",
         says: "the end of any attempt is the job's",
-        file: "hub/dispatcher/src/entry.rs",
+        file: "hub/dispatcher/src/tracked_workload.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
             "the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent",

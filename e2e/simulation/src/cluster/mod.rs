@@ -12,7 +12,7 @@ use switchyard_ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
     Target,
 };
-use switchyard_dispatcher::{Loss, Uid};
+use switchyard_dispatcher::{DisconnectPolicy, Uid};
 
 use crate::event::Event;
 use crate::hub::{PRIORITY_CLASS, Status};
@@ -67,10 +67,10 @@ pub(crate) struct Cluster {
     pub(crate) gap: u32,
     pub(crate) rejects_creations: u32,
     pub(crate) expired: u32,
-    /// The present `onDisconnect` policy, and all earlier ones.
-    pub(crate) loss: Loss,
-    pub(crate) losses: BTreeSet<Loss>,
-    /// The last change of the policy.
+    /// What its loss means now, and all that it ever meant.
+    pub(crate) loss: DisconnectPolicy,
+    pub(crate) losses: BTreeSet<DisconnectPolicy>,
+    /// When people last changed that.
     pub(crate) changed: Ms,
     /// Workloads whose policy changed before a hub restart, when the agent may not have received
     /// the change.

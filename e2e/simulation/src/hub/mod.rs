@@ -14,7 +14,9 @@ use std::time::Instant;
 
 use switchyard_api::v1beta2::AgentStatus;
 use switchyard_controller::lease::step::{Observed, State as Election};
-use switchyard_dispatcher::{Dispatcher, Facts, Loss, Memory, Sessions, Uid};
+use switchyard_dispatcher::{
+    DisconnectPolicy, Dispatcher, LiveSessions, ObservationCache, Uid, WorkloadFacts,
+};
 use switchyard_hub::cluster_channel::Port;
 use switchyard_hub::server::Registry;
 use switchyard_platform::lease::step::{Observed, State as Election};
@@ -33,7 +35,8 @@ pub(crate) use writes::{LATE, WriteJob, WriteReply};
 /// A Workload on the hub, with its job.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkloadFacts,
+    /// It is not there any more.
     pub(crate) deleted: bool,
     /// Its owner deleted the job.
     pub(crate) owner_gone: bool,
@@ -45,9 +48,9 @@ pub(crate) struct Object {
     pub(crate) ends: u32,
     /// Every cluster and attempt that was ever written.
     pub(crate) committed: BTreeSet<(usize, u64)>,
-    /// Every policy that it ever had.
-    pub(crate) losses: BTreeSet<Option<Loss>>,
-    /// When its owner last changed the policy.
+    /// Everything it ever said of the loss of its cluster.
+    pub(crate) losses: BTreeSet<Option<DisconnectPolicy>>,
+    /// When its owner last changed that.
     pub(crate) changed: Ms,
     /// Where, and as which attempt, its job really ended.
     pub(crate) ended: Vec<(usize, u64)>,
@@ -66,7 +69,7 @@ pub(crate) struct Api {
 /// A watch event of the hub.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    Is(Box<Facts>),
+    Is(Box<WorkloadFacts>),
     Gone(Uid),
 }
 
@@ -84,7 +87,7 @@ pub(crate) struct Hub {
     election: Election,
     round: u64,
     /// Its cache of Workloads.
-    store: BTreeMap<Uid, Facts>,
+    store: BTreeMap<Uid, WorkloadFacts>,
     watched: Ms,
     last_session: u64,
     /// Sessions, and the agents' own states.
@@ -102,9 +105,9 @@ pub(crate) struct Term {
     pub(crate) dispatcher: Dispatcher,
     /// Connections after their Hello, by cluster.
     sessions: BTreeMap<usize, crate::network::LinkId>,
-    /// The valid session by cluster, for the dispatcher's task.
-    live: Sessions,
-    /// Clusters that disconnected in this term, and when.
+    /// The session that counts, by cluster, for the dispatcher's task.
+    live: LiveSessions,
+    /// Clusters that were connected in this term and are not, and since when.
     pub(crate) lost: BTreeMap<usize, Ms>,
     pub(crate) begun: Ms,
     /// Disconnected clusters by the dispatcher's knowledge, and since when; at first all.
@@ -115,7 +118,7 @@ pub(crate) struct Term {
     pub(crate) memory: BTreeMap<Uid, u64>,
     /// Not queued again before this.
     parked: BTreeMap<Uid, Ms>,
-    told: Memory,
+    told: ObservationCache,
     slots: BTreeMap<Uid, show::Slot>,
     tick: Option<Ms>,
     news_at: Ms,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_agent::ledger::{Kind, Meta};
-use switchyard_dispatcher::{StoreLoss, Time, Uid};
+use switchyard_dispatcher::{StoreLoss, Uid, UnixMillis};
 
 use super::{Object, START};
 use crate::cluster::FORGED;
@@ -60,9 +60,8 @@ impl World {
         self.lost_store.at.is_some() && !self.mutated(Mutation::ForgetMemory)
     }
 
-    /// A new hub process's knowledge of the loss. `now` is its own clock; the API server's clock is
-    /// right.
-    pub(super) fn store_loss(&self, now: Time) -> Option<StoreLoss> {
+    /// What a hub process that begins now knows of the lost store. `now` is its own clock; the API server's clock is right.
+    pub(super) fn store_loss(&self, now: UnixMillis) -> Option<StoreLoss> {
         let true_time = |at: Ms| START + i64::try_from(at).unwrap_or(0);
         let since = self.lost_store.at.filter(|_| self.is_forgetful())?;
         Some(StoreLoss::new(true_time(since), true_time(self.now), now))
@@ -174,7 +173,7 @@ impl World {
     fn known_as(&self, index: usize) -> BTreeSet<Uid> {
         let uid = self.uid(index);
         match self.api.objects.get(&uid).filter(|object| !object.deleted) {
-            Some(object) => object.facts.known_as.clone().into_iter().chain([uid]).collect(),
+            Some(object) => object.facts.cluster_uid.clone().into_iter().chain([uid]).collect(),
             None => BTreeSet::new(),
         }
     }

@@ -2,7 +2,7 @@
 //! the task's reports to the dispatcher.
 
 use jiff::Timestamp;
-use switchyard_dispatcher::{Event as Input, Uids, capacity};
+use switchyard_dispatcher::{DispatchEvent, Uids, capacity};
 use switchyard_hub::cluster_channel::Outgoing;
 use switchyard_hub::cluster_channel::inbound::Accepted;
 use switchyard_hub::server::Live;
@@ -301,7 +301,10 @@ impl World {
                 if self.mutated(Mutation::NoInventory) {
                     self.dispatch(
                         hub,
-                        Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() },
+                        DispatchEvent::InventoryComplete {
+                            cluster: name(cluster).into(),
+                            uids: Uids::new(),
+                        },
                     );
                 }
             }
@@ -310,7 +313,7 @@ impl World {
                     term.lost.insert(cluster, now);
                     term.away.insert(cluster, now);
                     self.dispatch(hub, event);
-                    self.forget_useless(hub, cluster);
+                    self.prune(hub, cluster);
                 }
             }
             News::Observed { cluster, session, observations, inventory } => {
@@ -321,11 +324,14 @@ impl World {
                     self.observed(hub, cluster, observation);
                 }
                 if self.mutated(Mutation::SayLost) && inventory.is_none() {
-                    self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
+                    self.dispatch(hub, DispatchEvent::SessionClosed { name: name(cluster).into() });
                 }
                 if let Some(uids) = inventory {
-                    self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids });
-                    self.forget_useless(hub, cluster);
+                    self.dispatch(
+                        hub,
+                        DispatchEvent::InventoryComplete { cluster: name(cluster).into(), uids },
+                    );
+                    self.prune(hub, cluster);
                 }
             }
             News::Able { cluster, session, able } => {
@@ -334,7 +340,10 @@ impl World {
                         true => drop(term.unable.remove(&cluster)),
                         false => drop(term.unable.entry(cluster).or_insert(now)),
                     }
-                    self.dispatch(hub, Input::ClusterAble { name: name(cluster).into(), able });
+                    self.dispatch(
+                        hub,
+                        DispatchEvent::AgentReadiness { name: name(cluster).into(), ready: able },
+                    );
                     if able {
                         self.counts_as_able(cluster);
                     }
@@ -343,7 +352,10 @@ impl World {
             News::Capacity { cluster, session, capacity } => {
                 if term.live.counts(&name(cluster), session) {
                     let queues = capacity::from_wire(capacity);
-                    self.dispatch(hub, Input::Capacity { cluster: name(cluster).into(), queues });
+                    self.dispatch(
+                        hub,
+                        DispatchEvent::CapacityReported { cluster: name(cluster).into(), queues },
+                    );
                 }
             }
         }

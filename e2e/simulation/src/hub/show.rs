@@ -1,8 +1,10 @@
 //! The mirrored status of the hub's job. One write at a time per workload: the newest wins, and an
 //! end follows its status.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use switchyard_dispatcher::{Action, Outcome, Uid, Written};
+use switchyard_dispatcher::{Uid, WorkloadWrite, WriteOutcome, WriteResult};
 
 use crate::event::Event;
 use crate::plan::Ms;
@@ -54,7 +56,7 @@ pub(crate) enum Show {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     show: Option<Show>,
-    finish: Option<Action>,
+    finish: Option<Arc<WorkloadWrite>>,
     busy: bool,
     finishing: bool,
 }
@@ -64,26 +66,22 @@ impl World {
         self.slot(hub, uid, |slot| slot.show = Some(show), SETTLE);
     }
 
-    /// Mirrors first that nothing runs, then releases the quota.
-    pub(super) fn release(&mut self, hub: usize, action: Action) {
-        let Action::Release { uid } = &action else { return };
-        let uid = uid.clone();
+    /// Nothing runs any more: that is shown first, then the quota goes back.
+    pub(super) fn release(&mut self, hub: usize, uid: &Uid, write: Arc<WorkloadWrite>) {
         let put = |slot: &mut Slot| {
             slot.show = Some(Show::Nothing);
-            slot.finish = Some(action);
+            slot.finish = Some(write);
         };
-        self.slot(hub, &uid, put, 1);
+        self.slot(hub, uid, put, 1);
     }
 
-    /// Mirrors the final status first, then writes Finished to the Workload.
-    pub(super) fn finish(&mut self, hub: usize, action: Action) {
-        let Action::Finish { uid, .. } = &action else { return };
-        let uid = uid.clone();
+    /// The end: its status first, then Finished on the Workload.
+    pub(super) fn finish(&mut self, hub: usize, uid: &Uid, write: Arc<WorkloadWrite>) {
         let put = |slot: &mut Slot| {
             slot.show = Some(Show::Status(Status::Ended));
-            slot.finish = Some(action);
+            slot.finish = Some(write);
         };
-        self.slot(hub, &uid, put, 1);
+        self.slot(hub, uid, put, 1);
     }
 
     fn slot(&mut self, hub: usize, uid: &Uid, put: impl FnOnce(&mut Slot), wait: Ms) {
@@ -103,10 +101,10 @@ impl World {
             let longest = self.plan.noise.delay;
             let delay = self.dice(0).between(1, longest);
             self.after(delay, Event::ShowArrives { hub, boot, epoch, uid: uid.clone(), show });
-        } else if let Some(action) = slot.finish.take() {
+        } else if let Some(write) = slot.finish.take() {
             slot.busy = true;
             slot.finishing = false;
-            self.write(hub, action);
+            self.write(hub, uid.clone(), write);
         } else {
             term.slots.remove(uid);
         }
@@ -150,7 +148,8 @@ impl World {
             Some(_) if finishing => {
                 // The dispatcher requests the end again.
                 slot.finish = None;
-                let written = Written { uid: uid.clone(), outcome: Outcome::Failed, facts: None };
+                let written =
+                    WriteResult { uid: uid.clone(), outcome: WriteOutcome::Failed, facts: None };
                 self.written(hub, epoch, written);
                 self.after(1, Event::ShowDue { hub, boot, epoch, uid: uid.clone() });
             }
@@ -159,16 +158,16 @@ impl World {
                 self.after(RETRY, Event::ShowDue { hub, boot, epoch, uid: uid.clone() });
             }
             None if finishing => {
-                let Some(action) = slot.finish.take() else { return };
+                let Some(write) = slot.finish.take() else { return };
                 slot.busy = true;
-                self.write(hub, action);
+                self.write(hub, uid.clone(), write);
             }
             None => self.after(1, Event::ShowDue { hub, boot, epoch, uid: uid.clone() }),
         }
     }
 
-    /// After the write of an end, frees the job's slot.
-    pub(super) fn slot_written(&mut self, hub: usize, epoch: u64, written: &Written) {
+    /// A write has ended: if it was the end of a job, its slot is free again.
+    pub(super) fn slot_written(&mut self, hub: usize, epoch: u64, written: &WriteResult) {
         let boot = self.hubs[hub].boot;
         let Some(term) = self.term(hub, boot, epoch) else { return };
         if let Some(slot) = term.slots.get_mut(&written.uid) {

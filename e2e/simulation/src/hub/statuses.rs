@@ -1,7 +1,7 @@
 //! The agents' states, and the statuses of MultiKueueClusters that show them: the production
 //! registry and status, with slow and failing writes.
 
-use switchyard_dispatcher::Event as Input;
+use switchyard_dispatcher::DispatchEvent;
 use switchyard_hub::multikueue_cluster::agent_status;
 use switchyard_hub::server::Member;
 
@@ -84,7 +84,7 @@ impl World {
             if let Some(term) = &mut self.hubs[hub].term {
                 term.unable.entry(crate::laws::number(&name)).or_insert(now);
             }
-            self.dispatch(hub, Input::ClusterUnable { name: name.as_str().into() });
+            self.dispatch(hub, DispatchEvent::AgentWasNotReady { name: name.as_str().into() });
         }
     }
 

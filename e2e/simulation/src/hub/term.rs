@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use switchyard_dispatcher::{
-    Action, CANNOT_SEND, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation,
-    Outcome, Phase, Reason, Sessions, Settings, State, Uid, Written, terminal,
+    BreakerLimits, CANNOT_SEND, DispatchAction, DispatchEvent, Dispatcher, DispatcherSettings,
+    LiveSessions, Name, Observation, ObservationCache, Phase, Reason, State, Uid, WorkloadFacts,
+    WorkloadWrite, WriteOutcome, WriteResult, is_terminal,
 };
 use switchyard_hub::cluster_channel::{Content, Port};
 use switchyard_hub::dispatcher_task::{assignment, gated};
@@ -30,25 +31,25 @@ impl World {
         Some(if self.mutated(Mutation::OpenAll) { 0 } else { timeout })
     }
 
-    fn settings(&self, hub: usize) -> Settings {
-        // Orphans are removed soon, so that runs stay short.
+    fn settings(&self, hub: usize) -> DispatcherSettings {
+        // Orphans go soon, so that a run ends soon.
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
         let store_loss = self.store_loss(self.hub_now(hub));
-        let settings = Settings {
+        let settings = DispatcherSettings {
             mode: self.plan.mode,
-            orphan_after: 60_000,
+            orphan_grace: 60_000,
             worker_lost_timeout,
             store_loss,
             preemption_timeout: self.preemption_timeout(),
-            clocks: CLOCKS,
-            ..Settings::default()
+            clock_skew: CLOCKS,
+            ..DispatcherSettings::default()
         };
         if self.mutated(Mutation::NoBreaker) {
-            let caution = Caution { clusters: 100, ..Caution::default() };
-            return Settings { caution, ..settings };
+            let breaker_limits = BreakerLimits { clusters: 100, ..BreakerLimits::default() };
+            return DispatcherSettings { breaker_limits, ..settings };
         }
         if self.mutated(Mutation::GiveUpEarly) {
-            return Settings { lease: 0, fence_margin: 0, ..settings };
+            return DispatcherSettings { lease: 0, fence_margin: 0, ..settings };
         }
         settings
     }
@@ -63,14 +64,14 @@ impl World {
             epoch,
             dispatcher,
             sessions: BTreeMap::new(),
-            live: Sessions::default(),
+            live: LiveSessions::default(),
             lost: BTreeMap::new(),
             begun: self.now,
             away: (0..self.clusters.len()).map(|cluster| (cluster, self.now)).collect(),
             unable: BTreeMap::new(),
             memory: BTreeMap::new(),
             parked: BTreeMap::new(),
-            told: Memory::new(forgetful),
+            told: ObservationCache::new(forgetful),
             slots: BTreeMap::new(),
             tick: None,
             news_at: 0,
@@ -79,24 +80,27 @@ impl World {
         let clusters: Vec<Name> =
             (0..self.clusters.len()).map(|cluster| name(cluster).into()).collect();
         for (index, cluster) in clusters.iter().enumerate() {
-            let rules = self.rules(index);
-            self.dispatch(hub, Input::Cluster { name: cluster.clone(), rules });
+            let config = self.rules(index);
+            self.dispatch(hub, DispatchEvent::ClusterConfigured { name: cluster.clone(), config });
         }
         self.note_unheard();
         self.recall_unable(hub);
         self.statuses_soon(hub);
         if self.is_forgetful() && self.mutated(Mutation::CountSilent) {
             for cluster in &clusters {
-                self.dispatch(hub, Input::ClusterUp { name: cluster.clone() });
+                self.dispatch(hub, DispatchEvent::SessionOpened { name: cluster.clone() });
                 self.dispatch(
                     hub,
-                    Input::Inventory { cluster: cluster.clone(), uids: Default::default() },
+                    DispatchEvent::InventoryComplete {
+                        cluster: cluster.clone(),
+                        uids: Default::default(),
+                    },
                 );
-                self.dispatch(hub, Input::ClusterDown { name: cluster.clone() });
+                self.dispatch(hub, DispatchEvent::SessionClosed { name: cluster.clone() });
             }
         }
-        self.dispatch(hub, Input::Check { name: CHECK.into(), clusters });
-        let all: Vec<Facts> = self.hubs[hub].store.values().cloned().collect();
+        self.dispatch(hub, DispatchEvent::CheckConfigured { name: CHECK.into(), clusters });
+        let all: Vec<WorkloadFacts> = self.hubs[hub].store.values().cloned().collect();
         for facts in all {
             self.take_workload(hub, facts);
         }
@@ -145,31 +149,31 @@ impl World {
                 self.hubs[hub].store.remove(&uid);
                 let Some(term) = &mut self.hubs[hub].term else { return };
                 term.memory.remove(&uid);
-                self.dispatch(hub, Input::WorkloadGone { uid });
+                self.dispatch(hub, DispatchEvent::WorkloadDeleted { uid });
             }
         }
         self.engine_soon(hub);
     }
 
-    /// Caches the result of a write or read, unless the cache is newer or the Workload is deleted.
-    pub(super) fn observe(&mut self, hub: usize, facts: &Facts) {
+    /// The cache takes over what a write or read returned, unless it has a newer state, or knows that it is gone.
+    pub(super) fn observe(&mut self, hub: usize, facts: &WorkloadFacts) {
         if self.hubs[hub].store.contains_key(&facts.uid) {
             self.watched(hub, facts);
         }
     }
 
-    fn watched(&mut self, hub: usize, facts: &Facts) {
+    fn watched(&mut self, hub: usize, facts: &WorkloadFacts) {
         let store = &mut self.hubs[hub].store;
         if store.get(&facts.uid).is_none_or(|known| known.version <= facts.version) {
             store.insert(facts.uid.clone(), facts.clone());
         }
     }
 
-    fn take_workload(&mut self, hub: usize, facts: Facts) {
+    fn take_workload(&mut self, hub: usize, facts: WorkloadFacts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
-        term.dispatcher.introduce(
+        term.dispatcher.register_uid_alias(
             &facts.uid,
-            facts.known_as.as_ref(),
+            facts.cluster_uid.as_ref(),
             facts.replaces.as_ref(),
             facts.finished,
         );
@@ -178,11 +182,11 @@ impl World {
             return;
         }
         self.confirm(hub, &facts);
-        self.dispatch(hub, Input::Workload(facts));
+        self.dispatch(hub, DispatchEvent::WorkloadChanged(facts));
     }
 
-    /// Once the API shows a reservation, it leaves the memory.
-    fn confirm(&mut self, hub: usize, facts: &Facts) {
+    /// Once the API shows the reservation, it is in memory no longer.
+    fn confirm(&mut self, hub: usize, facts: &WorkloadFacts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
         if term.memory.get(&facts.uid).is_some_and(|version| facts.settles(Some(*version))) {
             term.memory.remove(&facts.uid);
@@ -190,7 +194,7 @@ impl World {
     }
 
     /// A write has ended.
-    pub(super) fn written(&mut self, hub: usize, epoch: u64, written: Written) {
+    pub(super) fn written(&mut self, hub: usize, epoch: u64, written: WriteResult) {
         if self.hubs[hub].term.as_ref().is_none_or(|term| term.epoch != epoch) {
             return;
         }
@@ -200,7 +204,7 @@ impl World {
                 term.told.rename(facts);
             }
         }
-        self.dispatch(hub, Input::Written(written));
+        self.dispatch(hub, DispatchEvent::WriteEnded(written));
     }
 
     pub(crate) fn hub_tick(&mut self, hub: usize, boot: u32) {
@@ -209,13 +213,13 @@ impl World {
         }
         let Some(term) = &mut self.hubs[hub].term else { return };
         term.tick = None;
-        self.dispatch(hub, Input::Tick);
+        self.dispatch(hub, DispatchEvent::Tick);
     }
 
     // === outputs
 
-    /// Feeds the dispatcher and performs its actions.
-    pub(crate) fn dispatch(&mut self, hub: usize, input: Input) {
+    /// Feeds the dispatcher and does what it says.
+    pub(crate) fn dispatch(&mut self, hub: usize, input: DispatchEvent) {
         let now = self.hub_now(hub);
         let Some(term) = &mut self.hubs[hub].term else { return };
         let actions = term.dispatcher.apply(input, now);
@@ -225,7 +229,7 @@ impl World {
             self.perform_action(hub, action, &mut refusals);
         }
         for (cluster, observation) in refusals {
-            self.dispatch(hub, Input::Observed { cluster, observation });
+            self.dispatch(hub, DispatchEvent::Observed { cluster, observation });
         }
         self.pump(hub);
         self.plan_hub_tick(hub);
@@ -246,14 +250,35 @@ impl World {
         self.at(due, Event::HubTick { hub, boot });
     }
 
-    fn perform_action(
+    fn start_write(&mut self, hub: usize, uid: Uid, write: Arc<WorkloadWrite>) {
+        match &*write {
+            WorkloadWrite::Commit { cluster, attempt, .. } => {
+                if self.mutated(Mutation::RunBeforeWritten) {
+                    self.desire(hub, number(cluster), &uid, *attempt, Phase::Run);
+                }
+            }
+            WorkloadWrite::Rename { .. }
+            | WorkloadWrite::Record { .. }
+            | WorkloadWrite::Retry { .. } => {}
+            WorkloadWrite::Release => return self.release(hub, &uid, write),
+            WorkloadWrite::Finish { cluster, .. } => {
+                if self.mutated(Mutation::AckBeforeWritten) {
+                    self.port(hub, number(cluster)).persisted(&uid, u64::MAX);
+                }
+                return self.finish(hub, &uid, write);
+            }
+        }
+        self.write(hub, uid, write);
+    }
+
+    fn do_it(
         &mut self,
         hub: usize,
-        action: Action,
+        action: DispatchAction,
         refusals: &mut Vec<(Name, Observation)>,
     ) {
         match action {
-            Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
+            DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
                 let known = self.hubs[hub].store.contains_key(&self.ours(hub, &uid));
                 if phase != Phase::Absent && !known {
                     let reasons = vec![Reason::new(CANNOT_SEND, "the workload is gone")];
@@ -274,32 +299,18 @@ impl World {
                 }
                 self.desire(hub, number(&cluster), &uid, attempt, phase);
             }
-            Action::Forget { cluster, uid, attempt } => {
+            DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
                 self.port(hub, number(&cluster)).forget(&uid, attempt);
                 let uid = self.ours(hub, &uid);
                 if let Some(term) = &mut self.hubs[hub].term {
                     term.told.forget(&cluster, &uid);
                 }
             }
-            Action::Ack { cluster, uid, attempt } => {
+            DispatchAction::AcknowledgeEnd { cluster, uid, attempt } => {
                 self.port(hub, number(&cluster)).persisted(&uid, attempt)
             }
-            Action::Commit { ref uid, ref cluster, attempt, .. } => {
-                if self.mutated(Mutation::RunBeforeWritten) {
-                    self.desire(hub, number(cluster), &uid.clone(), attempt, Phase::Run);
-                }
-                self.write(hub, action);
-            }
-            Action::Rename { .. } | Action::Record { .. } | Action::Retry { .. } => {
-                self.write(hub, action)
-            }
-            Action::Finish { ref uid, ref cluster, .. } => {
-                if self.mutated(Mutation::AckBeforeWritten) {
-                    self.port(hub, number(cluster)).persisted(&uid.clone(), u64::MAX);
-                }
-                self.finish(hub, action);
-            }
-            Action::GiveBack { uid, retry_at, .. } => {
+            DispatchAction::Write { uid, write } => self.start_write(hub, uid, write),
+            DispatchAction::ReturnReservation { uid, retry_at, .. } => {
                 let at = self.now + self.hub_until(hub, retry_at);
                 if let Some(term) = &mut self.hubs[hub].term {
                     term.memory.remove(&uid);
@@ -309,16 +320,15 @@ impl World {
                 self.at(at, Event::Engine { hub, boot });
                 self.moved = true;
             }
-            Action::Wake { uid } => {
+            DispatchAction::Requeue { uid } => {
                 if let Some(term) = &mut self.hubs[hub].term {
                     term.parked.remove(&uid);
                 }
                 self.engine_soon(hub);
             }
-            Action::Release { .. } => self.release(hub, action),
-            // The simulated engine never releases its memory.
-            Action::Recorded { .. } => {}
-            Action::Mirror { uid, cluster, attempt } => {
+            // The engine here never takes back what it has in memory.
+            DispatchAction::ReservationPersisted { .. } => {}
+            DispatchAction::MirrorStatus { uid, cluster, attempt } => {
                 let term = self.hubs[hub].term.as_ref();
                 let told =
                     term.and_then(|term| term.told.of(&cluster, &uid, attempt)?.job_status.clone());
@@ -326,7 +336,9 @@ impl World {
                     self.show(hub, &uid, Show::Status(status));
                 }
             }
-            Action::Orphan { .. } | Action::Disbelieve { .. } | Action::Breaker { .. } => {}
+            DispatchAction::OrphanFound { .. }
+            | DispatchAction::RejectAttempt { .. }
+            | DispatchAction::BreakerChanged { .. } => {}
         }
     }
 
@@ -335,13 +347,13 @@ impl World {
         self.hubs[hub]
             .term
             .as_ref()
-            .map_or_else(|| theirs.clone(), |term| term.dispatcher.our_uid(theirs))
+            .map_or_else(|| theirs.clone(), |term| term.dispatcher.hub_uid(theirs))
     }
 
     /// Drops assignments that no write needs.
     pub(super) fn forget_useless(&mut self, hub: usize, cluster: usize) {
         if let Some(term) = &mut self.hubs[hub].term {
-            term.told.forget_useless_of(&term.dispatcher, &name(cluster).into());
+            term.told.prune_cluster(&term.dispatcher, &name(cluster).into());
         }
     }
 
@@ -404,13 +416,13 @@ impl World {
             term.dispatcher.learn(facts);
         }
         let known = term.dispatcher.knows(&uid);
-        let observation = term.told.take_in(&term.dispatcher, &key, told);
-        if self.mutated(Mutation::AckBeforeWritten) && terminal(observation.state) {
+        let observation = term.told.record(&term.dispatcher, &key, told);
+        if self.mutated(Mutation::AckBeforeWritten) && is_terminal(observation.state) {
             self.port(hub, cluster).persisted(&observation.uid, observation.attempt);
         }
-        self.dispatch(hub, Input::Observed { cluster: key.clone(), observation });
+        self.dispatch(hub, DispatchEvent::Observed { cluster: key.clone(), observation });
         if let Some(term) = self.hubs[hub].term.as_mut().filter(|_| !known) {
-            term.told.forget_useless(&term.dispatcher, &key, &uid);
+            term.told.prune(&term.dispatcher, &key, &uid);
         }
     }
 
@@ -440,8 +452,8 @@ impl World {
     }
 
     /// The reservation was refused or not written.
-    pub(super) fn superseded(uid: Uid, facts: Option<Facts>) -> Written {
-        Written { uid, outcome: Outcome::Superseded, facts }
+    pub(super) fn superseded(uid: Uid, facts: Option<WorkloadFacts>) -> WriteResult {
+        WriteResult { uid, outcome: WriteOutcome::Superseded, facts }
     }
 
     /// Sends one message of a session.

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use switchyard_dispatcher::{Check, Event as Input, Facts, Loss, Name, Reserved, Subject, Uid};
+use switchyard_dispatcher::{
+    CheckStatus, DisconnectPolicy, DispatchEvent, JobIdentity, MemoryReservation, Name, Uid,
+    WorkloadFacts,
+};
 use switchyard_scheduler::{Amount, PodSet};
 
 use super::Object;
@@ -20,9 +23,9 @@ const MIRROR_GRACE: Ms = 10_000;
 /// The PriorityClass of all workloads.
 pub(crate) const PRIORITY_CLASS: &str = "class";
 
-/// The job of a workload.
-pub(crate) fn subject(index: usize) -> Subject {
-    Subject {
+/// Which job a workload stands for.
+pub(crate) fn subject(index: usize) -> JobIdentity {
+    JobIdentity {
         kind: "batch/v1, Kind=Job".into(),
         job: format!("job-{index}").into(),
         pod_sets: Arc::from(vec![1]),
@@ -39,7 +42,7 @@ impl World {
         if self.api.objects.contains_key(&uid) {
             return;
         }
-        let facts = Facts {
+        let facts = WorkloadFacts {
             uid: uid.clone(),
             namespace: crate::cluster::NAMESPACE.into(),
             name: format!("job-{uid}").into(),
@@ -48,8 +51,8 @@ impl World {
             priority: 0,
             priority_class: Some(PRIORITY_CLASS.into()),
             pod_sets,
-            check: Some((CHECK.into(), Check::Pending)),
-            others_ready: true,
+            check: Some((CHECK.into(), CheckStatus::Pending)),
+            other_checks_ready: true,
             reserved: false,
             evicted: false,
             finished: false,
@@ -59,11 +62,11 @@ impl World {
             attempt: 0,
             nominated: Vec::new(),
             grace: 5_000,
-            loss: self.plan.workloads[index].loss,
+            on_disconnect: self.plan.workloads[index].loss,
             affinity: None,
-            moving: None,
+            move_request: None,
             subject: Some(subject(index)),
-            known_as: None,
+            cluster_uid: None,
             adopt: None,
             replica: None,
             replaces: None,
@@ -101,21 +104,21 @@ impl World {
         facts.evicted = true;
         facts.cluster = None;
         facts.nominated.clear();
-        facts.check = Some((CHECK.into(), Check::Pending));
+        facts.check = Some((CHECK.into(), CheckStatus::Pending));
         if release {
             facts.reserved = false;
         }
         self.api_changed(uid);
     }
 
-    /// The owner changes the workload's policy and priority.
-    pub(crate) fn owner_changes(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
+    /// Its owner changes what the loss of its cluster means for it, and its priority.
+    pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<DisconnectPolicy>, priority: i32) {
         let now = self.now;
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
             return;
         };
         object.changed = now;
-        object.facts.loss = loss;
+        object.facts.on_disconnect = loss;
         object.facts.priority = priority;
         object.losses.insert(loss);
         self.api_changed(uid);
@@ -127,7 +130,7 @@ impl World {
             return;
         };
         self.reached.count("fault: move");
-        object.facts.moving = Some((object.facts.attempt, crate::laws::name(cluster).into()));
+        object.facts.move_request = Some((object.facts.attempt, crate::laws::name(cluster).into()));
         self.api_changed(uid);
     }
 
@@ -178,7 +181,9 @@ impl World {
             object.ends += 1;
             return self.api_changed(uid);
         }
-        if facts.check.as_ref().is_some_and(|(_, check)| *check == Check::Retry) && !facts.evicted {
+        if facts.check.as_ref().is_some_and(|(_, check)| *check == CheckStatus::Retry)
+            && !facts.evicted
+        {
             return self.evict(&uid.clone());
         }
         // A committed workload keeps its quota until the dispatcher releases it.
@@ -244,8 +249,8 @@ impl World {
                 term.parked.remove(&facts.uid);
             }
             self.note(|| format!("hub {hub}: quota for {}", facts.uid));
-            let reserved = Reserved { check: CHECK.into(), other_checks: false };
-            self.dispatch(hub, Input::Reserved { facts, reserved });
+            let reserved = MemoryReservation { check: CHECK.into(), needs_other_checks: false };
+            self.dispatch(hub, DispatchEvent::QuotaReserved { facts, reserved });
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Writes of Workloads, as the hub performs them: from its cache, with a resourceVersion, and
 //! retried until the result is known.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use super::term::CHECK;
@@ -8,8 +10,10 @@ use crate::event::Event;
 use crate::laws::number;
 use crate::plan::Ms;
 use crate::world::World;
-use switchyard_dispatcher::standing::{Intent, Standing, Verdict, judge};
-use switchyard_dispatcher::{Action, Check, Facts, Outcome, Tries, Uid, Written};
+use switchyard_dispatcher::write_guard::{WorkloadState, WriteDecision, WriteIntent, check};
+use switchyard_dispatcher::{
+    CheckStatus, DispatchAction, Uid, WorkloadFacts, WriteOutcome, WriteResult, WriteRetries,
+};
 use switchyard_flags::simulate::Mutation;
 
 /// How late a request may be performed after its sender's timeout, on the hub or on a worker.
@@ -22,81 +26,66 @@ pub(crate) struct WriteJob {
     boot: u32,
     epoch: u64,
     uid: Uid,
-    action: Action,
-    base: Facts,
-    /// The reservation was in memory at the request.
+    write: Arc<WorkloadWrite>,
+    base: WorkloadFacts,
+    /// The reservation was in memory when the write was asked for.
     memory: bool,
-    tries: Tries,
-    /// When the dispatcher requested it.
+    tries: WriteRetries,
+    /// When the dispatcher asked for it.
     asked: Ms,
 }
 
 /// The reply to a write.
 #[derive(Debug, Clone)]
 pub(crate) enum WriteReply {
-    Done(Box<Facts>),
+    Done(Box<WorkloadFacts>),
     Conflict,
     Gone,
     /// No answer: the write may have happened.
     Unknown,
 }
 
-fn subject(action: &Action) -> Option<&Uid> {
-    match action {
-        Action::Commit { uid, .. }
-        | Action::Rename { uid, .. }
-        | Action::Record { uid, .. }
-        | Action::Retry { uid, .. }
-        | Action::Release { uid }
-        | Action::Finish { uid, .. } => Some(uid),
-        _ => None,
-    }
+/// Whether a look at the object leads to a write.
+fn look(write: &WorkloadWrite, facts: &WorkloadFacts, memory: bool) -> WriteDecision {
+    check(write, &WorkloadState::of(facts, memory))
 }
 
-/// Whether the object's state allows the write.
-fn look(action: &Action, facts: &Facts, memory: bool) -> Verdict {
-    Intent::of(action)
-        .map_or(Verdict::Void("no write"), |intent| judge(intent, &Standing::of(facts, memory)))
-}
-
-/// Applies a write to the status.
-fn apply(action: &Action, facts: &mut Facts) {
-    match action {
-        // The name is immutable, but may be removed.
-        Action::Commit { .. } | Action::Rename { .. } if facts.cluster.is_some() => {
+/// What a write makes of the status.
+fn apply(write: &WorkloadWrite, facts: &mut WorkloadFacts) {
+    match write {
+        // The name is not to be changed, but may be taken away.
+        WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. } if facts.cluster.is_some() => {
             facts.cluster = None
         }
-        Action::Rename { cluster, .. } => facts.cluster = Some(cluster.clone()),
-        Action::Commit { cluster, attempt, adopts, .. } => {
+        WorkloadWrite::Rename { cluster, .. } => facts.cluster = Some(cluster.clone()),
+        WorkloadWrite::Commit { cluster, attempt, adopts, .. } => {
             if let Some(theirs) = adopts.as_ref().filter(|theirs| **theirs != facts.uid) {
-                facts.known_as = Some(theirs.clone());
+                facts.cluster_uid = Some(theirs.clone());
             }
             facts.reserved = true;
             facts.evicted = false;
             facts.cluster = Some(cluster.clone());
             facts.attempt = *attempt;
             facts.nominated.clear();
-            facts.check = Some((CHECK.into(), Check::Ready));
+            facts.check = Some((CHECK.into(), CheckStatus::Ready));
         }
-        Action::Record { nominated, .. } => {
+        WorkloadWrite::Record { nominated, .. } => {
             facts.reserved = true;
             facts.evicted = false;
             if let Some(nominated) = nominated {
                 facts.nominated.clone_from(nominated);
             }
         }
-        Action::Retry { .. } => facts.check = Some((CHECK.into(), Check::Retry)),
-        Action::Release { .. } => facts.reserved = false,
-        Action::Finish { .. } => facts.finished = true,
-        _ => {}
+        WorkloadWrite::Retry { .. } => facts.check = Some((CHECK.into(), CheckStatus::Retry)),
+        WorkloadWrite::Release => facts.reserved = false,
+        WorkloadWrite::Finish { .. } => facts.finished = true,
     }
 }
 
 impl World {
-    /// The dispatcher requests a write.
-    pub(super) fn write(&mut self, hub: usize, action: Action) {
-        let Some(uid) = subject(&action).cloned() else { return };
-        // Attempts that were given up at the decision stay so, however late the write.
+    /// The dispatcher wants something written.
+    pub(super) fn write(&mut self, hub: usize, uid: Uid, write: Arc<WorkloadWrite>) {
+        // What was given up was so when that was decided, however late it is written.
         for cluster in 0..self.clusters.len() {
             self.update_excuses(cluster);
         }
@@ -111,10 +100,10 @@ impl World {
             boot,
             epoch,
             uid,
-            action,
+            write,
             base,
             memory,
-            tries: Tries::default(),
+            tries: WriteRetries::default(),
             asked: self.now,
         };
         self.try_write(job);
@@ -122,19 +111,21 @@ impl World {
 
     fn try_write(&mut self, job: WriteJob) {
         let (hub, boot, epoch) = (job.hub, job.boot, job.epoch);
-        let outcome = match look(&job.action, &job.base, job.memory) {
-            Verdict::There => Outcome::Done,
-            Verdict::Void(_) => Outcome::Superseded,
-            Verdict::Write | Verdict::TakeAway if !self.leads(hub, boot, epoch) => {
-                Outcome::Superseded
+        let outcome = match look(&job.write, &job.base, job.memory) {
+            WriteDecision::AlreadyApplied => WriteOutcome::Done,
+            WriteDecision::Obsolete(_) => WriteOutcome::Superseded,
+            WriteDecision::Write | WriteDecision::ClearClusterFirst
+                if !self.leads(hub, boot, epoch) =>
+            {
+                WriteOutcome::Superseded
             }
-            Verdict::Write | Verdict::TakeAway => {
+            WriteDecision::Write | WriteDecision::ClearClusterFirst => {
                 let longest = self.plan.noise.delay;
                 let delay = self.dice(0).between(1, longest);
                 return self.after(delay, Event::WriteArrives(Box::new(job)));
             }
         };
-        self.answer(hub, boot, epoch, Written { uid: job.uid, outcome, facts: Some(job.base) });
+        self.answer(hub, boot, epoch, WriteResult { uid: job.uid, outcome, facts: Some(job.base) });
     }
 
     /// Whether the process believes that it leads in this term.
@@ -143,7 +134,7 @@ impl World {
         self.hub_is(hub, boot) && term.is_some_and(|term| term.epoch == epoch)
     }
 
-    fn answer(&mut self, hub: usize, boot: u32, epoch: u64, written: Written) {
+    fn answer(&mut self, hub: usize, boot: u32, epoch: u64, written: WriteResult) {
         if !self.hub_is(hub, boot) {
             return;
         }
@@ -164,11 +155,11 @@ impl World {
             return;
         }
         if self.hubs[hub].cut > 0 || lost {
-            let wait = if lost { delay } else { milliseconds(Tries::CALL) };
+            let wait = if lost { delay } else { milliseconds(WriteRetries::CALL) };
             return self.after(wait, Event::WriteAnswered(Box::new(job), WriteReply::Unknown));
         }
         if self.dice(0).chance(noise.late) {
-            let (call, more) = (milliseconds(Tries::CALL), self.dice(0).between(1, LATE));
+            let (call, more) = (milliseconds(WriteRetries::CALL), self.dice(0).between(1, LATE));
             self.after(call, Event::WriteAnswered(Box::new(job.clone()), WriteReply::Unknown));
             return self.after(call + more, Event::WriteLate(Box::new(job)));
         }
@@ -179,7 +170,7 @@ impl World {
 
     /// A write is performed after its sender's timeout or crash.
     pub(crate) fn write_late(&mut self, job: &WriteJob) {
-        self.note(|| format!("api: late, {:?}", job.action));
+        self.note(|| format!("api: late, {:?}", job.write));
         self.perform_write(job);
     }
 
@@ -193,14 +184,15 @@ impl World {
         if object.facts.version != job.base.version && !blind {
             return WriteReply::Conflict;
         }
-        if let Action::Retry { uid, left: Some(left), .. } = &job.action {
-            self.check_left((job.hub, job.epoch), job.asked, uid, left);
+        if let WorkloadWrite::Retry { retried: Some(it), .. } = &*job.write {
+            self.check_left((job.hub, job.epoch), job.asked, &job.uid, it);
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
         let before = object.facts.attempt;
-        apply(&job.action, &mut object.facts);
-        match &job.action {
-            Action::Commit { cluster, attempt, .. } | Action::Rename { cluster, attempt, .. }
+        apply(&job.write, &mut object.facts);
+        match &*job.write {
+            WorkloadWrite::Commit { cluster, attempt, .. }
+            | WorkloadWrite::Rename { cluster, attempt, .. }
                 if object.facts.cluster.as_ref() == Some(cluster) =>
             {
                 object.committed.insert((number(cluster), *attempt));
@@ -208,7 +200,7 @@ impl World {
                     object.facts.attempt = before;
                 }
             }
-            Action::Finish { .. } => object.ends += 1,
+            WorkloadWrite::Finish { .. } => object.ends += 1,
             _ => {}
         }
         self.api_changed(&job.uid);
@@ -226,7 +218,7 @@ impl World {
         match reply {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
-                if matches!(job.action, Action::Commit { .. } | Action::Rename { .. })
+                if matches!(job.write, WorkloadWrite::Commit { .. } | WorkloadWrite::Rename { .. })
                     && facts.cluster.is_none()
                 {
                     job.base = *facts;
@@ -236,7 +228,7 @@ impl World {
                     hub,
                     boot,
                     epoch,
-                    Written { uid, outcome: Outcome::Done, facts: Some(*facts) },
+                    WriteResult { uid, outcome: WriteOutcome::Done, facts: Some(*facts) },
                 );
             }
             WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),

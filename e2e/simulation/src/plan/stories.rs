@@ -1,6 +1,6 @@
 //! Groups of related faults, for runs that chance alone rarely produces.
 
-use switchyard_dispatcher::{Loss, Mode};
+use switchyard_dispatcher::{DisconnectPolicy, DispatchMode};
 
 use super::{
     ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss,
@@ -73,7 +73,7 @@ impl Plan {
         while self.clusters.len() < 2 {
             self.clusters.push(ClusterPlan::roll(dice));
         }
-        self.mode = Mode::BestFit;
+        self.mode = DispatchMode::BestFit;
         self.noise =
             Noise { lost_answers: 0, lost_requests: 0, late: 0, twice: 0, delay: 40, stale: 100 };
         let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
@@ -183,8 +183,8 @@ impl Plan {
             }
             _ => (dice.index(self.clusters.len()), dice.between(0, LAST_SUBMIT + 30_000)),
         };
-        // Without an agent, nothing enforces a fence.
-        if self.clusters[cluster].loss == Loss::GiveUp {
+        // Nobody sees to a fence where there is no agent.
+        if self.clusters[cluster].loss == DisconnectPolicy::GiveUp {
             return;
         }
         let kind = FaultKind::PolicyChange { cluster, loss: roll_loss(dice) };
@@ -216,7 +216,7 @@ impl Plan {
         let (given_up, workload) =
             (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
         for cluster in &mut self.clusters {
-            cluster.loss = Loss::Fence { after: dice.between(0, 20) as i64 * 1000 };
+            cluster.loss = DisconnectPolicy::Fence { after: dice.between(0, 20) as i64 * 1000 };
         }
         self.workloads[workload].loss = None;
         self.workloads[workload].runs += dice.between(200_000, 400_000);
@@ -264,7 +264,7 @@ impl Plan {
             self.clusters.push(ClusterPlan::roll(dice));
         }
         for cluster in &mut self.clusters {
-            cluster.loss = Loss::Fence { after: dice.between(0, 20) as i64 * 1000 };
+            cluster.loss = DisconnectPolicy::Fence { after: dice.between(0, 20) as i64 * 1000 };
         }
         let (cluster, workload) =
             (dice.index(self.clusters.len()), dice.index(self.workloads.len()));

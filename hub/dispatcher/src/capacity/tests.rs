@@ -30,7 +30,7 @@ fn tainted(mut row: proto::FlavorCapacity, key: &str) -> proto::FlavorCapacity {
     row
 }
 
-fn capacity(flavors: Vec<proto::FlavorCapacity>) -> Capacity {
+fn capacity(flavors: Vec<proto::FlavorCapacity>) -> ClusterCapacity {
     let queue = proto::QueueCapacity {
         namespace: "ns".into(),
         local_queue: "lq".into(),
@@ -39,7 +39,7 @@ fn capacity(flavors: Vec<proto::FlavorCapacity>) -> Capacity {
         flavors,
         ..proto::QueueCapacity::default()
     };
-    let mut capacity = Capacity::default();
+    let mut capacity = ClusterCapacity::default();
     capacity.report(from_wire(proto::Capacity { queues: vec![queue] }));
     capacity
 }
@@ -50,15 +50,15 @@ fn pods(count: i32, requests: &[(&str, i64)]) -> PodSet {
     PodSet { requests, ..PodSet::new("main", count) }
 }
 
-fn judge(capacity: &Capacity, pod_sets: &[PodSet]) -> Verdict {
-    capacity.judge(&"ns".into(), &"lq".into(), pod_sets)
+fn fit(capacity: &ClusterCapacity, pod_sets: &[PodSet]) -> Fit {
+    capacity.fit(&"ns".into(), &"lq".into(), pod_sets)
 }
 
-fn first_reason(verdict: &Verdict) -> String {
+fn first_reason(verdict: &Fit) -> String {
     match verdict {
-        Verdict::Fits(_) => "fits".into(),
-        Verdict::Waits { reasons, .. } => format!("waits: {}", reasons[0].message),
-        Verdict::Never(reasons) => format!("never: {}", reasons[0].message),
+        Fit::Now(_) => "fits".into(),
+        Fit::Later { reasons, .. } => format!("waits: {}", reasons[0].message),
+        Fit::Never(reasons) => format!("never: {}", reasons[0].message),
     }
 }
 
@@ -92,7 +92,7 @@ fn verdicts_and_their_reasons() {
         pods
     };
     let p = "couldn't assign flavors to pod set main:";
-    let cases: Vec<(&str, Capacity, Vec<PodSet>, String)> = vec![
+    let cases: Vec<(&str, ClusterCapacity, Vec<PodSet>, String)> = vec![
         ("as much as is free", cpu(3000), vec![pods(3, &[("cpu", 1000)])], "fits".into()),
         (
             "more than is free",
@@ -159,10 +159,10 @@ fn verdicts_and_their_reasons() {
         ("no pods", cpu(0), vec![pods(0, &[("cpu", 1000)])], "fits".into()),
     ];
     for (case, capacity, pod_sets, expected) in cases {
-        assert_eq!(first_reason(&judge(&capacity, &pod_sets)), expected, "{case}");
+        assert_eq!(first_reason(&fit(&capacity, &pod_sets)), expected, "{case}");
     }
     assert_eq!(
-        first_reason(&cpu(1).judge(&"other".into(), &"lq".into(), &[])),
+        first_reason(&cpu(1).fit(&"other".into(), &"lq".into(), &[])),
         "never: the cluster has no LocalQueue other/lq"
     );
 }
@@ -173,29 +173,29 @@ fn what_was_sent_is_deducted_until_a_report_counts_it() {
     let ask = [pods(3, &[("cpu", 1000)])];
     let one = Uid::from("one");
     capacity.assume(&one, &"ns".into(), &"lq".into(), &ask);
-    assert!(first_reason(&judge(&capacity, &ask)).starts_with("waits"));
+    assert!(first_reason(&fit(&capacity, &ask)).starts_with("waits"));
     let report = capacity.queues().clone();
     capacity.report(report.clone());
     assert!(
-        first_reason(&judge(&capacity, &ask)).starts_with("waits"),
+        first_reason(&fit(&capacity, &ask)).starts_with("waits"),
         "a report that may not have it yet"
     );
     capacity.counted(&one);
     capacity.report(report);
-    assert_eq!(first_reason(&judge(&capacity, &ask)), "fits", "a report that has it");
+    assert_eq!(first_reason(&fit(&capacity, &ask)), "fits", "a report that has it");
     capacity.assume(&one, &"ns".into(), &"lq".into(), &ask);
     capacity.unassume(&one);
-    assert_eq!(first_reason(&judge(&capacity, &ask)), "fits");
+    assert_eq!(first_reason(&fit(&capacity, &ask)), "fits");
     assert!(capacity.sums.is_empty());
 }
 
 #[test]
 fn the_tightest_is_the_best() {
-    let score = |flavors: Vec<proto::FlavorCapacity>| match judge(
+    let score = |flavors: Vec<proto::FlavorCapacity>| match fit(
         &capacity(flavors),
         &[pods(1, &[("cpu", 1000)])],
     ) {
-        Verdict::Fits(score) => score,
+        Fit::Now(score) => score,
         other => panic!("{other:?}"),
     };
     let roomy = score(vec![row("f", "cpu", 8000, 8000)]);

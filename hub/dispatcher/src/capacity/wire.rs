@@ -1,19 +1,18 @@
-//! A cluster's report, read off the wire.
+//! Conversion of a capacity report from the wire.
 
 use std::collections::BTreeMap;
 
 use switchyard_proto::v1 as proto;
 use switchyard_scheduler::{Taint, TaintEffect};
 
-use super::{Flavor, Queue, Quota};
+use super::{FlavorQuota, LocalQueueCapacity, QueueFlavor};
 use crate::Name;
 
-/// Reads a report off the wire.
-pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {
+pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), LocalQueueCapacity> {
     let queue = |queue: proto::QueueCapacity| {
-        let mut flavors: Vec<Flavor> = Vec::new();
+        let mut flavors: Vec<QueueFlavor> = Vec::new();
         for row in queue.flavors {
-            let quota = Quota {
+            let quota = FlavorQuota {
                 nominal: row.nominal,
                 used: row.used,
                 available: row.available,
@@ -22,7 +21,10 @@ pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {
             let index = match flavors.iter().position(|flavor| *flavor.name == *row.flavor) {
                 Some(index) => index,
                 None => {
-                    flavors.push(Flavor { name: row.flavor.as_str().into(), ..Flavor::default() });
+                    flavors.push(QueueFlavor {
+                        name: row.flavor.as_str().into(),
+                        ..QueueFlavor::default()
+                    });
                     flavors.len() - 1
                 }
             };
@@ -39,7 +41,7 @@ pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {
         let key = (Name::from(queue.namespace.as_str()), Name::from(queue.local_queue.as_str()));
         (
             key,
-            Queue {
+            LocalQueueCapacity {
                 cluster_queue: queue.cluster_queue.as_str().into(),
                 inactive,
                 pending: queue.pending,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::{Gate, Observation, Phase, State, Uid, terminal};
+use crate::{Observation, Phase, PreemptionGate, State, Uid, is_terminal};
 
 /// What is on a cluster for one workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +12,7 @@ pub(super) struct Remote {
     pub(super) state: State,
     pub(super) acked: bool,
     /// Its preemption gate, if it was made with one.
-    pub(super) gate: Option<Gate>,
+    pub(super) gate: Option<PreemptionGate>,
 }
 
 #[derive(Debug, Default)]
@@ -22,14 +22,20 @@ pub(super) struct Cluster {
     /// Attempts that ever ran here.
     pub(super) ran: BTreeSet<(Uid, u64)>,
     pub(super) up: VecDeque<Observation>,
-    pub(super) down: VecDeque<(Uid, u64, Phase, Option<Gate>)>,
+    pub(super) down: VecDeque<(Uid, u64, Phase, Option<PreemptionGate>)>,
     /// The outbox: what is desired, kept over sessions but not over restarts of the hub.
-    pub(super) outbox: BTreeMap<Uid, (u64, Phase, Option<Gate>)>,
+    pub(super) outbox: BTreeMap<Uid, (u64, Phase, Option<PreemptionGate>)>,
 }
 
 impl Cluster {
     /// The agent's rules: never a lower attempt; within one attempt only from Reserve over Run to Absent.
-    pub(super) fn take(&mut self, uid: &Uid, attempt: u64, phase: Phase, gate: Option<Gate>) {
+    pub(super) fn take(
+        &mut self,
+        uid: &Uid,
+        attempt: u64,
+        phase: Phase,
+        gate: Option<PreemptionGate>,
+    ) {
         let there = self.remotes.get(uid);
         let step = |phase| match phase {
             Phase::Reserve => 1,
@@ -42,7 +48,8 @@ impl Cluster {
             return;
         }
         if phase == Phase::Absent {
-            let held = there.is_some_and(|r| terminal(r.state) && !r.acked && r.attempt == attempt);
+            let held =
+                there.is_some_and(|r| is_terminal(r.state) && !r.acked && r.attempt == attempt);
             if held {
                 // The end goes before everything: it is said again until it is acknowledged.
                 self.say(uid);

@@ -5,7 +5,7 @@ use rand::seq::SliceRandom;
 
 use super::{Object, World};
 use crate::tests::facts;
-use crate::{Event, Facts, Uid};
+use crate::{DispatchEvent, Uid, WorkloadFacts};
 
 /// A job grows no more often.
 const SLICES: usize = 4;
@@ -20,8 +20,9 @@ impl World {
     /// The workload by which the copies of a uid go: the last that had one.
     pub(super) fn owner(&self, theirs: &Uid) -> Uid {
         let chain = self.chain(theirs);
-        let has_it =
-            |uid: &&Uid| uid == &theirs || self.api[*uid].facts.known_as.as_ref() == Some(theirs);
+        let has_it = |uid: &&Uid| {
+            uid == &theirs || self.api[*uid].facts.cluster_uid.as_ref() == Some(theirs)
+        };
         chain.iter().rev().find(has_it).unwrap_or(theirs).clone()
     }
 
@@ -56,8 +57,11 @@ impl World {
     fn make(&mut self, replaced: &Uid) {
         let uid: Uid = format!("{replaced}+").into();
         self.version += 1;
-        let facts =
-            Facts { version: self.version, replaces: Some(replaced.clone()), ..facts(&uid) };
+        let facts = WorkloadFacts {
+            version: self.version,
+            replaces: Some(replaced.clone()),
+            ..facts(&uid)
+        };
         self.trace.push(format!("{replaced} grows"));
         self.api.insert(uid, Object { facts, ends: 0, deleted: false });
     }
@@ -83,7 +87,7 @@ impl World {
     /// What was replaced is over. The dispatcher may hear of that before it hears by whom it was.
     pub(super) fn end_replaced(&mut self, uid: &Uid) {
         let facts = &self.api[uid].facts;
-        let Some(before) = facts.replaces.clone().filter(|_| facts.known_as.is_some()) else {
+        let Some(before) = facts.replaces.clone().filter(|_| facts.cluster_uid.is_some()) else {
             return;
         };
         let replaced = &self.api[&before];
@@ -98,7 +102,7 @@ impl World {
     /// A process that begins learns who has whose copy in any order, mostly before it acts.
     pub(super) fn learn_all(&mut self) {
         let there = self.api.values().filter(|it| !it.deleted);
-        let mut all: Vec<Facts> = there.map(|it| self.as_seen(it.facts.clone())).collect();
+        let mut all: Vec<WorkloadFacts> = there.map(|it| self.as_seen(it.facts.clone())).collect();
         all.shuffle(&mut self.random);
         for facts in &all {
             if self.random.random_bool(0.5) {
@@ -106,19 +110,19 @@ impl World {
             }
         }
         for facts in all {
-            self.apply(Event::Workload(facts));
+            self.apply(DispatchEvent::WorkloadChanged(facts));
         }
     }
 
-    fn introduce(&mut self, facts: &Facts) {
-        let (known_as, replaces) = (facts.known_as.as_ref(), facts.replaces.as_ref());
-        self.dispatcher.introduce(&facts.uid, known_as, replaces, facts.finished);
+    fn introduce(&mut self, facts: &WorkloadFacts) {
+        let (known_as, replaces) = (facts.cluster_uid.as_ref(), facts.replaces.as_ref());
+        self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.finished);
     }
 
     /// The workload that it replaces is found for as long as that is there.
-    pub(super) fn as_seen(&self, facts: Facts) -> Facts {
+    pub(super) fn as_seen(&self, facts: WorkloadFacts) -> WorkloadFacts {
         let there = |uid: &Uid| self.api.get(uid).is_some_and(|object| !object.deleted);
-        Facts { replaces: facts.replaces.clone().filter(there), ..facts }
+        WorkloadFacts { replaces: facts.replaces.clone().filter(there), ..facts }
     }
 
     /// Whether the job runs at most once, by whichever of its workloads.

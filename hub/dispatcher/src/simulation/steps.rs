@@ -2,10 +2,13 @@
 
 use rand::Rng;
 
-use super::cluster::observation;
+use super::cluster_state::observation;
 use super::{CAPACITY, CLUSTERS, World, subject};
 use crate::tests::queues;
-use crate::{Check, Event, Gate, Observation, Phase, Reserved, State, Uid, Written};
+use crate::{
+    CheckStatus, DispatchEvent, MemoryReservation, Observation, Phase, PreemptionGate, State, Uid,
+    WriteResult,
+};
 
 impl World {
     pub(super) fn step(&mut self) {
@@ -50,15 +53,15 @@ impl World {
             && !facts.reserved
             && facts.cluster.is_none();
         if may && self.engine.insert(uid.clone()) {
-            let reserved = Reserved { check: "mk".into(), other_checks: false };
-            self.apply(Event::Reserved { facts, reserved });
+            let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: false };
+            self.apply(DispatchEvent::QuotaReserved { facts, reserved });
         }
     }
 
     /// The engine gives quota in its memory to another workload.
     pub(super) fn withdraw(&mut self, uid: &Uid) {
         if self.engine.contains(uid) {
-            self.apply(Event::Withdraw { uid: uid.clone() });
+            self.apply(DispatchEvent::ReservationWithdrawn { uid: uid.clone() });
         }
     }
 
@@ -75,21 +78,20 @@ impl World {
     }
 
     pub(super) fn observed(&mut self, name: &'static str, observation: Observation) {
-        let ours = self.dispatcher.our_uid(&observation.uid);
+        let ours = self.dispatcher.hub_uid(&observation.uid);
         if !self.dispatcher.knows(&ours)
             && let Some(object) = self.api.get(&ours).filter(|object| !object.deleted)
         {
             self.dispatcher.learn(self.as_seen(object.facts.clone()));
         }
-        self.apply(Event::Observed { cluster: name.into(), observation });
+        self.apply(DispatchEvent::Observed { cluster: name.into(), observation });
     }
 
     pub(super) fn perform(&mut self) {
-        let Some(action) = self.writes.pop_front() else { return };
-        let (outcome, facts) = self.write(&action);
+        let Some((uid, write)) = self.writes.pop_front() else { return };
+        let (outcome, facts) = self.write(&uid, &write);
         let facts = facts.map(|facts| self.as_seen(facts));
-        let uid = subject(&action).clone();
-        self.answers.push_back(Written { uid: uid.clone(), outcome, facts });
+        self.answers.push_back(WriteResult { uid: uid.clone(), outcome, facts });
         if self.random.random_bool(0.5) {
             self.end_replaced(&uid);
         }
@@ -97,7 +99,7 @@ impl World {
 
     pub(super) fn answer(&mut self) {
         if let Some(written) = self.answers.pop_front() {
-            self.apply(Event::Written(written));
+            self.apply(DispatchEvent::WriteEnded(written));
         }
     }
 
@@ -154,13 +156,16 @@ impl World {
                 .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
                 .count();
             let free = CAPACITY - used as i64 * 1000;
-            self.apply(Event::Capacity { cluster: name.into(), queues: queues(free, CAPACITY) });
+            self.apply(DispatchEvent::CapacityReported {
+                cluster: name.into(),
+                queues: queues(free, CAPACITY),
+            });
         }
     }
 
     pub(super) fn tick(&mut self) {
         self.now += self.random.random_range(1..4_000);
-        self.apply(Event::Tick);
+        self.apply(DispatchEvent::Tick);
         let uid = self.any();
         self.end_replaced(&uid);
         self.tell(&uid);
@@ -169,8 +174,10 @@ impl World {
     /// The watch tells what the API holds.
     pub(super) fn tell(&mut self, uid: &Uid) {
         match self.api.get(uid).cloned() {
-            Some(object) if object.deleted => self.apply(Event::WorkloadGone { uid: uid.clone() }),
-            Some(object) => self.apply(Event::Workload(self.as_seen(object.facts))),
+            Some(object) if object.deleted => {
+                self.apply(DispatchEvent::WorkloadDeleted { uid: uid.clone() })
+            }
+            Some(object) => self.apply(DispatchEvent::WorkloadChanged(self.as_seen(object.facts))),
             None => {}
         }
     }
@@ -189,11 +196,11 @@ impl World {
         let inventory: Vec<Observation> =
             cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
         let uids = cluster.remotes.keys().cloned().collect();
-        self.apply(Event::ClusterUp { name: name.into() });
+        self.apply(DispatchEvent::SessionOpened { name: name.into() });
         for observation in inventory {
             self.observed(name, observation);
         }
-        self.apply(Event::Inventory { cluster: name.into(), uids });
+        self.apply(DispatchEvent::InventoryComplete { cluster: name.into(), uids });
         self.report(name);
     }
 
@@ -204,7 +211,7 @@ impl World {
         cluster.connected = false;
         cluster.up.clear();
         cluster.down.clear();
-        self.apply(Event::ClusterDown { name: name.into() });
+        self.apply(DispatchEvent::SessionClosed { name: name.into() });
     }
 
     pub(super) fn evict_on_worker(&mut self, name: &'static str, uid: &Uid) {
@@ -215,7 +222,7 @@ impl World {
             .filter(|r| matches!(r.state, State::Running | State::Reserved))
         {
             remote.state = State::Evicted;
-            remote.gate = remote.gate.map(|_| Gate::default());
+            remote.gate = remote.gate.map(|_| PreemptionGate::default());
             cluster.say(uid);
         }
     }
@@ -228,7 +235,7 @@ impl World {
             object.facts.evicted = true;
             object.facts.cluster = None;
             object.facts.nominated = Vec::new();
-            object.facts.check = Some(("mk".into(), Check::Pending));
+            object.facts.check = Some(("mk".into(), CheckStatus::Pending));
             self.tell(uid);
         }
     }

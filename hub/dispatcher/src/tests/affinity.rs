@@ -1,25 +1,27 @@
 //! Which clusters a workload is offered to by its rules, and in which order.
 
+use switchyard_syntax::affinity::Affinity;
+
 use super::*;
 
 /// Facts with these annotations, by their short names.
-fn bound(uid: &str, rules: &[(&str, &str)]) -> Facts {
+fn bound(uid: &str, rules: &[(&str, &str)]) -> WorkloadFacts {
     let annotations = rules
         .iter()
         .map(|(key, text)| (format!("switchyard.dev/{key}"), (*text).to_owned()))
         .collect();
-    Facts { affinity: Affinity::of(Some(&annotations), None).map(Arc::new), ..facts(uid) }
+    WorkloadFacts { affinity: Affinity::of(Some(&annotations), None).map(Arc::new), ..facts(uid) }
 }
 
 impl Bench {
     fn label(&mut self, cluster: &str, region: &str, cost: i32) {
         let labels = BTreeMap::from([("region".to_owned(), region.to_owned())]);
-        let rules = ClusterRules { labels, cost, ..ClusterRules::default() };
-        self.apply(Event::Cluster { name: cluster.into(), rules });
+        let rules = ClusterConfig { labels, cost, ..ClusterConfig::default() };
+        self.apply(DispatchEvent::ClusterConfigured { name: cluster.into(), config: rules });
     }
 
     /// `a` and `b` in `eu`, `c` in `us`; the fullest that has room is taken first: `a`, `b`, `c`.
-    fn labelled(mode: Mode) -> Self {
+    fn labelled(mode: DispatchMode) -> Self {
         let mut bench = Self::new(mode, &[("a", 2000, 4000), ("b", 3000, 4000), ("c", 4000, 4000)]);
         for (name, region) in [("a", "eu"), ("b", "eu"), ("c", "us")] {
             bench.label(name, region, 0);
@@ -46,7 +48,7 @@ fn best_fit_honours_rules_before_room() {
         ),
     ];
     for (case, rules, to) in cases {
-        let mut bench = Bench::labelled(Mode::BestFit);
+        let mut bench = Bench::labelled(DispatchMode::BestFit);
         bench.reserve(bound("w", rules));
         assert_eq!(bench.take(), [format!("Reserve w/1 on {to}")], "{case}");
     }
@@ -54,7 +56,7 @@ fn best_fit_honours_rules_before_room() {
 
 #[test]
 fn cost_counts_after_preference_and_room_before_both() {
-    let mut bench = Bench::labelled(Mode::BestFit);
+    let mut bench = Bench::labelled(DispatchMode::BestFit);
     bench.label("a", "eu", 30);
     bench.label("b", "eu", 20);
     bench.label("c", "us", 10);
@@ -69,7 +71,7 @@ fn cost_counts_after_preference_and_room_before_both() {
 
 #[test]
 fn where_no_cluster_has_room_the_preferred_one_is_waited_for() {
-    let mut bench = Bench::labelled(Mode::BestFit);
+    let mut bench = Bench::labelled(DispatchMode::BestFit);
     for name in ["a", "b", "c"] {
         bench.capacity(name, 0, 4000);
     }
@@ -81,9 +83,9 @@ fn where_no_cluster_has_room_the_preferred_one_is_waited_for() {
 fn all_dispatchers_keep_to_required_and_excluded_clusters() {
     let rules = [("cluster-selector", "region=eu"), ("excluded-clusters", "a")];
     for (mode, nominated) in [
-        (Mode::AllAtOnce, Some("b")),
-        (Mode::Incremental { step: 3, round: 60_000 }, Some("b")),
-        (Mode::External, None),
+        (DispatchMode::AllAtOnce, Some("b")),
+        (DispatchMode::Incremental { step: 3, round: 60_000 }, Some("b")),
+        (DispatchMode::External, None),
     ] {
         let mut bench = Bench::labelled(mode);
         bench.reserve(bound("w", &rules));
@@ -94,7 +96,10 @@ fn all_dispatchers_keep_to_required_and_excluded_clusters() {
         }
         let all = vec!["a".into(), "b".into(), "c".into()];
         let nominated = nominated.map_or(all, |name| vec![Name::from(name)]);
-        bench.written(Outcome::Done, Facts { reserved: true, nominated, ..bound("w", &rules) });
+        bench.written(
+            WriteOutcome::Done,
+            WorkloadFacts { reserved: true, nominated, ..bound("w", &rules) },
+        );
         assert_eq!(bench.take(), ["Reserve w/1 on b"], "{mode:?}");
     }
 }
@@ -102,10 +107,10 @@ fn all_dispatchers_keep_to_required_and_excluded_clusters() {
 #[test]
 fn workload_without_allowed_cluster_gives_quota_back_with_rules() {
     for mode in [
-        Mode::BestFit,
-        Mode::AllAtOnce,
-        Mode::Incremental { step: 3, round: 60_000 },
-        Mode::External,
+        DispatchMode::BestFit,
+        DispatchMode::AllAtOnce,
+        DispatchMode::Incremental { step: 3, round: 60_000 },
+        DispatchMode::External,
     ] {
         let mut bench = Bench::labelled(mode);
         bench.reserve(bound(
@@ -128,30 +133,33 @@ fn workload_without_allowed_cluster_gives_quota_back_with_rules() {
 
 #[test]
 fn changed_rules_wake_what_was_given_back() {
-    let mut bench = Bench::labelled(Mode::BestFit);
+    let mut bench = Bench::labelled(DispatchMode::BestFit);
     bench.reserve(bound("w", &[("clusters", "z")]));
     bench.take();
-    bench.apply(Event::Workload(bound("w", &[("clusters", "z")])));
+    bench.apply(DispatchEvent::WorkloadChanged(bound("w", &[("clusters", "z")])));
     assert!(bench.take().is_empty(), "the same rule");
-    bench.apply(Event::Workload(bound("w", &[("clusters", "b")])));
+    bench.apply(DispatchEvent::WorkloadChanged(bound("w", &[("clusters", "b")])));
     assert_eq!(bench.take(), ["wake w"]);
-    bench.rules("z", Loss::Hold);
+    bench.rules("z", DisconnectPolicy::Hold);
     bench.connect("z", &[]);
     bench.capacity("z", 4000, 4000);
     bench.reserve(bound("v", &[("clusters", "z")]));
     bench.take();
-    bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "z".into()] });
+    bench.apply(DispatchEvent::CheckConfigured {
+        name: "mk".into(),
+        clusters: vec!["a".into(), "z".into()],
+    });
     assert_eq!(bench.take(), ["wake v"], "its cluster is now one of the configuration's");
 }
 
 #[test]
 fn an_offer_to_a_cluster_that_a_rule_excludes_now_is_withdrawn() {
-    let mut bench = Bench::labelled(Mode::BestFit);
+    let mut bench = Bench::labelled(DispatchMode::BestFit);
     bench.reserve(bound("w", &[("excluded-cluster-selector", "region=us")]));
     bench.take();
     bench.label("a", "us", 0);
     assert_eq!(bench.take(), ["Absent w/1 on a", "Reserve w/1 on b"], "its label has changed");
-    bench.apply(Event::Workload(bound("w", &[("clusters", "c")])));
+    bench.apply(DispatchEvent::WorkloadChanged(bound("w", &[("clusters", "c")])));
     assert_eq!(bench.take(), ["Absent w/1 on b", "Reserve w/1 on c"], "its rule has changed");
     bench.observe("b", "w", 1, State::Reserved);
     assert!(bench.take().is_empty(), "quota held where it is not allowed does not count");
@@ -161,7 +169,7 @@ fn an_offer_to_a_cluster_that_a_rule_excludes_now_is_withdrawn() {
 fn what_runs_stays_when_rules_or_labels_change() {
     let mut bench = Bench::running();
     let excluded = bound("w", &[("excluded-clusters", "a"), ("cluster-selector", "region=us")]);
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         affinity: excluded.affinity.clone(),
         ..committed("w", "a", 1)
     }));
@@ -169,7 +177,7 @@ fn what_runs_stays_when_rules_or_labels_change() {
     bench.later(60_000);
     assert!(bench.take().is_empty());
     let moving = Some((1, "b".into()));
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         affinity: excluded.affinity,
         moving,
         ..committed("w", "a", 1)

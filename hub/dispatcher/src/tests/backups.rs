@@ -1,6 +1,6 @@
 //! A store that was restored from a backup: what it has forgotten of attempts and ends.
 
-use super::copies::{Copy, again};
+use super::adoption::{Copy, again};
 use super::*;
 
 fn stopped(attempt: u64) -> Vec<Copy> {
@@ -11,7 +11,7 @@ fn stopped(attempt: u64) -> Vec<Copy> {
 fn sent_elsewhere_meanwhile() -> Bench {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
-    bench.rules("b", Loss::Fence { after: 10_000 });
+    bench.rules("b", DisconnectPolicy::Fence { after: 10_000 });
     bench.later(600_000);
     bench.runs("w", "a", 2);
     assert_eq!(bench.take(), ["Run w/2 on a"]);
@@ -35,14 +35,17 @@ fn a_later_attempt_that_was_stopped_is_left_alone_while_an_earlier_one_runs() {
 fn a_later_attempt_that_was_stopped_goes_on_once_nothing_is_left_of_the_earlier_one() {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", stopped(3));
-    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 2) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        ..committed("w", "a", 2)
+    }));
     assert_eq!(bench.take(), ["Absent w/2 on a"]);
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["forget w/2 on a", "release w"]);
-    bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
-    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 2, evicted: true, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
-    bench.written(Outcome::Done, committed("w", "b", 3));
+    bench.written(WriteOutcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["Run w/3 on b"]);
 }
 
@@ -53,7 +56,7 @@ fn a_later_attempt_that_was_stopped_waits_for_what_is_left_of_others() {
     bench.tells("b", stopped(3));
     bench.observe("a", "w", 1, State::Running);
     bench.take();
-    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "commit w/3 on b, known as w"]);
@@ -69,7 +72,7 @@ fn a_later_attempt_that_waits_on_its_cluster_goes_on_there_unless_an_earlier_one
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", has_job_and(State::Waiting));
-    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
     assert_eq!(bench.take(), ["orphan w/3 on b", "commit w/3 on b, known as w"]);
 
     let mut bench = sent_elsewhere_meanwhile();
@@ -82,9 +85,9 @@ fn a_later_attempt_that_was_evicted_on_its_cluster_is_gone_before_another_begins
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", has_job_and(State::Evicted));
-    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
     assert_eq!(bench.take(), ["orphan w/3 on b", "commit w/3 on b, known as w"]);
-    bench.written(Outcome::Done, committed("w", "b", 3));
+    bench.written(WriteOutcome::Done, committed("w", "b", 3));
     let said = bench.take().join("\n");
     assert!(said.contains("retry w") && said.contains("evicted on worker cluster"), "{said}");
 }
@@ -121,27 +124,33 @@ fn a_cluster_that_has_not_spoken_may_run_the_attempt_that_the_api_knows() {
 
 #[test]
 fn a_job_that_shows_its_end_is_sent_nowhere() {
-    let over = |facts: Facts| Facts { job_ended: Some(true), ..facts };
+    let over = |facts: WorkloadFacts| WorkloadFacts { job_ended: Some(true), ..facts };
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(over(committed("w", "a", 1))));
+    bench.apply(DispatchEvent::WorkloadChanged(over(committed("w", "a", 1))));
     bench.reserve(over(again()));
     bench.tells("a", vec![]);
     bench.tells("b", vec![]);
     bench.later(10_000);
     assert!(bench.take().is_empty(), "its cluster would make it anew");
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     assert!(bench.take().is_empty(), "who makes these facts has not looked");
-    bench.apply(Event::Workload(Facts { finished: true, ..over(committed("w", "a", 1)) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        finished: true,
+        ..over(committed("w", "a", 1))
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
 
     let mut bench = Bench::forgetful(&["a"]);
-    bench.apply(Event::Workload(over(committed("w", "a", 1))));
+    bench.apply(DispatchEvent::WorkloadChanged(over(committed("w", "a", 1))));
     bench.tells("a", vec![Copy::of("w", "train").attempt(1).state(State::Failed)]);
     assert_eq!(bench.take(), ["finish w/1 from a: false"], "its cluster still has it");
 
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![]);
-    bench.apply(Event::Workload(Facts { deleting: true, ..over(committed("w", "a", 1)) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        deleting: true,
+        ..over(committed("w", "a", 1))
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on a"], "its owner has deleted it");
 }
 
@@ -155,7 +164,7 @@ fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
     bench.applied();
     assert_eq!(bench.take(), ["orphan old/3 on a", "Absent old/3 on a"]);
     bench.later(1_000);
-    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
     bench.later(60_000);
     bench.take();
     bench.observe("a", "old", 3, State::Gone);
@@ -166,7 +175,7 @@ fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
         "it is found by its job while it looks for a cluster"
     );
     bench.observe("a", "new", 1, State::Reserved);
-    bench.written(Outcome::Done, committed("new", "a", 1));
+    bench.written(WriteOutcome::Done, committed("new", "a", 1));
     assert!(bench.dispatcher.waiting.is_empty());
 }
 
@@ -205,14 +214,14 @@ fn a_copy_of_which_nobody_knows_the_job_has_its_time_from_when_it_was_evicted() 
 #[test]
 fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", stopped(2));
     assert_eq!(bench.take(), ["mirror w/2 from a"], "b may have a later one");
     bench.tells("b", vec![]);
     assert_eq!(bench.take(), ["Run w/2 on a"]);
 
     let mut bench = Bench::forgetful(&["a", "b", "c"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", vec![]);
     bench.tells("b", stopped(3));
     assert!(bench.take().is_empty(), "c may have a later one");
@@ -223,7 +232,10 @@ fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one()
 #[test]
 fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 2) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        ..committed("w", "a", 2)
+    }));
     bench.tells("a", vec![]);
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["Absent w/2 on a", "forget w/2 on a"], "b may run a later one");
@@ -235,7 +247,7 @@ fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
 fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silent() {
     for state in [State::Waiting, State::Reserved, State::Evicted] {
         let mut bench = Bench::forgetful(&["a", "b", "c"]);
-        bench.apply(Event::Workload(committed("w", "a", 2)));
+        bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
         bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
         assert_eq!(bench.take().last().map(String::as_str), Some("Run w/2 on a"));
         bench.tells("b", has_job_and(state));
@@ -246,7 +258,7 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silen
         );
     }
     let mut bench = Bench::forgetful(&["a", "b", "c"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("b", has_job_and(State::Waiting));
     assert!(bench.take().is_empty(), "nobody says that the other is there");
     bench.tells("a", vec![Copy::of("w", "train").attempt(2).state(State::Suspended)]);
@@ -256,7 +268,7 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silen
 #[test]
 fn a_later_attempt_that_waits_is_removed_for_one_that_waits_for_room_to_go_on() {
     let mut bench = Bench::forgetful(&["a", "b", "c"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
     assert_eq!(bench.take().last().map(String::as_str), Some("Run w/2 on a"));
     bench.observe("a", "w", 2, State::Waiting);
@@ -268,7 +280,7 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_waits_for_room_to_go_on() 
 #[test]
 fn the_end_of_a_later_attempt_that_is_being_removed_keeps_nothing_waiting() {
     let mut bench = Bench::forgetful(&["b", "c"]);
-    bench.apply(Event::Workload(committed("w", "b", 3)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "b", 3)));
     bench.tells("b", vec![Copy::of("w", "train")]);
     assert_eq!(bench.take().last().map(String::as_str), Some("Run w/3 on b"));
     bench.tells("c", vec![Copy::of("w", "train").attempt(4).state(State::Waiting)]);
@@ -282,7 +294,7 @@ fn the_end_of_a_later_attempt_that_is_being_removed_keeps_nothing_waiting() {
 #[test]
 fn a_later_attempt_whose_pods_outlive_its_workload_does_not_count_as_one_that_runs() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
     bench.tells("b", vec![]);
     bench.take();
@@ -293,12 +305,12 @@ fn a_later_attempt_whose_pods_outlive_its_workload_does_not_count_as_one_that_ru
 /// Attempt 3, stopped, is left alone on `b` while attempt 2 runs on `a`, whose jobs go elsewhere after a minute.
 fn left_alone(clusters: &[&str]) -> Bench {
     let mut bench = Bench::forgetful(clusters);
-    bench.rules("a", Loss::Duplicate { after: 60_000 });
+    bench.rules("a", DisconnectPolicy::Duplicate { after: 60_000 });
     bench.tells("a", vec![]);
     for cluster in clusters.iter().filter(|name| **name > "b") {
         bench.tells(cluster, vec![]);
     }
-    bench.rules("b", Loss::Fence { after: 10_000 });
+    bench.rules("b", DisconnectPolicy::Fence { after: 10_000 });
     bench.later(600_000);
     bench.runs("w", "a", 2);
     bench.tells("b", stopped(3));
@@ -312,13 +324,14 @@ fn an_attempt_whose_cluster_is_lost_is_given_up_before_a_later_one_goes_on() {
     bench.down("a");
     bench.later(60_000);
     assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 2) };
-    bench.written(Outcome::Done, retrying.clone());
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 2) };
+    bench.written(WriteOutcome::Done, retrying.clone());
     assert_eq!(bench.take(), ["Absent w/2 on a"]);
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     assert_eq!(bench.take(), ["release w"]);
-    bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
-    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 2, evicted: true, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
 }
 
@@ -336,7 +349,7 @@ fn a_later_attempt_does_not_go_on_past_the_circuit_breaker() {
 /// Attempt 3, which runs on `b`, is being committed over attempt 2, which runs on `a`.
 fn being_committed() -> Bench {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
     bench.tells("b", vec![Copy::of("w", "train").attempt(3)]);
     assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"));
@@ -347,7 +360,7 @@ fn being_committed() -> Bench {
 fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_of_the_other() {
     let mut bench = being_committed();
     bench.observe("b", "w", 3, State::Suspended);
-    bench.written(Outcome::Done, committed("w", "b", 3));
+    bench.written(WriteOutcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["Absent w/2 on a"], "they would run side by side");
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["forget w/2 on a", "Run w/3 on b"]);
@@ -357,13 +370,13 @@ fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_
 fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_left_of_the_other() {
     let mut bench = being_committed();
     bench.down("b");
-    bench.written(Outcome::Done, committed("w", "b", 3));
+    bench.written(WriteOutcome::Done, committed("w", "b", 3));
     assert_eq!(
         bench.take(),
         ["mirror w/3 from b", "Absent w/2 on a"],
         "nobody knows whether it still runs"
     );
-    bench.apply(Event::ClusterUp { name: "b".into() });
+    bench.apply(DispatchEvent::SessionOpened { name: "b".into() });
     assert!(!bench.take().iter().any(|line| line.starts_with("Run")), "it has not told yet");
     bench.tells("b", stopped(3));
     assert!(!bench.take().iter().any(|line| line.starts_with("Run")), "its fence has stopped it");
@@ -374,7 +387,7 @@ fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_l
 #[test]
 fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent() {
     let mut bench = Bench::forgetful(&["a", "b", "c"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
     let said = bench.take();
     assert!(!said.is_empty() && said.iter().all(|line| line == "ack w/3 to b"), "{said:?}");
@@ -385,7 +398,7 @@ fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent()
         Some("commit w/3 on b, known as w"),
         "it counts all the same"
     );
-    bench.written(Outcome::Done, committed("w", "b", 3));
+    bench.written(WriteOutcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take().last().map(String::as_str), Some("finish w/3 from b: true"));
 }
 
@@ -393,7 +406,10 @@ fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent()
 #[test]
 fn quota_goes_back_when_a_later_attempt_than_was_asked_for_is_gone() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 4) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        ..committed("w", "a", 4)
+    }));
     bench.tells("a", vec![]);
     assert_eq!(bench.take(), ["Absent w/4 on a"]);
     bench.observe("a", "w", 5, State::Gone);
@@ -404,8 +420,8 @@ fn quota_goes_back_when_a_later_attempt_than_was_asked_for_is_gone() {
 #[test]
 fn later_attempt_on_same_cluster_stays_until_all_report() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 1)));
-    bench.apply(Event::ClusterUp { name: "a".into() });
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
     bench.observe("a", "w", 3, State::Running);
     assert!(bench.take().is_empty(), "nothing is retried");
     bench.tells("a", vec![Copy::of("w", "train")]);
@@ -431,10 +447,11 @@ fn adopted_copy_that_ended_is_finished_and_not_run() {
     bench.tells("a", vec![Copy::of("old", "train").state(State::Succeeded)]);
     bench.applied();
     bench.take();
-    let adopted = Facts { known_as: Some("old".into()), version: 7, ..committed("new", "a", 3) };
-    bench.apply(Event::Workload(adopted.clone()));
+    let adopted =
+        WorkloadFacts { cluster_uid: Some("old".into()), version: 7, ..committed("new", "a", 3) };
+    bench.apply(DispatchEvent::WorkloadChanged(adopted.clone()));
     assert!(!bench.take().iter().any(|action| action.starts_with("Run")));
-    bench.written(Outcome::Done, adopted);
+    bench.written(WriteOutcome::Done, adopted);
     assert_eq!(bench.take(), ["finish new/3 from a: true"]);
 }
 
@@ -444,7 +461,10 @@ fn ended_workloads_copy_is_removed_in_either_order() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("w", "train").state(State::Succeeded)]);
     bench.take();
-    bench.apply(Event::Workload(Facts { finished: true, ..committed("w", "a", 3) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        finished: true,
+        ..committed("w", "a", 3)
+    }));
     assert!(bench.take().contains(&"Absent w/3 on a".to_owned()));
 }
 
@@ -452,7 +472,7 @@ fn ended_workloads_copy_is_removed_in_either_order() {
 #[test]
 fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(1).state(State::Gone)]);
     assert!(bench.take().is_empty(), "b may have a later one");
     bench.tells("b", vec![]);
@@ -460,15 +480,15 @@ fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
     assert!(decided.len() == 1 && decided[0].starts_with("retry w"), "{decided:?}");
 }
 
-/// The end of a later attempt is known, and the cluster of the one that the API names is given up but for the circuit breaker. Told to
+/// The end of a later attempt is known, and the cluster of the one that the API names is given up but for the circuit breaker. LastObservation to
 /// run it, that cluster would begin anew, once it is back, what has ended elsewhere.
 #[test]
 fn silent_cluster_is_not_told_to_run_what_has_ended() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     for cluster in ["a", "b"] {
-        bench.rules(cluster, Loss::Duplicate { after: 1_000 });
+        bench.rules(cluster, DisconnectPolicy::Duplicate { after: 1_000 });
     }
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     bench.later(600_000);
     bench.take();
     bench.tells("b", vec![Copy::of("w", "train").attempt(2).state(State::Succeeded)]);

@@ -4,8 +4,12 @@ use super::*;
 
 const HOUR: i64 = 3_600_000;
 
-fn subject(job: &str, pods: u8) -> Subject {
-    Subject { kind: "batch/v1, Kind=Job".into(), job: job.into(), pod_sets: Arc::from(vec![pods]) }
+fn subject(job: &str, pods: u8) -> JobIdentity {
+    JobIdentity {
+        kind: "batch/v1, Kind=Job".into(),
+        job: job.into(),
+        pod_sets: Arc::from(vec![pods]),
+    }
 }
 
 /// A copy as a cluster shows it: its old uid, attempt, state and job.
@@ -14,12 +18,12 @@ pub(super) struct Copy {
     attempt: u64,
     state: State,
     reasons: Vec<Reason>,
-    origin: Option<Origin>,
+    origin: Option<CopyOrigin>,
 }
 
 impl Copy {
     pub(super) fn of(uid: &'static str, job: &str) -> Self {
-        let origin = Origin { subject: subject(job, 1), has_job: true, created: START - 1_000 };
+        let origin = CopyOrigin { subject: subject(job, 1), has_job: true, created: START - 1_000 };
         Self { uid, attempt: 3, state: State::Running, reasons: Vec::new(), origin: Some(origin) }
     }
 
@@ -42,7 +46,7 @@ impl Copy {
         Self { origin: None, ..self }
     }
 
-    pub(super) fn with(mut self, change: impl FnMut(&mut Origin)) -> Self {
+    pub(super) fn with(mut self, change: impl FnMut(&mut CopyOrigin)) -> Self {
         self.origin.iter_mut().for_each(change);
         self
     }
@@ -51,22 +55,22 @@ impl Copy {
 impl Bench {
     /// A hub whose memory begins now, none of whose clusters has spoken.
     pub(super) fn forgetful(clusters: &[&str]) -> Self {
-        let settings = Settings {
+        let settings = DispatcherSettings {
             store_loss: Some(StoreLoss::new(START, START, START)),
-            ..Settings::default()
+            ..DispatcherSettings::default()
         };
         let mut bench =
             Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|name| Name::from(*name)).collect();
-        bench.apply(Event::Check { name: "mk".into(), clusters: names });
+        bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: names });
         for cluster in clusters {
-            bench.rules(cluster, Loss::Hold);
+            bench.rules(cluster, DisconnectPolicy::Hold);
         }
         bench
     }
 
     pub(super) fn tells(&mut self, cluster: &str, copies: Vec<Copy>) {
-        self.apply(Event::ClusterUp { name: cluster.into() });
+        self.apply(DispatchEvent::SessionOpened { name: cluster.into() });
         let uids = copies.iter().map(|copy| Uid::from(copy.uid)).collect();
         for Copy { uid, attempt, state, reasons, origin } in copies {
             let (uid, name) = (Uid::from(uid), Name::from("old"));
@@ -82,9 +86,9 @@ impl Bench {
                 origin,
                 gate: None,
             };
-            self.apply(Event::Observed { cluster: cluster.into(), observation });
+            self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
         }
-        self.apply(Event::Inventory { cluster: cluster.into(), uids });
+        self.apply(DispatchEvent::InventoryComplete { cluster: cluster.into(), uids });
         self.capacity(cluster, 4000, 4000);
     }
 
@@ -94,12 +98,12 @@ impl Bench {
     }
 }
 
-pub(super) fn again() -> Facts {
-    Facts { subject: Some(subject("train", 1)), ..facts("new") }
+pub(super) fn again() -> WorkloadFacts {
+    WorkloadFacts { subject: Some(subject("train", 1)), ..facts("new") }
 }
 
-fn adopted(cluster: &str, attempt: u64) -> Facts {
-    Facts { known_as: Some("old".into()), ..committed("new", cluster, attempt) }
+fn adopted(cluster: &str, attempt: u64) -> WorkloadFacts {
+    WorkloadFacts { cluster_uid: Some("old".into()), ..committed("new", cluster, attempt) }
 }
 
 #[test]
@@ -109,12 +113,12 @@ fn a_job_that_is_applied_again_becomes_what_runs_and_nothing_is_started() {
     assert_eq!(bench.take(), ["orphan old/3 on a"]);
     bench.applied();
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
-    bench.written(Outcome::Done, adopted("a", 3));
+    bench.written(WriteOutcome::Done, adopted("a", 3));
     assert_eq!(bench.take(), ["mirror new/3 from a", "Run old/3 on a"]);
     assert_eq!(bench.dispatcher.cluster_view("a").orphans, 0);
     bench.observe("a", "old", 3, State::Succeeded);
     assert_eq!(bench.take(), ["finish new/3 from a: true"]);
-    bench.written(Outcome::Done, Facts { finished: true, ..adopted("a", 3) });
+    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..adopted("a", 3) });
     assert_eq!(bench.take(), ["ack old/3 to a", "Absent old/3 on a", "ack old/3 to a"]);
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take(), ["forget old/3 on a"]);
@@ -143,14 +147,14 @@ fn the_end_of_a_copy_is_the_end_of_its_job() {
     assert!(bench.take().is_empty(), "and it stays");
     bench.applied();
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
-    bench.written(Outcome::Done, adopted("a", 3));
+    bench.written(WriteOutcome::Done, adopted("a", 3));
     assert_eq!(bench.take(), ["finish new/3 from a: false"]);
 }
 
 #[test]
 fn a_hub_that_begins_anew_knows_what_it_has_adopted() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.apply(Event::Workload(adopted("a", 3)));
+    bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3)));
     bench.tells("a", vec![Copy::of("old", "train")]);
     assert_eq!(bench.take(), ["mirror new/3 from a", "Run old/3 on a"]);
 }
@@ -158,19 +162,19 @@ fn a_hub_that_begins_anew_knows_what_it_has_adopted() {
 #[test]
 fn what_was_adopted_is_known_by_its_old_uid_wherever_it_goes_next() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(adopted("a", 3)));
+    bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3)));
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![]);
     bench.take();
-    bench.apply(Event::Workload(Facts { evicted: true, ..adopted("a", 3) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..adopted("a", 3) }));
     assert_eq!(bench.take(), ["Absent old/3 on a"]);
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take(), ["forget old/3 on a", "release new"]);
     bench.written(
-        Outcome::Done,
-        Facts { cluster: None, reserved: false, check: None, ..adopted("a", 3) },
+        WriteOutcome::Done,
+        WorkloadFacts { cluster: None, reserved: false, check: None, ..adopted("a", 3) },
     );
-    bench.reserve(Facts { attempt: 3, known_as: Some("old".into()), ..again() });
+    bench.reserve(WorkloadFacts { attempt: 3, cluster_uid: Some("old".into()), ..again() });
     assert_eq!(bench.take(), ["Reserve old/4 on a"]);
 }
 
@@ -220,10 +224,10 @@ fn people_are_told_why_a_copy_is_not_adopted_and_may_say_that_it_is() {
     );
     let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
     assert!(note.starts_with("its pod sets are others"), "{note}");
-    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
-    bench.apply(Event::Workload(Facts {
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
-        adopt: Some(Adopt::Copy("a".into(), "old".into())),
+        adopt: Some(AdoptRequest::Copy("a".into(), "old".into())),
         ..again()
     }));
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
@@ -237,7 +241,7 @@ fn of_several_copies_the_last_attempt_is_adopted_and_lower_ones_are_removed() {
     bench.take();
     bench.applied();
     assert_eq!(bench.take(), ["commit new/4 on b, known as old"]);
-    bench.written(Outcome::Done, adopted("b", 4));
+    bench.written(WriteOutcome::Done, adopted("b", 4));
     assert_eq!(bench.take(), ["mirror new/4 from b", "Absent old/3 on a", "Run old/4 on b"]);
 }
 
@@ -253,7 +257,7 @@ fn a_copy_is_remembered_while_its_cluster_is_away() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![]);
-    bench.apply(Event::ClusterGone { name: "a".into() });
+    bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
     bench.take();
     bench.applied();
     assert_eq!(
@@ -271,7 +275,7 @@ fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("that may run it since before this hub's memory: b"), "{said}");
-    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
     bench.later(HOUR / 2);
     assert!(bench.take().iter().all(|line| line.starts_with("record")));
 
@@ -281,8 +285,8 @@ fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
     spoken.tells("b", vec![]);
     assert_eq!(spoken.take(), ["Reserve new/1 on a"], "it has spoken");
 
-    let rules = ClusterRules { declared_lost: true, ..ClusterRules::default() };
-    bench.apply(Event::Cluster { name: "b".into(), rules });
+    let rules = ClusterConfig { declared_lost: true, ..ClusterConfig::default() };
+    bench.apply(DispatchEvent::ClusterConfigured { name: "b".into(), config: rules });
     bench.later(60_000);
     assert_eq!(
         bench.take().first().map(String::as_str),
@@ -328,7 +332,7 @@ fn no_job_is_sent_beside_a_running_copy_of_an_unknown_job() {
 
     let mut late = waiting(State::Running);
     late.later(1_000);
-    late.written(Outcome::Done, Facts { reserved: true, ..again() });
+    late.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
     late.later(HOUR);
     assert!(late.take().contains(&"Reserve new/1 on a".to_owned()), "an hour has passed");
     assert_eq!(waiting(State::Failed).take(), ["Reserve new/1 on a"], "it has ended");
@@ -361,46 +365,54 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
     let runs = || vec![Copy::of("w", "train").attempt(4)];
 
     let mut bench = ahead();
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     assert!(bench.take().is_empty(), "another cluster may have it");
     bench.tells("b", runs());
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
-    bench.written(Outcome::Done, committed("w", "b", 4));
+    bench.written(WriteOutcome::Done, committed("w", "b", 4));
     assert_eq!(bench.take(), ["mirror w/4 from b", "Absent w/2 on a", "Run w/4 on b"]);
 
     let mut bench = ahead();
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("b", vec![Copy::of("w", "train").attempt(4).state(State::Succeeded)]);
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
-    bench.written(Outcome::Done, committed("w", "b", 4));
+    bench.written(WriteOutcome::Done, committed("w", "b", 4));
     assert_eq!(bench.take(), ["Absent w/2 on a", "finish w/4 from b: true"], "it has ended");
 
     let mut bench = ahead();
-    bench.apply(Event::Workload(Facts { reserved: true, attempt: 2, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        reserved: true,
+        attempt: 2,
+        ..facts("w")
+    }));
     bench.tells("b", runs());
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"], "it was waiting for a cluster");
 
     let mut bench = ahead();
-    bench.dispatcher.learn(Facts { attempt: 2, ..facts("w") });
+    bench.dispatcher.learn(WorkloadFacts { attempt: 2, ..facts("w") });
     bench.tells("b", runs());
     assert!(bench.take().is_empty(), "it waits for quota, and runs on");
-    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
 
     let mut bench = ahead();
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 2) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..committed("w", "a", 2)
+    }));
     bench.tells("b", runs());
     assert_eq!(
         bench.take(),
         ["release w"],
         "an eviction that was over long ago ends, and it runs on"
     );
-    bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
-    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 2, evicted: true, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
 
     let mut bench = ahead();
-    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("b", vec![]);
     assert_eq!(bench.take(), ["Run w/2 on a"], "all have spoken, and none has it");
 }
@@ -441,7 +453,7 @@ fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
     let waits = |clusters: &[&str]| {
         let mut bench = Bench::forgetful(clusters);
         bench.tells("a", vec![]);
-        bench.reserve(Facts { attempt: 3, ..again() });
+        bench.reserve(WorkloadFacts { attempt: 3, ..again() });
         bench.take();
         bench
     };
@@ -450,7 +462,7 @@ fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
     let mut bench = waits(&["a", "b"]);
     bench.tells("b", vec![copy().state(State::Succeeded)]);
     assert_eq!(bench.take(), ["orphan old/2 on b", "commit new/2 on b, known as old"]);
-    bench.written(Outcome::Done, adopted("b", 2));
+    bench.written(WriteOutcome::Done, adopted("b", 2));
     assert_eq!(bench.take(), ["finish new/2 from b: true"], "it does not run again");
 
     let mut bench = waits(&["a", "b", "c"]);
@@ -458,28 +470,31 @@ fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
     assert_eq!(bench.take(), ["orphan old/2 on b"], "c may have a later one");
     bench.tells("c", vec![]);
     assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
-    bench.written(Outcome::Done, adopted("b", 2));
+    bench.written(WriteOutcome::Done, adopted("b", 2));
     assert_eq!(bench.take(), ["mirror new/2 from b", "Run old/2 on b"]);
-    bench.apply(Event::Workload(Facts { evicted: true, ..adopted("b", 2) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..adopted("b", 2) }));
     bench.observe("b", "old", 2, State::Gone);
     bench.take();
     bench.written(
-        Outcome::Done,
-        Facts { cluster: None, reserved: false, check: None, ..adopted("b", 2) },
+        WriteOutcome::Done,
+        WorkloadFacts { cluster: None, reserved: false, check: None, ..adopted("b", 2) },
     );
-    bench.reserve(Facts { attempt: 2, known_as: Some("old".into()), ..again() });
+    bench.reserve(WorkloadFacts { attempt: 2, cluster_uid: Some("old".into()), ..again() });
     assert_eq!(bench.take(), ["Reserve old/4 on a"], "and no number is used twice");
 }
 
 #[test]
 fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(Facts { subject: again().subject, ..committed("new", "a", 3) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        subject: again().subject,
+        ..committed("new", "a", 3)
+    }));
     bench.tells("a", vec![Copy { uid: "new", ..Copy::of("new", "train") }]);
     bench.take();
     bench.tells("b", vec![Copy::of("old", "train").attempt(2)]);
     assert_eq!(bench.take(), ["orphan old/2 on b"], "that one runs");
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
         subject: again().subject,
         ..committed("new", "a", 3)
@@ -487,8 +502,8 @@ fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
     assert_eq!(bench.take(), ["Absent new/3 on a"], "not before it is gone");
     bench.observe("a", "new", 3, State::Gone);
     assert_eq!(bench.take(), ["forget new/3 on a", "release new"]);
-    bench.written(Outcome::Done, Facts { attempt: 3, evicted: true, ..again() });
-    bench.reserve(Facts { attempt: 3, ..again() });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 3, evicted: true, ..again() });
+    bench.reserve(WorkloadFacts { attempt: 3, ..again() });
     assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
 }
 
@@ -522,7 +537,7 @@ fn copy_that_is_being_removed_is_not_adopted() {
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("Waiting for worker cluster \"a\" to remove a copy"), "{said}");
-    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
     bench.observe("a", "old", 3, State::Gone);
     assert!(bench.take().contains(&"Reserve new/1 on a".to_owned()));
 }
@@ -530,7 +545,7 @@ fn copy_that_is_being_removed_is_not_adopted() {
 #[test]
 fn a_cluster_cannot_claim_what_is_not_its_own() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Check { name: "mk".into(), clusters: vec!["b".into()] });
+    bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: vec!["b".into()] });
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![]);
     bench.take();
@@ -539,7 +554,7 @@ fn a_cluster_cannot_claim_what_is_not_its_own() {
 
     let later = |created: i64| {
         let mut bench = Bench::forgetful(&["a", "b"]);
-        bench.apply(Event::Workload(committed("w", "a", 2)));
+        bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
         bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
         bench.later(2 * HOUR);
         bench.take();
@@ -551,7 +566,11 @@ fn a_cluster_cannot_claim_what_is_not_its_own() {
 
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
-    bench.apply(Event::Workload(Facts { reserved: true, attempt: 2, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        reserved: true,
+        attempt: 2,
+        ..facts("w")
+    }));
     let offer =
         Copy::of("w", "train").attempt(4).state(State::Failed).with(|it| it.has_job = false);
     bench.tells("b", vec![offer]);
@@ -564,12 +583,12 @@ fn a_cluster_cannot_claim_what_is_not_its_own() {
 
 #[test]
 fn people_may_say_which_copy_it_is_or_that_none_is() {
-    let two = |adopt: Option<Adopt>| {
+    let two = |adopt: Option<AdoptRequest>| {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![Copy::of("old", "train")]);
         bench.tells("b", vec![Copy::of("later", "train").with(|it| it.created = START)]);
         bench.take();
-        bench.reserve(Facts { adopt, ..again() });
+        bench.reserve(WorkloadFacts { adopt, ..again() });
         bench
     };
     let mut bench = two(None);
@@ -577,31 +596,34 @@ fn people_may_say_which_copy_it_is_or_that_none_is() {
     let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
     assert_eq!(note, "its job is the copy on worker cluster \"b\"; delete this one on its cluster");
     assert_eq!(
-        two(Some(Adopt::Copy("a".into(), "old".into()))).take(),
+        two(Some(AdoptRequest::Copy("a".into(), "old".into()))).take(),
         ["commit new/3 on a, known as old"]
     );
-    assert_eq!(two(Some(Adopt::Nothing)).take(), ["Reserve new/1 on a"]);
+    assert_eq!(two(Some(AdoptRequest::NoCopy)).take(), ["Reserve new/1 on a"]);
 }
 
 #[test]
 fn a_cluster_that_is_not_there_yet_or_not_any_more_is_waited_for_until_it_has_told() {
     let mut bench = Bench::forgetful(&["a"]);
-    bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "z".into()] });
+    bench.apply(DispatchEvent::CheckConfigured {
+        name: "mk".into(),
+        clusters: vec!["a".into(), "z".into()],
+    });
     bench.tells("a", vec![]);
     bench.applied();
     assert!(bench.take().is_empty());
     bench.later(1_000);
     let said = bench.take().join("\n");
     assert!(said.contains("since before this hub's memory: z;"), "{said}");
-    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..again() });
     bench.later(HOUR);
     assert_eq!(bench.take().first().map(String::as_str), Some("Reserve new/1 on a"));
 
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", vec![Copy::of("old", "train")]);
-    bench.apply(Event::ClusterGone { name: "b".into() });
-    bench.rules("b", Loss::Hold);
+    bench.apply(DispatchEvent::ClusterDeleted { name: "b".into() });
+    bench.rules("b", DisconnectPolicy::Hold);
     bench.take();
     bench.applied();
     assert!(bench.take().is_empty(), "it was made again, and has not told");
@@ -612,7 +634,7 @@ fn a_cluster_that_is_not_there_yet_or_not_any_more_is_waited_for_until_it_has_to
 #[test]
 fn an_offer_from_before_the_adoption_is_forgotten_once_its_cluster_says_that_it_is_gone() {
     let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(adopted("a", 3)));
+    bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3)));
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![]);
     bench.take();
@@ -626,6 +648,6 @@ fn hub_is_careful_for_an_hour_of_the_api_servers_clock() {
     let age = 10 * 60_000;
     for own_clock_ahead in [-2 * HOUR, 0, 2 * HOUR] {
         let now = START + own_clock_ahead;
-        assert_eq!(StoreLoss::new(START - age, START, now).careful_until, now + HOUR - age);
+        assert_eq!(StoreLoss::new(START - age, START, now).recovery_until, now + HOUR - age);
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn one_workloads_way() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/1 on a"], "the tightest that fits");
     bench.observe("a", "w", 1, State::Waiting);
@@ -15,7 +15,7 @@ fn one_workloads_way() {
         ["Reserve w/1 on b", "commit w/1 on a"],
         "asked the next when the first made it wait"
     );
-    bench.written(Outcome::Done, committed("w", "a", 1));
+    bench.written(WriteOutcome::Done, committed("w", "a", 1));
     assert_eq!(bench.take(), ["Absent w/1 on b", "Run w/1 on a"], "only what is written is run");
     bench.observe("b", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on b"]);
@@ -24,7 +24,7 @@ fn one_workloads_way() {
     bench.observe("a", "w", 1, State::Succeeded);
     bench.observe("a", "w", 1, State::Succeeded);
     assert_eq!(bench.take(), ["finish w/1 from a: true"], "once, however often it is said");
-    bench.written(Outcome::Done, Facts { finished: true, ..committed("w", "a", 1) });
+    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..committed("w", "a", 1) });
     let log = bench.take();
     assert!(
         log.contains(&"ack w/1 to a".to_owned()) && log.contains(&"Absent w/1 on a".to_owned()),
@@ -45,15 +45,16 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
             "retry w: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""
         ]
     );
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, retrying.clone());
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+    bench.written(WriteOutcome::Done, retrying.clone());
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     assert!(bench.take().is_empty(), "not released while it may still run");
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
-    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
-    bench.reserve(Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
     assert_eq!(
         bench.take(),
         ["Reserve w/2 on b"],
@@ -79,20 +80,20 @@ fn what_has_run_for_as_long_as_it_may_is_not_tried_again() {
         bench.take(),
         ["deactivate w: Workload exceeded its maximum execution time on worker cluster: \"a\""]
     );
-    let deactivated = Facts { active: false, ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, deactivated);
+    let deactivated = WorkloadFacts { active: false, ..committed("w", "a", 1) };
+    bench.written(WriteOutcome::Done, deactivated);
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
 }
 
 #[test]
 fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
     for leaving in [
-        Facts { evicted: true, ..committed("w", "a", 1) },
-        Facts { deleting: true, ..committed("w", "a", 1) },
-        Facts { active: false, ..committed("w", "a", 1) },
+        WorkloadFacts { evicted: true, ..committed("w", "a", 1) },
+        WorkloadFacts { deleting: true, ..committed("w", "a", 1) },
+        WorkloadFacts { active: false, ..committed("w", "a", 1) },
     ] {
         let mut bench = Bench::running();
-        bench.apply(Event::Workload(leaving));
+        bench.apply(DispatchEvent::WorkloadChanged(leaving));
         assert_eq!(bench.take(), ["Absent w/1 on a"]);
         bench.observe("a", "w", 1, State::Gone);
         assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
@@ -102,7 +103,7 @@ fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
 #[test]
 fn a_workload_that_vanished_is_removed_from_its_cluster() {
     let mut bench = Bench::running();
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a"]);
@@ -112,7 +113,10 @@ fn a_workload_that_vanished_is_removed_from_its_cluster() {
 #[test]
 fn a_job_that_ended_while_the_hub_evicts_it_has_ended() {
     let mut bench = Bench::running();
-    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        ..committed("w", "a", 1)
+    }));
     bench.take();
     bench.observe("a", "w", 1, State::Failed);
     assert_eq!(bench.take(), ["finish w/1 from a: false"]);
@@ -120,8 +124,8 @@ fn a_job_that_ended_while_the_hub_evicts_it_has_ended() {
 
 #[test]
 fn after_a_restart_what_runs_goes_on() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000), ("b", 4000, 4000)]);
-    bench.apply(Event::Workload(committed("w", "a", 3)));
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 4000, 4000)]);
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 3)));
     assert_eq!(bench.take(), ["Run w/3 on a"]);
     bench.observe("a", "w", 3, State::Running);
     // A reservation that was never committed, of before.
@@ -132,8 +136,11 @@ fn after_a_restart_what_runs_goes_on() {
 #[test]
 fn old_news_of_the_api_changes_nothing() {
     let mut bench = Bench::running();
-    bench.apply(Event::Workload(Facts { version: 20, ..committed("w", "a", 1) }));
-    bench.apply(Event::Workload(Facts { version: 19, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        version: 20,
+        ..committed("w", "a", 1)
+    }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { version: 19, ..facts("w") }));
     assert!(bench.take().is_empty());
 }
 
@@ -142,10 +149,14 @@ fn an_end_is_acknowledged_when_its_workload_was_deleted_meanwhile() {
     let mut bench = Bench::running();
     bench.observe("a", "w", 1, State::Succeeded);
     bench.take();
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     bench.take();
     let uid = Uid::from("w");
-    bench.apply(Event::Written(Written { uid, outcome: Outcome::Superseded, facts: None }));
+    bench.apply(DispatchEvent::WriteEnded(WriteResult {
+        uid,
+        outcome: WriteOutcome::Superseded,
+        facts: None,
+    }));
     assert_eq!(bench.take(), ["ack w/1 to a"]);
 }
 
@@ -163,19 +174,19 @@ fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
         origin: None,
         gate: None,
     };
-    bench.apply(Event::Observed { cluster: "a".into(), observation: observation(1) });
+    bench.apply(DispatchEvent::Observed { cluster: "a".into(), observation: observation(1) });
     assert_eq!(bench.take(), ["mirror w/1 from a"]);
-    bench.apply(Event::Observed { cluster: "b".into(), observation: observation(1) });
+    bench.apply(DispatchEvent::Observed { cluster: "b".into(), observation: observation(1) });
     assert_eq!(bench.take(), ["Absent w/1 on b"]);
 }
 
 /// The copy may be deleted since: a cluster that has to run the attempt would create it again.
 #[test]
 fn attempt_that_was_evicted_is_not_told_to_run_by_a_new_hub() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Evicted);
     bench.take();
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     let said = bench.take();
     assert!(said.iter().any(|action| action.starts_with("retry w")), "{said:?}");
     assert!(!said.iter().any(|action| action.starts_with("Run w")), "{said:?}");

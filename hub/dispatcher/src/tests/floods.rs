@@ -8,7 +8,7 @@ const BUDGET: u64 = 10_000;
 
 /// A hub with 5,000 jobs that wait for a cluster, and a second that has passed since.
 fn crowded() -> Bench {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
     for number in 0..WAITING {
         bench.reserve(facts(&format!("w{number}")));
     }
@@ -17,7 +17,7 @@ fn crowded() -> Bench {
 }
 
 /// Sends an event each so many milliseconds, for two seconds. Returns how many, and the decisions that they cost.
-fn flood(bench: &mut Bench, every: usize, event: impl Fn(u64) -> Vec<Event>) -> (u64, u64) {
+fn flood(bench: &mut Bench, every: usize, event: impl Fn(u64) -> Vec<DispatchEvent>) -> (u64, u64) {
     let (before, mut sent) = (bench.dispatcher.decided(), 0);
     for _ in (0..2_000).step_by(every) {
         for event in event(sent) {
@@ -35,7 +35,7 @@ fn capacity_flood_costs_its_cluster_budget() {
     let mut bench = crowded();
     let alternating = |number: u64| {
         let free = i64::from(!number.is_multiple_of(2));
-        vec![Event::Capacity { cluster: "a".into(), queues: queues(free, 1_000) }]
+        vec![DispatchEvent::CapacityReported { cluster: "a".into(), queues: queues(free, 1_000) }]
     };
     // 1,000 a second; without a budget each would cost 5,000 decisions.
     let (sent, decided) = flood(&mut bench, 1, alternating);
@@ -58,21 +58,26 @@ fn last_of_a_flood_is_looked_at_when_the_budget_allows() {
     assert!(due <= bench.now + 500, "{due}");
     let before = bench.dispatcher.decided();
     bench.now += 500;
-    bench.apply(Event::Tick);
+    bench.apply(DispatchEvent::Tick);
     assert!(bench.dispatcher.decided() - before >= WAITING);
 }
 
 #[test]
 fn session_and_inventory_floods_cost_their_cluster_budget() {
     let mut bench = crowded();
-    let inventory = |_| vec![Event::Inventory { cluster: "b".into(), uids: Uids::new() }];
+    let inventory =
+        |_| vec![DispatchEvent::InventoryComplete { cluster: "b".into(), uids: Uids::new() }];
     let there =
         bench.dispatcher.entries.values().filter(|entry| entry.remotes.contains_key("b")).count()
             as u64;
     let (sent, decided) = flood(&mut bench, 500, inventory);
     assert!(decided <= sent * (WAITING + there), "{decided} decisions for {sent} inventories");
-    let again =
-        |_| vec![Event::ClusterDown { name: "b".into() }, Event::ClusterUp { name: "b".into() }];
+    let again = |_| {
+        vec![
+            DispatchEvent::SessionClosed { name: "b".into() },
+            DispatchEvent::SessionOpened { name: "b".into() },
+        ]
+    };
     let (sent, decided) = flood(&mut bench, 500, again);
     assert!(
         decided <= sent * (WAITING + 2 * there) + WAITING,
@@ -82,15 +87,19 @@ fn session_and_inventory_floods_cost_their_cluster_budget() {
 
 #[test]
 fn inventories_cost_no_look_at_workloads_that_wait_for_others() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000)]);
-    bench.rules("silent", Loss::Hold);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000)]);
+    bench.rules("silent", DisconnectPolicy::Hold);
     for number in 0..WAITING {
-        let evicted =
-            Facts { evicted: true, cluster: None, ..committed(&format!("w{number}"), "silent", 1) };
-        bench.apply(Event::Workload(evicted));
+        let evicted = WorkloadFacts {
+            evicted: true,
+            cluster: None,
+            ..committed(&format!("w{number}"), "silent", 1)
+        };
+        bench.apply(DispatchEvent::WorkloadChanged(evicted));
     }
     bench.log.clear();
-    let inventory = |_| vec![Event::Inventory { cluster: "a".into(), uids: Uids::new() }];
+    let inventory =
+        |_| vec![DispatchEvent::InventoryComplete { cluster: "a".into(), uids: Uids::new() }];
     let (sent, decided) = flood(&mut bench, 1, inventory);
     assert!(decided <= 2 * BUDGET + WAITING, "{decided} decisions for {sent} inventories");
     bench.connect("silent", &[]);
@@ -109,7 +118,10 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
         bench.tells(cluster, Vec::new());
     }
     for number in 0..WAITING {
-        bench.reserve(Facts { subject: copies::again().subject, ..facts(&format!("w{number}")) });
+        bench.reserve(WorkloadFacts {
+            subject: copies::again().subject,
+            ..facts(&format!("w{number}"))
+        });
     }
     bench.log.clear();
     let alternating = |number: u64| {
@@ -127,7 +139,7 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
             origin,
             gate,
         };
-        vec![Event::Observed { cluster: "a".into(), observation }]
+        vec![DispatchEvent::Observed { cluster: "a".into(), observation }]
     };
     // Each end of the orphan could let all of its namespace go on.
     let (sent, decided) = flood(&mut bench, 1, alternating);
@@ -136,16 +148,21 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
 
 #[test]
 fn clusters_word_costs_no_look_at_the_jobs_of_another() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
     for number in 0..WAITING {
-        bench.apply(Event::Workload(committed(&format!("w{number}"), "b", 1)));
+        bench.apply(DispatchEvent::WorkloadChanged(committed(&format!("w{number}"), "b", 1)));
     }
     bench.runs("own", "a", 1);
     bench.dispatcher.check_index();
     let again = |_| {
         let name = || Name::from("a");
-        let inventory = Event::Inventory { cluster: name(), uids: Uids::from(["own".into()]) };
-        vec![Event::ClusterDown { name: name() }, Event::ClusterUp { name: name() }, inventory]
+        let inventory =
+            DispatchEvent::InventoryComplete { cluster: name(), uids: Uids::from(["own".into()]) };
+        vec![
+            DispatchEvent::SessionClosed { name: name() },
+            DispatchEvent::SessionOpened { name: name() },
+            inventory,
+        ]
     };
     let (sent, decided) = flood(&mut bench, 1, again);
     // The end of a session, the next one and its inventory each have the cluster's own job settled.

@@ -5,8 +5,12 @@ use super::*;
 #[test]
 fn evicted_while_its_cluster_is_away_it_keeps_its_quota() {
     let mut bench = Bench::running();
-    bench.apply(Event::ClusterDown { name: "a".into() });
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..committed("w", "a", 1)
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty(), "it may run there");
@@ -19,18 +23,29 @@ fn evicted_while_its_cluster_is_away_it_keeps_its_quota() {
 
 #[test]
 fn after_a_restart_an_evicted_workload_keeps_its_quota_until_every_cluster_has_spoken() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
-    bench.rules("b", Loss::Hold);
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "b", 1) }));
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+    bench.rules("b", DisconnectPolicy::Hold);
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..committed("w", "b", 1)
+    }));
     assert!(bench.take().is_empty());
     bench.connect("b", &[]);
     assert_eq!(bench.take(), ["release w"]);
     // It holds quota there for an attempt that was committed: another process may have told it to run.
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
-    bench.apply(Event::ClusterUp { name: "a".into() });
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+    bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..committed("w", "a", 1)
+    }));
     bench.observe("a", "w", 1, State::Reserved);
-    bench.apply(Event::Inventory { cluster: "a".into(), uids: Uids::from(["w".into()]) });
+    bench.apply(DispatchEvent::InventoryComplete {
+        cluster: "a".into(),
+        uids: Uids::from(["w".into()]),
+    });
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
@@ -39,7 +54,7 @@ fn after_a_restart_an_evicted_workload_keeps_its_quota_until_every_cluster_has_s
 #[test]
 fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
     let mut bench = Bench::running();
-    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty());
     bench.connect("a", &["w"]);
@@ -49,21 +64,21 @@ fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
 
 /// A cluster `a` whose agent says that it cannot act, and then is gone (`lost`) or stays connected.
 #[rstest::rstest]
-#[case::a_fence_cannot_be_seen_to(Loss::Fence { after: 60_000 }, false, None)]
-#[case::nor_once_the_agent_is_gone_as_well(Loss::Fence { after: 60_000 }, true, None)]
-#[case::a_held_job_stays(Loss::Hold, false, None)]
-#[case::what_may_run_twice_goes_elsewhere(Loss::Duplicate { after: 60_000 }, false, Some(60_000))]
+#[case::a_fence_cannot_be_seen_to(DisconnectPolicy::Fence { after: 60_000 }, false, None)]
+#[case::nor_once_the_agent_is_gone_as_well(DisconnectPolicy::Fence { after: 60_000 }, true, None)]
+#[case::a_held_job_stays(DisconnectPolicy::Hold, false, None)]
+#[case::what_may_run_twice_goes_elsewhere(DisconnectPolicy::Duplicate { after: 60_000 }, false, Some(60_000))]
 fn an_agent_that_cannot_act_stops_nothing(
-    #[case] loss: Loss,
+    #[case] on_disconnect: DisconnectPolicy,
     #[case] lost: bool,
     #[case] given_up: Option<i64>,
 ) {
     let mut bench = Bench::running();
     bench.rules("a", loss);
     bench.take();
-    bench.apply(Event::ClusterAble { name: "a".into(), able: false });
+    bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
     if lost {
-        bench.apply(Event::ClusterDown { name: "a".into() });
+        bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     }
     bench.later(given_up.unwrap_or(24 * 3_600_000) - 1);
     assert!(bench.take().is_empty());
@@ -78,18 +93,18 @@ fn a_hub_that_begins_anew_does_not_rely_on_the_fence_of_an_agent_that_could_not_
         ("where nothing is known", false, false),
         ("once it was back", true, true),
     ] {
-        let mut bench = Bench::new(Mode::BestFit, &[("b", 4000, 4000)]);
-        bench.rules("a", Loss::Fence { after: 60_000 });
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
+        bench.rules("a", DisconnectPolicy::Fence { after: 60_000 });
         if unable {
-            bench.apply(Event::ClusterUnable { name: "a".into() });
+            bench.apply(DispatchEvent::AgentWasNotReady { name: "a".into() });
         }
         if back {
             bench.connect("a", &["w"]);
             bench.down("a");
             // The watch is late.
-            bench.apply(Event::ClusterUnable { name: "a".into() });
+            bench.apply(DispatchEvent::AgentWasNotReady { name: "a".into() });
         }
-        bench.apply(Event::Workload(committed("w", "a", 1)));
+        bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
         bench.take();
         bench.later(24 * 3_600_000);
         let given_up = bench.take().iter().any(|line| line.starts_with("retry w"));
@@ -99,19 +114,19 @@ fn a_hub_that_begins_anew_does_not_rely_on_the_fence_of_an_agent_that_could_not_
 
 #[test]
 fn nothing_is_offered_to_an_agent_that_cannot_act() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 2000, 4000)]);
-    bench.apply(Event::ClusterAble { name: "a".into(), able: false });
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000), ("b", 2000, 4000)]);
+    bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
     // What was offered to it before is taken back, and not offered again.
-    bench.apply(Event::ClusterAble { name: "b".into(), able: false });
+    bench.apply(DispatchEvent::AgentReadiness { name: "b".into(), ready: false });
     let done = bench.take();
     assert!(
         done.contains(&"Absent w/1 on b".to_owned())
             && !done.iter().any(|line| line.contains("Reserve")),
         "{done:?}"
     );
-    bench.apply(Event::ClusterAble { name: "a".into(), able: true });
+    bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: true });
     bench.reserve(facts("w"));
     assert!(bench.take().iter().any(|line| line.starts_with("Reserve") && line.ends_with("on a")));
 }
@@ -119,21 +134,22 @@ fn nothing_is_offered_to_an_agent_that_cannot_act() {
 #[test]
 fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
     let mut bench = Bench::running();
-    bench.rules("a", Loss::GiveUp);
-    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.rules("a", DisconnectPolicy::GiveUp);
+    bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     bench.later(899_999);
     assert!(bench.take().is_empty());
     bench.later(1);
     assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, retrying.clone());
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+    bench.written(WriteOutcome::Done, retrying.clone());
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
-    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
-    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
     bench.observe("b", "w", 2, State::Reserved);
     assert_eq!(bench.take(), ["Reserve w/2 on b", "commit w/2 on b"]);
-    bench.written(Outcome::Done, committed("w", "b", 2));
+    bench.written(WriteOutcome::Done, committed("w", "b", 2));
     assert_eq!(bench.take(), ["Run w/2 on b"]);
     bench.connect("a", &["w"]);
     bench.observe("a", "w", 1, State::Running);
@@ -145,8 +161,8 @@ fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
 #[test]
 fn a_deleted_cluster_is_a_lost_one() {
     let mut bench = Bench::running();
-    bench.apply(Event::ClusterGone { name: "a".into() });
-    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
+    bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     bench.later(900_000);
     assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
 }
@@ -156,7 +172,7 @@ const LOST: &str = "retry w: Admitting remote lost, Previously: \"Ready\"";
 #[test]
 fn a_fenced_job_goes_elsewhere_when_its_agent_must_have_stopped_it_and_not_before() {
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
     bench.later(30_000);
     bench.down("a");
@@ -170,19 +186,19 @@ fn a_fenced_job_goes_elsewhere_when_its_agent_must_have_stopped_it_and_not_befor
 #[test]
 fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.later(29_999);
     bench.down("a");
-    bench.rules("a", Loss::Fence { after: 0 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 0 });
     bench.take();
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty());
 
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Fence { after: 600_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 600_000 });
     bench.later(30_000);
     bench.down("a");
-    bench.rules("a", Loss::Fence { after: 0 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 0 });
     bench.take();
     bench.later(600_000);
     assert!(bench.take().is_empty(), "it goes by what it was told");
@@ -191,23 +207,23 @@ fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
 #[test]
 fn a_fence_that_was_taken_back_and_given_again_is_relied_upon_only_once_heard_anew() {
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.later(30_000);
-    bench.rules("a", Loss::Hold);
+    bench.rules("a", DisconnectPolicy::Hold);
     bench.later(1_000);
     bench.down("a");
-    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.take();
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty(), "it may have heard that it is to hold");
 
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.later(30_000);
     bench.down("a");
-    bench.rules("a", Loss::Hold);
+    bench.rules("a", DisconnectPolicy::Hold);
     bench.later(1_000);
-    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.take();
     bench.later(71_250);
     assert_eq!(bench.take(), [LOST], "what was said while it was away has not been heard");
@@ -215,16 +231,17 @@ fn a_fence_that_was_taken_back_and_given_again_is_relied_upon_only_once_heard_an
 
 #[test]
 fn a_workloads_own_word_goes_before_its_clusters() {
-    let says = |loss| Facts { loss: Some(loss), ..committed("w", "a", 1) };
+    let says = |loss| WorkloadFacts { on_disconnect: Some(loss), ..committed("w", "a", 1) };
     let mut bench = Bench::running();
-    bench.apply(Event::Workload(says(Loss::Duplicate { after: 40_000 })));
+    bench
+        .apply(DispatchEvent::WorkloadChanged(says(DisconnectPolicy::Duplicate { after: 40_000 })));
     bench.down("a");
     bench.later(40_000);
     assert_eq!(bench.take(), [LOST], "the cluster would keep it");
 
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Duplicate { after: 0 });
-    bench.apply(Event::Workload(says(Loss::Hold)));
+    bench.rules("a", DisconnectPolicy::Duplicate { after: 0 });
+    bench.apply(DispatchEvent::WorkloadChanged(says(DisconnectPolicy::Hold)));
     bench.down("a");
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty());
@@ -232,9 +249,12 @@ fn a_workloads_own_word_goes_before_its_clusters() {
 
 #[test]
 fn a_workloads_own_fence_is_told_and_relied_upon_only_once_heard() {
-    let fenced = |after| Facts { loss: Some(Loss::Fence { after }), ..committed("w", "a", 1) };
+    let fenced = |after| WorkloadFacts {
+        on_disconnect: Some(DisconnectPolicy::Fence { after }),
+        ..committed("w", "a", 1)
+    };
     let mut bench = Bench::running();
-    bench.apply(Event::Workload(fenced(20_000)));
+    bench.apply(DispatchEvent::WorkloadChanged(fenced(20_000)));
     assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
     assert_eq!(bench.dispatcher.fence("w", &"a".into()), Some(20_000));
     bench.later(29_999);
@@ -243,7 +263,7 @@ fn a_workloads_own_fence_is_told_and_relied_upon_only_once_heard() {
     assert!(bench.take().is_empty(), "it may not have heard it");
 
     let mut bench = Bench::running();
-    bench.apply(Event::Workload(fenced(20_000)));
+    bench.apply(DispatchEvent::WorkloadChanged(fenced(20_000)));
     bench.take();
     bench.later(30_000);
     bench.down("a");
@@ -255,11 +275,14 @@ fn a_workloads_own_fence_is_told_and_relied_upon_only_once_heard() {
 
 #[test]
 fn a_fence_that_goes_with_the_first_word_of_a_job_has_been_heard_with_it() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
-    let fence = Some(Loss::Fence { after: 20_000 });
-    bench.reserve(Facts { loss: fence, ..facts("w") });
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+    let fence = Some(DisconnectPolicy::Fence { after: 20_000 });
+    bench.reserve(WorkloadFacts { on_disconnect: fence, ..facts("w") });
     bench.observe("a", "w", 1, State::Reserved);
-    bench.written(Outcome::Done, Facts { loss: fence, ..committed("w", "a", 1) });
+    bench.written(
+        WriteOutcome::Done,
+        WorkloadFacts { on_disconnect: fence, ..committed("w", "a", 1) },
+    );
     assert_eq!(bench.take(), ["Reserve w/1 on a", "commit w/1 on a", "Run w/1 on a"]);
     bench.down("a");
     bench.later(71_250);
@@ -269,10 +292,14 @@ fn a_fence_that_goes_with_the_first_word_of_a_job_has_been_heard_with_it() {
 #[test]
 fn where_nobody_can_see_to_a_fence_the_clusters_word_holds() {
     let mut bench = Bench::running();
-    let rules = ClusterRules { loss: Loss::GiveUp, unfenced: true, ..ClusterRules::default() };
-    bench.apply(Event::Cluster { name: "a".into(), rules });
-    bench.apply(Event::Workload(Facts {
-        loss: Some(Loss::Fence { after: 0 }),
+    let rules = ClusterConfig {
+        on_disconnect: DisconnectPolicy::GiveUp,
+        unfenced: true,
+        ..ClusterConfig::default()
+    };
+    bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules });
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        on_disconnect: Some(DisconnectPolicy::Fence { after: 0 }),
         ..committed("w", "a", 1)
     }));
     assert_eq!((bench.take(), bench.dispatcher.fence("w", &"a".into())), (vec![], None));
@@ -286,7 +313,7 @@ fn where_nobody_can_see_to_a_fence_the_clusters_word_holds() {
 #[test]
 fn a_job_that_may_run_twice_goes_elsewhere_early_and_one_is_kept() {
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Duplicate { after: 40_000 });
+    bench.rules("a", DisconnectPolicy::Duplicate { after: 40_000 });
     bench.take();
     bench.down("a");
     bench.later(39_999);
@@ -305,8 +332,8 @@ fn a_job_that_may_run_twice_goes_elsewhere_early_and_one_is_kept() {
 #[test]
 fn declared_lost_its_jobs_go_elsewhere_at_once_and_only_for_this_loss() {
     let declared = |bench: &mut Bench, declared_lost| {
-        let rules = ClusterRules { declared_lost, ..ClusterRules::default() };
-        bench.apply(Event::Cluster { name: "a".into(), rules });
+        let rules = ClusterConfig { declared_lost, ..ClusterConfig::default() };
+        bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules });
     };
     let mut bench = Bench::running();
     declared(&mut bench, true);
@@ -320,7 +347,7 @@ fn declared_lost_its_jobs_go_elsewhere_at_once_and_only_for_this_loss() {
 #[test]
 fn a_cluster_that_comes_back_in_time_keeps_what_it_has() {
     let mut bench = Bench::running();
-    bench.rules("a", Loss::Duplicate { after: 40_000 });
+    bench.rules("a", DisconnectPolicy::Duplicate { after: 40_000 });
     bench.down("a");
     bench.later(30_000);
     bench.connect("a", &["w"]);
@@ -332,39 +359,44 @@ fn a_cluster_that_comes_back_in_time_keeps_what_it_has() {
 
 #[test]
 fn after_a_start_nothing_is_given_up_for_a_while() {
-    let settings = Settings { restart_grace: 50_000, ..Settings::default() };
+    let settings = DispatcherSettings { restart_grace: 50_000, ..DispatcherSettings::default() };
     let mut dispatcher = Dispatcher::new(settings, START);
     let mut apply = |event, now| dispatcher.apply(event, now).iter().map(line).collect::<Vec<_>>();
-    let rules = ClusterRules { loss: Loss::Duplicate { after: 0 }, ..ClusterRules::default() };
-    apply(Event::Cluster { name: "a".into(), rules }, START);
-    apply(Event::Workload(committed("w", "a", 1)), START);
-    assert!(apply(Event::Tick, START + 49_999).is_empty());
-    assert_eq!(apply(Event::Tick, START + 50_000), [LOST]);
+    let rules = ClusterConfig {
+        on_disconnect: DisconnectPolicy::Duplicate { after: 0 },
+        ..ClusterConfig::default()
+    };
+    apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules }, START);
+    apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)), START);
+    assert!(apply(DispatchEvent::Tick, START + 49_999).is_empty());
+    assert_eq!(apply(DispatchEvent::Tick, START + 50_000), [LOST]);
 }
 
 #[test]
 fn of_a_cluster_that_was_deleted_nothing_is_remembered() {
     let mut bench = Bench::running();
-    bench.apply(Event::ClusterGone { name: "a".into() });
+    bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
     bench.later(900_000);
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, retrying.clone());
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+    bench.written(WriteOutcome::Done, retrying.clone());
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     assert_eq!(bench.take(), [LOST, "Absent w/1 on a", "forget w/1 on a", "release w"]);
     assert_eq!(bench.dispatcher.cluster_view("a").workloads, 0);
 
     let mut bench = Bench::running();
-    bench.apply(Event::ClusterGone { name: "a".into() });
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
     assert!(!bench.dispatcher.knows("w"));
 }
 
 /// Three clusters that are given up after 15 minutes, and a workload on each of the first two.
 fn three() -> Bench {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 4000, 4000)]);
+    let mut bench =
+        Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 4000, 4000)]);
     for name in ["a", "b", "c"] {
-        bench.rules(name, Loss::GiveUp);
+        bench.rules(name, DisconnectPolicy::GiveUp);
     }
     bench.runs("v", "a", 1);
     bench.runs("w", "b", 1);
@@ -381,9 +413,12 @@ fn when_much_is_lost_at_once_nothing_is_given_up_until_people_say_so() {
     bench.later(900_000);
     assert_eq!(bench.take(), ["breaker Some(\"2 of 3 clusters were lost at about one time\")"]);
     assert!(bench.dispatcher.breaker().is_some());
-    let rules =
-        ClusterRules { loss: Loss::GiveUp, release: Some("now".into()), ..ClusterRules::default() };
-    bench.apply(Event::Cluster { name: "c".into(), rules });
+    let rules = ClusterConfig {
+        on_disconnect: DisconnectPolicy::GiveUp,
+        release: Some("now".into()),
+        ..ClusterConfig::default()
+    };
+    bench.apply(DispatchEvent::ClusterConfigured { name: "c".into(), config: rules });
     let log = bench.take();
     assert_eq!(log[0], "breaker None");
     assert_eq!(log.iter().filter(|line| line.starts_with("retry")).count(), 2, "{log:?}");
@@ -413,9 +448,9 @@ fn losses_far_apart_are_no_reason_to_stop() {
 
 #[test]
 fn most_workloads_gone_at_once_open_the_breaker() {
-    let caution = Caution { least_workloads: 3, workloads: 50, ..Caution::default() };
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000)]);
-    bench.dispatcher.settings.caution = caution;
+    let limits = BreakerLimits { least_workloads: 3, workloads: 50, ..BreakerLimits::default() };
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 4000)]);
+    bench.dispatcher.settings.breaker_limits = limits;
     for uid in ["t", "u", "v", "w"] {
         bench.runs(uid, "a", 1);
     }
@@ -430,10 +465,11 @@ fn most_workloads_gone_at_once_open_the_breaker() {
 
 #[test]
 fn giving_up_is_paced() {
-    let caution = Caution { evictions_per_minute: 60, burst: 2, ..Caution::default() };
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 0, 4000)]);
-    bench.dispatcher.settings.caution = caution;
-    bench.rules("a", Loss::Duplicate { after: 10_000 });
+    let limits = BreakerLimits { evictions_per_minute: 60, burst: 2, ..BreakerLimits::default() };
+    let mut bench =
+        Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 0, 4000)]);
+    bench.dispatcher.settings.breaker_limits = limits;
+    bench.rules("a", DisconnectPolicy::Duplicate { after: 10_000 });
     for uid in ["t", "u", "v", "w"] {
         bench.runs(uid, "a", 1);
     }
@@ -450,22 +486,30 @@ fn giving_up_is_paced() {
 fn changed_fence_is_not_trusted_until_its_agent_is_told() {
     let waiting = |change: fn(&mut Bench)| {
         let mut bench = Bench::forgetful(&["a"]);
-        bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "b".into()] });
-        bench.rules("b", Loss::Fence { after: 0 });
+        bench.apply(DispatchEvent::CheckConfigured {
+            name: "mk".into(),
+            clusters: vec!["a".into(), "b".into()],
+        });
+        bench.rules("b", DisconnectPolicy::Fence { after: 0 });
         bench.tells("a", vec![]);
-        bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
         change(&mut bench);
         bench.later(1_000);
         bench.take();
         let told = bench.dispatcher.entries.get("w").map(|entry| entry.facts.clone()).unwrap();
-        bench.written(Outcome::Done, told);
+        bench.written(WriteOutcome::Done, told);
         bench.later(10 * 60_000);
         bench.take().iter().any(|action| action == "Reserve w/1 on a")
     };
     assert!(waiting(|_| {}), "as far as anybody knows, its agent has stopped what it had");
-    assert!(!waiting(|bench| bench.rules("b", Loss::Fence { after: 5_000 })));
+    assert!(!waiting(|bench| bench.rules("b", DisconnectPolicy::Fence { after: 5_000 })));
     assert!(!waiting(|bench| {
-        let loss = Some(Loss::Fence { after: 5_000 });
-        bench.apply(Event::Workload(Facts { reserved: true, loss, version: 9, ..facts("w") }));
+        let loss = Some(DisconnectPolicy::Fence { after: 5_000 });
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+            reserved: true,
+            loss,
+            version: 9,
+            ..facts("w")
+        }));
     }));
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_scheduler::{Amount, PodSet};
 
-use super::capacity::{Flavor, Queue, Quota};
+use super::capacity::{FlavorQuota, LocalQueueCapacity, QueueFlavor};
 use super::*;
 
 mod affinity;
@@ -23,10 +23,10 @@ mod replicas;
 mod slices;
 mod waiting;
 
-pub(super) const START: Time = 1_000_000;
+pub(super) const START: UnixMillis = 1_000_000;
 
-pub(super) fn facts(uid: &str) -> Facts {
-    Facts {
+pub(super) fn facts(uid: &str) -> WorkloadFacts {
+    WorkloadFacts {
         uid: uid.into(),
         namespace: "ns".into(),
         name: format!("job-{uid}").into(),
@@ -35,8 +35,8 @@ pub(super) fn facts(uid: &str) -> Facts {
         priority: 0,
         priority_class: None,
         pod_sets: pods(1000),
-        check: Some(("mk".into(), Check::Pending)),
-        others_ready: true,
+        check: Some(("mk".into(), CheckStatus::Pending)),
+        other_checks_ready: true,
         reserved: false,
         evicted: false,
         finished: false,
@@ -46,11 +46,11 @@ pub(super) fn facts(uid: &str) -> Facts {
         attempt: 0,
         nominated: Vec::new(),
         grace: 5_000,
-        loss: None,
+        on_disconnect: None,
         affinity: None,
-        moving: None,
+        move_request: None,
         subject: None,
-        known_as: None,
+        cluster_uid: None,
         adopt: None,
         replica: None,
         replaces: None,
@@ -64,37 +64,42 @@ pub(super) fn pods(cpu: i64) -> Arc<[PodSet]> {
     Arc::from(vec![PodSet { requests, ..PodSet::new("main", 1) }])
 }
 
-pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), Queue> {
-    let quota = Quota { nominal: potential, used: potential - available, available, potential };
-    let flavor = Flavor {
+pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), LocalQueueCapacity> {
+    let quota =
+        FlavorQuota { nominal: potential, used: potential - available, available, potential };
+    let flavor = QueueFlavor {
         name: "default".into(),
         resources: BTreeMap::from([("cpu".into(), quota)]),
-        ..Flavor::default()
+        ..QueueFlavor::default()
     };
-    let queue = Queue { cluster_queue: "cq".into(), flavors: vec![flavor], ..Queue::default() };
+    let queue = LocalQueueCapacity {
+        cluster_queue: "cq".into(),
+        flavors: vec![flavor],
+        ..LocalQueueCapacity::default()
+    };
     BTreeMap::from([(("ns".into(), "lq".into()), queue)])
 }
 
 /// A dispatcher with connected clusters that report, and what it did, as short lines.
 struct Bench {
     dispatcher: Dispatcher,
-    now: Time,
+    now: UnixMillis,
     log: Vec<String>,
 }
 
 impl Bench {
     /// `clusters`: name, free, total.
-    fn new(mode: Mode, clusters: &[(&str, i64, i64)]) -> Self {
-        Self::with(Settings { mode, ..Settings::default() }, clusters)
+    fn new(mode: DispatchMode, clusters: &[(&str, i64, i64)]) -> Self {
+        Self::with(DispatcherSettings { mode, ..DispatcherSettings::default() }, clusters)
     }
 
-    fn with(settings: Settings, clusters: &[(&str, i64, i64)]) -> Self {
+    fn with(settings: DispatcherSettings, clusters: &[(&str, i64, i64)]) -> Self {
         let mut bench =
             Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|(name, ..)| Name::from(*name)).collect();
-        bench.apply(Event::Check { name: "mk".into(), clusters: names });
+        bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: names });
         for (name, free, total) in clusters {
-            bench.rules(name, Loss::Hold);
+            bench.rules(name, DisconnectPolicy::Hold);
             bench.connect(name, &[]);
             bench.capacity(name, *free, *total);
         }
@@ -103,7 +108,7 @@ impl Bench {
         bench
     }
 
-    fn apply(&mut self, event: Event) {
+    fn apply(&mut self, event: DispatchEvent) {
         let actions = self.dispatcher.apply(event, self.now);
         if self.dispatcher.knows_few() {
             self.dispatcher.check_index();
@@ -111,24 +116,27 @@ impl Bench {
         self.log.extend(actions.iter().map(line));
     }
 
-    fn rules(&mut self, cluster: &str, loss: Loss) {
-        let rules = ClusterRules { loss, ..ClusterRules::default() };
-        self.apply(Event::Cluster { name: cluster.into(), rules });
+    fn rules(&mut self, cluster: &str, on_disconnect: DisconnectPolicy) {
+        let rules = ClusterConfig { loss, ..ClusterConfig::default() };
+        self.apply(DispatchEvent::ClusterConfigured { name: cluster.into(), config: rules });
     }
 
     fn connect(&mut self, cluster: &str, inventory: &[&str]) {
-        self.apply(Event::ClusterUp { name: cluster.into() });
+        self.apply(DispatchEvent::SessionOpened { name: cluster.into() });
         let uids = inventory.iter().map(|uid| Uid::from(*uid)).collect();
-        self.apply(Event::Inventory { cluster: cluster.into(), uids });
+        self.apply(DispatchEvent::InventoryComplete { cluster: cluster.into(), uids });
     }
 
     fn capacity(&mut self, cluster: &str, free: i64, total: i64) {
-        self.apply(Event::Capacity { cluster: cluster.into(), queues: queues(free, total) });
+        self.apply(DispatchEvent::CapacityReported {
+            cluster: cluster.into(),
+            queues: queues(free, total),
+        });
     }
 
-    fn reserve(&mut self, facts: Facts) {
-        let reserved = Reserved { check: "mk".into(), other_checks: false };
-        self.apply(Event::Reserved { facts, reserved });
+    fn reserve(&mut self, facts: WorkloadFacts) {
+        let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: false };
+        self.apply(DispatchEvent::QuotaReserved { facts, reserved });
     }
 
     fn observe(&mut self, cluster: &str, uid: &str, attempt: u64, state: State) {
@@ -161,17 +169,17 @@ impl Bench {
             origin: None,
             gate: None,
         };
-        self.apply(Event::Observed { cluster: cluster.into(), observation });
+        self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
     }
 
-    fn written(&mut self, outcome: Outcome, facts: Facts) {
+    fn written(&mut self, outcome: WriteOutcome, facts: WorkloadFacts) {
         let uid = facts.uid.clone();
-        self.apply(Event::Written(Written { uid, outcome, facts: Some(facts) }));
+        self.apply(DispatchEvent::WriteEnded(WriteResult { uid, outcome, facts: Some(facts) }));
     }
 
     fn later(&mut self, milliseconds: i64) {
         self.now += milliseconds;
-        self.apply(Event::Tick);
+        self.apply(DispatchEvent::Tick);
     }
 
     fn take(&mut self) -> Vec<String> {
@@ -180,82 +188,94 @@ impl Bench {
 
     /// By the API's word and its cluster's, a workload runs there.
     fn runs(&mut self, uid: &str, cluster: &str, attempt: u64) {
-        self.apply(Event::Workload(committed(uid, cluster, attempt)));
+        self.apply(DispatchEvent::WorkloadChanged(committed(uid, cluster, attempt)));
         self.observe(cluster, uid, attempt, State::Running);
     }
 
     fn down(&mut self, cluster: &str) {
-        self.apply(Event::ClusterDown { name: cluster.into() });
+        self.apply(DispatchEvent::SessionClosed { name: cluster.into() });
     }
 
     /// A workload that runs on `a` as attempt 1.
     fn running() -> Self {
-        let mut bench = Self::new(Mode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
+        let mut bench = Self::new(DispatchMode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
         bench.reserve(facts("w"));
         bench.observe("a", "w", 1, State::Reserved);
-        bench.written(Outcome::Done, committed("w", "a", 1));
+        bench.written(WriteOutcome::Done, committed("w", "a", 1));
         bench.observe("a", "w", 1, State::Running);
         bench.take();
         bench
     }
 }
 
-pub(super) fn committed(uid: &str, cluster: &str, attempt: u64) -> Facts {
-    Facts {
+pub(super) fn committed(uid: &str, cluster: &str, attempt: u64) -> WorkloadFacts {
+    WorkloadFacts {
         reserved: true,
         cluster: Some(cluster.into()),
         attempt,
-        check: Some(("mk".into(), Check::Ready)),
+        check: Some(("mk".into(), CheckStatus::Ready)),
         ..facts(uid)
     }
 }
 
-fn line(action: &Action) -> String {
+fn line(action: &DispatchAction) -> String {
     match action {
-        Action::Desire { cluster, uid, attempt, phase, .. } => {
+        DispatchAction::Assign { cluster, uid, attempt, phase, .. } => {
             format!("{phase:?} {uid}/{attempt} on {cluster}")
         }
-        Action::Forget { cluster, uid, attempt } => format!("forget {uid}/{attempt} on {cluster}"),
-        Action::Commit { uid, cluster, attempt, adopts: None } => {
-            format!("commit {uid}/{attempt} on {cluster}")
+        DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
+            format!("forget {uid}/{attempt} on {cluster}")
         }
-        Action::Commit { uid, cluster, attempt, adopts: Some(theirs) } => {
-            format!("commit {uid}/{attempt} on {cluster}, known as {theirs}")
-        }
-        Action::Rename { uid, from, cluster, attempt } => {
-            format!("rename {uid}/{attempt} from {} to {cluster}", from.as_deref().unwrap_or("-"))
-        }
-        Action::Record { uid, message, nominated } => {
-            format!("record {uid}: {} {nominated:?}", message.as_deref().unwrap_or("-"))
-        }
-        Action::GiveBack { uid, message, retry_at } => {
+        DispatchAction::Write { uid, write } => write_line(uid, write),
+        DispatchAction::ReturnReservation { uid, message, retry_at } => {
             format!("give back {uid} until {retry_at}: {message}")
         }
-        Action::Wake { uid } => format!("wake {uid}"),
-        Action::Retry { uid, message, left: Some(left), .. } if left.reason == TIMED_OUT => {
+        DispatchAction::Requeue { uid } => format!("wake {uid}"),
+        DispatchAction::ReservationPersisted { uid } => format!("recorded {uid}"),
+        DispatchAction::MirrorStatus { uid, cluster, attempt } => {
+            format!("mirror {uid}/{attempt} from {cluster}")
+        }
+        DispatchAction::AcknowledgeEnd { cluster, uid, attempt } => {
+            format!("ack {uid}/{attempt} to {cluster}")
+        }
+        DispatchAction::RejectAttempt { cluster, uid, attempt } => {
+            format!("disbelieve {uid}/{attempt} on {cluster}")
+        }
+        DispatchAction::OrphanFound { cluster, uid, attempt } => {
+            format!("orphan {uid}/{attempt} on {cluster}")
+        }
+        DispatchAction::BreakerChanged { open } => format!("breaker {open:?}"),
+    }
+}
+
+fn write_line(uid: &Uid, write: &WorkloadWrite) -> String {
+    match write {
+        WorkloadWrite::Commit { cluster, attempt, adopts: None } => {
+            format!("commit {uid}/{attempt} on {cluster}")
+        }
+        WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs) } => {
+            format!("commit {uid}/{attempt} on {cluster}, known as {theirs}")
+        }
+        WorkloadWrite::Rename { from, cluster, attempt } => {
+            format!("rename {uid}/{attempt} from {} to {cluster}", from.as_deref().unwrap_or("-"))
+        }
+        WorkloadWrite::Record { message, nominated } => {
+            format!("record {uid}: {} {nominated:?}", message.as_deref().unwrap_or("-"))
+        }
+        WorkloadWrite::Retry { message, retried: Some(it) } if it.reason == TIMED_OUT => {
             format!("deactivate {uid}: {message}")
         }
-        Action::Retry { uid, message, left } => {
-            let evicted_for = left
+        WorkloadWrite::Retry { message, retried } => {
+            let evicted_for = retried
                 .as_ref()
-                .and_then(|left| left.evicted_for.as_deref())
+                .and_then(|it| it.evicted_for.as_deref())
                 .filter(|reason| *reason == "Preempted");
             let evicted_for = evicted_for.map(|reason| format!(" ({reason})")).unwrap_or_default();
             format!("retry {uid}{evicted_for}: {message}")
         }
-        Action::Release { uid } => format!("release {uid}"),
-        Action::Recorded { uid } => format!("recorded {uid}"),
-        Action::Mirror { uid, cluster, attempt } => {
-            format!("mirror {uid}/{attempt} from {cluster}")
-        }
-        Action::Finish { uid, cluster, attempt, success } => {
+        WorkloadWrite::Release => format!("release {uid}"),
+        WorkloadWrite::Finish { cluster, attempt, success } => {
             format!("finish {uid}/{attempt} from {cluster}: {success}")
         }
-        Action::Ack { cluster, uid, attempt } => format!("ack {uid}/{attempt} to {cluster}"),
-        Action::Disbelieve { cluster, uid, attempt } => {
-            format!("disbelieve {uid}/{attempt} on {cluster}")
-        }
-        Action::Orphan { cluster, uid, attempt } => format!("orphan {uid}/{attempt} on {cluster}"),
-        Action::Breaker { open } => format!("breaker {open:?}"),
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_refusal_leads_to_the_next_at_once_and_reasons_are_kept() {
     for state in [State::Unfit, State::Refused] {
-        let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
         bench.reserve(facts("w"));
         bench.take();
         bench.observe("a", "w", 1, state);
@@ -22,7 +22,7 @@ fn a_refusal_leads_to_the_next_at_once_and_reasons_are_kept() {
 
 #[test]
 fn what_was_promised_is_not_promised_twice() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 1500, 4000), ("b", 4000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 1500, 4000), ("b", 4000, 4000)]);
     bench.reserve(facts("v"));
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve v/1 on a", "Reserve w/1 on b"]);
@@ -30,13 +30,13 @@ fn what_was_promised_is_not_promised_twice() {
 
 #[test]
 fn a_silent_cluster_is_not_waited_for() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 1500, 4000), ("b", 4000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 1500, 4000), ("b", 4000, 4000)]);
     bench.reserve(facts("w"));
     bench.take();
     bench.later(2_999);
     let recorded = bench.take();
     assert_eq!(recorded.len(), 1, "{recorded:?}");
-    bench.written(Outcome::Done, Facts { reserved: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("w") });
     bench.later(1);
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
     bench.observe("b", "w", 1, State::Reserved);
@@ -45,7 +45,7 @@ fn a_silent_cluster_is_not_waited_for() {
 
 #[test]
 fn where_it_may_fit_later_it_waits_and_says_so() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 500), ("b", 0, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 500), ("b", 0, 4000)]);
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
     bench.observe("b", "w", 1, State::Waiting);
@@ -58,7 +58,7 @@ fn where_it_may_fit_later_it_waits_and_says_so() {
           cpu in flavor default, 500m more needed; b: no room now None"
         ]
     );
-    bench.written(Outcome::Done, Facts { reserved: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("w") });
     bench.capacity("b", 4000, 4000);
     assert!(bench.take().is_empty(), "it waits in b's own queue");
     bench.observe("b", "w", 1, State::Reserved);
@@ -67,7 +67,7 @@ fn where_it_may_fit_later_it_waits_and_says_so() {
 
 #[test]
 fn what_fits_nowhere_is_given_back_and_woken_when_a_cluster_grows() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 500, 500)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
     bench.reserve(facts("w"));
     let log = bench.take();
     assert!(
@@ -84,16 +84,20 @@ fn what_fits_nowhere_is_given_back_and_woken_when_a_cluster_grows() {
 
 #[test]
 fn a_recorded_reservation_that_fits_nowhere_any_more_is_retried_with_growing_delay() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 500, 500)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
     for (round, seconds) in [(1, 10), (2, 20), (3, 40)] {
-        bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
         let log = bench.take();
         assert!(log[0].starts_with("retry w: No worker"), "{round}: {log:?}");
         bench.written(
-            Outcome::Done,
-            Facts { check: Some(("mk".into(), Check::Retry)), reserved: true, ..facts("w") },
+            WriteOutcome::Done,
+            WorkloadFacts {
+                check: Some(("mk".into(), CheckStatus::Retry)),
+                reserved: true,
+                ..facts("w")
+            },
         );
-        bench.apply(Event::Workload(facts("w")));
+        bench.apply(DispatchEvent::WorkloadChanged(facts("w")));
         bench.take();
         // The delay is in memory, where it can end before its time.
         bench.reserve(facts("w"));
@@ -108,63 +112,77 @@ fn a_recorded_reservation_that_fits_nowhere_any_more_is_retried_with_growing_del
 
 #[test]
 fn after_a_start_clusters_have_time_to_connect() {
-    let mut dispatcher = Dispatcher::new(Settings::default(), START);
+    let mut dispatcher = Dispatcher::new(DispatcherSettings::default(), START);
     let mut apply = |event, now| dispatcher.apply(event, now).iter().map(line).collect::<Vec<_>>();
-    apply(Event::Check { name: "mk".into(), clusters: vec!["a".into()] }, START);
-    apply(Event::Cluster { name: "a".into(), rules: ClusterRules::default() }, START);
-    let reserved = Reserved { check: "mk".into(), other_checks: false };
-    assert!(apply(Event::Reserved { facts: facts("w"), reserved }, START).is_empty());
-    let log = apply(Event::Tick, START + 10_000);
+    apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: vec!["a".into()] }, START);
+    apply(
+        DispatchEvent::ClusterConfigured { name: "a".into(), config: ClusterConfig::default() },
+        START,
+    );
+    let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: false };
+    assert!(apply(DispatchEvent::QuotaReserved { facts: facts("w"), reserved }, START).is_empty());
+    let log = apply(DispatchEvent::Tick, START + 10_000);
     assert_eq!(log, ["give back w until 1020000: No worker cluster can run it: a: not connected"]);
 }
 
 #[test]
 fn other_checks_come_first() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
-    let reserved = Reserved { check: "mk".into(), other_checks: true };
-    bench.apply(Event::Reserved { facts: facts("w"), reserved });
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
+    let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: true };
+    bench.apply(DispatchEvent::QuotaReserved { facts: facts("w"), reserved });
     assert_eq!(bench.take(), ["record w: - None"]);
-    bench.written(Outcome::Done, Facts { reserved: true, others_ready: false, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        WorkloadFacts { reserved: true, other_checks_ready: false, ..facts("w") },
+    );
     assert!(bench.take().is_empty());
-    bench.apply(Event::Workload(Facts { reserved: true, others_ready: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        reserved: true,
+        other_checks_ready: true,
+        ..facts("w")
+    }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
 }
 
 #[test]
 fn a_mere_offer_is_no_reason_to_keep_the_quota() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
-    bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
-    bench.apply(Event::Workload(Facts { reserved: true, evicted: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        reserved: true,
+        evicted: true,
+        ..facts("w")
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
 }
 
 #[test]
 fn quota_in_memory_that_the_engine_wants_back_goes_at_once() {
     let preempted = "give back w until 1060000: preempted before a worker cluster had it";
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(facts("w"));
     bench.take();
-    bench.apply(Event::Withdraw { uid: "w".into() });
+    bench.apply(DispatchEvent::ReservationWithdrawn { uid: "w".into() });
     assert_eq!(bench.take(), [preempted, "Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["forget w/1 on a", "Reserve w/2 on a"], "it comes again");
 
     bench.observe("a", "w", 2, State::Reserved);
-    bench.apply(Event::Withdraw { uid: "w".into() });
+    bench.apply(DispatchEvent::ReservationWithdrawn { uid: "w".into() });
     assert_eq!(bench.take(), ["commit w/2 on a"], "the write decides");
-    bench.written(Outcome::Superseded, facts("w"));
+    bench.written(WriteOutcome::Superseded, facts("w"));
     assert_eq!(bench.take(), [preempted, "Absent w/2 on a"]);
 
-    bench.apply(Event::Withdraw { uid: "w".into() });
+    bench.apply(DispatchEvent::ReservationWithdrawn { uid: "w".into() });
     assert_eq!(bench.take(), ["recorded w"], "nothing is in memory");
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(facts("w"));
     bench.observe("a", "w", 1, State::Reserved);
-    bench.apply(Event::Withdraw { uid: "w".into() });
+    bench.apply(DispatchEvent::ReservationWithdrawn { uid: "w".into() });
     bench.take();
-    bench.written(Outcome::Done, committed("w", "a", 1));
+    bench.written(WriteOutcome::Done, committed("w", "a", 1));
     assert_eq!(
         bench.take(),
         ["recorded w", "Run w/1 on a"],
@@ -185,10 +203,10 @@ fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
         origin: None,
         gate: None,
     };
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 9000, 9000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000), ("b", 9000, 9000)]);
     bench.reserve(facts("v"));
     bench.reserve(facts("w"));
-    bench.apply(Event::Observed { cluster: "a".into(), observation: unseen });
+    bench.apply(DispatchEvent::Observed { cluster: "a".into(), observation: unseen });
     bench.later(900);
     bench.observe("a", "v", 1, State::Reserved);
     bench.take();
@@ -202,15 +220,15 @@ fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
 
 #[test]
 fn a_commit_that_is_superseded_is_decided_anew_and_one_that_failed_is_tried_again() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(facts("w"));
     bench.observe("a", "w", 1, State::Reserved);
     bench.take();
-    bench.written(Outcome::Failed, facts("w"));
+    bench.written(WriteOutcome::Failed, facts("w"));
     assert!(bench.take().is_empty(), "not at once");
     bench.later(1_000);
     assert_eq!(bench.take(), ["commit w/1 on a"]);
-    bench.written(Outcome::Superseded, Facts { active: false, ..facts("w") });
+    bench.written(WriteOutcome::Superseded, WorkloadFacts { active: false, ..facts("w") });
     let log = bench.take();
     assert_eq!(
         log,
@@ -221,7 +239,7 @@ fn a_commit_that_is_superseded_is_decided_anew_and_one_that_failed_is_tried_agai
 
 #[test]
 fn all_at_once_offers_to_all_and_the_first_gets_it() {
-    let mut bench = Bench::new(Mode::AllAtOnce, &[("b", 0, 0), ("a", 0, 0), ("c", 0, 0)]);
+    let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("b", 0, 0), ("a", 0, 0), ("c", 0, 0)]);
     bench.reserve(facts("w"));
     let log = bench.take();
     assert!(
@@ -229,23 +247,26 @@ fn all_at_once_offers_to_all_and_the_first_gets_it() {
         "{log:?}"
     );
     let nominated = vec!["a".into(), "b".into(), "c".into()];
-    bench.written(Outcome::Done, Facts { reserved: true, nominated, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, nominated, ..facts("w") });
     assert_eq!(bench.take(), ["Reserve w/1 on a", "Reserve w/1 on b", "Reserve w/1 on c"]);
     bench.observe("c", "w", 1, State::Reserved);
     bench.observe("a", "w", 1, State::Reserved);
     assert_eq!(bench.take(), ["commit w/1 on c"]);
-    bench.written(Outcome::Done, committed("w", "c", 1));
+    bench.written(WriteOutcome::Done, committed("w", "c", 1));
     assert_eq!(bench.take(), ["Absent w/1 on a", "Absent w/1 on b", "Run w/1 on c"]);
 }
 
 #[test]
 fn incremental_adds_some_each_round_in_the_order_of_the_configuration() {
-    let mode = Mode::Incremental { step: 2, round: 300_000 };
+    let mode = DispatchMode::Incremental { step: 2, round: 300_000 };
     let mut bench = Bench::new(mode, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
-    bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
     assert_eq!(bench.take(), [r#"record w: - Some(["c", "a"])"#]);
     let first: Vec<Name> = vec!["c".into(), "a".into()];
-    bench.written(Outcome::Done, Facts { reserved: true, nominated: first, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        WorkloadFacts { reserved: true, nominated: first, ..facts("w") },
+    );
     assert_eq!(bench.take(), ["Reserve w/1 on c", "Reserve w/1 on a"]);
     bench.later(299_999);
     assert!(bench.take().is_empty());
@@ -255,27 +276,28 @@ fn incremental_adds_some_each_round_in_the_order_of_the_configuration() {
 
 #[test]
 fn incremental_goes_by_names_where_the_order_of_the_configuration_does_not_count() {
-    let mode = Mode::Incremental { step: 2, round: 300_000 };
-    let settings = Settings { mode, by_name: true, ..Settings::default() };
+    let mode = DispatchMode::Incremental { step: 2, round: 300_000 };
+    let settings =
+        DispatcherSettings { mode, nominate_by_name: true, ..DispatcherSettings::default() };
     let mut bench = Bench::with(settings, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
-    bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
     assert_eq!(bench.take(), [r#"record w: - Some(["a", "b"])"#]);
 }
 
 #[test]
 fn an_external_dispatcher_nominates() {
-    let mut bench = Bench::new(Mode::External, &[("a", 0, 0), ("b", 0, 0)]);
+    let mut bench = Bench::new(DispatchMode::External, &[("a", 0, 0), ("b", 0, 0)]);
     bench.reserve(facts("w"));
     assert!(bench.take()[0].starts_with("record w"));
-    bench.written(Outcome::Done, Facts { reserved: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("w") });
     assert!(bench.take().is_empty());
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
         nominated: vec!["b".into(), "zzz".into()],
         ..facts("w")
     }));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
         nominated: vec!["a".into()],
         ..facts("w")
@@ -285,18 +307,22 @@ fn an_external_dispatcher_nominates() {
 
 #[test]
 fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
-    let mut bench = Bench::new(Mode::External, &[("a", 2000, 4000)]);
-    bench.apply(Event::Workload(Facts {
+    let mut bench = Bench::new(DispatchMode::External, &[("a", 2000, 4000)]);
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
         nominated: vec!["a".into()],
         ..facts("w")
     }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
-    bench.apply(Event::Workload(Facts { reserved: true, nominated: Vec::new(), ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        reserved: true,
+        nominated: Vec::new(),
+        ..facts("w")
+    }));
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
     // Its tombstone may be there still.
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
         nominated: vec!["a".into()],
         ..facts("w")
@@ -306,7 +332,7 @@ fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
 
 #[test]
 fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_known() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     bench.dispatcher.learn(facts("w"));
     bench.observe("a", "w", 5, State::Reserved);
     assert_eq!(bench.take(), ["Absent w/5 on a"]);
@@ -317,13 +343,20 @@ fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_know
 /// Its user made it, and makes the job later.
 #[test]
 fn workload_without_job_waits_and_is_sent_once_it_has_one() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
-    bench.reserve(Facts { waits_for_job: true, ..facts("w") });
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
+    bench.reserve(WorkloadFacts { waits_for_job: true, ..facts("w") });
     bench.later(1_000);
     assert_eq!(bench.take(), ["record w: Waiting for the job that this Workload is for None"]);
-    bench.written(Outcome::Done, Facts { reserved: true, waits_for_job: true, ..facts("w") });
+    bench.written(
+        WriteOutcome::Done,
+        WorkloadFacts { reserved: true, waits_for_job: true, ..facts("w") },
+    );
     bench.later(60_000);
     assert!(bench.take().is_empty());
-    bench.apply(Event::Workload(Facts { reserved: true, version: 9, ..facts("w") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        reserved: true,
+        version: 9,
+        ..facts("w")
+    }));
     assert_eq!(bench.take().first().map(String::as_str), Some("Reserve w/1 on a"));
 }

@@ -2,18 +2,18 @@
 
 use super::*;
 
-fn cordoned(draining: bool) -> ClusterRules {
-    ClusterRules { cordoned: true, draining, ..ClusterRules::default() }
+fn cordoned(draining: bool) -> ClusterConfig {
+    ClusterConfig { cordoned: true, draining, ..ClusterConfig::default() }
 }
 
 #[test]
 fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
     let mut bench = Bench::running();
-    bench.apply(Event::Cluster { name: "a".into(), rules: cordoned(false) });
+    bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: cordoned(false) });
     assert!(bench.take().is_empty());
     bench.reserve(facts("v"));
     assert_eq!(bench.take(), ["Reserve v/1 on b"]);
-    bench.apply(Event::Cluster { name: "b".into(), rules: cordoned(false) });
+    bench.apply(DispatchEvent::ClusterConfigured { name: "b".into(), config: cordoned(false) });
     let log = bench.take();
     assert_eq!(log[0], "Absent v/1 on b", "an offer is taken back");
     assert!(log[1].contains("a: cordoned; b: cordoned"), "{log:?}");
@@ -22,18 +22,19 @@ fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
 #[test]
 fn a_drained_cluster_gives_its_workloads_to_others() {
     let mut bench = Bench::running();
-    bench.apply(Event::Cluster { name: "a".into(), rules: cordoned(true) });
+    bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: cordoned(true) });
     assert_eq!(
         bench.take(),
         ["retry w: Worker cluster \"a\" is being drained. Previously: \"Ready\""]
     );
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, retrying.clone());
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+    bench.written(WriteOutcome::Done, retrying.clone());
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     bench.observe("a", "w", 1, State::Gone);
-    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
     bench.take();
-    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
     assert_eq!(bench.take(), ["Reserve w/2 on b"]);
 }
 
@@ -41,17 +42,21 @@ fn a_drained_cluster_gives_its_workloads_to_others() {
 fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over() {
     let mut bench = Bench::running();
     bench.observe("a", "w", 1, State::Evicted);
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, retrying.clone());
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "a", 1) };
+    bench.written(WriteOutcome::Done, retrying.clone());
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     bench.observe("a", "w", 1, State::Gone);
-    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
-    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
+    bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
     bench.observe("b", "w", 2, State::Reserved);
-    bench.written(Outcome::Done, committed("w", "b", 2));
+    bench.written(WriteOutcome::Done, committed("w", "b", 2));
     bench.observe("b", "w", 2, State::Running);
     bench.take();
-    bench.apply(Event::Workload(Facts { moving: Some((2, "a".into())), ..committed("w", "b", 2) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        move_request: Some((2, "a".into())),
+        ..committed("w", "b", 2)
+    }));
     assert!(bench.take().is_empty(), "it has just been evicted there");
     bench.later(60_000);
     assert_eq!(
@@ -62,17 +67,19 @@ fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over()
 
 #[test]
 fn a_workload_is_moved_once_and_only_where_it_is_taken() {
-    let moving =
-        |attempt, to: &str| Facts { moving: Some((attempt, to.into())), ..committed("w", "a", 1) };
+    let moving = |attempt, to: &str| WorkloadFacts {
+        move_request: Some((attempt, to.into())),
+        ..committed("w", "a", 1)
+    };
     let mut bench = Bench::running();
     for (case, facts) in
         [("another attempt", moving(2, "b")), ("unknown", moving(1, "x")), ("here", moving(1, "a"))]
     {
-        bench.apply(Event::Workload(facts));
+        bench.apply(DispatchEvent::WorkloadChanged(facts));
         assert!(bench.take().is_empty(), "{case}");
     }
     bench.down("b");
-    bench.apply(Event::Workload(moving(1, "b")));
+    bench.apply(DispatchEvent::WorkloadChanged(moving(1, "b")));
     assert!(bench.take().is_empty(), "not connected");
     bench.connect("b", &[]);
     bench.capacity("b", 0, 4000);
@@ -82,13 +89,14 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
         ["retry w: Moved from worker cluster \"a\" to \"b\" on request. Previously: \"Ready\""]
     );
     bench.written(
-        Outcome::Done,
-        Facts { check: Some(("mk".into(), Check::Retry)), ..moving(1, "b") },
+        WriteOutcome::Done,
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..moving(1, "b") },
     );
-    bench.apply(Event::Workload(Facts { evicted: true, ..moving(1, "b") }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..moving(1, "b") }));
     bench.observe("a", "w", 1, State::Gone);
-    let pending = || Facts { attempt: 1, moving: Some((1, "b".into())), ..facts("w") };
-    bench.written(Outcome::Done, pending());
+    let pending =
+        || WorkloadFacts { attempt: 1, move_request: Some((1, "b".into())), ..facts("w") };
+    bench.written(WriteOutcome::Done, pending());
     bench.take();
     bench.later(60_000);
     bench.capacity("a", 4000, 4000);
@@ -103,29 +111,32 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
 
 #[test]
 fn a_priority_that_changes_is_told_to_where_it_runs_and_to_where_it_is_offered() {
-    let of = |class: &str, priority| Facts {
+    let of = |class: &str, priority| WorkloadFacts {
         priority_class: Some(class.into()),
         priority,
         ..facts("w")
     };
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(of("low", 1));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
-    bench.apply(Event::Workload(of("high", 9)));
+    bench.apply(DispatchEvent::WorkloadChanged(of("high", 9)));
     assert_eq!(bench.take(), ["Reserve w/1 on a"], "of another class");
-    bench.apply(Event::Workload(of("high", 9)));
+    bench.apply(DispatchEvent::WorkloadChanged(of("high", 9)));
     assert!(bench.take().is_empty(), "once");
     bench.observe("a", "w", 1, State::Reserved);
-    let running = |class: &str, priority| Facts {
+    let running = |class: &str, priority| WorkloadFacts {
         priority_class: Some(class.into()),
         priority,
         ..committed("w", "a", 1)
     };
-    bench.written(Outcome::Done, running("high", 9));
+    bench.written(WriteOutcome::Done, running("high", 9));
     bench.observe("a", "w", 1, State::Running);
     bench.take();
-    bench.apply(Event::Workload(running("high", 10)));
+    bench.apply(DispatchEvent::WorkloadChanged(running("high", 10)));
     assert_eq!(bench.take(), ["Run w/1 on a"], "the class has another value");
-    bench.apply(Event::Workload(Facts { priority: 11, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        priority: 11,
+        ..committed("w", "a", 1)
+    }));
     assert!(bench.take().is_empty(), "it has no class of its own");
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_unknown_is_reported_first_and_removed_much_later() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 0)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 0)]);
     bench.observe("a", "x", 4, State::Running);
     bench.observe("a", "x", 4, State::Running);
     assert_eq!(bench.take(), ["orphan x/4 on a"]);
@@ -19,10 +19,10 @@ fn the_unknown_is_reported_first_and_removed_much_later() {
 
 #[test]
 fn an_orphan_that_turns_out_to_be_known_is_one_no_longer() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Running);
     assert_eq!(bench.take(), ["orphan w/1 on a"]);
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     assert_eq!(bench.take(), ["Run w/1 on a"]);
     bench.later(2 * 900_000);
     assert!(bench.take().is_empty(), "it is not removed");
@@ -31,13 +31,13 @@ fn an_orphan_that_turns_out_to_be_known_is_one_no_longer() {
 
 #[test]
 fn the_end_of_an_unknown_workload_waits_a_moment_for_it_to_become_known() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Succeeded);
     assert_eq!(bench.take(), ["orphan w/1 on a"]);
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     assert_eq!(bench.take(), ["finish w/1 from a: true"]);
 
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "x", 1, State::Succeeded);
     bench.later(10_000);
     assert_eq!(bench.take(), ["orphan x/1 on a", "ack x/1 to a"]);
@@ -49,7 +49,7 @@ fn the_end_of_an_unknown_workload_waits_a_moment_for_it_to_become_known() {
 
 #[test]
 fn an_orphan_that_ends_while_it_is_removed_is_acknowledged() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "x", 1, State::Running);
     bench.later(900_000);
     assert_eq!(bench.take(), ["orphan x/1 on a", "Absent x/1 on a"]);
@@ -59,11 +59,11 @@ fn an_orphan_that_ends_while_it_is_removed_is_acknowledged() {
 
 #[test]
 fn an_orphan_that_is_gone_when_its_workload_becomes_known_leaves_nothing() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Succeeded);
     bench.later(900_000);
     assert_eq!(bench.take(), ["orphan w/1 on a", "ack w/1 to a", "Absent w/1 on a"]);
-    bench.dispatcher.learn(Facts { finished: true, ..committed("w", "a", 1) });
+    bench.dispatcher.learn(WorkloadFacts { finished: true, ..committed("w", "a", 1) });
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take().last().map(String::as_str), Some("forget w/1 on a"));
     assert_eq!(bench.dispatcher.cluster_view("a").workloads, 0);
@@ -71,16 +71,16 @@ fn an_orphan_that_is_gone_when_its_workload_becomes_known_leaves_nothing() {
 
 #[test]
 fn uids_of_an_inventory_end_orphans_that_are_gone() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 0)]);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 0)]);
     bench.observe("a", "x", 4, State::Running);
-    bench.apply(Event::Inventory { cluster: "a".into(), uids: BTreeSet::new() });
+    bench.apply(DispatchEvent::InventoryComplete { cluster: "a".into(), uids: BTreeSet::new() });
     assert_eq!(bench.dispatcher.cluster_view("a").orphans, 0);
 }
 
 #[test]
 fn the_end_of_an_orphan_is_acknowledged_whatever_is_said_of_it_afterwards() {
     let ended = || {
-        let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
         bench.observe("a", "x", 1, State::Succeeded);
         assert_eq!(bench.take(), ["orphan x/1 on a"]);
         bench

@@ -7,7 +7,7 @@ const SECOND: i64 = 1_000;
 impl Bench {
     /// One cluster refuses the workload, which has quota in memory.
     fn refused() -> Self {
-        let mut bench = Self::new(Mode::BestFit, &[("a", 4000, 4000)]);
+        let mut bench = Self::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
         bench.reserve(facts("w"));
         bench.take();
         bench.observe("a", "w", 1, State::Refused);
@@ -21,12 +21,12 @@ impl Bench {
     }
 
     fn scheduling(&mut self, cluster: &str, cordoned: bool, draining: bool) {
-        let rules = ClusterRules { cordoned, draining, ..ClusterRules::default() };
-        self.apply(Event::Cluster { name: cluster.into(), rules });
+        let rules = ClusterConfig { cordoned, draining, ..ClusterConfig::default() };
+        self.apply(DispatchEvent::ClusterConfigured { name: cluster.into(), config: rules });
     }
 
-    fn reports(&mut self, queues: BTreeMap<(Name, Name), Queue>) {
-        self.apply(Event::Capacity { cluster: "a".into(), queues });
+    fn reports(&mut self, queues: BTreeMap<(Name, Name), LocalQueueCapacity>) {
+        self.apply(DispatchEvent::CapacityReported { cluster: "a".into(), queues });
     }
 
     /// The engine has given it quota again.
@@ -36,7 +36,7 @@ impl Bench {
     }
 }
 
-fn closed() -> BTreeMap<(Name, Name), Queue> {
+fn closed() -> BTreeMap<(Name, Name), LocalQueueCapacity> {
     let mut queues = queues(4000, 4000);
     queues.values_mut().for_each(|queue| queue.inactive = Some("it is stopped".to_owned()));
     queues
@@ -71,8 +71,8 @@ fn change_on_a_cluster_has_it_asked_at_once() {
             bench.scheduling("a", false, false);
         }),
         ("its agent can act again", true, |bench| {
-            bench.apply(Event::ClusterAble { name: "a".into(), able: false });
-            bench.apply(Event::ClusterAble { name: "a".into(), able: true });
+            bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
+            bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: true });
         }),
         ("its queue is open again", true, |bench| {
             bench.reports(closed());
@@ -84,7 +84,7 @@ fn change_on_a_cluster_has_it_asked_at_once() {
         }),
         ("its queue has more quota", true, |bench| bench.capacity("a", 6000, 6000)),
         ("its queue is less used", false, |bench| bench.capacity("a", 3000, 4000)),
-        ("its policy is another", false, |bench| bench.rules("a", Loss::GiveUp)),
+        ("its policy is another", false, |bench| bench.rules("a", DisconnectPolicy::GiveUp)),
     ];
     for (case, asked, change) in changes {
         let mut bench = Bench::refused();
@@ -100,14 +100,14 @@ fn change_on_a_cluster_has_it_asked_at_once() {
 #[test]
 fn request_to_move_has_a_refusing_cluster_asked() {
     let mut bench = Bench::refused();
-    let asks = || Facts { moving: Some((0, "a".into())), ..facts("w") };
-    bench.apply(Event::Workload(asks()));
+    let asks = || WorkloadFacts { move_request: Some((0, "a".into())), ..facts("w") };
+    bench.apply(DispatchEvent::WorkloadChanged(asks()));
     assert_eq!(bench.take(), ["wake w"]);
     bench.reserve(asks());
     assert_eq!(bench.take(), ["Reserve w/2 on a"]);
     bench.observe("a", "w", 2, State::Refused);
     bench.take();
-    bench.apply(Event::Workload(asks()));
+    bench.apply(DispatchEvent::WorkloadChanged(asks()));
     bench.reserve(asks());
     assert!(bench.take()[0].starts_with("give back w"), "it was asked, and its answer stands");
 }
@@ -125,7 +125,7 @@ fn cluster_that_left_a_job_has_refused_nothing() {
         (
             "lost, then back",
             |bench| {
-                bench.rules("a", Loss::Duplicate { after: 0 });
+                bench.rules("a", DisconnectPolicy::Duplicate { after: 0 });
                 bench.down("a");
             },
             "a: not connected",
@@ -137,20 +137,20 @@ fn cluster_that_left_a_job_has_refused_nothing() {
         ),
     ];
     for (case, leave, said, come_back) in cases {
-        let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
         bench.runs("w", "a", 1);
         leave(&mut bench);
         assert!(bench.take().iter().any(|line| line.starts_with("retry w: ")), "{case}");
-        let evicted = Facts {
+        let evicted = WorkloadFacts {
             evicted: true,
-            check: Some(("mk".into(), Check::Retry)),
+            check: Some(("mk".into(), CheckStatus::Retry)),
             ..committed("w", "a", 1)
         };
-        bench.written(Outcome::Done, evicted);
+        bench.written(WriteOutcome::Done, evicted);
         bench.observe("a", "w", 1, State::Gone);
         bench.take();
-        bench.written(Outcome::Done, Facts { attempt: 1, ..facts("w") });
-        bench.reserve(Facts { attempt: 1, ..facts("w") });
+        bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, ..facts("w") });
+        bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
         let log = bench.take();
         let given_back = format!("No worker cluster can run it: {said}");
         assert!(
@@ -161,7 +161,7 @@ fn cluster_that_left_a_job_has_refused_nothing() {
         come_back(&mut bench);
         bench.later(SECOND);
         assert!(bench.take().contains(&"wake w".to_owned()), "{case}");
-        bench.reserve(Facts { attempt: 1, ..facts("w") });
+        bench.reserve(WorkloadFacts { attempt: 1, ..facts("w") });
         assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()), "{case}");
     }
 }
@@ -173,7 +173,7 @@ fn no_without_reasons_is_told_as_what_it_was() {
         (State::Evicted, "a: evicted it, and gives no reason"),
         (State::Gone, "a: its copy was deleted there"),
     ] {
-        let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
         bench.reserve(facts("w"));
         bench.take();
         bench.observe_with("a", "w", 1, state, Vec::new());
@@ -187,9 +187,9 @@ fn no_without_reasons_is_told_as_what_it_was() {
 
 #[test]
 fn other_checks_are_not_begun_for_what_no_cluster_can_run() {
-    let mut bench = Bench::new(Mode::BestFit, &[("a", 500, 500)]);
-    let reserved = Reserved { check: "mk".into(), other_checks: true };
-    bench.apply(Event::Reserved { facts: facts("w"), reserved });
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
+    let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: true };
+    bench.apply(DispatchEvent::QuotaReserved { facts: facts("w"), reserved });
     let log = bench.take();
     assert!(
         log.len() == 1 && log[0].starts_with("give back w until 1070000: No worker"),

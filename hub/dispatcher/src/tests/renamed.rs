@@ -4,16 +4,16 @@ use super::*;
 
 impl Bench {
     fn is(&mut self, cluster: &str, uid: &str) {
-        self.apply(Event::ClusterIs { name: cluster.into(), uid: uid.into() });
+        self.apply(DispatchEvent::ClusterIdentified { name: cluster.into(), uid: uid.into() });
     }
 
     fn gone(&mut self, cluster: &str) {
-        self.apply(Event::ClusterGone { name: cluster.into() });
+        self.apply(DispatchEvent::ClusterDeleted { name: cluster.into() });
     }
 
     fn configure(&mut self, clusters: &[&str]) {
         let clusters = clusters.iter().map(|name| Name::from(*name)).collect();
-        self.apply(Event::Check { name: "mk".into(), clusters });
+        self.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters });
     }
 }
 
@@ -23,13 +23,13 @@ fn deleted(uids: [Option<&str>; 2]) -> Bench {
     if let Some(uid) = uids[0] {
         bench.is("a", uid);
     }
-    bench.rules("c", Loss::GiveUp);
+    bench.rules("c", DisconnectPolicy::GiveUp);
     bench.configure(&["a", "b", "c"]);
     bench.gone("a");
     if let Some(uid) = uids[1] {
         bench.is("c", uid);
     }
-    bench.apply(Event::ClusterUp { name: "c".into() });
+    bench.apply(DispatchEvent::SessionOpened { name: "c".into() });
     assert!(bench.take().is_empty(), "its policy says what follows, later");
     bench
 }
@@ -44,9 +44,12 @@ fn job_goes_on_under_the_other_name_of_its_cluster() {
         let mut bench = deleted(uids);
         bench.observe("c", "w", 1, State::Running);
         assert_eq!(bench.take(), ["rename w/1 from a to c"], "{case}");
-        bench.apply(Event::Inventory { cluster: "c".into(), uids: Uids::from(["w".into()]) });
+        bench.apply(DispatchEvent::InventoryComplete {
+            cluster: "c".into(),
+            uids: Uids::from(["w".into()]),
+        });
         assert!(bench.take().is_empty(), "{case}");
-        bench.written(Outcome::Done, committed("w", "c", 1));
+        bench.written(WriteOutcome::Done, committed("w", "c", 1));
         assert_eq!(bench.take(), ["mirror w/1 from c", "Run w/1 on c"], "{case}");
         bench.later(24 * 3_600_000);
         assert!(bench.take().is_empty(), "{case}: nobody waits for the deleted name");
@@ -72,9 +75,9 @@ fn end_of_a_renamed_job_is_acknowledged_once_it_is_written() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.observe("c", "w", 1, State::Succeeded);
     assert_eq!(bench.take(), ["rename w/1 from a to c"]);
-    bench.written(Outcome::Done, committed("w", "c", 1));
+    bench.written(WriteOutcome::Done, committed("w", "c", 1));
     assert_eq!(bench.take(), ["finish w/1 from c: true"]);
-    bench.written(Outcome::Done, Facts { finished: true, ..committed("w", "c", 1) });
+    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..committed("w", "c", 1) });
     assert!(bench.take().contains(&"ack w/1 to c".to_owned()));
 }
 
@@ -83,7 +86,10 @@ fn eviction_of_a_renamed_job_does_not_wait_for_the_old_name() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.observe("c", "w", 1, State::Running);
     bench.take();
-    bench.written(Outcome::Superseded, Facts { evicted: true, ..committed("w", "a", 1) });
+    bench.written(
+        WriteOutcome::Superseded,
+        WorkloadFacts { evicted: true, ..committed("w", "a", 1) },
+    );
     assert_eq!(bench.take(), ["Absent w/1 on c"]);
     bench.observe("c", "w", 1, State::Gone);
     bench.later(100);
@@ -92,17 +98,23 @@ fn eviction_of_a_renamed_job_does_not_wait_for_the_old_name() {
 
 #[test]
 fn rename_that_a_hub_did_not_complete_is_completed() {
-    let mut bench = Bench::new(Mode::BestFit, &[("b", 4000, 4000)]);
-    bench.rules("c", Loss::Hold);
+    let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
+    bench.rules("c", DisconnectPolicy::Hold);
     bench.configure(&["b", "c"]);
-    bench.apply(Event::Workload(Facts { cluster: None, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        cluster: None,
+        ..committed("w", "a", 1)
+    }));
     assert!(
         !bench.take().iter().any(|line| line.starts_with("commit")),
         "a cluster has not spoken"
     );
-    bench.apply(Event::ClusterUp { name: "c".into() });
+    bench.apply(DispatchEvent::SessionOpened { name: "c".into() });
     bench.observe("c", "w", 1, State::Running);
-    bench.apply(Event::Inventory { cluster: "c".into(), uids: Uids::from(["w".into()]) });
+    bench.apply(DispatchEvent::InventoryComplete {
+        cluster: "c".into(),
+        uids: Uids::from(["w".into()]),
+    });
     assert!(bench.take().contains(&"rename w/1 from - to c".to_owned()));
 }
 

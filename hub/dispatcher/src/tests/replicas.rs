@@ -4,19 +4,19 @@ use super::*;
 
 const TWO: &[(&str, i64, i64)] = &[("a", 1000, 4000), ("b", 4000, 4000)];
 
-fn later(replica: Replica) -> Facts {
-    Facts { replica: Some(replica), ..facts("w") }
+fn later(replica: Replica) -> WorkloadFacts {
+    WorkloadFacts { replica: Some(replica), ..facts("w") }
 }
 
 fn at(cluster: &str) -> Replica {
-    Replica::At(cluster.into())
+    Replica::FirstOnCluster(cluster.into())
 }
 
 /// A later replica that runs on `b` with the first.
 fn following() -> Bench {
-    let mut bench = Bench::new(Mode::BestFit, TWO);
+    let mut bench = Bench::new(DispatchMode::BestFit, TWO);
     bench.reserve(later(at("b")));
-    bench.written(Outcome::Done, Facts { replica: None, ..committed("w", "b", 1) });
+    bench.written(WriteOutcome::Done, WorkloadFacts { replica: None, ..committed("w", "b", 1) });
     bench.observe("b", "w", 1, State::Running);
     bench.take();
     bench
@@ -24,13 +24,13 @@ fn following() -> Bench {
 
 #[test]
 fn the_first_goes_where_there_is_room_for_all_if_there_is() {
-    let first = |all: i64| Facts { replica: Some(Replica::First(pods(all))), ..facts("w") };
+    let first = |all: i64| WorkloadFacts { replica: Some(Replica::First(pods(all))), ..facts("w") };
     for (case, all, cluster) in [
         ("it alone fits a best", 1000, "a"),
         ("all fit b", 3000, "b"),
         ("all fit nowhere", 9000, "a"),
     ] {
-        let mut bench = Bench::new(Mode::BestFit, TWO);
+        let mut bench = Bench::new(DispatchMode::BestFit, TWO);
         bench.reserve(first(all));
         assert_eq!(bench.take(), [format!("Reserve w/1 on {cluster}")], "{case}");
     }
@@ -38,13 +38,14 @@ fn the_first_goes_where_there_is_room_for_all_if_there_is() {
 
 #[test]
 fn a_later_one_is_committed_where_the_first_is_and_offered_to_nobody() {
-    for mode in [Mode::BestFit, Mode::AllAtOnce, Mode::External] {
+    for mode in [DispatchMode::BestFit, DispatchMode::AllAtOnce, DispatchMode::External] {
         let mut bench = Bench::new(mode, TWO);
-        bench.reserve(later(Replica::Undecided));
+        bench.reserve(later(Replica::FirstWithoutCluster));
         assert!(bench.take().is_empty(), "{mode:?}");
-        bench.apply(Event::Workload(later(at("b"))));
+        bench.apply(DispatchEvent::WorkloadChanged(later(at("b"))));
         assert_eq!(bench.take(), ["commit w/1 on b"], "{mode:?}");
-        bench.written(Outcome::Done, Facts { replica: None, ..committed("w", "b", 1) });
+        bench
+            .written(WriteOutcome::Done, WorkloadFacts { replica: None, ..committed("w", "b", 1) });
         assert_eq!(bench.take(), ["Run w/1 on b"], "{mode:?}: only now");
         bench.observe("b", "w", 1, State::Waiting);
         assert!(bench.take().is_empty(), "{mode:?}: it waits there");
@@ -53,44 +54,45 @@ fn a_later_one_is_committed_where_the_first_is_and_offered_to_nobody() {
 
 #[test]
 fn what_a_later_one_waits_for_is_written_down() {
-    let mut bench = Bench::new(Mode::BestFit, TWO);
-    bench.reserve(later(Replica::Undecided));
+    let mut bench = Bench::new(DispatchMode::BestFit, TWO);
+    bench.reserve(later(Replica::FirstWithoutCluster));
     bench.later(1_000);
     assert_eq!(bench.take(), ["record w: Waiting for the first replica to have a cluster None"]);
 }
 
 #[test]
 fn a_later_one_holds_no_quota_while_the_first_has_none() {
-    let mut bench = Bench::new(Mode::BestFit, TWO);
-    bench.reserve(later(Replica::Behind));
+    let mut bench = Bench::new(DispatchMode::BestFit, TWO);
+    bench.reserve(later(Replica::FirstWithoutQuota));
     assert!(bench.take().is_empty(), "the first may be reserved in a moment");
     bench.later(1_000);
     let log = bench.take();
     assert!(log.len() == 1 && log[0].ends_with(": The first replica has no quota"), "{log:?}");
     bench.capacity("a", 4000, 4000);
     assert!(bench.take().is_empty(), "room on a cluster is of no use to it");
-    bench.apply(Event::Workload(later(Replica::Undecided)));
+    bench.apply(DispatchEvent::WorkloadChanged(later(Replica::FirstWithoutCluster)));
     assert_eq!(bench.take(), ["wake w"]);
-    bench.apply(Event::Workload(later(at("b"))));
+    bench.apply(DispatchEvent::WorkloadChanged(later(at("b"))));
     assert!(bench.take().is_empty(), "once");
 }
 
 /// The retry of attempt 1 is written, nothing of it is left on `b`, and it has quota anew.
 fn leaves_and_is_reserved_again(bench: &mut Bench) {
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "b", 1) };
-    bench.written(Outcome::Done, retrying.clone());
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    let retrying =
+        WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "b", 1) };
+    bench.written(WriteOutcome::Done, retrying.clone());
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { evicted: true, ..retrying }));
     bench.observe("b", "w", 1, State::Gone);
-    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, evicted: true, ..facts("w") });
     bench.take();
-    bench.reserve(Facts { attempt: 1, ..later(at("b")) });
+    bench.reserve(WorkloadFacts { attempt: 1, ..later(at("b")) });
 }
 
 #[test]
 fn a_later_one_leaves_with_the_first_and_follows_it() {
-    for first in [Replica::Behind, Replica::Undecided, at("a")] {
+    for first in [Replica::FirstWithoutQuota, Replica::FirstWithoutCluster, at("a")] {
         let mut bench = following();
-        bench.apply(Event::Workload(Facts {
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
             replica: Some(first.clone()),
             ..committed("w", "b", 1)
         }));
@@ -113,13 +115,16 @@ fn a_later_one_that_its_cluster_has_refused_is_tried_there_again_after_a_while()
 
 #[test]
 fn a_later_one_is_not_sent_to_a_cluster_that_is_away_and_is_not_moved_by_itself() {
-    let mut bench = Bench::new(Mode::BestFit, TWO);
+    let mut bench = Bench::new(DispatchMode::BestFit, TWO);
     bench.down("b");
     bench.reserve(later(at("b")));
     assert!(bench.take().is_empty());
     bench.connect("b", &[]);
     assert_eq!(bench.take(), ["commit w/1 on b"]);
-    bench.written(Outcome::Done, Facts { moving: Some((1, "a".into())), ..committed("w", "b", 1) });
+    bench.written(
+        WriteOutcome::Done,
+        WorkloadFacts { move_request: Some((1, "a".into())), ..committed("w", "b", 1) },
+    );
     bench.observe("b", "w", 1, State::Running);
     assert_eq!(bench.take(), ["Run w/1 on b"]);
 }

@@ -3,44 +3,51 @@
 use super::*;
 
 /// What `w` has grown to.
-fn grown() -> Facts {
-    Facts { replaces: Some("w".into()), ..facts("x") }
+fn grown() -> WorkloadFacts {
+    WorkloadFacts { replaces: Some("w".into()), ..facts("x") }
 }
 
 /// The same once it has the copy of `w`.
-fn taken() -> Facts {
-    Facts { replaces: Some("w".into()), known_as: Some("w".into()), ..committed("x", "a", 1) }
+fn taken() -> WorkloadFacts {
+    WorkloadFacts {
+        replaces: Some("w".into()),
+        cluster_uid: Some("w".into()),
+        ..committed("x", "a", 1)
+    }
 }
 
 impl Bench {
-    fn introduce(&mut self, facts: &Facts) {
-        let (known_as, replaces) = (facts.known_as.as_ref(), facts.replaces.as_ref());
-        self.dispatcher.introduce(&facts.uid, known_as, replaces, facts.finished);
+    fn introduce(&mut self, facts: &WorkloadFacts) {
+        let (known_as, replaces) = (facts.cluster_uid.as_ref(), facts.replaces.as_ref());
+        self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.finished);
     }
 }
 
 fn is_replaced(bench: &mut Bench) {
-    bench.apply(Event::Workload(Facts { finished: true, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        finished: true,
+        ..committed("w", "a", 1)
+    }));
 }
 
 /// `x` has taken over the copy of `w`, which runs on `a`.
 fn taken_over() -> Bench {
     let mut bench = Bench::running();
     bench.reserve(grown());
-    bench.written(Outcome::Done, taken());
+    bench.written(WriteOutcome::Done, taken());
     bench.take();
     bench
 }
 
 #[test]
 fn it_takes_over_the_copy_as_it_stands_and_is_offered_to_nobody() {
-    for mode in [Mode::BestFit, Mode::AllAtOnce, Mode::External] {
+    for mode in [DispatchMode::BestFit, DispatchMode::AllAtOnce, DispatchMode::External] {
         let mut bench = Bench::new(mode, &[("a", 2000, 4000), ("b", 4000, 4000)]);
         bench.runs("w", "a", 1);
         bench.take();
         bench.reserve(grown());
         assert_eq!(bench.take(), ["commit x/1 on a, known as w"], "{mode:?}");
-        bench.written(Outcome::Done, taken());
+        bench.written(WriteOutcome::Done, taken());
         assert_eq!(bench.take(), ["mirror x/1 from a"], "{mode:?}: nothing is said to the cluster");
     }
 }
@@ -49,7 +56,7 @@ fn it_takes_over_the_copy_as_it_stands_and_is_offered_to_nobody() {
 fn what_it_replaced_says_nothing_any_more() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     bench.later(60_000);
     assert!(bench.take().is_empty());
     bench.observe("a", "w", 1, State::Succeeded);
@@ -59,7 +66,11 @@ fn what_it_replaced_says_nothing_any_more() {
 #[test]
 fn that_it_was_evicted_meanwhile_is_no_reason_to_stop_the_job() {
     let mut bench = taken_over();
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..committed("w", "a", 1)
+    }));
     assert!(bench.take().is_empty());
 }
 
@@ -67,7 +78,11 @@ fn that_it_was_evicted_meanwhile_is_no_reason_to_stop_the_job() {
 fn what_is_to_go_takes_its_own_copy_away_under_the_name_that_the_cluster_knows() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..taken() }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..taken()
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release x"]);
@@ -77,13 +92,16 @@ fn what_is_to_go_takes_its_own_copy_away_under_the_name_that_the_cluster_knows()
 fn the_next_takes_over_from_it() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
-    bench.reserve(Facts { replaces: Some("x".into()), ..facts("y") });
+    bench.reserve(WorkloadFacts { replaces: Some("x".into()), ..facts("y") });
     assert_eq!(bench.take(), ["commit y/1 on a, known as w"]);
-    let taken =
-        Facts { replaces: Some("x".into()), known_as: Some("w".into()), ..committed("y", "a", 1) };
-    bench.written(Outcome::Done, taken);
+    let taken = WorkloadFacts {
+        replaces: Some("x".into()),
+        cluster_uid: Some("w".into()),
+        ..committed("y", "a", 1)
+    };
+    bench.written(WriteOutcome::Done, taken);
     bench.take();
-    bench.apply(Event::Workload(Facts { finished: true, ..self::taken() }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { finished: true, ..self::taken() }));
     assert!(bench.take().is_empty());
     bench.observe("a", "w", 1, State::Failed);
     assert_eq!(bench.take(), ["finish y/1 from a: false"]);
@@ -92,15 +110,19 @@ fn the_next_takes_over_from_it() {
 #[test]
 fn it_goes_nowhere_while_the_other_is_leaving() {
     let mut bench = Bench::running();
-    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        ..committed("w", "a", 1)
+    }));
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.reserve(grown());
     assert!(bench.take().is_empty());
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
-    bench.written(Outcome::Done, Facts { evicted: true, attempt: 1, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { evicted: true, attempt: 1, ..facts("w") });
     bench.later(1);
-    bench.apply(Event::Workload(grown()));
+    bench.apply(DispatchEvent::WorkloadChanged(grown()));
     assert_eq!(bench.take(), ["Reserve x/1 on a"], "now like any other");
 }
 
@@ -109,12 +131,12 @@ fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
     let before = || committed("w", "a", 1);
     let orders = || [[before(), taken()], [taken(), before()]].into_iter();
     for (order, all_first) in orders().map(|it| (it, true)).chain(orders().map(|it| (it, false))) {
-        let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+        let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
         for facts in order.iter().filter(|_| all_first) {
             bench.introduce(facts);
         }
         for facts in order {
-            bench.apply(Event::Workload(facts));
+            bench.apply(DispatchEvent::WorkloadChanged(facts));
         }
         assert_eq!(bench.take(), ["Run w/1 on a"], "once, by the new one");
         assert_eq!(bench.dispatcher.cluster_view("a").workloads, 1);
@@ -131,10 +153,10 @@ fn a_takeover_that_comes_to_nothing_leaves_the_copy_to_the_one_that_has_it() {
     bench.reserve(grown());
     assert_eq!(bench.take(), ["commit x/1 on a, known as w"]);
     // Their job is deleted in the foreground: the first one leaves the store, and is not found by its name any more.
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
-    bench.apply(Event::Workload(Facts { deleting: true, ..facts("x") }));
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { deleting: true, ..facts("x") }));
     assert!(!bench.take().iter().any(|it| it.contains("on a")), "it may be written yet");
-    bench.written(Outcome::Superseded, Facts { deleting: true, ..facts("x") });
+    bench.written(WriteOutcome::Superseded, WorkloadFacts { deleting: true, ..facts("x") });
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
     bench.observe("a", "w", 1, State::Gone);
     assert!(bench.take().contains(&"forget w/1 on a".to_owned()));
@@ -144,10 +166,10 @@ fn a_takeover_that_comes_to_nothing_leaves_the_copy_to_the_one_that_has_it() {
 fn what_it_replaces_is_not_forgotten_once_that_is_not_to_be_found() {
     let mut bench = Bench::running();
     bench.reserve(grown());
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
-    bench.written(Outcome::Failed, facts("x"));
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
+    bench.written(WriteOutcome::Failed, facts("x"));
     bench.later(60_000);
-    bench.written(Outcome::Done, Facts { reserved: true, ..facts("x") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { reserved: true, ..facts("x") });
     bench.capacity("b", 4000, 4000);
     assert!(
         !bench.take().iter().any(|it| it.starts_with("Reserve")),
@@ -164,15 +186,19 @@ fn of_those_that_are_gone_nothing_is_remembered() {
     let mut before = taken();
     for uid in ["y", "z"] {
         let replaces = Some(before.uid.clone());
-        bench.reserve(Facts { replaces: replaces.clone(), ..facts(uid) });
-        let taken = Facts { replaces, known_as: Some("w".into()), ..committed(uid, "a", 1) };
-        bench.written(Outcome::Done, taken.clone());
-        bench.apply(Event::Workload(Facts { finished: true, ..before.clone() }));
-        bench.apply(Event::WorkloadGone { uid: before.uid.clone() });
+        bench.reserve(WorkloadFacts { replaces: replaces.clone(), ..facts(uid) });
+        let taken =
+            WorkloadFacts { replaces, cluster_uid: Some("w".into()), ..committed(uid, "a", 1) };
+        bench.written(WriteOutcome::Done, taken.clone());
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+            finished: true,
+            ..before.clone()
+        }));
+        bench.apply(DispatchEvent::WorkloadDeleted { uid: before.uid.clone() });
         before = taken;
         assert_eq!(bench.dispatcher.identities.len(), 1, "{uid}");
     }
-    bench.apply(Event::WorkloadGone { uid: "z".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "z".into() });
     assert_eq!(
         bench.take().last().map(String::as_str),
         Some("Absent w/1 on a"),
@@ -180,7 +206,7 @@ fn of_those_that_are_gone_nothing_is_remembered() {
     );
     bench.observe("a", "w", 1, State::Gone);
     is_replaced(&mut bench);
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     assert_eq!(bench.dispatcher.identities.len(), 0);
 }
 
@@ -188,15 +214,15 @@ fn of_those_that_are_gone_nothing_is_remembered() {
 fn nor_of_those_whose_first_goes_before_the_last_is_seen_again() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
-    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     // It is not found by its name any more.
-    bench.apply(Event::Workload(Facts { replaces: None, ..taken() }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { replaces: None, ..taken() }));
     assert_eq!(
-        bench.dispatcher.their_uid(&"x".into()),
+        bench.dispatcher.cluster_uid(&"x".into()),
         "w".into(),
         "for as long as it has the copy"
     );
-    bench.apply(Event::WorkloadGone { uid: "x".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "x".into() });
     assert_eq!(bench.take().last().map(String::as_str), Some("Absent w/1 on a"));
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.dispatcher.identities.len(), 0);
@@ -206,11 +232,11 @@ fn nor_of_those_whose_first_goes_before_the_last_is_seen_again() {
 fn the_end_of_the_last_is_that_of_the_job_however_late_the_first_is_said_to_be_replaced() {
     let mut bench = taken_over();
     bench.observe("a", "w", 1, State::Succeeded);
-    bench.written(Outcome::Done, Facts { finished: true, ..taken() });
+    bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..taken() });
     bench.observe("a", "w", 1, State::Gone);
-    bench.apply(Event::WorkloadGone { uid: "x".into() });
+    bench.apply(DispatchEvent::WorkloadDeleted { uid: "x".into() });
     bench.take();
-    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     bench.later(60_000);
     assert!(bench.take().is_empty(), "it does not run again");
 }

@@ -7,20 +7,25 @@ const TIMEOUT: i64 = 300_000;
 impl Bench {
     /// A workload that is offered to all three.
     fn waiting(timeout: Option<i64>) -> Self {
-        let mut bench = Self::new(Mode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]);
+        let mut bench =
+            Self::new(DispatchMode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]);
         bench.dispatcher.settings.preemption_timeout = timeout;
-        bench.apply(Event::Workload(Facts { reserved: true, nominated: all(), ..facts("w") }));
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
+            reserved: true,
+            nominated: all(),
+            ..facts("w")
+        }));
         assert_eq!(bench.take(), ["Reserve w/1 on a", "Reserve w/1 on b", "Reserve w/1 on c"]);
         bench
     }
 
     /// What a cluster says of its copy and its gate, in milliseconds after the start.
     fn gate(&mut self, cluster: &str, opened: Option<i64>, blocked: Option<i64>) {
-        let gate = Some(Gate { opened, blocked: blocked.map(|at| START + at) });
+        let gate = Some(PreemptionGate { opened, blocked: blocked.map(|at| START + at) });
         self.gate_of(cluster, 1, State::Waiting, gate);
     }
 
-    fn gate_of(&mut self, cluster: &str, attempt: u64, state: State, gate: Option<Gate>) {
+    fn gate_of(&mut self, cluster: &str, attempt: u64, state: State, gate: Option<PreemptionGate>) {
         let observation = Observation {
             uid: "w".into(),
             namespace: "ns".into(),
@@ -32,7 +37,7 @@ impl Bench {
             origin: None,
             gate,
         };
-        self.apply(Event::Observed { cluster: cluster.into(), observation });
+        self.apply(DispatchEvent::Observed { cluster: cluster.into(), observation });
     }
 
     fn open(&self) -> Vec<&'static str> {
@@ -65,10 +70,13 @@ fn with_kueues_dispatchers_a_cluster_that_says_no_keeps_its_copy() {
         ),
         ("it is gone", State::Gone, Vec::new(), false),
     ] {
-        for mode in [Mode::AllAtOnce, Mode::Incremental { step: 2, round: TIMEOUT }, Mode::External]
-        {
+        for mode in [
+            DispatchMode::AllAtOnce,
+            DispatchMode::Incremental { step: 2, round: TIMEOUT },
+            DispatchMode::External,
+        ] {
             let mut bench = Bench::new(mode, &[("a", 0, 0), ("b", 0, 0)]);
-            bench.apply(Event::Workload(Facts {
+            bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
                 reserved: true,
                 nominated: vec!["a".into(), "b".into()],
                 ..facts("w")
@@ -108,8 +116,8 @@ fn a_copy_outlasts_that_its_cluster_is_away_and_is_chosen_only_once_it_is_back()
 #[test]
 fn a_cordoned_cluster_has_no_copy() {
     let mut bench = Bench::waiting(None);
-    let rules = ClusterRules { cordoned: true, ..ClusterRules::default() };
-    bench.apply(Event::Cluster { name: "a".into(), rules });
+    let rules = ClusterConfig { cordoned: true, ..ClusterConfig::default() };
+    bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules });
     assert_eq!(bench.take()[0], "Absent w/1 on a");
 }
 
@@ -117,7 +125,7 @@ fn a_cordoned_cluster_has_no_copy() {
 fn what_was_evicted_where_it_ran_goes_to_all_again_at_once() {
     let mut bench = Bench::waiting(None);
     bench.observe("b", "w", 1, State::Reserved);
-    bench.written(Outcome::Done, committed("w", "b", 1));
+    bench.written(WriteOutcome::Done, committed("w", "b", 1));
     bench.observe("b", "w", 1, State::Running);
     for cluster in ["a", "c"] {
         bench.observe(cluster, "w", 1, State::Gone);
@@ -125,14 +133,18 @@ fn what_was_evicted_where_it_ran_goes_to_all_again_at_once() {
     bench.take();
     bench.observe("b", "w", 1, State::Evicted);
     assert!(bench.take()[0].starts_with("retry w"));
-    let evicted =
-        Facts { evicted: true, cluster: None, nominated: Vec::new(), ..committed("w", "b", 1) };
-    bench.written(Outcome::Done, evicted);
+    let evicted = WorkloadFacts {
+        evicted: true,
+        cluster: None,
+        nominated: Vec::new(),
+        ..committed("w", "b", 1)
+    };
+    bench.written(WriteOutcome::Done, evicted);
     bench.observe("b", "w", 1, State::Gone);
     assert_eq!(bench.take().last().map(String::as_str), Some("release w"));
-    bench.written(Outcome::Done, Facts { attempt: 1, ..facts("w") });
+    bench.written(WriteOutcome::Done, WorkloadFacts { attempt: 1, ..facts("w") });
     bench.take();
-    bench.apply(Event::Workload(Facts {
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         attempt: 1,
         reserved: true,
         nominated: all(),
@@ -186,40 +198,43 @@ fn an_open_gate_of_an_earlier_attempt_counts_until_the_cluster_speaks_of_the_lat
     bench.observe("b", "w", 1, State::Gone);
     bench.later(30_000);
     bench.take();
-    let closed = Gate { opened: None, blocked: Some(START) };
+    let closed = PreemptionGate { opened: None, blocked: Some(START) };
     bench.gate_of("c", 2, State::Waiting, Some(closed));
     assert!(bench.open().is_empty(), "a has not taken its copy away yet");
-    bench.gate_of("a", 2, State::Waiting, Some(Gate::default()));
+    bench.gate_of("a", 2, State::Waiting, Some(PreemptionGate::default()));
     assert_eq!(bench.open(), ["c"]);
 }
 
 #[test]
 fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
     for (case, tells, at) in [("all have told", true, 0), ("one is silent", false, TIMEOUT)] {
-        let settings = Settings {
-            mode: Mode::AllAtOnce,
+        let settings = DispatcherSettings {
+            mode: DispatchMode::AllAtOnce,
             preemption_timeout: Some(TIMEOUT),
-            ..Settings::default()
+            ..DispatcherSettings::default()
         };
         let mut bench =
             Bench { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
-        bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "b".into()] });
+        bench.apply(DispatchEvent::CheckConfigured {
+            name: "mk".into(),
+            clusters: vec!["a".into(), "b".into()],
+        });
         for cluster in ["a", "b"] {
-            bench.rules(cluster, Loss::Hold);
+            bench.rules(cluster, DisconnectPolicy::Hold);
         }
         bench.connect("a", &[]);
         if tells {
             bench.connect("b", &[]);
         }
-        bench.apply(Event::Workload(Facts {
+        bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
             reserved: true,
             nominated: vec!["a".into(), "b".into()],
             ..facts("w")
         }));
         if !tells {
             bench.written(
-                Outcome::Done,
-                Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") },
+                WriteOutcome::Done,
+                WorkloadFacts { reserved: true, nominated: vec!["a".into()], ..facts("w") },
             );
         }
         bench.gate("a", None, Some(0));
@@ -232,17 +247,22 @@ fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
 
 #[test]
 fn what_an_earlier_process_has_opened_counts() {
-    let mut bench = Bench::new(Mode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0)]);
+    let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0)]);
     bench.dispatcher.settings.preemption_timeout = Some(TIMEOUT);
     let opened = Some(bench.now - 1_000);
     bench.dispatcher.learn(facts("w"));
-    bench.gate_of("a", 5, State::Waiting, Some(Gate { opened, blocked: None }));
-    bench.apply(Event::Workload(Facts {
+    bench.gate_of("a", 5, State::Waiting, Some(PreemptionGate { opened, blocked: None }));
+    bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
         nominated: vec!["a".into(), "b".into()],
         ..facts("w")
     }));
-    bench.gate_of("b", 6, State::Waiting, Some(Gate { opened: None, blocked: Some(START) }));
+    bench.gate_of(
+        "b",
+        6,
+        State::Waiting,
+        Some(PreemptionGate { opened: None, blocked: Some(START) }),
+    );
     assert!(bench.open().is_empty());
     bench.later(TIMEOUT - 1_000);
     assert_eq!(bench.open(), ["b"]);
@@ -255,7 +275,7 @@ fn without_the_feature_copies_have_no_gate() {
     bench.gate("a", None, Some(0));
     assert!(bench.take().is_empty() && bench.open().is_empty());
     let mut bench = Bench::waiting(Some(TIMEOUT));
-    assert_eq!(bench.dispatcher.gate("w", &"a".into()), Some(Gate::default()));
+    assert_eq!(bench.dispatcher.gate("w", &"a".into()), Some(PreemptionGate::default()));
     bench.observe("a", "w", 1, State::Reserved);
     bench.take();
 }

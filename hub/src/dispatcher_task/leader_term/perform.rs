@@ -6,7 +6,8 @@ use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::store::Key;
 use switchyard_dispatcher::{
-    Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written,
+    CANNOT_SEND, DispatchAction, DispatchEvent, Name, Observation, Reason, Uid, WorkloadWrite,
+    WriteOutcome, WriteResult,
 };
 use switchyard_proto::v1::{Phase, State};
 use switchyard_scheduler::{RefusedReason, WorkloadKey};
@@ -16,11 +17,11 @@ use super::TermState;
 use crate::cluster_channel::Content;
 use crate::dispatcher_task::mirror::{self, Show};
 use crate::dispatcher_task::status_mirror_queue::Work;
-use crate::dispatcher_task::writes::{What, Write, finish_reason};
+use crate::dispatcher_task::writes::{EndNote, Write, finish_reason};
 use crate::dispatcher_task::{Answer, Hands, assignment, payload, replicas};
 
 impl TermState {
-    pub(super) fn apply(&mut self, event: Event) {
+    pub(super) fn apply(&mut self, event: DispatchEvent) {
         let actions = self.dispatcher.apply(event, self.clock.now());
         let mut refusals = Vec::new();
         for action in actions {
@@ -28,13 +29,13 @@ impl TermState {
         }
         // What could not even be sent is as good as refused by the cluster.
         for (cluster, observation) in refusals {
-            self.apply(Event::Observed { cluster, observation });
+            self.apply(DispatchEvent::Observed { cluster, observation });
         }
     }
 
-    fn act(&mut self, action: Action, refusals: &mut Vec<(Name, Observation)>) {
+    fn act(&mut self, action: DispatchAction, refusals: &mut Vec<(Name, Observation)>) {
         match action {
-            Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
+            DispatchAction::Assign { cluster, uid, namespace, name, attempt, phase } => {
                 if let Err(why) = self.desire(&cluster, &uid, (&namespace, &name), attempt, phase) {
                     tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
                     let reasons = vec![Reason::new(CANNOT_SEND, why)];
@@ -54,34 +55,16 @@ impl TermState {
                     refusals.push((cluster, observation));
                 }
             }
-            Action::Forget { cluster, uid, attempt } => {
+            DispatchAction::ForgetTombstone { cluster, uid, attempt } => {
                 self.ports.of(&cluster).forget(&uid, attempt);
-                let ours = self.dispatcher.our_uid(&uid);
+                let ours = self.dispatcher.hub_uid(&uid);
                 self.told.forget(&cluster, &ours);
             }
-            Action::Ack { cluster, uid, attempt } => {
+            DispatchAction::AcknowledgeEnd { cluster, uid, attempt } => {
                 self.ports.of(&cluster).persisted(&uid, attempt)
             }
-            Action::Commit { uid, cluster, attempt, adopts } => {
-                if let Some(theirs) = &adopts {
-                    tracing::info!(
-                        %cluster, workload_uid = %uid, known_as = %theirs, attempt, "taking over what runs on a cluster"
-                    );
-                }
-                self.write(&uid, What::Commit { cluster, attempt, adopts });
-            }
-            Action::Rename { uid, from, cluster, attempt } => {
-                tracing::info!(
-                    %cluster, from = from.as_deref(), workload_uid = %uid, attempt,
-                    "what runs goes on under the cluster's other name"
-                );
-                self.write(&uid, What::Rename { from, cluster, attempt });
-            }
-            Action::Record { uid, message, nominated } => {
-                self.write(&uid, What::Record { message, nominated })
-            }
-            Action::Retry { uid, message, left } => self.write(&uid, What::Retry { message, left }),
-            Action::GiveBack { uid, message, retry_at } => {
+            DispatchAction::Write { uid, write } => self.perform_write(&uid, write),
+            DispatchAction::ReturnReservation { uid, message, retry_at } => {
                 if let Some(reservation) = self.reservations.remove(&uid) {
                     let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
                     let reason =
@@ -90,7 +73,7 @@ impl TermState {
                     self.followers(&reservation.workload);
                 }
             }
-            Action::Wake { uid } => {
+            DispatchAction::Requeue { uid } => {
                 if let Some(key) = self.places.get(&uid) {
                     self.engine.retry(WorkloadKey {
                         namespace: key.namespace.clone(),
@@ -98,7 +81,7 @@ impl TermState {
                     });
                 }
             }
-            Action::Recorded { uid } => {
+            DispatchAction::ReservationPersisted { uid } => {
                 if let Some(key) = self.places.get(&uid) {
                     self.engine.preemption_failed(WorkloadKey {
                         namespace: key.namespace.clone(),
@@ -106,13 +89,10 @@ impl TermState {
                     });
                 }
             }
-            Action::Release { uid } => {
-                if let Some(write) = self.prepare(&uid, What::Release) {
-                    self.slots.release(write, Instant::now());
-                }
+            DispatchAction::MirrorStatus { uid, cluster, attempt } => {
+                self.show(&cluster, &uid, attempt)
             }
-            Action::Mirror { uid, cluster, attempt } => self.show(&cluster, &uid, attempt),
-            Action::Breaker { open } => {
+            DispatchAction::BreakerChanged { open } => {
                 match &open {
                     Some(why) => tracing::error!(
                         why,
@@ -122,10 +102,7 @@ impl TermState {
                 }
                 self.reports.set_breaker(self.dispatcher.breaker());
             }
-            Action::Finish { uid, cluster, attempt, success } => {
-                self.finish(&uid, cluster, attempt, success)
-            }
-            Action::Orphan { cluster, uid, attempt } => {
+            DispatchAction::OrphanFound { cluster, uid, attempt } => {
                 if let Some(left_out) = self.may_log(&cluster) {
                     tracing::warn!(
                         %cluster, workload_uid = %uid, attempt, left_out,
@@ -133,12 +110,39 @@ impl TermState {
                     );
                 }
             }
-            Action::Disbelieve { cluster, uid, attempt } => {
+            DispatchAction::RejectAttempt { cluster, uid, attempt } => {
                 if let Some(left_out) = self.may_log(&cluster) {
                     tracing::warn!(%cluster, workload_uid = %uid, attempt, left_out, "an attempt that no hub gave out");
                 }
             }
         }
+    }
+
+    /// Starts a write. A release and an end wait until the job's last status is shown.
+    fn perform_write(&mut self, uid: &Uid, write: Arc<WorkloadWrite>) {
+        match &*write {
+            WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs) } => tracing::info!(
+                %cluster, workload_uid = %uid, known_as = %theirs, attempt, "taking over what runs on a cluster"
+            ),
+            WorkloadWrite::Rename { from, cluster, attempt } => tracing::info!(
+                %cluster, from = from.as_deref(), workload_uid = %uid, attempt,
+                "what runs goes on under the cluster's other name"
+            ),
+            WorkloadWrite::Commit { .. }
+            | WorkloadWrite::Record { .. }
+            | WorkloadWrite::Retry { .. } => {}
+            WorkloadWrite::Release => {
+                if let Some(write) = self.prepare(uid, write, None) {
+                    self.slots.release(write, Instant::now());
+                }
+                return;
+            }
+            WorkloadWrite::Finish { cluster, attempt, success } => {
+                let (cluster, attempt, success) = (cluster.clone(), *attempt, *success);
+                return self.finish(uid, write, &cluster, attempt, success);
+            }
+        }
+        self.write(uid, write);
     }
 
     fn desire(
@@ -150,7 +154,7 @@ impl TermState {
         phase: Phase,
     ) -> Result<(), String> {
         let port = self.ports.of(cluster);
-        let uid = &self.dispatcher.our_uid(theirs);
+        let uid = &self.dispatcher.hub_uid(theirs);
         let fence = self.dispatcher.fence(uid, cluster);
         if phase == Phase::Absent {
             let tombstone = assignment(theirs, namespace, name, attempt, phase, None, None);
@@ -228,7 +232,7 @@ impl TermState {
     /// elastic job's pods, and what else its kind has follow.
     pub(super) fn follow_job(&self, workload: &Workload, uid: &Uid) {
         let Some((cluster, _)) = self.dispatcher.committed(uid) else { return };
-        let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
+        let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.cluster_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
         let Ok(now) = assignment::made_of(&self.ctx, workload, self.held(workload)) else { return };
@@ -246,8 +250,8 @@ impl TermState {
         }
     }
 
-    fn write(&self, uid: &Uid, what: What) {
-        let Some(write) = self.prepare(uid, what) else { return };
+    fn write(&self, uid: &Uid, what: Arc<WorkloadWrite>) {
+        let Some(write) = self.prepare(uid, what, None) else { return };
         let (hands, epoch) = (self.hands.clone(), self.epoch);
         tokio::spawn(async move {
             let Ok(_place) = hands.writers.acquire().await else { return };
@@ -257,24 +261,32 @@ impl TermState {
         });
     }
 
-    fn prepare(&self, uid: &Uid, what: What) -> Option<Write> {
+    fn prepare(&self, uid: &Uid, what: Arc<WorkloadWrite>, end: Option<EndNote>) -> Option<Write> {
         let key = self.places.get(uid)?.clone();
         Some(Write {
             key,
             uid: uid.clone(),
             reservation: self.reservations.get(uid).cloned(),
             what,
+            end,
         })
     }
 
-    fn finish(&mut self, uid: &Uid, cluster: Name, attempt: u64, success: bool) {
-        let told = self.told.of(&cluster, uid, attempt);
+    fn finish(
+        &mut self,
+        uid: &Uid,
+        what: Arc<WorkloadWrite>,
+        cluster: &Name,
+        attempt: u64,
+        success: bool,
+    ) {
+        let told = self.told.of(cluster, uid, attempt);
         let reason = told.and_then(|told| told.reason.clone());
         let code = finish_reason(success, reason.as_ref().map(|reason| reason.code.as_str()));
         let message = reason.map_or_else(|| "Job finished".to_owned(), |reason| reason.message);
         let status = told.and_then(|told| told.job_status.clone());
-        let what = What::Finish { cluster, attempt, reason: code.to_owned(), message };
-        if let Some(write) = self.prepare(uid, what) {
+        let end = EndNote { reason: code.to_owned(), message };
+        if let Some(write) = self.prepare(uid, what, Some(end)) {
             self.slots.finish(write, status, Instant::now());
         }
     }
@@ -313,8 +325,11 @@ async fn show(hands: &Hands, key: Option<Key>, work: Work) -> Answer {
     {
         tracing::warn!(workload = ?key, error = format!("{error:#}"), "job status not written");
         // The dispatcher asks for the end again; what is shown on the way is shown later.
-        let written =
-            finish.map(|write| Written { uid: write.uid, outcome: Outcome::Failed, facts: None });
+        let written = finish.map(|write| WriteResult {
+            uid: write.uid,
+            outcome: WriteOutcome::Failed,
+            facts: None,
+        });
         let unshown = if written.is_some() { None } else { show };
         return Answer::Shown { uid, unshown, written };
     }

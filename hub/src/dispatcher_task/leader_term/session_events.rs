@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use switchyard_api::v1beta2::Workload;
-use switchyard_dispatcher::{Event, Name, Uid, capacity};
+use switchyard_dispatcher::{DispatchEvent, Name, Uid, capacity};
 use switchyard_proto::v1 as proto;
 
 use super::TermState;
@@ -16,7 +16,7 @@ impl TermState {
     /// A session has something to say; only the newest of each cluster counts.
     pub(in crate::dispatcher_task) fn session(&mut self, event: SessionEvent) {
         let cluster = event.cluster().to_owned();
-        self.take_in(event);
+        self.record(event);
         // Before it has told all that it has, and once it is away, what was last known stays.
         if self.dispatcher.has_told(&cluster) {
             self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
@@ -36,7 +36,10 @@ impl TermState {
                     self.reports.bell.notify_one();
                     if let Some(uid) = &info.live.worker {
                         let name = info.cluster.as_str().into();
-                        self.apply(Event::ClusterIs { name, uid: uid.as_str().into() });
+                        self.apply(DispatchEvent::ClusterIdentified {
+                            name,
+                            uid: uid.as_str().into(),
+                        });
                     }
                 }
                 for event in events {
@@ -49,7 +52,7 @@ impl TermState {
                     let exists = self.ctx.stores.multi_kueue_clusters.get("", &cluster).is_some();
                     self.reports.left(&cluster, exists);
                     self.apply(event);
-                    self.told.forget_useless_of(&self.dispatcher, &name);
+                    self.told.prune_cluster(&self.dispatcher, &name);
                     self.fell_quiet(&name);
                 }
             }
@@ -68,8 +71,8 @@ impl TermState {
                     self.observed(&name, observation);
                 }
                 if let Some(uids) = inventory {
-                    self.apply(Event::Inventory { cluster: name.clone(), uids });
-                    self.told.forget_useless_of(&self.dispatcher, &name);
+                    self.apply(DispatchEvent::InventoryComplete { cluster: name.clone(), uids });
+                    self.told.prune_cluster(&self.dispatcher, &name);
                     self.was_heard(&name);
                 }
             }
@@ -81,7 +84,7 @@ impl TermState {
                         tracing::warn!(cluster, "the agent does not reach its own API server");
                     }
                     let name = Name::from(cluster.as_str());
-                    self.apply(Event::ClusterAble { name: name.clone(), able });
+                    self.apply(DispatchEvent::AgentReadiness { name: name.clone(), ready: able });
                     if able {
                         self.was_heard(&name);
                     } else {
@@ -93,7 +96,10 @@ impl TermState {
                 if self.live.counts(&cluster, session_id) {
                     let queues = capacity::from_wire(capacity.clone());
                     self.reports.set(&cluster, capacity);
-                    self.apply(Event::Capacity { cluster: cluster.as_str().into(), queues });
+                    self.apply(DispatchEvent::CapacityReported {
+                        cluster: cluster.as_str().into(),
+                        queues,
+                    });
                 }
             }
         }
@@ -101,20 +107,20 @@ impl TermState {
 
     pub(super) fn observed(&mut self, cluster: &Name, observation: &proto::Observation) {
         let theirs = Uid::from(observation.workload_uid.as_str());
-        let uid = self.dispatcher.our_uid(&theirs);
+        let uid = self.dispatcher.hub_uid(&theirs);
         if !self.dispatcher.knows(&uid) {
             self.learn(observation, &uid);
         }
         let known = self.dispatcher.knows(&uid);
-        let observation = self.told.take_in(&self.dispatcher, cluster, observation);
-        if self.told.take_unreadable()
+        let observation = self.told.record(&self.dispatcher, cluster, observation);
+        if self.told.take_unreadable_status()
             && let Some(left_out) = self.may_log(cluster)
         {
             tracing::warn!(%cluster, left_out, "an agent sent a job status that is no JSON object, ignored");
         }
-        self.apply(Event::Observed { cluster: cluster.clone(), observation });
+        self.apply(DispatchEvent::Observed { cluster: cluster.clone(), observation });
         if !known {
-            self.told.forget_useless(&self.dispatcher, cluster, &uid);
+            self.told.prune(&self.dispatcher, cluster, &uid);
         }
         self.review_trouble(&uid);
     }

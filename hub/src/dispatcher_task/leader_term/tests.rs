@@ -11,7 +11,7 @@ use switchyard_config::Configuration;
 use switchyard_controller::Role;
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{EpochFloor, Leadership, Role};
-use switchyard_dispatcher::{ClusterRules, Name, Settings};
+use switchyard_dispatcher::{ClusterConfig, DispatcherSettings, Name};
 use switchyard_proto::v1::{Observation, Phase, State};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -62,11 +62,11 @@ fn begin(ctx: &Arc<Context>) -> TermState {
         registry: Arc::new(Registry::default()),
         term: watch::channel(None).0,
         reports: Arc::default(),
-        settings: Settings::default(),
+        settings: DispatcherSettings::default(),
         metrics,
     };
     let mut state = TermState::begin(&parts, hands, 1, Clock::new(ctx.clock.now()));
-    state.apply(Event::Cluster { name: "east".into(), rules: ClusterRules::default() });
+    state.apply(Event::Cluster { name: "east".into(), rules: ClusterConfig::default() });
     state.apply(Event::ClusterUp { name: "east".into() });
     state
 }
@@ -174,7 +174,7 @@ async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
             }
         }
         let mut state = begin(&ctx);
-        assert_eq!(state.dispatcher.our_uid(&uid(0).as_str().into()), last, "{named:?}");
+        assert_eq!(state.dispatcher.hub_uid(&uid(0).as_str().into()), last, "{named:?}");
         let run = (uid(0), Phase::Run);
         let expected = if last_is_over { Vec::new() } else { vec![run] };
         assert_eq!(told(&state), expected, "{named:?}");

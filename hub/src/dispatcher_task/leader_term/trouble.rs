@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload as state;
-use switchyard_dispatcher::{Contact, Name, Time, Uid};
+use switchyard_dispatcher::{Contact, Name, Uid, UnixMillis};
 use tokio::time::Instant;
 
 use super::TermState;
@@ -71,9 +71,9 @@ impl TermState {
 
     /// How the hub stands with a cluster; none while it is too early to say.
     fn connection(&self, cluster: &Name, uid: &Uid) -> Option<Connection> {
-        let wall = |at: Time| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
+        let wall = |at: UnixMillis| Timestamp::from_millisecond(at - at.rem_euclid(1000)).ok();
         Some(match self.dispatcher.contact(cluster, uid) {
-            Contact::Heard => Connection::Heard,
+            Contact::Live => Connection::Heard,
             Contact::Removed { given_up } if self.is_quiet_for(cluster, REMOVED) => {
                 Connection::Removed { given_up: given_up.and_then(wall) }
             }

@@ -11,7 +11,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
-use switchyard_dispatcher::{Adopt, ClusterRules, Facts, Name, Uid};
+use switchyard_dispatcher::{AdoptRequest, ClusterConfig, Name, Uid, WorkloadFacts};
 use tokio::sync::Semaphore;
 
 use crate::audit::{self, Line, Operation, Outcome, Who};
@@ -38,12 +38,12 @@ impl Asked {
 
 /// What the change of a cluster's annotations asks. `is_open`: the circuit breaker is.
 pub(super) fn of_cluster(
-    before: Option<&ClusterRules>,
-    now: &ClusterRules,
+    before: Option<&ClusterConfig>,
+    now: &ClusterConfig,
     is_open: bool,
 ) -> Vec<Asked> {
     let found = before.is_none();
-    let none = ClusterRules::default();
+    let none = ClusterConfig::default();
     let before = before.unwrap_or(&none);
     let why = |text: &str| if found { format!("{text}, as found") } else { text.to_owned() };
     let mut asked = Vec::new();
@@ -82,12 +82,12 @@ pub(super) fn of_cluster(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests {
     moving: Option<(u64, Name)>,
-    adopt: Option<Adopt>,
+    adopt: Option<AdoptRequest>,
 }
 
 impl Requests {
-    fn of(facts: &Facts) -> Self {
-        Self { moving: facts.moving.clone(), adopt: facts.adopt.clone() }
+    fn of(facts: &WorkloadFacts) -> Self {
+        Self { moving: facts.move_request.clone(), adopt: facts.adopt.clone() }
     }
 }
 
@@ -101,8 +101,12 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(facts: &Facts) -> Self {
-        Self { attempt: facts.attempt, finished: facts.finished, adopted: facts.known_as.is_some() }
+    fn of(facts: &WorkloadFacts) -> Self {
+        Self {
+            attempt: facts.attempt,
+            finished: facts.finished,
+            adopted: facts.cluster_uid.is_some(),
+        }
     }
 }
 
@@ -117,8 +121,8 @@ fn of_workload(before: &Requests, now: &Requests, at: Standing) -> Vec<Asked> {
     }
     if let Some(adopt) = now.adopt.as_ref().filter(|_| before.adopt != now.adopt) {
         let why = match adopt {
-            Adopt::Nothing => "none".to_owned(),
-            Adopt::Copy(cluster, uid) => format!("{uid} on {cluster}"),
+            AdoptRequest::NoCopy => "none".to_owned(),
+            AdoptRequest::Copy(cluster, uid) => format!("{uid} on {cluster}"),
         };
         asked.push(Asked::new(Operation::Adopt, names::ADOPT, why, result(!at.adopted)));
     }
@@ -139,7 +143,7 @@ impl Auditor {
     }
 
     /// A workload as it is now.
-    pub(super) fn workload(&mut self, facts: &Facts) {
+    pub(super) fn workload(&mut self, facts: &WorkloadFacts) {
         let before = self.requests.get(&facts.uid).cloned().unwrap_or_default();
         let now = Requests::of(facts);
         if now == before {
@@ -201,7 +205,7 @@ mod tests {
 
     /// The rules before and now, whether the breaker is open, and what is told.
     type ClusterCase =
-        (&'static str, Option<ClusterRules>, ClusterRules, bool, &'static [&'static str]);
+        (&'static str, Option<ClusterConfig>, ClusterConfig, bool, &'static [&'static str]);
     /// The requests before and now, where the workload stands, and what is told.
     type WorkloadCase = (&'static str, Requests, Requests, Standing, &'static [&'static str]);
 
@@ -214,11 +218,11 @@ mod tests {
 
     #[test]
     fn changed_cluster_rules_are_told_once() {
-        let none = ClusterRules::default;
-        let cordoned = || ClusterRules { cordoned: true, ..none() };
-        let drained = || ClusterRules { cordoned: true, draining: true, ..none() };
-        let lost = || ClusterRules { declared_lost: true, ..none() };
-        let released = |value: &str| ClusterRules { release: Some(value.into()), ..none() };
+        let none = ClusterConfig::default;
+        let cordoned = || ClusterConfig { cordoned: true, ..none() };
+        let drained = || ClusterConfig { cordoned: true, draining: true, ..none() };
+        let lost = || ClusterConfig { declared_lost: true, ..none() };
+        let released = |value: &str| ClusterConfig { release: Some(value.into()), ..none() };
         let cases: [ClusterCase; 12] = [
             ("nothing asked", Some(none()), none(), false, &[]),
             ("a new cluster", None, none(), false, &[]),
@@ -266,8 +270,8 @@ mod tests {
     fn new_requests_of_workloads_are_told_with_their_result() {
         let moving =
             |attempt: u64| Requests { moving: Some((attempt, "east".into())), adopt: None };
-        let adopting = |adopt: Adopt| Requests { moving: None, adopt: Some(adopt) };
-        let copy = || adopting(Adopt::Copy("east".into(), "u".into()));
+        let adopting = |adopt: AdoptRequest| Requests { moving: None, adopt: Some(adopt) };
+        let copy = || adopting(AdoptRequest::Copy("east".into(), "u".into()));
         let none = Requests::default;
         let at = Standing { attempt: 3, finished: false, adopted: false };
         let cases: [WorkloadCase; 9] = [
@@ -290,7 +294,7 @@ mod tests {
                 &["move (attempt 3 to east): NoEffect"],
             ),
             ("adopt", none(), copy(), at, &["adopt (u on east): Accepted"]),
-            ("adopt none", copy(), adopting(Adopt::Nothing), at, &["adopt (none): Accepted"]),
+            ("adopt none", copy(), adopting(AdoptRequest::NoCopy), at, &["adopt (none): Accepted"]),
             (
                 "one that has adopted",
                 none(),

@@ -91,8 +91,11 @@ impl TroubleWrite {
     /// Reads the object again. Whether the read succeeded.
     async fn refresh(&self, ctx: &Context) -> bool {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        match tokio::time::timeout(switchyard_dispatcher::Tries::CALL, api.get_opt(&self.key.name))
-            .await
+        match tokio::time::timeout(
+            switchyard_dispatcher::WriteRetries::CALL,
+            api.get_opt(&self.key.name),
+        )
+        .await
         {
             Ok(Ok(Some(fresh))) => {
                 ctx.stores.workloads.observe(fresh);

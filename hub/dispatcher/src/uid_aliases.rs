@@ -1,37 +1,37 @@
-//! By which uid clusters know a workload: its own, or that of the one whose copy it has adopted.
+//! Uid aliases: the uid that clusters use for a workload, which is another one's after an adoption.
 //!
-//! Several may have had one copy, one after the other, and the API may show all of them, in any order. It is of the one that
-//! none of the others replaces; what is known of it is the same in whatever order they are met.
+//! Several workloads may have had one copy, one after the other, and the API may show them in any
+//! order. The copy belongs to the one that no other replaces. The result does not depend on the
+//! order in which they are registered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::machine::Dispatcher;
-use super::{Action, Facts, Uid};
+use super::dispatcher::Dispatcher;
+use super::{DispatchAction, Uid, WorkloadFacts};
 
-/// Workloads that clusters know by another uid. There is one for each copy that was ever adopted and whose Workload is in the
-/// API.
+/// Aliases of all workloads that adopted a copy and are in the API.
 #[derive(Debug, Default)]
-pub(super) struct Identities {
-    /// The uid that clusters use, of each.
+pub(super) struct UidAliases {
+    /// Hub's uid to the clusters' uid.
     theirs: BTreeMap<Uid, Uid>,
-    /// The workloads of each such uid.
+    /// Clusters' uid to the workloads that have had the copy.
     chains: BTreeMap<Uid, Chain>,
 }
 
-/// The workloads that have had one copy. The one that it was made for is among them if one of the others says that it was.
+/// The workloads that have had one copy. The first one is included if its successor names it.
 #[derive(Debug)]
 struct Chain {
     links: BTreeMap<Uid, Link>,
-    /// Has it now.
+    /// Has the copy now.
     owner: Uid,
 }
 
 #[derive(Debug, Default)]
 struct Link {
-    /// The one that had it before.
+    /// The one that had the copy before.
     replaces: Option<Uid>,
     finished: bool,
-    /// It is not in the API any more, and nothing of it is left to be done.
+    /// Deleted, and nothing is left to do for it.
     gone: bool,
 }
 
@@ -46,7 +46,7 @@ impl Chain {
         self.choose();
     }
 
-    /// Whoever replaced it replaces the one before it.
+    /// Its successor takes the place after its predecessor.
     fn unlink(&mut self, uid: &Uid) {
         let Some(removed) = self.links.remove(uid) else { return };
         for link in self.links.values_mut().filter(|link| link.replaces.as_ref() == Some(uid)) {
@@ -55,8 +55,8 @@ impl Chain {
         self.choose();
     }
 
-    /// Whose it is: nobody replaces that one. Where there are several, as links between them are gone, those that are finished
-    /// have it no more.
+    /// The owner is the one that no other replaces. If links are missing, unfinished ones come
+    /// first.
     fn choose(&mut self) {
         let replaced: BTreeSet<&Uid> =
             self.links.values().filter_map(|link| link.replaces.as_ref()).collect();
@@ -69,45 +69,45 @@ impl Chain {
     }
 }
 
-impl Identities {
-    /// Whether clusters know the workload of this uid by another: what still goes by this one was made before that.
-    pub(super) fn is_superseded(&self, ours: &Uid) -> bool {
+impl UidAliases {
+    /// Whether clusters know this workload by another uid.
+    pub(super) fn is_aliased(&self, ours: &Uid) -> bool {
         self.theirs.contains_key(ours)
     }
 
-    /// Whether another has taken over the copy of the workload of this uid.
-    pub(super) fn is_succeeded(&self, ours: &Uid) -> bool {
+    /// Whether another workload took over its copy.
+    pub(super) fn has_successor(&self, ours: &Uid) -> bool {
         self.chains
             .get(self.theirs.get(ours).unwrap_or(ours))
             .is_some_and(|chain| chain.owner != *ours)
     }
 
-    /// Ours, of the uid that a cluster uses.
+    /// Hub's uid of a clusters' uid.
     pub(super) fn ours(&self, theirs: &Uid) -> Uid {
         self.chains.get(theirs).map_or(theirs, |chain| &chain.owner).clone()
     }
 
-    /// The uid that clusters use.
+    /// Clusters' uid of a hub's uid.
     pub(super) fn theirs(&self, ours: &Uid) -> Uid {
         self.theirs.get(ours).unwrap_or(ours).clone()
     }
 
-    /// What is said to clusters is said of the workload as they know it.
-    pub(super) fn translate(&self, actions: &mut [Action]) {
+    /// Replaces the hub's uids in assignments, acknowledgements and tombstones.
+    pub(super) fn translate(&self, actions: &mut [DispatchAction]) {
         if self.theirs.is_empty() {
             return;
         }
         for action in actions {
-            if let Action::Desire { uid, .. }
-            | Action::Forget { uid, .. }
-            | Action::Ack { uid, .. } = action
+            if let DispatchAction::Assign { uid, .. }
+            | DispatchAction::ForgetTombstone { uid, .. }
+            | DispatchAction::AcknowledgeEnd { uid, .. } = action
             {
                 *uid = self.theirs(uid);
             }
         }
     }
 
-    /// Takes note that clusters know a workload by another uid. Whether that is news.
+    /// Registers an alias. Returns whether it is new.
     fn link(&mut self, uid: &Uid, theirs: &Uid, replaces: Option<&Uid>, finished: bool) -> bool {
         let before = self.theirs.insert(uid.clone(), theirs.clone());
         if let Some(before) = before.as_ref().filter(|before| *before != theirs) {
@@ -121,7 +121,7 @@ impl Identities {
         before.as_ref() != Some(theirs)
     }
 
-    /// Whether a workload is remembered as one that has had this copy.
+    /// Whether the workload is registered for this copy.
     fn links(&self, uid: &Uid, theirs: &Uid) -> bool {
         self.chains.get(theirs).is_some_and(|chain| chain.links.contains_key(uid))
     }
@@ -134,8 +134,8 @@ impl Identities {
         }
     }
 
-    /// A workload is gone, and nothing of it is left to be done. The one that had the copy last is remembered for as long as
-    /// one of those before it is there: it is not theirs again.
+    /// Forgets a deleted workload. The last owner is remembered while an earlier one exists, which
+    /// must not get the copy back.
     pub(super) fn forget(&mut self, uid: &Uid) {
         let theirs = self.theirs(uid);
         let Some(chain) = self.chains.get_mut(&theirs) else { return };
@@ -153,16 +153,16 @@ impl Identities {
         }
     }
 
-    /// The others that have had the copy of a workload that has it now.
+    /// The earlier owners of the copy that this workload has.
     fn before(&self, uid: &Uid) -> Vec<Uid> {
-        let Some(theirs) = self.theirs.get(uid).filter(|_| !self.is_succeeded(uid)) else {
+        let Some(theirs) = self.theirs.get(uid).filter(|_| !self.has_successor(uid)) else {
             return Vec::new();
         };
         let links = self.chains.get(theirs).into_iter().flat_map(|chain| chain.links.keys());
         links.filter(|it| *it != uid).chain([theirs]).cloned().collect()
     }
 
-    /// How many are remembered.
+    /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.theirs.len().max(self.chains.len())
@@ -170,17 +170,17 @@ impl Identities {
 }
 
 impl Dispatcher {
-    /// Takes note by which uid clusters know a workload, and whose copy that was, in whatever order it hears of them.
-    /// `replaces`: as in [`Facts`].
-    pub fn introduce(
+    /// Registers the uid that clusters use for a workload, in any order. `replaces`: as in
+    /// [`WorkloadFacts`].
+    pub fn register_uid_alias(
         &mut self,
         uid: &Uid,
-        known_as: Option<&Uid>,
+        cluster_uid: Option<&Uid>,
         replaces: Option<&Uid>,
         finished: bool,
     ) {
         let Some(theirs) = known_as.filter(|theirs| *theirs != uid) else { return };
-        // Where the one before it has left the API by now, it was known before; but what is forgotten does not come back.
+        // A known predecessor wins over the given one. A forgotten one does not come back.
         let remembered = |before: &&Uid| {
             self.entries.contains_key(*before) || self.identities.links(before, theirs)
         };
@@ -192,42 +192,43 @@ impl Dispatcher {
         let owner = self.identities.ours(theirs);
         let is_news = self.identities.link(uid, theirs, known.or(replaces), finished);
         if self.identities.ours(theirs) != owner {
-            self.hand_over(&owner);
+            self.move_copy_state_from(&owner);
         }
-        if is_news && self.identities.is_succeeded(uid) {
-            self.hand_over(uid);
+        if is_news && self.identities.has_successor(uid) {
+            self.move_copy_state_from(uid);
         }
     }
 
-    pub(super) fn introduce_facts(&mut self, facts: &Facts) {
-        self.introduce(
+    pub(super) fn register_facts(&mut self, facts: &WorkloadFacts) {
+        self.register_uid_alias(
             &facts.uid,
-            facts.known_as.as_ref(),
+            facts.cluster_uid.as_ref(),
             facts.replaces.as_ref(),
             facts.finished,
         );
-        self.newcomers.insert(facts.uid.clone());
-        // What they have of the copy is its own once it is known.
+        self.new_workloads.insert(facts.uid.clone());
+        // Their state of the copy moves to this workload.
         self.dirty.extend(self.identities.before(&facts.uid));
     }
 
-    /// Whether clusters know the workload of this uid by another: what goes by this one is none of its job.
-    pub fn is_superseded(&self, uid: &Uid) -> bool {
-        self.identities.is_superseded(uid)
+    /// Whether clusters know this workload by another uid. Reports under its own uid do not concern
+    /// its job.
+    pub fn is_aliased(&self, uid: &Uid) -> bool {
+        self.identities.is_aliased(uid)
     }
 
-    /// Whether another has taken over the copy of the workload of this uid.
-    pub fn is_succeeded(&self, uid: &Uid) -> bool {
-        self.identities.is_succeeded(uid)
+    /// Whether another workload took over its copy.
+    pub fn has_successor(&self, uid: &Uid) -> bool {
+        self.identities.has_successor(uid)
     }
 
-    /// The hub's uid of a workload, by the one that clusters use.
-    pub fn our_uid(&self, theirs: &Uid) -> Uid {
+    /// Hub's uid of a clusters' uid.
+    pub fn hub_uid(&self, theirs: &Uid) -> Uid {
         self.identities.ours(theirs)
     }
 
-    /// The uid by which clusters know a workload of the hub.
-    pub fn their_uid(&self, ours: &Uid) -> Uid {
+    /// Clusters' uid of a hub's uid.
+    pub fn cluster_uid(&self, ours: &Uid) -> Uid {
         self.identities.theirs(ours)
     }
 }

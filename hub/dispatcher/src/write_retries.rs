@@ -1,43 +1,42 @@
-//! How a write goes on until its fate is known. Pure.
+//! Retries of one write until its result is known.
 
 use std::time::Duration;
 
-/// Pauses between tries of a write whose fate is not known: the API server is away.
+/// First and longest pause between reads after a write without an answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// Other writers that may come first before the dispatcher decides anew.
+/// Conflicts before the dispatcher decides again.
 const CONFLICTS: u32 = 4;
 
-/// The tries of one write.
 #[derive(Debug, Clone, Copy)]
-pub struct Tries {
+pub struct WriteRetries {
     conflicts: u32,
     pause: Duration,
 }
 
-impl Default for Tries {
+impl Default for WriteRetries {
     fn default() -> Self {
         Self { conflicts: 0, pause: FIRST_PAUSE }
     }
 }
 
-impl Tries {
-    /// One call, answer included. A request may be performed after it as well: whatever it asks for is bound to the version
-    /// of the object that was looked at.
+impl WriteRetries {
+    /// Timeout of one call. A late request may still be performed: it only applies to the version
+    /// that was read.
     pub const CALL: Duration = Duration::from_secs(30);
 
-    /// Somebody else wrote first. Whether to look again; if not, the dispatcher decides anew.
+    /// A conflict occurred. Returns whether to try again.
     pub fn conflict(&mut self) -> bool {
         self.conflicts += 1;
         self.conflicts <= CONFLICTS
     }
 
-    /// How long to wait before a look that tells whether it has happened.
+    /// Pause before the next read.
     pub fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// That look has failed: the next one waits for longer.
+    /// A read failed: the next pause is longer.
     pub fn unseen(&mut self) {
         self.pause = (self.pause * 2).min(LAST_PAUSE);
     }
@@ -49,7 +48,7 @@ mod tests {
 
     #[test]
     fn others_may_come_first_four_times_and_looks_are_at_most_five_seconds_apart() {
-        let mut tries = Tries::default();
+        let mut tries = WriteRetries::default();
         let conflicts: Vec<bool> = (0..5).map(|_| tries.conflict()).collect();
         assert_eq!(conflicts, [true, true, true, true, false]);
         let mut pauses = Vec::new();

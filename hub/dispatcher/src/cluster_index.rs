@@ -1,35 +1,34 @@
-//! Which workloads concern a cluster: what it says costs a look at those, and at no others.
+//! Index of workloads by cluster, so that a cluster's reports cost nothing for other workloads.
 //!
-//! An entry is listed whenever it has been settled. One that has changed since is dirty, and settled before the next event.
+//! A workload is indexed when it was reconciled. One that changed since is dirty and is reconciled
+//! before the next event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Entry, Remote};
-use super::machine::Dispatcher;
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::{Remote, TrackedWorkload};
 use super::{Name, Uid, take_from};
 
-/// Workloads by the clusters that have them, or have to have them.
+/// The workloads that each cluster has or shall have.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct ClusterIndex {
     by_cluster: BTreeMap<Name, BTreeSet<Uid>>,
 }
 
-impl Index {
-    /// Lists an entry where it is now.
-    pub(super) fn list(&mut self, entry: &mut Entry) {
-        if entry.clusters().eq(entry.listed.iter()) {
+impl ClusterIndex {
+    pub(super) fn list(&mut self, entry: &mut TrackedWorkload) {
+        if entry.clusters().eq(entry.indexed_on.iter()) {
             return;
         }
         self.unlist(entry);
-        entry.listed = entry.clusters().cloned().collect();
-        for cluster in &entry.listed {
+        entry.indexed_on = entry.clusters().cloned().collect();
+        for cluster in &entry.indexed_on {
             self.by_cluster.entry(cluster.clone()).or_default().insert(entry.facts.uid.clone());
         }
     }
 
-    /// Lists it nowhere.
-    pub(super) fn unlist(&mut self, entry: &mut Entry) {
-        for cluster in std::mem::take(&mut entry.listed) {
+    pub(super) fn unlist(&mut self, entry: &mut TrackedWorkload) {
+        for cluster in std::mem::take(&mut entry.indexed_on) {
             take_from(&mut self.by_cluster, &cluster, &entry.facts.uid);
         }
     }
@@ -38,14 +37,13 @@ impl Index {
         self.by_cluster.get(cluster)
     }
 
-    /// How many concern a cluster.
     pub(super) fn count(&self, cluster: &Name) -> usize {
         self.on(cluster).map_or(0, BTreeSet::len)
     }
 }
 
-impl Entry {
-    /// The clusters that have it, or have to have it, each once.
+impl TrackedWorkload {
+    /// The clusters that have or shall have it, each once.
     fn clusters(&self) -> impl Iterator<Item = &Name> {
         let committed =
             self.facts.cluster.iter().filter(|cluster| !self.remotes.contains_key(*cluster));
@@ -58,7 +56,7 @@ impl Entry {
 }
 
 impl Dispatcher {
-    /// Those that a cluster has, or has to have.
+    /// The workloads that a cluster has or shall have.
     fn there(&self, cluster: &Name) -> Vec<Uid> {
         let changed = self
             .dirty
@@ -68,14 +66,14 @@ impl Dispatcher {
         listed.filter(|uid| !self.dirty.contains(*uid)).chain(changed).cloned().collect()
     }
 
-    /// Has those settled that a cluster has, or has to have.
-    pub(super) fn touch_there(&mut self, cluster: &Name) {
+    /// Marks the workloads that a cluster has or shall have.
+    pub(super) fn mark_on(&mut self, cluster: &Name) {
         let there = self.there(cluster);
         self.dirty.extend(there);
     }
 
-    /// Changes what is known of each workload on a cluster.
-    pub(super) fn change_there(&mut self, cluster: &Name, change: impl Fn(&mut Remote)) {
+    /// Changes the state of each copy on a cluster.
+    pub(super) fn change_on(&mut self, cluster: &Name, change: impl Fn(&mut Remote)) {
         for uid in self.there(cluster) {
             let entry = self.entries.get_mut(&uid);
             if let Some(remote) = entry.and_then(|entry| entry.remotes.get_mut(cluster)) {
@@ -84,13 +82,13 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a look at all of them after each event costs a test little.
+    /// Whether checking the index after each event is cheap.
     #[cfg(test)]
     pub(super) fn knows_few(&self) -> bool {
         self.entries.len() < 100
     }
 
-    /// Panics unless each cluster's list is what a look at all workloads finds.
+    /// Panics unless the index agrees with a scan of all workloads.
     #[cfg(test)]
     pub(super) fn check_index(&self) {
         let mut found: BTreeMap<Name, BTreeSet<Uid>> = BTreeMap::new();

@@ -1,0 +1,171 @@
+//! What each cluster answers to one workload now, and which clusters may be asked at all.
+//!
+//! The answers choose the next offer and explain, in the check's message, why a workload waits.
+
+use switchyard_syntax::conditions::messages;
+
+use super::capacity::{Fit, FitScore};
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{DispatchMode, Name, Reason, UnixMillis};
+
+/// One cluster's answer to one workload.
+#[derive(Debug, Clone)]
+pub(super) enum ClusterAnswer {
+    /// Fits now.
+    Fits(FitScore),
+    /// May fit later. The number of workloads that wait there already.
+    Waits(Vec<Reason>, u32),
+    /// Cannot run it, or is not available.
+    No(Vec<Reason>),
+    /// Unknown: the cluster just connected, or the hub just started.
+    Unknown(Vec<Reason>),
+}
+
+impl Dispatcher {
+    /// The clusters that may be asked, in the order of the MultiKueueConfig.
+    pub(super) fn candidates(&self, entry: &TrackedWorkload, now: UnixMillis) -> Vec<Name> {
+        self.move_target(entry, now).map_or_else(|| self.allowed_clusters(entry), |to| vec![to])
+    }
+
+    /// The target of a move request, unless that cluster has refused since.
+    pub(super) fn move_target(&self, entry: &TrackedWorkload, now: UnixMillis) -> Option<Name> {
+        let (attempt, to) = entry.facts.move_request.as_ref()?;
+        let counts =
+            *attempt == entry.facts.attempt && self.settings.mode != DispatchMode::External;
+        (counts && self.accepts(entry, to, now)).then(|| to.clone())
+    }
+
+    /// The clusters of the workload's check, in the order of its MultiKueueConfig.
+    pub(super) fn configured_clusters(&self, entry: &TrackedWorkload) -> Vec<Name> {
+        let check = match (&entry.reservation, &entry.facts.check) {
+            (Some(reserved), _) => Some(&reserved.check),
+            (None, Some((check, _))) => Some(check),
+            (None, None) => None,
+        };
+        check.and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
+    }
+
+    /// Whether the target of a move request may be asked: allowed, no current refusal, and not
+    /// known to be too small.
+    pub(super) fn accepts(&self, entry: &TrackedWorkload, cluster: &Name, now: UnixMillis) -> bool {
+        let facts = &entry.facts;
+        if !self.allowed_clusters(entry).contains(cluster)
+            || self.refusal(entry, cluster, now).is_some()
+        {
+            return false;
+        }
+        self.clusters.get(cluster).filter(|known| known.is_usable()).is_some_and(|known| {
+            let verdict = known.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
+            !known.has_reported || !matches!(verdict, Fit::Never(_))
+        })
+    }
+
+    /// The usable clusters, and those with an open offer that are only disconnected.
+    pub(super) fn within_reach(&self, entry: &TrackedWorkload, now: UnixMillis) -> Vec<Name> {
+        let offers = self.offers(entry);
+        let usable = |name: &Name| self.clusters.get(name).is_some_and(|known| known.is_usable());
+        self.candidates(entry, now)
+            .into_iter()
+            .filter(|name| usable(name) || offers.contains(name))
+            .collect()
+    }
+
+    /// The answers of all configured clusters, also of those that affinity excludes.
+    pub(super) fn answers(
+        &self,
+        entry: &TrackedWorkload,
+        now: UnixMillis,
+    ) -> Vec<(Name, ClusterAnswer)> {
+        let order = self
+            .move_target(entry, now)
+            .map_or_else(|| self.configured_clusters(entry), |to| vec![to]);
+        order.into_iter().map(|name| (name.clone(), self.answer(entry, &name, now))).collect()
+    }
+
+    fn answer(&self, entry: &TrackedWorkload, name: &Name, now: UnixMillis) -> ClusterAnswer {
+        let starting = now < self.started + self.settings.start_grace;
+        let no = |code: &str, message: &str| {
+            let reasons = vec![Reason::new(code, message)];
+            if starting { ClusterAnswer::Unknown(reasons) } else { ClusterAnswer::No(reasons) }
+        };
+        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.exists) else {
+            return ClusterAnswer::No(vec![Reason::new(
+                "ClusterNotFound",
+                "there is no MultiKueueCluster of that name",
+            )]);
+        };
+        if let Some(reason) = self.ruled_out(&entry.facts, name) {
+            return ClusterAnswer::No(vec![reason]);
+        }
+        if cluster.config.cordoned {
+            return ClusterAnswer::No(vec![Reason::new("Cordoned", "cordoned")]);
+        }
+        if !cluster.is_connected {
+            return no("NotConnected", "not connected");
+        }
+        if cluster.not_ready_since.is_some() {
+            return ClusterAnswer::No(vec![Reason::new(
+                "AgentUnable",
+                "its agent does not reach its own API server",
+            )]);
+        }
+        if !cluster.has_synced || !cluster.has_reported {
+            // It just connected and reports soon.
+            let reasons =
+                vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
+            let fresh = now < cluster.since.max(self.started) + self.settings.start_grace;
+            return match (fresh, cluster.has_synced) {
+                (true, _) => ClusterAnswer::Unknown(reasons),
+                // It never reports capacity: ask it.
+                (false, true) => ClusterAnswer::Waits(reasons, 0),
+                (false, false) => ClusterAnswer::No(reasons),
+            };
+        }
+        if let Some(refusal) = self.refusal(entry, name, now) {
+            return ClusterAnswer::No(refusal.reasons.clone());
+        }
+        let facts = &entry.facts;
+        // The capacity assumed for this workload does not block it.
+        if self.offers(entry).contains(name) {
+            let said =
+                entry.remotes.get(name).map(|remote| remote.reasons.clone()).unwrap_or_default();
+            let said = if said.is_empty() { vec![Reason::new("Asked", "was asked")] } else { said };
+            return ClusterAnswer::Waits(said, 0);
+        }
+        match self.verdict(facts, &cluster.capacity) {
+            Fit::Now(score) => ClusterAnswer::Fits(score),
+            Fit::Later { reasons, pending } => ClusterAnswer::Waits(reasons, pending),
+            Fit::Never(reasons) => ClusterAnswer::No(reasons),
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Message: no cluster is allowed, and which rule excludes each.
+    pub(super) fn none_allowed(&self, entry: &TrackedWorkload, now: UnixMillis) -> String {
+        format!("No worker cluster is allowed: {}", each(&self.answers(entry, now)))
+    }
+}
+
+fn each(answers: &[(Name, ClusterAnswer)]) -> String {
+    let why = |answer: &ClusterAnswer| match answer {
+        ClusterAnswer::Fits(_) => "fits".to_owned(),
+        ClusterAnswer::Waits(reasons, _)
+        | ClusterAnswer::No(reasons)
+        | ClusterAnswer::Unknown(reasons) => {
+            reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ")
+        }
+    };
+    let parts: Vec<String> =
+        answers.iter().map(|(name, answer)| format!("{name}: {}", why(answer))).collect();
+    if parts.is_empty() { "no clusters are configured".to_owned() } else { parts.join("; ") }
+}
+
+pub(super) fn none_can(answers: &[(Name, ClusterAnswer)]) -> String {
+    format!("{}{}", messages::NO_CLUSTER, each(answers))
+}
+
+pub(super) fn waits_for(answers: &[(Name, ClusterAnswer)]) -> String {
+    format!("{}{}", messages::WAITS_FOR_CLUSTER, each(answers))
+}

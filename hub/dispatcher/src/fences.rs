@@ -1,0 +1,140 @@
+//! Fences: which disconnect policy applies to a workload, and whether its agent knows the fence.
+//!
+//! The workload's policy overrides its queue's, and that one the cluster's. The dispatcher relies
+//! on a fence only if the agent has received it: otherwise the job may run on.
+
+use super::cluster_state::{DisconnectPolicy, has_heard_since};
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{DispatchAction, Name, Phase, UnixMillis, WorkloadFacts};
+
+/// The fence last announced to an agent with an attempt that it runs, in milliseconds after the end
+/// of its lease. None: no fence.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct AnnouncedFence {
+    /// The attempt that it was announced with. Zero: nothing was announced.
+    attempt: u64,
+    said: Option<i64>,
+    at: UnixMillis,
+    /// A session has existed since, so the agent may have received it.
+    sent: bool,
+    /// The latest fence among the one surely received and those announced after it.
+    heard: Option<i64>,
+}
+
+impl AnnouncedFence {
+    /// The latest fence that the agent may follow.
+    fn worst_case(&self) -> Option<i64> {
+        if self.sent { Self::worst(self.heard, self.said) } else { self.heard }
+    }
+
+    /// The later of two. None is the latest: the job never stops.
+    fn worst(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+        a.zip(b).map(|(a, b)| a.max(b))
+    }
+}
+
+impl Dispatcher {
+    /// The policy that is configured for the workload. A fence needs an agent: on a cluster without
+    /// one, the cluster's policy applies.
+    fn policy(&self, cluster: &Name, facts: &WorkloadFacts) -> DisconnectPolicy {
+        let rules = self.clusters.get(cluster).map(|known| &known.config);
+        match (facts.on_disconnect, rules) {
+            (Some(DisconnectPolicy::Fence { .. }), Some(rules)) if rules.unfenced => {
+                rules.on_disconnect
+            }
+            (Some(own), _) => own,
+            (None, Some(rules)) => rules.on_disconnect,
+            (None, None) => DisconnectPolicy::default(),
+        }
+    }
+
+    /// How long after the end of its lease the agent shall stop the workload. None: never.
+    pub fn fence(&self, uid: &str, cluster: &Name) -> Option<i64> {
+        self.policy(cluster, &self.entries.get(uid)?.facts).fence()
+    }
+
+    /// The policy that is safe to assume. A fence that the agent may not know, or could not carry
+    /// out when it last reported, counts as [`DisconnectPolicy::Hold`].
+    pub(super) fn reliable_policy(
+        &self,
+        cluster: &Name,
+        entry: &TrackedWorkload,
+    ) -> DisconnectPolicy {
+        let known = self.clusters.get(cluster);
+        let unable = known.is_some_and(|known| known.not_ready_since.is_some());
+        let changed = match entry.facts.on_disconnect {
+            Some(_) => entry.has_new_policy,
+            None => entry.has_new_policy || known.is_some_and(|known| known.has_new_policy),
+        };
+        let told =
+            entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
+        match (self.policy(cluster, &entry.facts), told) {
+            (DisconnectPolicy::Fence { .. }, _) if unable => DisconnectPolicy::Hold,
+            (DisconnectPolicy::Fence { after }, Some(told)) => {
+                told.worst_case().map_or(DisconnectPolicy::Hold, |heard| DisconnectPolicy::Fence {
+                    after: after.max(heard),
+                })
+            }
+            (DisconnectPolicy::Fence { .. }, None) if changed => DisconnectPolicy::Hold,
+            // Assume that an earlier hub process announced the same fence.
+            (policy, _) => policy,
+        }
+    }
+
+    /// Sends assignments again whose fence changed.
+    pub(super) fn resend_changed_fences(
+        &self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        let mut again = Vec::new();
+        for (name, remote) in &mut entry.remotes {
+            let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
+            let fence = self.policy(name, &entry.facts).fence();
+            let told = &mut remote.fence;
+            if told.attempt != remote.attempt {
+                // The assignment in phase `Run` carries the fence, so an agent that runs the job
+                // has received it.
+                *told = AnnouncedFence {
+                    attempt: remote.attempt,
+                    said: fence,
+                    at: now,
+                    sent: true,
+                    heard: fence,
+                };
+            } else if told.said != fence {
+                let cluster = self.clusters.get(name);
+                if cluster.is_some_and(|it| it.has_heard(told.at, now)) {
+                    told.heard = told.said;
+                } else {
+                    told.heard = told.worst_case();
+                }
+                (told.said, told.at, told.sent) =
+                    (fence, now, cluster.is_some_and(|it| it.is_connected));
+                again.push((name.clone(), remote.attempt, phase));
+            }
+        }
+        out.extend(
+            again.into_iter().map(|(name, attempt, phase)| entry.assignment(&name, attempt, phase)),
+        );
+    }
+
+    /// A session began: it delivers the current assignments with their fences.
+    pub(super) fn resend_fence(&mut self, name: &Name) {
+        self.change_on(name, |remote| remote.fence.sent = true);
+    }
+
+    /// A session ends: mark the fences that it surely delivered.
+    pub(super) fn mark_contact(&mut self, name: &Name, now: UnixMillis) {
+        let Some(cluster) = self.clusters.get(name).filter(|it| it.is_connected) else { return };
+        let since = cluster.since;
+        self.change_on(name, |remote| {
+            let told = &mut remote.fence;
+            if has_heard_since(since, told.at, now) {
+                told.heard = told.said;
+            }
+        });
+    }
+}

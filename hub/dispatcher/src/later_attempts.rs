@@ -1,0 +1,205 @@
+//! Later attempts than the API knows, after a restored store.
+//!
+//! A cluster may have a later attempt than the restored API shows. Switchyard keeps what runs:
+//!
+//! - If the later attempt runs, it is committed, and any earlier one is removed.
+//! - If it does not run and the earlier one does, the earlier one goes on. The later copy is spared
+//!   ([`TrackedWorkload::spared_on`]) if it was suspended by its fence or has ended. It goes on
+//!   only   when nothing of the earlier one is left.
+//! - A copy that waits for local quota could start by itself, so it is removed while an earlier
+//!   attempt runs.
+//!
+//! If the earlier attempt's cluster is disconnected, the cluster's policy decides when it is given
+//! up, as without a restored store.
+
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::{Remote, TrackedWorkload};
+use super::{DispatchAction, Name, Phase, State, UnixMillis, is_terminal};
+
+/// State of the committed attempt, if a later one is on another cluster.
+#[derive(PartialEq, Eq)]
+enum CommittedAttempt {
+    /// Runs, or was told to run.
+    Runs,
+    /// Ran or may have run, and is not known to be gone.
+    MayRun,
+    /// Is on no other cluster.
+    Gone,
+}
+
+impl Remote {
+    /// State of an attempt above `known` that has a job and that this process did not give out.
+    pub(super) fn ahead_of(&self, known: u64) -> Option<State> {
+        let has_job = self.origin.as_ref().map(|origin| origin.has_job);
+        let made = |state: &State| match state {
+            State::Running | State::Suspended => true,
+            // Its job is suspended, or is being removed.
+            State::Waiting | State::Reserved | State::Evicted => has_job == Some(true),
+            // A Workload that ended without a job was an offer.
+            state => is_terminal(*state) && has_job != Some(false),
+        };
+        let goes = self.state == Some(State::Running) && !self.runs();
+        let state = if goes { Some(State::Evicted) } else { self.state };
+        state.filter(made).filter(|_| self.phase.is_none() && self.attempt > known && !self.lost)
+    }
+}
+
+impl TrackedWorkload {
+    /// The cluster, attempt and state of the latest attempt above the API's.
+    fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, State)> {
+        let known = self.facts.attempt;
+        let ahead = self.remotes.iter().filter(|(name, remote)| counts(name, remote));
+        let ahead = ahead.filter_map(|(name, remote)| {
+            Some((name.clone(), remote.attempt, remote.ahead_of(known)?))
+        });
+        ahead.max_by_key(|(_, attempt, _)| *attempt)
+    }
+}
+
+impl Dispatcher {
+    /// Commits a later attempt that runs. Returns whether nothing else is to be decided.
+    pub(super) fn follow_later_attempt(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        entry.spared_on = None;
+        if self.settings.store_loss.is_none() || entry.facts.deleting || !entry.facts.active {
+            return false;
+        }
+        let configured = self.configured_clusters(entry);
+        let (early, forgotten) = (self.in_recovery_window(now), self.settings.forgotten_until());
+        let counts = |cluster: &Name, remote: &Remote| {
+            let predates =
+                remote.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten);
+            (configured.is_empty() || configured.contains(cluster)) && (early || predates)
+        };
+        let Some((cluster, attempt, state)) = entry.ahead(counts) else { return false };
+        entry.spared_on = Some(cluster.clone());
+        // A cluster that is disconnected, or just returned, may have stopped the job since.
+        let state = if state == State::Running && !self.has_told(&cluster) {
+            State::Suspended
+        } else {
+            state
+        };
+        let charged =
+            entry.facts.reserved || entry.reservation.is_some() || entry.facts.cluster.is_some();
+        if !charged || entry.facts.is_leaving() {
+            // It runs on and waits for quota. The eviction in the API is from before the attempt.
+            return false;
+        }
+        if state != State::Running {
+            let on = entry.facts.cluster.clone().filter(|on| *on != cluster);
+            let is_given_up = on.is_some_and(|on| self.is_given_up(&on, entry, now));
+            // A waiting copy could start by itself: it is removed at once, even if others are
+            // silent.
+            let may_stay = state == State::Suspended || is_terminal(state) || is_given_up;
+            let earlier = self.committed_besides(entry, &cluster);
+            if !may_stay && earlier == CommittedAttempt::Runs {
+                entry.spared_on = None;
+                return false;
+            }
+            if self.silent_clusters(entry, now).is_some() {
+                // A silent cluster may run an even later attempt.
+                return false;
+            }
+            if earlier != CommittedAttempt::Gone {
+                entry.spared_on.take_if(|_| !may_stay);
+                return false;
+            }
+            if self.may_run_elsewhere(entry, now, out) {
+                return true;
+            }
+        }
+        entry.nomination = None;
+        let theirs = self.identities.theirs(&entry.facts.uid);
+        self.commit_existing(entry, cluster, attempt, theirs, now, out);
+        true
+    }
+
+    /// State of the committed attempt if it is on another cluster. A disconnected cluster is given
+    /// up by its policy; then the API names no cluster.
+    fn committed_besides(&self, entry: &TrackedWorkload, later: &Name) -> CommittedAttempt {
+        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else {
+            return CommittedAttempt::Gone;
+        };
+        match entry.remotes.get(on).filter(|remote| remote.is_spoken_of()) {
+            Some(remote) if remote.ran.is_some() && remote.is_meant_to_run() => {
+                CommittedAttempt::Runs
+            }
+            Some(remote) if remote.ran.is_some() => CommittedAttempt::MayRun,
+            Some(_) => CommittedAttempt::Gone,
+            None if self.clusters.get(on).is_some_and(|cluster| cluster.has_listed_all) => {
+                CommittedAttempt::Gone
+            }
+            None => CommittedAttempt::MayRun,
+        }
+    }
+
+    /// Whether anything but the spared copy and the committed attempt may run. Requests its
+    /// removal.
+    fn may_run_elsewhere(
+        &self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        if entry.facts.cluster.is_some() {
+            return false;
+        }
+        entry.request_absence(None, now, out);
+        let clusters: Vec<Name> = entry.remotes.keys().cloned().collect();
+        for cluster in clusters {
+            self.is_given_up(&cluster, entry, now);
+        }
+        entry.may_run()
+    }
+
+    /// Whether a committed attempt must wait: it was not reported to run, and another cluster has
+    /// the end of a later attempt or is silent.
+    pub(super) fn may_be_behind(
+        &self,
+        entry: &mut TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> bool {
+        let runs = |remote: &Remote| remote.phase.is_some() || remote.state == Some(State::Running);
+        if entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
+            return false;
+        }
+        let told = self.clusters.get(cluster).is_some_and(|known| known.has_listed_all);
+        let has_ended =
+            |at: &Name| entry.remotes.get(at).and_then(|it| it.state).is_some_and(is_terminal);
+        let is_behind = !told
+            && entry.spared_on.as_ref().is_some_and(|later| later != cluster && has_ended(later));
+        is_behind || self.silent_clusters(entry, now).is_some()
+    }
+
+    /// Whether a committed attempt that is not known to run must wait because another one may run.
+    /// That one may have stopped by its fence, but a disconnected cluster cannot tell.
+    pub(super) fn others_may_run(
+        &self,
+        entry: &mut TrackedWorkload,
+        cluster: &Name,
+        now: UnixMillis,
+    ) -> bool {
+        let attempt = entry.facts.attempt;
+        let has_told = self.has_told(cluster);
+        let runs = |it: &Remote| {
+            it.attempt == attempt && (it.phase == Some(Phase::Run) || (has_told && it.runs()))
+        };
+        if self.settings.store_loss.is_none()
+            || entry.remotes.get(cluster).is_some_and(|remote| runs(remote))
+        {
+            return false;
+        }
+        let is_other = |at: &Name, it: &Remote| {
+            at != cluster && entry.spared_on.as_ref() != Some(at) && it.may_run()
+        };
+        let others = entry.remotes.iter().filter(|(at, remote)| is_other(at, remote));
+        let others: Vec<Name> = others.map(|(at, _)| at.clone()).collect();
+        // Check all: each check sets the timer of its cluster.
+        others.iter().filter(|at| !self.is_given_up(at, entry, now)).count() > 0
+    }
+}

@@ -1,0 +1,134 @@
+//! Handler of observations: what a cluster reports of one workload.
+//!
+//! An observation of a known workload updates its [`Remote`]; any other concerns an orphan
+//! (`orphans.rs`). Observations of lower attempts change nothing but the record of what may run.
+
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::Remote;
+use super::{DispatchAction, MAX_LEAD, Name, Observation, Phase, State, UnixMillis, is_terminal};
+
+impl Dispatcher {
+    pub(super) fn observed(
+        &mut self,
+        cluster: &Name,
+        observation: Observation,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        let ours = self.identities.ours(&observation.uid);
+        if self.identities.is_aliased(&observation.uid) || !self.entries.contains_key(&ours) {
+            self.observed_orphan(cluster, observation, now, out);
+            return;
+        }
+        let from = out.len();
+        self.observed_known(cluster, Observation { uid: ours, ..observation }, now, out);
+        self.identities.translate(out.get_mut(from..).unwrap_or_default());
+    }
+
+    fn observed_known(
+        &mut self,
+        cluster: &Name,
+        observation: Observation,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        let uid = observation.uid.clone();
+        let Some(entry) = self.entries.get_mut(&uid) else { return };
+        if observation.attempt
+            > entry.highest_attempt.max(entry.facts.attempt).saturating_add(MAX_LEAD)
+        {
+            // No lost store explains this attempt, and no hub could give out a higher one.
+            out.push(DispatchAction::RejectAttempt {
+                cluster: cluster.clone(),
+                uid,
+                attempt: observation.attempt,
+            });
+            return;
+        }
+        entry.highest_attempt = entry.highest_attempt.max(observation.attempt);
+        if is_terminal(observation.state)
+            && entry.is_current(cluster, observation.attempt)
+            && !entry.is_deleted
+        {
+            let success = observation.state == State::Succeeded;
+            entry.unsaved_end = Some((cluster.clone(), observation.attempt, success));
+        }
+        let remote = entry.remotes.entry(cluster.clone()).or_default();
+        if observation.attempt < remote.attempt {
+            if observation.state == State::Gone {
+                remote.ran.take_if(|ran| *ran <= observation.attempt);
+            }
+            if is_terminal(observation.state) && entry.unsaved_end.is_none() {
+                let attempt = observation.attempt;
+                out.push(DispatchAction::AcknowledgeEnd {
+                    cluster: cluster.clone(),
+                    uid: uid.clone(),
+                    attempt,
+                });
+            }
+            self.dirty.insert(uid);
+            return;
+        }
+        if observation.attempt > remote.attempt {
+            // If a later attempt is gone, so is what the tombstone of the earlier one asked for.
+            let phase = remote
+                .phase
+                .filter(|phase| *phase == Phase::Absent && observation.state == State::Gone);
+            **remote =
+                Remote { attempt: observation.attempt, phase, since: now, ..Remote::default() };
+        }
+        remote.lost = false;
+        remote.state = Some(observation.state);
+        remote.reasons = observation.reasons;
+        if observation.origin.is_some() {
+            remote.origin = observation.origin;
+        }
+        // The agent removes lower attempts before it reports this one.
+        remote.gate.hear(observation.gate, now);
+        remote.ran.take_if(|ran| *ran < observation.attempt);
+        // An earlier hub process gave out this attempt, or the API forgot it. It may run until the
+        // cluster reports its end.
+        let has_job = remote.origin.as_ref().is_some_and(|origin| origin.has_job);
+        let unknown =
+            remote.phase.is_none() && (observation.attempt <= entry.facts.attempt || has_job);
+        match observation.state {
+            State::Gone => {
+                remote.ran = None;
+                remote.gate.is_gone();
+            }
+            State::Running | State::Suspended | State::Succeeded | State::Failed => {
+                remote.ran = Some(observation.attempt);
+            }
+            _ if unknown => remote.ran = Some(observation.attempt),
+            State::Waiting
+            | State::Reserved
+            | State::Unfit
+            | State::Refused
+            | State::Evicted
+            | State::Unspecified => {}
+        }
+        let settled = matches!(observation.state, State::Reserved | State::Running);
+        if let Some(known) = self.clusters.get_mut(cluster) {
+            if settled || is_terminal(observation.state) {
+                known.progressed_at = now;
+            }
+            if settled {
+                known.capacity.counted(&uid);
+            } else if !remote.unanswered() {
+                known.capacity.unassume(&uid);
+            }
+        }
+        let committed_here = entry.facts.cluster.as_ref() == Some(cluster)
+            && entry.facts.attempt == observation.attempt;
+        // The status of a job under eviction or removal is not mirrored, and an end is final.
+        let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
+        if committed_here && observation.job_status && runs && !entry.facts.finished {
+            out.push(DispatchAction::MirrorStatus {
+                uid: uid.clone(),
+                cluster: cluster.clone(),
+                attempt: observation.attempt,
+            });
+        }
+        self.dirty.insert(uid);
+    }
+}

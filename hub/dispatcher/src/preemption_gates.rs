@@ -1,0 +1,142 @@
+//! Preemption gates: of the clusters that have a copy of one workload, one at a time may preempt.
+//!
+//! Kueue's feature `MultiKueueOrchestratedPreemption`. Copies are created with a closed gate. A
+//! cluster that could admit its copy only by preemption reports since when the gate blocks it. The
+//! gate that is blocked for the longest time opens. The next one opens a timeout later, and the
+//! first stays open. An eviction on the worker closes a gate.
+//!
+//! # Guarantee
+//! The timeout lies between two openings for one workload, unless the first copy is gone or its
+//! gate was closed. An earlier hub process may have opened a gate, so this holds from the start of
+//! the process until all clusters have reported.
+
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{DispatchAction, Name, Phase, UnixMillis, proto};
+
+/// State of a copy's preemption gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PreemptionGate {
+    /// When it was opened, by the hub's clock. None: closed.
+    pub opened: Option<UnixMillis>,
+    /// Since when it blocks a preemption, by the cluster's clock. None: it does not.
+    pub blocked: Option<UnixMillis>,
+}
+
+impl From<&proto::PreemptionGate> for PreemptionGate {
+    fn from(gate: &proto::PreemptionGate) -> Self {
+        let millis = |at: &prost_types::Timestamp| at.seconds.saturating_mul(1_000);
+        Self {
+            opened: gate.opened.as_ref().map(millis),
+            blocked: gate.blocked.as_ref().map(millis),
+        }
+    }
+}
+
+impl From<PreemptionGate> for proto::PreemptionGate {
+    fn from(gate: PreemptionGate) -> Self {
+        // Kubernetes' times are whole seconds.
+        let seconds =
+            |at: UnixMillis| prost_types::Timestamp { seconds: at.div_euclid(1_000), nanos: 0 };
+        Self { opened: gate.opened.map(seconds), blocked: gate.blocked.map(seconds) }
+    }
+}
+
+/// The gate of a copy, as requested and as reported.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CopyGate {
+    /// The copy has a gate.
+    pub(super) there: bool,
+    opened: Option<UnixMillis>,
+    /// The cluster reported it open. If it later reports it closed, an eviction closed it.
+    confirmed: bool,
+    blocked: Option<UnixMillis>,
+    /// When the gate of an earlier attempt was opened. That copy may exist until the cluster
+    /// reports this attempt.
+    earlier: Option<UnixMillis>,
+}
+
+impl CopyGate {
+    /// A later attempt replaces the copy.
+    pub(super) fn renew(&mut self) {
+        *self = Self { earlier: self.last_opened(), ..Self::default() };
+    }
+
+    /// The cluster reports this attempt, so earlier ones are gone.
+    pub(super) fn hear(&mut self, said: Option<PreemptionGate>, now: UnixMillis) {
+        self.earlier = None;
+        let Some(said) = said else { return };
+        self.there = true;
+        self.blocked = said.blocked;
+        match said.opened.map(|at| at.min(now)) {
+            Some(at) => (self.opened, self.confirmed) = (self.opened.max(Some(at)), true),
+            None if self.confirmed => (self.opened, self.confirmed) = (None, false),
+            None => {}
+        }
+    }
+
+    /// The copy is gone.
+    pub(super) fn is_gone(&mut self) {
+        *self = Self::default();
+    }
+
+    fn last_opened(&self) -> Option<UnixMillis> {
+        self.opened.max(self.earlier)
+    }
+
+    /// Since when it has been blocked and closed.
+    fn waits_since(&self) -> Option<UnixMillis> {
+        self.blocked.filter(|_| self.there && self.opened.is_none())
+    }
+}
+
+impl Dispatcher {
+    /// The gate that the copy on a cluster shall have, if any.
+    pub fn gate(&self, uid: &str, cluster: &Name) -> Option<PreemptionGate> {
+        let remote = self.entries.get(uid)?.remotes.get(cluster)?;
+        remote.gate.there.then_some(PreemptionGate { opened: remote.gate.opened, blocked: None })
+    }
+
+    /// Opens the gate of the next cluster when the timeout is over.
+    pub(super) fn open_gates(
+        &self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        let Some(timeout) = self.settings.preemption_timeout else { return };
+        let order = self.candidates(entry, now);
+        let next = self
+            .offers(entry)
+            .into_iter()
+            .filter(|name| self.clusters.get(name).is_some_and(|known| known.is_usable()))
+            .filter_map(|name| {
+                let since = entry.remotes.get(&name)?.gate.waits_since()?;
+                Some((since, order.iter().position(|it| *it == name), name))
+            })
+            .min();
+        let Some((_, _, cluster)) = next else { return };
+        let due = self.may_open_at(entry, timeout);
+        if now < due {
+            entry.wake_at(due);
+            return;
+        }
+        let Some(remote) = entry.remotes.get_mut(&cluster) else { return };
+        remote.gate.opened = Some(now);
+        let attempt = remote.attempt;
+        entry.wake_at(now.saturating_add(timeout));
+        tracing::info!(%cluster, workload = %entry.facts.name, attempt, "it may preempt for this workload");
+        out.push(entry.assignment(&cluster, attempt, Phase::Reserve));
+    }
+
+    /// When another gate may be opened for the workload.
+    fn may_open_at(&self, entry: &TrackedWorkload, timeout: i64) -> UnixMillis {
+        let last = entry.remotes.values().filter_map(|remote| remote.gate.last_opened()).max();
+        // Clusters report the gates that an earlier process opened.
+        let untold = |name: &Name| {
+            self.clusters.get(name).is_some_and(|known| known.exists && !known.has_listed_all)
+        };
+        let before = self.configured_clusters(entry).iter().any(untold).then_some(self.started);
+        last.max(before).map_or(UnixMillis::MIN, |at| at.saturating_add(timeout))
+    }
+}

@@ -1,0 +1,155 @@
+//! A Workload on the hub, as the API shows it.
+//!
+//! Input of every decision: [`WorkloadFacts`], built by the hub's dispatcher task from the
+//! Workload, its queue and its job.
+
+use std::sync::Arc;
+
+use switchyard_scheduler::PodSet;
+use switchyard_syntax::affinity::Affinity;
+
+use super::{DisconnectPolicy, Name, Replica, Uid};
+
+/// State of the dispatching AdmissionCheck in `status.admissionChecks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CheckStatus {
+    /// No cluster runs the workload yet.
+    #[default]
+    Pending,
+    /// A cluster runs the workload.
+    Ready,
+    /// Evict the workload and try again.
+    Retry,
+    /// The workload never runs.
+    Rejected,
+}
+
+/// Identity of a job across a store loss. Workloads with equal identities in one namespace stand
+/// for the same job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobIdentity {
+    /// Such as `batch/v1, Kind=Job`.
+    pub kind: Name,
+    pub job: Name,
+    /// Hash of the pod sets: [`switchyard_proto::pod_sets_hash`].
+    pub pod_sets: Arc<[u8]>,
+}
+
+/// Namespace, kind and name of a job.
+pub(super) type JobKey = (Name, Name, Name);
+
+impl JobIdentity {
+    pub(super) fn key(&self, namespace: &Name) -> JobKey {
+        (namespace.clone(), self.kind.clone(), self.job.clone())
+    }
+}
+
+/// An administrator's choice of the copy that a workload adopts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdoptRequest {
+    /// The copy with this uid on this cluster, even if its pod sets differ.
+    Copy(Name, Uid),
+    /// Adopt nothing, and ignore existing copies.
+    NoCopy,
+}
+
+impl AdoptRequest {
+    pub(super) fn is_copy(&self, cluster: &Name, uid: &Uid) -> bool {
+        matches!(self, Self::Copy(at, theirs) if at == cluster && theirs == uid)
+    }
+}
+
+/// One Workload and what the dispatcher needs of its queue and its job.
+#[derive(Debug, Clone)]
+pub struct WorkloadFacts {
+    pub uid: Uid,
+    pub namespace: Name,
+    pub name: Name,
+    /// Numeric resource version. A lower one is older; zero is unknown.
+    pub version: u64,
+    /// Its LocalQueue.
+    pub queue: Name,
+    /// Effective priority.
+    pub priority: i32,
+    /// The WorkloadPriorityClass that sets the priority.
+    pub priority_class: Option<Name>,
+    pub pod_sets: Arc<[PodSet]>,
+    /// The dispatching AdmissionCheck and its state.
+    pub check: Option<(Name, CheckStatus)>,
+    /// All other admission checks are Ready.
+    pub other_checks_ready: bool,
+    /// Condition `QuotaReserved` is True.
+    pub reserved: bool,
+    /// Condition `Evicted` is True.
+    pub evicted: bool,
+    /// Condition `Finished` is True.
+    pub finished: bool,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// `spec.active`.
+    pub active: bool,
+    /// `status.clusterName`.
+    pub cluster: Option<Name>,
+    /// `status.dispatch.attempt`.
+    pub attempt: u64,
+    /// `status.nominatedClusterNames`.
+    pub nominated: Vec<Name>,
+    /// Termination grace period of its pods, in milliseconds.
+    pub grace: i64,
+    /// The policy of the workload or its ClusterQueue. None: the cluster's policy applies.
+    pub on_disconnect: Option<DisconnectPolicy>,
+    /// Which clusters it may use and prefers, by its annotations and its ClusterQueue.
+    pub affinity: Option<Arc<Affinity>>,
+    /// A request to move this attempt to this cluster.
+    pub move_request: Option<(u64, Name)>,
+    /// Its job. None if no store was lost: then nothing needs to be recognized.
+    pub subject: Option<JobIdentity>,
+    /// The uid that clusters use for it, if it adopted a copy of another Workload.
+    pub cluster_uid: Option<Uid>,
+    /// An administrator's choice of the copy to adopt.
+    pub adopt: Option<AdoptRequest>,
+    /// The workload slice of the same elastic job that this one replaces.
+    pub replaces: Option<Uid>,
+    /// Its place among the replicas of one object. None if it is the whole job, or if the caller
+    /// did not look.
+    pub replica: Option<Replica>,
+    /// The user created the Workload before the job, so there is nothing to send yet.
+    pub waits_for_job: bool,
+    /// Whether the job itself shows its end. None if the caller did not look: only a store loss and
+    /// replaced slices need it.
+    pub job_ended: Option<bool>,
+}
+
+impl WorkloadFacts {
+    /// Whether the dispatcher has nothing to do: it finished, or has neither quota nor a cluster.
+    pub(super) fn is_idle(&self) -> bool {
+        self.finished || !(self.reserved || self.cluster.is_some())
+    }
+
+    /// Whether quota that the engine reserved in memory for this version is settled: the API shows
+    /// the reservation, or shows that none is needed. A late answer may concern an earlier
+    /// reservation.
+    pub fn settles(&self, version: Option<u64>) -> bool {
+        let shown = self.reserved || self.finished || self.cluster.is_some();
+        shown && version.is_none_or(|version| version <= self.version)
+    }
+
+    /// Whether the workload gives up its quota or its cluster.
+    pub fn is_leaving(&self) -> bool {
+        let held = self.reserved || self.cluster.is_some();
+        let refused = self
+            .check
+            .as_ref()
+            .is_some_and(|(_, check)| matches!(check, CheckStatus::Retry | CheckStatus::Rejected));
+        self.deleting || !self.active || (held && (self.evicted || refused))
+    }
+}
+
+/// Quota that the engine reserved in memory and the API does not show yet.
+#[derive(Debug, Clone)]
+pub struct MemoryReservation {
+    /// The dispatching AdmissionCheck.
+    pub check: Name,
+    /// Other checks must become Ready before a cluster is asked.
+    pub needs_other_checks: bool,
+}

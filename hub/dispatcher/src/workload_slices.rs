@@ -1,0 +1,118 @@
+//! Workload slices: an elastic job that changed its size gets a new Workload, which takes over the
+//! copy.
+//!
+//! One write gives the new slice the cluster, attempt and clusters' uid of the one that it
+//! replaces. The cluster gets the job's new size and makes room by itself. The job runs on and has
+//! one copy. Kueue: KEP-77, `ElasticJobsViaWorkloadSlices`.
+//!
+//! # Guarantees
+//! - A slice is not offered while the one that it replaces holds quota, and not sent anywhere while
+//!   that one may run.
+//! - A slice whose copy was taken over sends nothing to clusters any more.
+
+use super::dispatcher::Dispatcher;
+use super::tracked_workload::TrackedWorkload;
+use super::{DispatchAction, Name, Uid, UnixMillis};
+
+impl TrackedWorkload {
+    /// The cluster whose copy another slice may take over now.
+    fn handover_cluster(&self) -> Option<Name> {
+        let stays = !self.is_deleted && !self.facts.finished && !self.facts.is_leaving();
+        let settled = self.pending_write.is_none() && self.unsaved_end.is_none();
+        self.facts.cluster.clone().filter(|_| stays && settled)
+    }
+
+    /// Whether nothing of it may run and it holds no quota.
+    fn is_over(&self) -> bool {
+        let holds =
+            self.facts.reserved || self.facts.cluster.is_some() || self.reservation.is_some();
+        (self.is_deleted || self.facts.finished || !holds)
+            && self.pending_write.is_none()
+            && !self.may_run()
+    }
+}
+
+impl Dispatcher {
+    /// Handles a slice that replaces another. Returns whether nothing else is to be decided.
+    pub(super) fn take_over_copy(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) -> bool {
+        let replaced = entry.facts.replaces.clone().filter(|_| entry.facts.cluster.is_none());
+        let Some(before) = replaced.and_then(|uid| self.entries.get(&uid)) else { return false };
+        if before.is_over() {
+            return false;
+        }
+        let theirs = self.identities.theirs(&before.facts.uid);
+        let is_free = !self.identities.has_successor(&before.facts.uid)
+            && before
+                .copy_goes_to
+                .as_ref()
+                .is_none_or(|to| *to == entry.facts.uid || !self.is_committing(to));
+        let attempt = before.facts.attempt;
+        let (before, cluster) =
+            (before.facts.uid.clone(), before.handover_cluster().filter(|_| is_free));
+        // It may have been offered under its own uid while the other one had no cluster.
+        let is_nowhere = self.is_cleared(entry, now, out);
+        let Some(cluster) = cluster.filter(|_| is_nowhere) else {
+            self.record_when_late(entry, now, out, |_, _| {
+                "Waiting for the workload that it replaces".to_owned()
+            });
+            return true;
+        };
+        self.commit_existing(entry, cluster, attempt, theirs, now, out);
+        if let Some(before) =
+            self.entries.get_mut(&before).filter(|_| entry.pending_write.is_some())
+        {
+            before.copy_goes_to = Some(entry.facts.uid.clone());
+        }
+        true
+    }
+
+    /// Whether a write gives its copy to another slice. Until it ends, nothing is decided.
+    pub(super) fn is_handing_over(&self, entry: &mut TrackedWorkload) -> bool {
+        entry.copy_goes_to.take_if(|to| !self.is_committing(to));
+        entry.copy_goes_to.is_some()
+    }
+
+    fn is_committing(&self, uid: &Uid) -> bool {
+        self.entries.get(uid).is_some_and(TrackedWorkload::is_committing)
+    }
+
+    /// Another slice has its copy and decides for both.
+    pub(super) fn reconcile_succeeded(
+        &mut self,
+        entry: &mut TrackedWorkload,
+        now: UnixMillis,
+        out: &mut Vec<DispatchAction>,
+    ) {
+        entry.nomination = None;
+        self.withdraw_reservation(entry, now, out);
+        self.move_copy_state(entry);
+    }
+
+    /// Moves the state of a copy to the slice that took it over, once that slice is known.
+    fn move_copy_state(&mut self, before: &mut TrackedWorkload) {
+        let to = self.identities.ours(&self.identities.theirs(&before.facts.uid));
+        let Some(entry) = self.entries.get_mut(&to).filter(|_| to != before.facts.uid) else {
+            return;
+        };
+        // The new slice restores the end when its commit is answered.
+        before.unsaved_end = None;
+        for (cluster, remote) in std::mem::take(&mut before.remotes) {
+            entry.remotes.entry(cluster).or_insert(remote);
+            self.dirty.insert(to.clone());
+        }
+    }
+
+    /// [`Self::move_copy_state`] of a workload that is not being reconciled.
+    pub(super) fn move_copy_state_from(&mut self, from: &Uid) {
+        self.dirty.insert(from.clone());
+        if let Some(mut before) = self.entries.remove(from) {
+            self.move_copy_state(&mut before);
+            self.entries.insert(from.clone(), before);
+        }
+    }
+}
