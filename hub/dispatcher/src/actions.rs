@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{DispatchEvent, Name, Phase, Uid};
+use super::{Name, Phase, Uid};
 
 /// Something for the dispatcher task to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,10 +31,10 @@
 
 use super::dispatcher::Dispatcher;
 use super::orphans::Orphan;
-use super::tracked_workload::{Remote, TrackedWorkload};
+use super::tracked_workload::TrackedWorkload;
 use super::{
     AdoptRequest, DispatchAction, JobIdentity, MAX_LEAD, Name, Phase, State, Uid, UnixMillis,
-    WorkloadWrite, is_terminal,
+    WorkloadWrite,
 };
 
 /// How long after a store loss the hub waits for silent clusters, in milliseconds.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::capacity::{LocalQueueCapacity, LocalQueueKey};
+use super::capacity::LocalQueueCapacity;
 use super::cluster_state::{ClusterConfig, ClusterState};
 use super::dispatcher::Dispatcher;
 use super::{DispatchAction, Name, Uids, UnixMillis};

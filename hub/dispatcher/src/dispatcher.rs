@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::breaker::Breaker;
 use super::cluster_index::ClusterIndex;
-use super::cluster_state::Cluster;
+use super::cluster_state::ClusterState;
 use super::orphans::Orphans;
 use super::tracked_workload::TrackedWorkload;
 use super::uid_aliases::UidAliases;

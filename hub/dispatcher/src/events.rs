@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::capacity::{LocalQueueCapacity, LocalQueueKey};
+use super::capacity::LocalQueueCapacity;
 use super::{ClusterConfig, MemoryReservation, Name, Observation, Uid, Uids, WorkloadFacts};
 
 /// Something that the dispatcher reacts to.

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_newest_session_of_a_cluster_counts() {
+    fn only_newest_session_counts() {
         let (mut sessions, west) = (LiveSessions::default(), Name::from("west"));
         let told = |events: Vec<DispatchEvent>| {
             events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>().join(" ")

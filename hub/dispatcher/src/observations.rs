@@ -10,8 +10,7 @@ use serde_json::Value;
 use switchyard_proto::v1 as proto;
 
 use super::{
-    CopyOrigin, DispatchEvent, Dispatcher, Name, Observation, PreemptionGate, Reason, State, Uid,
-    WorkloadFacts, is_terminal,
+    Dispatcher, JobIdentity, Name, PreemptionGate, Reason, State, Uid, UnixMillis, WorkloadFacts,
 };
 
 /// State of one workload on one cluster, as its agent reports it.
@@ -215,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_of_a_copy_is_told_of_who_has_it_unless_there_is_newer() {
+    fn copy_observation_moves_to_adopter_unless_newer_exists() {
         let (west, old, new) = (Name::from("west"), Uid::from("w"), Uid::from("x"));
         let taken = || WorkloadFacts {
             replaces: Some(old.clone()),
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_job_that_nobody_knows_nothing_is_kept_unless_the_hub_has_forgotten_some() {
+    fn unknown_workload_is_cached_only_after_store_loss() {
         let told = proto::Observation {
             workload_uid: "u".into(),
             attempt: 1,

@@ -10,9 +10,11 @@
 //! gate was closed. An earlier hub process may have opened a gate, so this holds from the start of
 //! the process until all clusters have reported.
 
+use switchyard_proto::v1 as proto;
+
 use super::dispatcher::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, Name, Phase, UnixMillis, proto};
+use super::{DispatchAction, Name, Phase, UnixMillis};
 
 /// State of a copy's preemption gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -28,7 +28,7 @@ impl Dispatcher {
     pub(super) fn identify_cluster(&mut self, name: &Name, uid: Name, now: UnixMillis) {
         self.clusters
             .entry(name.clone())
-            .or_insert_with(|| super::cluster_state::Cluster::new(now))
+            .or_insert_with(|| super::cluster_state::ClusterState::new(now))
             .uid = Some(uid);
     }
 

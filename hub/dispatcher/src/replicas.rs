@@ -165,7 +165,7 @@ impl Dispatcher {
     pub(super) fn verdict(
         &self,
         facts: &WorkloadFacts,
-        capacity: &super::capacity::Capacity,
+        capacity: &super::capacity::ClusterCapacity,
     ) -> Fit {
         let verdict = capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
         let (Fit::Now(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else {

@@ -179,7 +179,7 @@ impl Dispatcher {
         replaces: Option<&Uid>,
         finished: bool,
     ) {
-        let Some(theirs) = known_as.filter(|theirs| *theirs != uid) else { return };
+        let Some(theirs) = cluster_uid.filter(|theirs| *theirs != uid) else { return };
         // A known predecessor wins over the given one. A forgotten one does not come back.
         let remembered = |before: &&Uid| {
             self.entries.contains_key(*before) || self.identities.links(before, theirs)

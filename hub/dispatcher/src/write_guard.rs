@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_written_once_and_only_over_what_it_was_decided_on() {
+    fn commit_is_written_once_and_only_in_expected_state() {
         let commit =
             |adopts| WorkloadWrite::Commit { cluster: &east, attempt: 2, adopts, copy: false };
         for (case, adopts, standing, expected) in [
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_a_cluster_is_exchanged_for_the_same_attempt_only() {
+    fn rename_is_written_for_same_attempt_only() {
         let rename =
             WorkloadWrite::Rename { from: Some("east".into()), cluster: "west".into(), attempt: 2 };
         let taken_away = WorkloadState { cluster: None, ..on("east", 2) };
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_a_copy_are_counted_apart_until_it_is_adopted() {
+    fn copy_attempts_are_separate_until_adopted() {
         let adopt = commit(Some("old"));
         let sent = WorkloadState { attempt: 3, ..reserved() };
         assert_eq!(check(&adopt, &sent), WriteDecision::Write);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_that_of_the_attempt_that_counts() {
+    fn finish_is_written_for_current_attempt_only() {
         let end = WorkloadWrite::Finish { cluster: "east".into(), attempt: 2, success: true };
         for (case, standing, expected) in [
             ("where it ran", on("east", 2), WriteDecision::Write),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_goes_back_with_an_eviction_and_a_check_is_retried_once() {
+    fn release_needs_eviction_and_retry_is_written_once() {
         let evicted = WorkloadState { evicted: true, ..reserved() };
         let retry = WorkloadWrite::Retry { message: String::new(), retried: None };
         let record = WorkloadWrite::Record { message: None, nominated: None };

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_may_come_first_four_times_and_looks_are_at_most_five_seconds_apart() {
+    fn retries_allow_four_conflicts_and_pause_at_most_5_s() {
         let mut tries = WriteRetries::default();
         let conflicts: Vec<bool> = (0..5).map(|_| tries.conflict()).collect();
         assert_eq!(conflicts, [true, true, true, true, false]);

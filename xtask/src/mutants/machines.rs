@@ -38,7 +38,7 @@ pub(super) const BREAKS: &[Break] = &[
         file: "hub/dispatcher/src/write_guard.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
-            "a_commit_is_written_once_and_only_over_what_it_was_decided_on",
+            "commit_is_written_once_and_only_in_expected_state",
         ),
         change: (
             "    if at.finished {\n        return if matches!",
@@ -71,7 +71,7 @@ pub(super) const BREAKS: &[Break] = &[
         file: "hub/dispatcher/src/tracked_workload.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
-            "the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent",
+            "later_end_blocks_nothing_while_another_is_silent",
         ),
         change: (
             "!self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt",

@@ -63,7 +63,7 @@ fn first_reason(verdict: &Fit) -> String {
 }
 
 #[test]
-fn verdicts_and_their_reasons() {
+fn fit_gives_reasons() {
     let cpu = |available| capacity(vec![row("default", "cpu", 8000, available)]);
     let toleration = Toleration {
         key: "spot".into(),
@@ -168,7 +168,7 @@ fn verdicts_and_their_reasons() {
 }
 
 #[test]
-fn what_was_sent_is_deducted_until_a_report_counts_it() {
+fn sent_workload_is_deducted_until_report_counts_it() {
     let mut capacity = capacity(vec![row("default", "cpu", 4000, 4000)]);
     let ask = [pods(3, &[("cpu", 1000)])];
     let one = Uid::from("one");
@@ -190,7 +190,7 @@ fn what_was_sent_is_deducted_until_a_report_counts_it() {
 }
 
 #[test]
-fn the_tightest_is_the_best() {
+fn tightest_cluster_scores_best() {
     let score = |flavors: Vec<proto::FlavorCapacity>| match fit(
         &capacity(flavors),
         &[pods(1, &[("cpu", 1000)])],

@@ -2,8 +2,8 @@
 
 use rand::Rng;
 
-use super::cluster_state::observation;
-use super::{CAPACITY, CLUSTERS, World, subject};
+use super::cluster::observation;
+use super::{CAPACITY, CLUSTERS, World};
 use crate::tests::queues;
 use crate::{
     CheckStatus, DispatchEvent, MemoryReservation, Observation, Phase, PreemptionGate, State, Uid,

@@ -70,7 +70,7 @@ fn cost_counts_after_preference_and_room_before_both() {
 }
 
 #[test]
-fn where_no_cluster_has_room_the_preferred_one_is_waited_for() {
+fn without_room_workload_waits_at_preferred_cluster() {
     let mut bench = Bench::labelled(DispatchMode::BestFit);
     for name in ["a", "b", "c"] {
         bench.capacity(name, 0, 4000);
@@ -80,7 +80,7 @@ fn where_no_cluster_has_room_the_preferred_one_is_waited_for() {
 }
 
 #[test]
-fn all_dispatchers_keep_to_required_and_excluded_clusters() {
+fn every_mode_obeys_required_and_excluded_clusters() {
     let rules = [("cluster-selector", "region=eu"), ("excluded-clusters", "a")];
     for (mode, nominated) in [
         (DispatchMode::AllAtOnce, Some("b")),
@@ -132,7 +132,7 @@ fn workload_without_allowed_cluster_gives_quota_back_with_rules() {
 }
 
 #[test]
-fn changed_rules_wake_what_was_given_back() {
+fn changed_affinity_requeues_returned_workload() {
     let mut bench = Bench::labelled(DispatchMode::BestFit);
     bench.reserve(bound("w", &[("clusters", "z")]));
     bench.take();
@@ -153,7 +153,7 @@ fn changed_rules_wake_what_was_given_back() {
 }
 
 #[test]
-fn an_offer_to_a_cluster_that_a_rule_excludes_now_is_withdrawn() {
+fn offer_to_newly_excluded_cluster_is_withdrawn() {
     let mut bench = Bench::labelled(DispatchMode::BestFit);
     bench.reserve(bound("w", &[("excluded-cluster-selector", "region=us")]));
     bench.take();
@@ -166,7 +166,7 @@ fn an_offer_to_a_cluster_that_a_rule_excludes_now_is_withdrawn() {
 }
 
 #[test]
-fn what_runs_stays_when_rules_or_labels_change() {
+fn running_workload_stays_when_affinity_changes() {
     let mut bench = Bench::running();
     let excluded = bound("w", &[("excluded-clusters", "a"), ("cluster-selector", "region=us")]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {

@@ -1,6 +1,6 @@
 //! A store that was restored from a backup: what it has forgotten of attempts and ends.
 
-use super::adoption::{Copy, again};
+use super::copies::{Copy, again};
 use super::*;
 
 fn stopped(attempt: u64) -> Vec<Copy> {
@@ -19,7 +19,7 @@ fn sent_elsewhere_meanwhile() -> Bench {
 }
 
 #[test]
-fn a_later_attempt_that_was_stopped_is_left_alone_while_an_earlier_one_runs() {
+fn stopped_later_attempt_is_spared_while_earlier_runs() {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", stopped(3));
     assert!(bench.take().is_empty(), "neither is told anything");
@@ -32,7 +32,7 @@ fn a_later_attempt_that_was_stopped_is_left_alone_while_an_earlier_one_runs() {
 }
 
 #[test]
-fn a_later_attempt_that_was_stopped_goes_on_once_nothing_is_left_of_the_earlier_one() {
+fn stopped_later_attempt_resumes_when_earlier_is_gone() {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", stopped(3));
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
@@ -50,7 +50,7 @@ fn a_later_attempt_that_was_stopped_goes_on_once_nothing_is_left_of_the_earlier_
 }
 
 #[test]
-fn a_later_attempt_that_was_stopped_waits_for_what_is_left_of_others() {
+fn stopped_later_attempt_waits_for_remains_of_others() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", stopped(3));
@@ -68,7 +68,7 @@ fn has_job_and(state: State) -> Vec<Copy> {
 }
 
 #[test]
-fn a_later_attempt_that_waits_on_its_cluster_goes_on_there_unless_an_earlier_one_runs() {
+fn waiting_later_attempt_resumes_unless_earlier_runs() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", has_job_and(State::Waiting));
@@ -81,7 +81,7 @@ fn a_later_attempt_that_waits_on_its_cluster_goes_on_there_unless_an_earlier_one
 }
 
 #[test]
-fn a_later_attempt_that_was_evicted_on_its_cluster_is_gone_before_another_begins() {
+fn evicted_later_attempt_is_gone_before_next_begins() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.tells("b", has_job_and(State::Evicted));
@@ -93,7 +93,7 @@ fn a_later_attempt_that_was_evicted_on_its_cluster_is_gone_before_another_begins
 }
 
 #[test]
-fn the_end_of_a_later_attempt_is_kept_by_its_cluster_and_holds_nothing_up_while_an_earlier_one_runs()
+fn later_end_blocks_nothing_while_earlier_runs()
  {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
@@ -102,7 +102,7 @@ fn the_end_of_a_later_attempt_is_kept_by_its_cluster_and_holds_nothing_up_while_
 }
 
 #[test]
-fn a_cluster_that_has_not_spoken_may_run_the_attempt_that_the_api_knows() {
+fn silent_cluster_may_run_committed_attempt() {
     let later = |told: bool| {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.later(2 * 3_600_000);
@@ -123,7 +123,7 @@ fn a_cluster_that_has_not_spoken_may_run_the_attempt_that_the_api_knows() {
 }
 
 #[test]
-fn a_job_that_shows_its_end_is_sent_nowhere() {
+fn ended_job_is_sent_nowhere() {
     let over = |facts: WorkloadFacts| WorkloadFacts { job_ended: Some(true), ..facts };
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(over(committed("w", "a", 1))));
@@ -155,7 +155,7 @@ fn a_job_that_shows_its_end_is_sent_nowhere() {
 }
 
 #[test]
-fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
+fn job_is_sent_after_jobless_copy_is_gone() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells(
         "a",
@@ -180,7 +180,7 @@ fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
 }
 
 #[test]
-fn a_copy_that_is_over_and_says_nothing_of_its_job_is_removed_as_unknown() {
+fn evicted_copy_of_unknown_job_is_removed() {
     let left = |origin: bool| {
         let mut bench = Bench::forgetful(&["a"]);
         let copy = Copy::of("old", "train").state(State::Evicted);
@@ -195,7 +195,7 @@ fn a_copy_that_is_over_and_says_nothing_of_its_job_is_removed_as_unknown() {
 
 /// Of an agent that is older than the hub, `Evicted` may be a preemption.
 #[test]
-fn a_copy_of_which_nobody_knows_the_job_has_its_time_from_when_it_was_evicted() {
+fn copy_of_unknown_job_has_grace_from_its_eviction() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("old", "train").unknown()]);
     bench.later(2 * 900_000);
@@ -212,7 +212,7 @@ fn a_copy_of_which_nobody_knows_the_job_has_its_time_from_when_it_was_evicted() 
 }
 
 #[test]
-fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one() {
+fn committed_attempt_waits_while_later_one_is_possible() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", stopped(2));
@@ -230,7 +230,7 @@ fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one()
 }
 
 #[test]
-fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
+fn eviction_from_backup_releases_quota_after_inventories() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
@@ -244,7 +244,7 @@ fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
 }
 
 #[test]
-fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silent() {
+fn waiting_later_attempt_is_removed_while_earlier_runs() {
     for state in [State::Waiting, State::Reserved, State::Evicted] {
         let mut bench = Bench::forgetful(&["a", "b", "c"]);
         bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
@@ -266,7 +266,7 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silen
 }
 
 #[test]
-fn a_later_attempt_that_waits_is_removed_for_one_that_waits_for_room_to_go_on() {
+fn waiting_later_attempt_is_removed_for_suspended_one() {
     let mut bench = Bench::forgetful(&["a", "b", "c"]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
@@ -278,7 +278,7 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_waits_for_room_to_go_on() 
 }
 
 #[test]
-fn the_end_of_a_later_attempt_that_is_being_removed_keeps_nothing_waiting() {
+fn end_of_removed_later_attempt_blocks_nothing() {
     let mut bench = Bench::forgetful(&["b", "c"]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "b", 3)));
     bench.tells("b", vec![Copy::of("w", "train")]);
@@ -292,7 +292,7 @@ fn the_end_of_a_later_attempt_that_is_being_removed_keeps_nothing_waiting() {
 }
 
 #[test]
-fn a_later_attempt_whose_pods_outlive_its_workload_does_not_count_as_one_that_runs() {
+fn later_attempt_with_leftover_pods_does_not_count_as_running() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
@@ -319,7 +319,7 @@ fn left_alone(clusters: &[&str]) -> Bench {
 }
 
 #[test]
-fn an_attempt_whose_cluster_is_lost_is_given_up_before_a_later_one_goes_on() {
+fn lost_attempt_is_given_up_before_later_one_resumes() {
     let mut bench = left_alone(&["a", "b"]);
     bench.down("a");
     bench.later(60_000);
@@ -336,7 +336,7 @@ fn an_attempt_whose_cluster_is_lost_is_given_up_before_a_later_one_goes_on() {
 }
 
 #[test]
-fn a_later_attempt_does_not_go_on_past_the_circuit_breaker() {
+fn later_attempt_waits_for_open_breaker() {
     let mut bench = left_alone(&["a", "b", "c"]);
     bench.down("a");
     bench.down("c");
@@ -357,7 +357,7 @@ fn being_committed() -> Bench {
 }
 
 #[test]
-fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_of_the_other() {
+fn fenced_during_commit_resumes_when_other_is_gone() {
     let mut bench = being_committed();
     bench.observe("b", "w", 3, State::Suspended);
     bench.written(WriteOutcome::Done, committed("w", "b", 3));
@@ -367,7 +367,7 @@ fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_
 }
 
 #[test]
-fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_left_of_the_other() {
+fn possibly_fenced_attempt_waits_for_remains_of_other() {
     let mut bench = being_committed();
     bench.down("b");
     bench.written(WriteOutcome::Done, committed("w", "b", 3));
@@ -385,7 +385,7 @@ fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_l
 }
 
 #[test]
-fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent() {
+fn later_end_blocks_nothing_while_another_is_silent() {
     let mut bench = Bench::forgetful(&["a", "b", "c"]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 2)));
     bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
@@ -404,7 +404,7 @@ fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent()
 
 /// The cluster was told to remove a later attempt before the store was lost, and says of that that it is gone.
 #[test]
-fn quota_goes_back_when_a_later_attempt_than_was_asked_for_is_gone() {
+fn gone_later_attempt_releases_quota() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
@@ -429,7 +429,7 @@ fn later_attempt_on_same_cluster_stays_until_all_report() {
 }
 
 #[test]
-fn of_two_copies_of_one_attempt_the_one_that_has_run_is_adopted() {
+fn copy_that_ran_wins_over_evicted_copy() {
     for (runs, offered) in [("a", "b"), ("b", "a")] {
         let mut bench = Bench::forgetful(&["a", "b"]);
         let offer = Copy::of("old", "train").state(State::Evicted).with(|it| it.has_job = false);
@@ -457,7 +457,7 @@ fn adopted_copy_that_ended_is_finished_and_not_run() {
 
 /// The hub hears of the copy first, and then, from a slow watch, that its workload has finished.
 #[test]
-fn ended_workloads_copy_is_removed_in_either_order() {
+fn copy_of_ended_workload_is_removed_in_either_order() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("w", "train").state(State::Succeeded)]);
     bench.take();
@@ -470,7 +470,7 @@ fn ended_workloads_copy_is_removed_in_either_order() {
 
 /// A restored store names an attempt that was removed long ago. Its cluster says so before the other cluster has spoken.
 #[test]
-fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
+fn gone_attempt_is_not_run_there_again() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(1).state(State::Gone)]);
@@ -483,7 +483,7 @@ fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
 /// The end of a later attempt is known, and the cluster of the one that the API names is given up but for the circuit breaker. LastObservation to
 /// run it, that cluster would begin anew, once it is back, what has ended elsewhere.
 #[test]
-fn silent_cluster_is_not_told_to_run_what_has_ended() {
+fn silent_cluster_gets_no_run_for_ended_attempt() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     for cluster in ["a", "b"] {
         bench.rules(cluster, DisconnectPolicy::Duplicate { after: 1_000 });

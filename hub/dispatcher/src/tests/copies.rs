@@ -107,7 +107,7 @@ fn adopted(cluster: &str, attempt: u64) -> WorkloadFacts {
 }
 
 #[test]
-fn a_job_that_is_applied_again_becomes_what_runs_and_nothing_is_started() {
+fn reapplied_job_adopts_running_copy() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![Copy::of("old", "train")]);
     assert_eq!(bench.take(), ["orphan old/3 on a"]);
@@ -125,7 +125,7 @@ fn a_job_that_is_applied_again_becomes_what_runs_and_nothing_is_started() {
 }
 
 #[test]
-fn it_does_not_matter_whether_the_job_or_the_cluster_comes_first() {
+fn adoption_works_in_either_order_of_job_and_cluster() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.applied();
     assert!(bench.take().is_empty());
@@ -134,7 +134,7 @@ fn it_does_not_matter_whether_the_job_or_the_cluster_comes_first() {
 }
 
 #[test]
-fn the_end_of_a_copy_is_the_end_of_its_job() {
+fn end_of_adopted_copy_is_end_of_job() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("old", "train").state(State::Failed)]);
     bench.later(20_000);
@@ -152,7 +152,7 @@ fn the_end_of_a_copy_is_the_end_of_its_job() {
 }
 
 #[test]
-fn a_hub_that_begins_anew_knows_what_it_has_adopted() {
+fn adoption_survives_restart() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3)));
     bench.tells("a", vec![Copy::of("old", "train")]);
@@ -160,7 +160,7 @@ fn a_hub_that_begins_anew_knows_what_it_has_adopted() {
 }
 
 #[test]
-fn what_was_adopted_is_known_by_its_old_uid_wherever_it_goes_next() {
+fn adopted_workload_keeps_the_clusters_uid_elsewhere() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3)));
     bench.tells("a", vec![Copy::of("old", "train")]);
@@ -180,7 +180,7 @@ fn what_was_adopted_is_known_by_its_old_uid_wherever_it_goes_next() {
 
 /// What is not adopted, and what becomes of the workload that waits for it.
 #[test]
-fn what_differs_is_not_adopted_and_nothing_else_is_started() {
+fn differing_copy_is_not_adopted_and_blocks_start() {
     let copy = || Copy::of("old", "train");
     let cases: Vec<(&str, Copy, &str)> = vec![
         ("other pods", copy().with(|it| it.subject = subject("train", 2)), "wait"),
@@ -211,7 +211,7 @@ fn what_differs_is_not_adopted_and_nothing_else_is_started() {
 }
 
 #[test]
-fn people_are_told_why_a_copy_is_not_adopted_and_may_say_that_it_is() {
+fn differing_copy_shows_reason_and_adopts_on_request() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("old", "train").with(|it| it.subject = subject("train", 2))]);
     bench.applied();
@@ -234,7 +234,7 @@ fn people_are_told_why_a_copy_is_not_adopted_and_may_say_that_it_is() {
 }
 
 #[test]
-fn of_several_copies_the_last_attempt_is_adopted_and_lower_ones_are_removed() {
+fn highest_attempt_is_adopted_and_lower_ones_removed() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![Copy::of("old", "train").attempt(4)]);
@@ -246,7 +246,7 @@ fn of_several_copies_the_last_attempt_is_adopted_and_lower_ones_are_removed() {
 }
 
 #[test]
-fn a_copy_is_remembered_while_its_cluster_is_away() {
+fn copy_is_remembered_while_cluster_is_disconnected() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![Copy::of("old", "train")]);
     bench.tells("b", vec![]);
@@ -268,7 +268,7 @@ fn a_copy_is_remembered_while_its_cluster_is_away() {
 }
 
 #[test]
-fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
+fn workload_waits_while_silent_cluster_may_have_copy() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
     bench.applied();
@@ -303,7 +303,7 @@ fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
 
 /// The Workload of a job was deleted on its cluster, and the job is not stopped yet: no word is left of what it was made of.
 #[test]
-fn no_job_is_sent_beside_a_running_copy_of_an_unknown_job() {
+fn running_copy_of_unknown_job_blocks_namespace() {
     let waiting = |state| {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![Copy::of("old", "train").unknown().state(state)]);
@@ -339,7 +339,7 @@ fn no_job_is_sent_beside_a_running_copy_of_an_unknown_job() {
 }
 
 #[test]
-fn what_predates_the_memory_is_never_removed_however_little_it_is() {
+fn copy_from_before_store_loss_is_never_removed() {
     let mut bench = Bench::forgetful(&["a"]);
     let made_since =
         Copy { uid: "young", ..Copy::of("young", "young").with(|it| it.created = START + HOUR) };
@@ -356,7 +356,7 @@ fn what_predates_the_memory_is_never_removed_however_little_it_is() {
 }
 
 #[test]
-fn an_api_that_went_back_learns_the_attempt_that_runs() {
+fn restored_api_learns_running_attempt() {
     let ahead = || {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![]);
@@ -418,7 +418,7 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
 }
 
 #[test]
-fn a_copy_that_does_not_run_is_adopted_only_when_no_other_cluster_may_have_a_later_one() {
+fn idle_copy_is_adopted_only_without_silent_clusters() {
     for (case, state) in
         [("stopped by its fence", State::Suspended), ("ended after it was given up", State::Failed)]
     {
@@ -449,7 +449,7 @@ fn a_copy_that_does_not_run_is_adopted_only_when_no_other_cluster_may_have_a_lat
 
 /// The workload was sent elsewhere three times while the copy's cluster was silent, and waits again: nothing of it runs.
 #[test]
-fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
+fn late_copy_is_adopted_despite_later_attempts() {
     let waits = |clusters: &[&str]| {
         let mut bench = Bench::forgetful(clusters);
         bench.tells("a", vec![]);
@@ -484,7 +484,7 @@ fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
 }
 
 #[test]
-fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
+fn late_copy_is_spared_while_later_attempt_may_run() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         subject: again().subject,
@@ -508,7 +508,7 @@ fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
 }
 
 #[test]
-fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
+fn job_created_after_jobless_report_is_adoptable() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells(
         "a",
@@ -524,7 +524,7 @@ fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
 
 /// Its cluster may say more of it before it obeys: that it was evicted, which a copy with a job may be, too.
 #[test]
-fn copy_that_is_being_removed_is_not_adopted() {
+fn copy_under_removal_is_not_adopted() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells(
         "a",
@@ -543,7 +543,7 @@ fn copy_that_is_being_removed_is_not_adopted() {
 }
 
 #[test]
-fn a_cluster_cannot_claim_what_is_not_its_own() {
+fn cluster_cannot_claim_foreign_copy() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: vec!["b".into()] });
     bench.tells("a", vec![Copy::of("old", "train")]);
@@ -582,7 +582,7 @@ fn a_cluster_cannot_claim_what_is_not_its_own() {
 }
 
 #[test]
-fn people_may_say_which_copy_it_is_or_that_none_is() {
+fn adopt_request_chooses_copy_or_none() {
     let two = |adopt: Option<AdoptRequest>| {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![Copy::of("old", "train")]);
@@ -603,7 +603,7 @@ fn people_may_say_which_copy_it_is_or_that_none_is() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_yet_or_not_any_more_is_waited_for_until_it_has_told() {
+fn missing_cluster_is_awaited_until_it_reports() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.apply(DispatchEvent::CheckConfigured {
         name: "mk".into(),
@@ -632,7 +632,7 @@ fn a_cluster_that_is_not_there_yet_or_not_any_more_is_waited_for_until_it_has_to
 }
 
 #[test]
-fn an_offer_from_before_the_adoption_is_forgotten_once_its_cluster_says_that_it_is_gone() {
+fn offer_from_before_adoption_is_forgotten_when_gone() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(DispatchEvent::WorkloadChanged(adopted("a", 3)));
     bench.tells("a", vec![Copy::of("old", "train")]);
@@ -644,7 +644,7 @@ fn an_offer_from_before_the_adoption_is_forgotten_once_its_cluster_says_that_it_
 
 /// The clock of a replica may be an hour ahead of the API server's, by which the other wrote down when it forgot.
 #[test]
-fn hub_is_careful_for_an_hour_of_the_api_servers_clock() {
+fn recovery_window_is_an_hour_of_api_server_time() {
     let age = 10 * 60_000;
     for own_clock_ahead in [-2 * HOUR, 0, 2 * HOUR] {
         let now = START + own_clock_ahead;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn one_workloads_way() {
+fn workload_is_offered_committed_run_and_finished() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/1 on a"], "the tightest that fits");
@@ -36,7 +36,7 @@ fn one_workloads_way() {
 }
 
 #[test]
-fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
+fn evicted_on_worker_is_requeued_and_goes_elsewhere() {
     let mut bench = Bench::running();
     bench.observe("a", "w", 1, State::Evicted);
     assert_eq!(
@@ -63,7 +63,7 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
 }
 
 #[test]
-fn for_what_the_worker_evicted_it_is_known() {
+fn worker_eviction_reason_is_reported() {
     let mut bench = Bench::running();
     let preempted = Reason::new("Preempted", "Preempted to accommodate another");
     bench.observe_with("a", "w", 1, State::Evicted, vec![preempted]);
@@ -72,7 +72,7 @@ fn for_what_the_worker_evicted_it_is_known() {
 }
 
 #[test]
-fn what_has_run_for_as_long_as_it_may_is_not_tried_again() {
+fn workload_over_execution_time_is_not_retried() {
     let mut bench = Bench::running();
     let reason = Reason::new("DeactivatedDueToMaximumExecutionTimeExceeded", "60 s are over");
     bench.observe_with("a", "w", 1, State::Evicted, vec![reason]);
@@ -86,7 +86,7 @@ fn what_has_run_for_as_long_as_it_may_is_not_tried_again() {
 }
 
 #[test]
-fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
+fn evicted_on_hub_keeps_quota_until_copies_are_gone() {
     for leaving in [
         WorkloadFacts { evicted: true, ..committed("w", "a", 1) },
         WorkloadFacts { deleting: true, ..committed("w", "a", 1) },
@@ -101,7 +101,7 @@ fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
 }
 
 #[test]
-fn a_workload_that_vanished_is_removed_from_its_cluster() {
+fn deleted_workload_is_removed_from_its_cluster() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     assert_eq!(bench.take(), ["Absent w/1 on a"]);
@@ -111,7 +111,7 @@ fn a_workload_that_vanished_is_removed_from_its_cluster() {
 }
 
 #[test]
-fn a_job_that_ended_while_the_hub_evicts_it_has_ended() {
+fn job_end_during_hub_eviction_is_final() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
@@ -123,7 +123,7 @@ fn a_job_that_ended_while_the_hub_evicts_it_has_ended() {
 }
 
 #[test]
-fn after_a_restart_what_runs_goes_on() {
+fn running_workload_survives_restart() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 4000, 4000)]);
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 3)));
     assert_eq!(bench.take(), ["Run w/3 on a"]);
@@ -134,7 +134,7 @@ fn after_a_restart_what_runs_goes_on() {
 }
 
 #[test]
-fn old_news_of_the_api_changes_nothing() {
+fn older_workload_version_changes_nothing() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         version: 20,
@@ -145,7 +145,7 @@ fn old_news_of_the_api_changes_nothing() {
 }
 
 #[test]
-fn an_end_is_acknowledged_when_its_workload_was_deleted_meanwhile() {
+fn end_of_deleted_workload_is_acknowledged() {
     let mut bench = Bench::running();
     bench.observe("a", "w", 1, State::Succeeded);
     bench.take();
@@ -161,7 +161,7 @@ fn an_end_is_acknowledged_when_its_workload_was_deleted_meanwhile() {
 }
 
 #[test]
-fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
+fn only_status_of_committed_job_is_mirrored() {
     let mut bench = Bench::running();
     let observation = |attempt| Observation {
         uid: "w".into(),
@@ -182,7 +182,7 @@ fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
 
 /// The copy may be deleted since: a cluster that has to run the attempt would create it again.
 #[test]
-fn attempt_that_was_evicted_is_not_told_to_run_by_a_new_hub() {
+fn evicted_attempt_gets_no_run_after_restart() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Evicted);
     bench.take();

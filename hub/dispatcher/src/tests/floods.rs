@@ -48,7 +48,7 @@ fn capacity_flood_costs_its_cluster_budget() {
 }
 
 #[test]
-fn last_of_a_flood_is_looked_at_when_the_budget_allows() {
+fn last_report_of_flood_is_scanned_within_budget() {
     let mut bench = crowded();
     for free in [0, 0, 1_000] {
         bench.capacity("b", free, 1_000);
@@ -86,7 +86,7 @@ fn session_and_inventory_floods_cost_their_cluster_budget() {
 }
 
 #[test]
-fn inventories_cost_no_look_at_workloads_that_wait_for_others() {
+fn inventory_reconciles_no_workloads_of_others() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000)]);
     bench.rules("silent", DisconnectPolicy::Hold);
     for number in 0..WAITING {
@@ -147,7 +147,7 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
 }
 
 #[test]
-fn clusters_word_costs_no_look_at_the_jobs_of_another() {
+fn observation_reconciles_no_jobs_of_another_cluster() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
     for number in 0..WAITING {
         bench.apply(DispatchEvent::WorkloadChanged(committed(&format!("w{number}"), "b", 1)));

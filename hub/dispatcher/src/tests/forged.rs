@@ -21,7 +21,7 @@ fn touches(line: &str) -> bool {
 }
 
 #[test]
-fn what_a_cluster_says_of_anothers_workload_neither_ends_nor_moves_it() {
+fn other_clusters_observation_neither_ends_nor_moves() {
     for state in [
         State::Waiting,
         State::Reserved,
@@ -46,7 +46,7 @@ fn what_a_cluster_says_of_anothers_workload_neither_ends_nor_moves_it() {
 }
 
 #[test]
-fn an_attempt_that_nobody_gave_out_is_not_counted_from() {
+fn impossible_attempt_is_rejected() {
     let mut bench = Bench::running();
     for attempt in [1 << 30, 1 << 52, u64::MAX] {
         bench.observe("b", "w", attempt, State::Running);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn evicted_while_its_cluster_is_away_it_keeps_its_quota() {
+fn evicted_on_silent_cluster_keeps_quota() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
@@ -22,7 +22,7 @@ fn evicted_while_its_cluster_is_away_it_keeps_its_quota() {
 }
 
 #[test]
-fn after_a_restart_an_evicted_workload_keeps_its_quota_until_every_cluster_has_spoken() {
+fn restart_keeps_evicted_quota_until_all_inventories() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     bench.rules("b", DisconnectPolicy::Hold);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
@@ -52,7 +52,7 @@ fn after_a_restart_an_evicted_workload_keeps_its_quota_until_every_cluster_has_s
 }
 
 #[test]
-fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
+fn hold_policy_reassigns_nothing() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     bench.later(24 * 3_600_000);
@@ -87,7 +87,7 @@ fn an_agent_that_cannot_act_stops_nothing(
 }
 
 #[test]
-fn a_hub_that_begins_anew_does_not_rely_on_the_fence_of_an_agent_that_could_not_act() {
+fn restart_ignores_fence_of_agent_that_was_not_ready() {
     for (case, unable, back) in [
         ("as it is known", true, false),
         ("where nothing is known", false, false),
@@ -113,7 +113,7 @@ fn a_hub_that_begins_anew_does_not_rely_on_the_fence_of_an_agent_that_could_not_
 }
 
 #[test]
-fn nothing_is_offered_to_an_agent_that_cannot_act() {
+fn agent_that_is_not_ready_gets_no_offer() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000), ("b", 2000, 4000)]);
     bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
     bench.reserve(facts("w"));
@@ -132,7 +132,7 @@ fn nothing_is_offered_to_an_agent_that_cannot_act() {
 }
 
 #[test]
-fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
+fn give_up_policy_ends_attempt_after_timeout() {
     let mut bench = Bench::running();
     bench.rules("a", DisconnectPolicy::GiveUp);
     bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
@@ -159,7 +159,7 @@ fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
 }
 
 #[test]
-fn a_deleted_cluster_is_a_lost_one() {
+fn deleted_cluster_counts_as_lost() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
     bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
@@ -170,7 +170,7 @@ fn a_deleted_cluster_is_a_lost_one() {
 const LOST: &str = "retry w: Admitting remote lost, Previously: \"Ready\"";
 
 #[test]
-fn a_fenced_job_goes_elsewhere_when_its_agent_must_have_stopped_it_and_not_before() {
+fn fenced_job_goes_elsewhere_only_after_agent_stopped_it() {
     let mut bench = Bench::running();
     bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
@@ -184,7 +184,7 @@ fn a_fenced_job_goes_elsewhere_when_its_agent_must_have_stopped_it_and_not_befor
 }
 
 #[test]
-fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
+fn unknown_fence_counts_as_hold() {
     let mut bench = Bench::running();
     bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.later(29_999);
@@ -205,7 +205,7 @@ fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
 }
 
 #[test]
-fn a_fence_that_was_taken_back_and_given_again_is_relied_upon_only_once_heard_anew() {
+fn fence_set_again_counts_only_after_delivery() {
     let mut bench = Bench::running();
     bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
     bench.later(30_000);
@@ -230,7 +230,7 @@ fn a_fence_that_was_taken_back_and_given_again_is_relied_upon_only_once_heard_an
 }
 
 #[test]
-fn a_workloads_own_word_goes_before_its_clusters() {
+fn workload_policy_overrides_cluster_policy() {
     let says = |loss| WorkloadFacts { on_disconnect: Some(loss), ..committed("w", "a", 1) };
     let mut bench = Bench::running();
     bench
@@ -248,7 +248,7 @@ fn a_workloads_own_word_goes_before_its_clusters() {
 }
 
 #[test]
-fn a_workloads_own_fence_is_told_and_relied_upon_only_once_heard() {
+fn own_fence_is_announced_and_counts_only_after_delivery() {
     let fenced = |after| WorkloadFacts {
         on_disconnect: Some(DisconnectPolicy::Fence { after }),
         ..committed("w", "a", 1)
@@ -274,7 +274,7 @@ fn a_workloads_own_fence_is_told_and_relied_upon_only_once_heard() {
 }
 
 #[test]
-fn a_fence_that_goes_with_the_first_word_of_a_job_has_been_heard_with_it() {
+fn fence_in_first_assignment_counts_as_delivered() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     let fence = Some(DisconnectPolicy::Fence { after: 20_000 });
     bench.reserve(WorkloadFacts { on_disconnect: fence, ..facts("w") });
@@ -290,7 +290,7 @@ fn a_fence_that_goes_with_the_first_word_of_a_job_has_been_heard_with_it() {
 }
 
 #[test]
-fn where_nobody_can_see_to_a_fence_the_clusters_word_holds() {
+fn fence_without_agent_falls_back_to_cluster_policy() {
     let mut bench = Bench::running();
     let rules = ClusterConfig {
         on_disconnect: DisconnectPolicy::GiveUp,
@@ -311,7 +311,7 @@ fn where_nobody_can_see_to_a_fence_the_clusters_word_holds() {
 }
 
 #[test]
-fn a_job_that_may_run_twice_goes_elsewhere_early_and_one_is_kept() {
+fn duplicate_policy_starts_elsewhere_and_keeps_one() {
     let mut bench = Bench::running();
     bench.rules("a", DisconnectPolicy::Duplicate { after: 40_000 });
     bench.take();
@@ -330,7 +330,7 @@ fn a_job_that_may_run_twice_goes_elsewhere_early_and_one_is_kept() {
 }
 
 #[test]
-fn declared_lost_its_jobs_go_elsewhere_at_once_and_only_for_this_loss() {
+fn declared_lost_moves_jobs_at_once_for_this_loss_only() {
     let declared = |bench: &mut Bench, declared_lost| {
         let rules = ClusterConfig { declared_lost, ..ClusterConfig::default() };
         bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules });
@@ -345,7 +345,7 @@ fn declared_lost_its_jobs_go_elsewhere_at_once_and_only_for_this_loss() {
 }
 
 #[test]
-fn a_cluster_that_comes_back_in_time_keeps_what_it_has() {
+fn cluster_back_in_time_keeps_its_workloads() {
     let mut bench = Bench::running();
     bench.rules("a", DisconnectPolicy::Duplicate { after: 40_000 });
     bench.down("a");
@@ -358,7 +358,7 @@ fn a_cluster_that_comes_back_in_time_keeps_what_it_has() {
 }
 
 #[test]
-fn after_a_start_nothing_is_given_up_for_a_while() {
+fn restart_grace_gives_up_nothing() {
     let settings = DispatcherSettings { restart_grace: 50_000, ..DispatcherSettings::default() };
     let mut dispatcher = Dispatcher::new(settings, START);
     let mut apply = |event, now| dispatcher.apply(event, now).iter().map(line).collect::<Vec<_>>();
@@ -373,7 +373,7 @@ fn after_a_start_nothing_is_given_up_for_a_while() {
 }
 
 #[test]
-fn of_a_cluster_that_was_deleted_nothing_is_remembered() {
+fn deleted_cluster_leaves_no_state() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::ClusterDeleted { name: "a".into() });
     bench.later(900_000);
@@ -405,7 +405,7 @@ fn three() -> Bench {
 }
 
 #[test]
-fn when_much_is_lost_at_once_nothing_is_given_up_until_people_say_so() {
+fn breaker_holds_everything_until_released() {
     let mut bench = three();
     bench.down("a");
     bench.later(100_000);
@@ -425,7 +425,7 @@ fn when_much_is_lost_at_once_nothing_is_given_up_until_people_say_so() {
 }
 
 #[test]
-fn the_breaker_closes_by_itself_when_all_are_back() {
+fn breaker_closes_when_all_clusters_return() {
     let mut bench = three();
     bench.down("a");
     bench.down("b");
@@ -437,7 +437,7 @@ fn the_breaker_closes_by_itself_when_all_are_back() {
 }
 
 #[test]
-fn losses_far_apart_are_no_reason_to_stop() {
+fn losses_far_apart_do_not_open_breaker() {
     let mut bench = three();
     bench.down("a");
     bench.later(400_000);
@@ -447,7 +447,7 @@ fn losses_far_apart_are_no_reason_to_stop() {
 }
 
 #[test]
-fn most_workloads_gone_at_once_open_the_breaker() {
+fn most_workloads_lost_at_once_open_breaker() {
     let limits = BreakerLimits { least_workloads: 3, workloads: 50, ..BreakerLimits::default() };
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 4000)]);
     bench.dispatcher.settings.breaker_limits = limits;
@@ -464,7 +464,7 @@ fn most_workloads_gone_at_once_open_the_breaker() {
 }
 
 #[test]
-fn giving_up_is_paced() {
+fn evictions_are_rate_limited() {
     let limits = BreakerLimits { evictions_per_minute: 60, burst: 2, ..BreakerLimits::default() };
     let mut bench =
         Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 0, 4000)]);
@@ -483,7 +483,7 @@ fn giving_up_is_paced() {
 
 /// The agent follows what an earlier hub process told it, or nothing.
 #[test]
-fn changed_fence_is_not_trusted_until_its_agent_is_told() {
+fn changed_fence_counts_only_after_delivery() {
     let waiting = |change: fn(&mut Bench)| {
         let mut bench = Bench::forgetful(&["a"]);
         bench.apply(DispatchEvent::CheckConfigured {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_refusal_leads_to_the_next_at_once_and_reasons_are_kept() {
+fn refusal_offers_next_at_once_and_keeps_reasons() {
     for state in [State::Unfit, State::Refused] {
         let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
         bench.reserve(facts("w"));
@@ -21,7 +21,7 @@ fn a_refusal_leads_to_the_next_at_once_and_reasons_are_kept() {
 }
 
 #[test]
-fn what_was_promised_is_not_promised_twice() {
+fn assumed_capacity_is_not_offered_twice() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 1500, 4000), ("b", 4000, 4000)]);
     bench.reserve(facts("v"));
     bench.reserve(facts("w"));
@@ -29,7 +29,7 @@ fn what_was_promised_is_not_promised_twice() {
 }
 
 #[test]
-fn a_silent_cluster_is_not_waited_for() {
+fn unanswered_offer_does_not_block_next() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 1500, 4000), ("b", 4000, 4000)]);
     bench.reserve(facts("w"));
     bench.take();
@@ -44,7 +44,7 @@ fn a_silent_cluster_is_not_waited_for() {
 }
 
 #[test]
-fn where_it_may_fit_later_it_waits_and_says_so() {
+fn workload_waits_and_records_where_it_may_fit_later() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 500), ("b", 0, 4000)]);
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
@@ -66,7 +66,7 @@ fn where_it_may_fit_later_it_waits_and_says_so() {
 }
 
 #[test]
-fn what_fits_nowhere_is_given_back_and_woken_when_a_cluster_grows() {
+fn unfit_workload_is_returned_and_requeued_on_growth() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
     bench.reserve(facts("w"));
     let log = bench.take();
@@ -83,7 +83,7 @@ fn what_fits_nowhere_is_given_back_and_woken_when_a_cluster_grows() {
 }
 
 #[test]
-fn a_recorded_reservation_that_fits_nowhere_any_more_is_retried_with_growing_delay() {
+fn recorded_reservation_without_fit_is_retried_with_backoff() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
     for (round, seconds) in [(1, 10), (2, 20), (3, 40)] {
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
@@ -111,7 +111,7 @@ fn a_recorded_reservation_that_fits_nowhere_any_more_is_retried_with_growing_del
 }
 
 #[test]
-fn after_a_start_clusters_have_time_to_connect() {
+fn start_gives_clusters_time_to_connect() {
     let mut dispatcher = Dispatcher::new(DispatcherSettings::default(), START);
     let mut apply = |event, now| dispatcher.apply(event, now).iter().map(line).collect::<Vec<_>>();
     apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: vec!["a".into()] }, START);
@@ -126,7 +126,7 @@ fn after_a_start_clusters_have_time_to_connect() {
 }
 
 #[test]
-fn other_checks_come_first() {
+fn other_checks_precede_offers() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: true };
     bench.apply(DispatchEvent::QuotaReserved { facts: facts("w"), reserved });
@@ -145,7 +145,7 @@ fn other_checks_come_first() {
 }
 
 #[test]
-fn a_mere_offer_is_no_reason_to_keep_the_quota() {
+fn open_offer_does_not_keep_quota() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
@@ -158,7 +158,7 @@ fn a_mere_offer_is_no_reason_to_keep_the_quota() {
 }
 
 #[test]
-fn quota_in_memory_that_the_engine_wants_back_goes_at_once() {
+fn withdrawn_memory_reservation_returns_at_once() {
     let preempted = "give back w until 1060000: preempted before a worker cluster had it";
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(facts("w"));
@@ -191,7 +191,7 @@ fn quota_in_memory_that_the_engine_wants_back_goes_at_once() {
 }
 
 #[test]
-fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
+fn burst_neither_records_nor_offers_elsewhere() {
     let unseen = Observation {
         uid: "w".into(),
         namespace: "ns".into(),
@@ -219,7 +219,7 @@ fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
 }
 
 #[test]
-fn a_commit_that_is_superseded_is_decided_anew_and_one_that_failed_is_tried_again() {
+fn superseded_commit_is_redecided_failed_one_retried() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(facts("w"));
     bench.observe("a", "w", 1, State::Reserved);
@@ -238,7 +238,7 @@ fn a_commit_that_is_superseded_is_decided_anew_and_one_that_failed_is_tried_agai
 }
 
 #[test]
-fn all_at_once_offers_to_all_and_the_first_gets_it() {
+fn all_at_once_offers_to_all_and_commits_first() {
     let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("b", 0, 0), ("a", 0, 0), ("c", 0, 0)]);
     bench.reserve(facts("w"));
     let log = bench.take();
@@ -257,7 +257,7 @@ fn all_at_once_offers_to_all_and_the_first_gets_it() {
 }
 
 #[test]
-fn incremental_adds_some_each_round_in_the_order_of_the_configuration() {
+fn incremental_adds_clusters_each_round_in_config_order() {
     let mode = DispatchMode::Incremental { step: 2, round: 300_000 };
     let mut bench = Bench::new(mode, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
@@ -275,7 +275,7 @@ fn incremental_adds_some_each_round_in_the_order_of_the_configuration() {
 }
 
 #[test]
-fn incremental_goes_by_names_where_the_order_of_the_configuration_does_not_count() {
+fn incremental_by_name_ignores_config_order() {
     let mode = DispatchMode::Incremental { step: 2, round: 300_000 };
     let settings =
         DispatcherSettings { mode, nominate_by_name: true, ..DispatcherSettings::default() };
@@ -285,7 +285,7 @@ fn incremental_goes_by_names_where_the_order_of_the_configuration_does_not_count
 }
 
 #[test]
-fn an_external_dispatcher_nominates() {
+fn external_dispatcher_nominates() {
     let mut bench = Bench::new(DispatchMode::External, &[("a", 0, 0), ("b", 0, 0)]);
     bench.reserve(facts("w"));
     assert!(bench.take()[0].starts_with("record w"));
@@ -306,7 +306,7 @@ fn an_external_dispatcher_nominates() {
 }
 
 #[test]
-fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
+fn withdrawn_attempt_is_not_offered_there_again() {
     let mut bench = Bench::new(DispatchMode::External, &[("a", 2000, 4000)]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
@@ -331,7 +331,7 @@ fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
 }
 
 #[test]
-fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_known() {
+fn reservation_from_before_restart_is_withdrawn() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     bench.dispatcher.learn(facts("w"));
     bench.observe("a", "w", 5, State::Reserved);
@@ -342,7 +342,7 @@ fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_know
 
 /// Its user made it, and makes the job later.
 #[test]
-fn workload_without_job_waits_and_is_sent_once_it_has_one() {
+fn workload_without_job_waits_for_it() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(WorkloadFacts { waits_for_job: true, ..facts("w") });
     bench.later(1_000);

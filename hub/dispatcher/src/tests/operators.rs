@@ -7,7 +7,7 @@ fn cordoned(draining: bool) -> ClusterConfig {
 }
 
 #[test]
-fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
+fn cordoned_cluster_gets_nothing_new_and_keeps_jobs() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: cordoned(false) });
     assert!(bench.take().is_empty());
@@ -20,7 +20,7 @@ fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
 }
 
 #[test]
-fn a_drained_cluster_gives_its_workloads_to_others() {
+fn drained_cluster_hands_workloads_to_others() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: cordoned(true) });
     assert_eq!(
@@ -39,7 +39,7 @@ fn a_drained_cluster_gives_its_workloads_to_others() {
 }
 
 #[test]
-fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over() {
+fn move_back_waits_until_refusal_ends() {
     let mut bench = Bench::running();
     bench.observe("a", "w", 1, State::Evicted);
     let retrying =
@@ -66,7 +66,7 @@ fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over()
 }
 
 #[test]
-fn a_workload_is_moved_once_and_only_where_it_is_taken() {
+fn move_happens_once_and_only_to_accepting_cluster() {
     let moving = |attempt, to: &str| WorkloadFacts {
         move_request: Some((attempt, to.into())),
         ..committed("w", "a", 1)
@@ -110,7 +110,7 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
 }
 
 #[test]
-fn a_priority_that_changes_is_told_to_where_it_runs_and_to_where_it_is_offered() {
+fn changed_priority_is_sent_where_it_runs_or_is_offered() {
     let of = |class: &str, priority| WorkloadFacts {
         priority_class: Some(class.into()),
         priority,

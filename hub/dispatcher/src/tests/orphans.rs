@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_unknown_is_reported_first_and_removed_much_later() {
+fn orphan_is_reported_first_and_removed_after_grace() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 0)]);
     bench.observe("a", "x", 4, State::Running);
     bench.observe("a", "x", 4, State::Running);
@@ -18,7 +18,7 @@ fn the_unknown_is_reported_first_and_removed_much_later() {
 }
 
 #[test]
-fn an_orphan_that_turns_out_to_be_known_is_one_no_longer() {
+fn orphan_that_becomes_known_is_tracked() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Running);
     assert_eq!(bench.take(), ["orphan w/1 on a"]);
@@ -30,7 +30,7 @@ fn an_orphan_that_turns_out_to_be_known_is_one_no_longer() {
 }
 
 #[test]
-fn the_end_of_an_unknown_workload_waits_a_moment_for_it_to_become_known() {
+fn orphan_end_is_acknowledged_after_short_wait() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Succeeded);
     assert_eq!(bench.take(), ["orphan w/1 on a"]);
@@ -48,7 +48,7 @@ fn the_end_of_an_unknown_workload_waits_a_moment_for_it_to_become_known() {
 }
 
 #[test]
-fn an_orphan_that_ends_while_it_is_removed_is_acknowledged() {
+fn orphan_end_during_removal_is_acknowledged() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "x", 1, State::Running);
     bench.later(900_000);
@@ -58,7 +58,7 @@ fn an_orphan_that_ends_while_it_is_removed_is_acknowledged() {
 }
 
 #[test]
-fn an_orphan_that_is_gone_when_its_workload_becomes_known_leaves_nothing() {
+fn orphan_gone_before_its_workload_leaves_no_state() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Succeeded);
     bench.later(900_000);
@@ -70,7 +70,7 @@ fn an_orphan_that_is_gone_when_its_workload_becomes_known_leaves_nothing() {
 }
 
 #[test]
-fn uids_of_an_inventory_end_orphans_that_are_gone() {
+fn inventory_drops_orphans_that_are_gone() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 0)]);
     bench.observe("a", "x", 4, State::Running);
     bench.apply(DispatchEvent::InventoryComplete { cluster: "a".into(), uids: BTreeSet::new() });
@@ -78,7 +78,7 @@ fn uids_of_an_inventory_end_orphans_that_are_gone() {
 }
 
 #[test]
-fn the_end_of_an_orphan_is_acknowledged_whatever_is_said_of_it_afterwards() {
+fn orphan_end_is_acknowledged_despite_later_observations() {
     let ended = || {
         let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);
         bench.observe("a", "x", 1, State::Succeeded);

@@ -43,7 +43,7 @@ fn closed() -> BTreeMap<(Name, Name), LocalQueueCapacity> {
 }
 
 #[test]
-fn refusing_cluster_is_asked_again_ever_later() {
+fn refusing_cluster_is_asked_again_with_backoff() {
     let mut bench = Bench::refused();
     for seconds in [10, 20, 40, 80, 160, 320, 320] {
         bench.later(seconds * SECOND - 1);
@@ -58,7 +58,7 @@ fn refusing_cluster_is_asked_again_ever_later() {
 }
 
 #[test]
-fn change_on_a_cluster_has_it_asked_at_once() {
+fn changed_cluster_is_asked_at_once() {
     type Change = fn(&mut Bench);
     let changes: [(&str, bool, Change); 8] = [
         ("it is back", true, |bench| {
@@ -98,7 +98,7 @@ fn change_on_a_cluster_has_it_asked_at_once() {
 }
 
 #[test]
-fn request_to_move_has_a_refusing_cluster_asked() {
+fn move_request_asks_refusing_cluster() {
     let mut bench = Bench::refused();
     let asks = || WorkloadFacts { move_request: Some((0, "a".into())), ..facts("w") };
     bench.apply(DispatchEvent::WorkloadChanged(asks()));
@@ -113,7 +113,7 @@ fn request_to_move_has_a_refusing_cluster_asked() {
 }
 
 #[test]
-fn cluster_that_left_a_job_has_refused_nothing() {
+fn lost_or_drained_cluster_has_no_refusal() {
     type Leaving = (&'static str, fn(&mut Bench), &'static str, fn(&mut Bench));
     let cases: [Leaving; 2] = [
         (
@@ -167,7 +167,7 @@ fn cluster_that_left_a_job_has_refused_nothing() {
 }
 
 #[test]
-fn no_without_reasons_is_told_as_what_it_was() {
+fn refusal_without_reasons_gets_default_reason() {
     for (state, said) in [
         (State::Refused, "a: refused it, and gives no reason"),
         (State::Evicted, "a: evicted it, and gives no reason"),
@@ -186,7 +186,7 @@ fn no_without_reasons_is_told_as_what_it_was() {
 }
 
 #[test]
-fn other_checks_are_not_begun_for_what_no_cluster_can_run() {
+fn unfit_workload_starts_no_other_checks() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 500, 500)]);
     let reserved = MemoryReservation { check: "mk".into(), needs_other_checks: true };
     bench.apply(DispatchEvent::QuotaReserved { facts: facts("w"), reserved });

@@ -35,7 +35,7 @@ fn deleted(uids: [Option<&str>; 2]) -> Bench {
 }
 
 #[test]
-fn job_goes_on_under_the_other_name_of_its_cluster() {
+fn renamed_cluster_keeps_its_job() {
     for (case, uids) in [
         ("the same uid", [Some("u"), Some("u")]),
         ("a hub that began since", [None, Some("u")]),
@@ -59,7 +59,7 @@ fn job_goes_on_under_the_other_name_of_its_cluster() {
 }
 
 #[test]
-fn copy_on_another_cluster_is_not_the_committed_one() {
+fn copy_on_another_cluster_is_no_rename() {
     for (case, uids, state) in [
         ("another uid", [Some("u"), Some("v")], State::Running),
         ("an offer", [None, Some("u")], State::Reserved),
@@ -71,7 +71,7 @@ fn copy_on_another_cluster_is_not_the_committed_one() {
 }
 
 #[test]
-fn end_of_a_renamed_job_is_acknowledged_once_it_is_written() {
+fn end_on_renamed_cluster_is_acknowledged_after_write() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.observe("c", "w", 1, State::Succeeded);
     assert_eq!(bench.take(), ["rename w/1 from a to c"]);
@@ -82,7 +82,7 @@ fn end_of_a_renamed_job_is_acknowledged_once_it_is_written() {
 }
 
 #[test]
-fn eviction_of_a_renamed_job_does_not_wait_for_the_old_name() {
+fn eviction_on_renamed_cluster_ignores_old_name() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.observe("c", "w", 1, State::Running);
     bench.take();
@@ -97,7 +97,7 @@ fn eviction_of_a_renamed_job_does_not_wait_for_the_old_name() {
 }
 
 #[test]
-fn rename_that_a_hub_did_not_complete_is_completed() {
+fn interrupted_rename_is_completed() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
     bench.rules("c", DisconnectPolicy::Hold);
     bench.configure(&["b", "c"]);
@@ -119,7 +119,7 @@ fn rename_that_a_hub_did_not_complete_is_completed() {
 }
 
 #[test]
-fn copy_under_an_unconfigured_name_goes_by_the_policy() {
+fn rename_to_unconfigured_name_follows_policy() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.configure(&["a", "b"]);
     bench.observe("c", "w", 1, State::Running);

@@ -23,7 +23,7 @@ fn following() -> Bench {
 }
 
 #[test]
-fn the_first_goes_where_there_is_room_for_all_if_there_is() {
+fn first_replica_prefers_cluster_with_room_for_all() {
     let first = |all: i64| WorkloadFacts { replica: Some(Replica::First(pods(all))), ..facts("w") };
     for (case, all, cluster) in [
         ("it alone fits a best", 1000, "a"),
@@ -37,7 +37,7 @@ fn the_first_goes_where_there_is_room_for_all_if_there_is() {
 }
 
 #[test]
-fn a_later_one_is_committed_where_the_first_is_and_offered_to_nobody() {
+fn later_replica_joins_first_without_offer() {
     for mode in [DispatchMode::BestFit, DispatchMode::AllAtOnce, DispatchMode::External] {
         let mut bench = Bench::new(mode, TWO);
         bench.reserve(later(Replica::FirstWithoutCluster));
@@ -53,7 +53,7 @@ fn a_later_one_is_committed_where_the_first_is_and_offered_to_nobody() {
 }
 
 #[test]
-fn what_a_later_one_waits_for_is_written_down() {
+fn later_replica_records_what_it_waits_for() {
     let mut bench = Bench::new(DispatchMode::BestFit, TWO);
     bench.reserve(later(Replica::FirstWithoutCluster));
     bench.later(1_000);
@@ -61,7 +61,7 @@ fn what_a_later_one_waits_for_is_written_down() {
 }
 
 #[test]
-fn a_later_one_holds_no_quota_while_the_first_has_none() {
+fn later_replica_without_first_quota_returns_its_own() {
     let mut bench = Bench::new(DispatchMode::BestFit, TWO);
     bench.reserve(later(Replica::FirstWithoutQuota));
     assert!(bench.take().is_empty(), "the first may be reserved in a moment");
@@ -89,7 +89,7 @@ fn leaves_and_is_reserved_again(bench: &mut Bench) {
 }
 
 #[test]
-fn a_later_one_leaves_with_the_first_and_follows_it() {
+fn later_replica_leaves_with_first_and_follows() {
     for first in [Replica::FirstWithoutQuota, Replica::FirstWithoutCluster, at("a")] {
         let mut bench = following();
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
@@ -104,7 +104,7 @@ fn a_later_one_leaves_with_the_first_and_follows_it() {
 }
 
 #[test]
-fn a_later_one_that_its_cluster_has_refused_is_tried_there_again_after_a_while() {
+fn later_replica_refused_is_tried_there_again() {
     let mut bench = following();
     bench.observe("b", "w", 1, State::Evicted);
     leaves_and_is_reserved_again(&mut bench);
@@ -114,7 +114,7 @@ fn a_later_one_that_its_cluster_has_refused_is_tried_there_again_after_a_while()
 }
 
 #[test]
-fn a_later_one_is_not_sent_to_a_cluster_that_is_away_and_is_not_moved_by_itself() {
+fn later_replica_waits_for_silent_cluster_and_never_moves() {
     let mut bench = Bench::new(DispatchMode::BestFit, TWO);
     bench.down("b");
     bench.reserve(later(at("b")));

@@ -40,7 +40,7 @@ fn taken_over() -> Bench {
 }
 
 #[test]
-fn it_takes_over_the_copy_as_it_stands_and_is_offered_to_nobody() {
+fn slice_takes_over_copy_without_offer() {
     for mode in [DispatchMode::BestFit, DispatchMode::AllAtOnce, DispatchMode::External] {
         let mut bench = Bench::new(mode, &[("a", 2000, 4000), ("b", 4000, 4000)]);
         bench.runs("w", "a", 1);
@@ -53,7 +53,7 @@ fn it_takes_over_the_copy_as_it_stands_and_is_offered_to_nobody() {
 }
 
 #[test]
-fn what_it_replaced_says_nothing_any_more() {
+fn replaced_slice_sends_nothing() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
@@ -64,7 +64,7 @@ fn what_it_replaced_says_nothing_any_more() {
 }
 
 #[test]
-fn that_it_was_evicted_meanwhile_is_no_reason_to_stop_the_job() {
+fn eviction_of_replaced_slice_does_not_stop_job() {
     let mut bench = taken_over();
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
@@ -75,7 +75,7 @@ fn that_it_was_evicted_meanwhile_is_no_reason_to_stop_the_job() {
 }
 
 #[test]
-fn what_is_to_go_takes_its_own_copy_away_under_the_name_that_the_cluster_knows() {
+fn leaving_slice_removes_its_copy_by_the_clusters_uid() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
@@ -89,7 +89,7 @@ fn what_is_to_go_takes_its_own_copy_away_under_the_name_that_the_cluster_knows()
 }
 
 #[test]
-fn the_next_takes_over_from_it() {
+fn third_slice_takes_over_from_second() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
     bench.reserve(WorkloadFacts { replaces: Some("x".into()), ..facts("y") });
@@ -108,7 +108,7 @@ fn the_next_takes_over_from_it() {
 }
 
 #[test]
-fn it_goes_nowhere_while_the_other_is_leaving() {
+fn slice_waits_while_replaced_one_is_leaving() {
     let mut bench = Bench::running();
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
@@ -127,7 +127,7 @@ fn it_goes_nowhere_while_the_other_is_leaving() {
 }
 
 #[test]
-fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
+fn copy_owner_is_independent_of_registration_order() {
     let before = || committed("w", "a", 1);
     let orders = || [[before(), taken()], [taken(), before()]].into_iter();
     for (order, all_first) in orders().map(|it| (it, true)).chain(orders().map(|it| (it, false))) {
@@ -148,7 +148,7 @@ fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
 }
 
 #[test]
-fn a_takeover_that_comes_to_nothing_leaves_the_copy_to_the_one_that_has_it() {
+fn failed_takeover_leaves_copy_with_its_owner() {
     let mut bench = Bench::running();
     bench.reserve(grown());
     assert_eq!(bench.take(), ["commit x/1 on a, known as w"]);
@@ -163,7 +163,7 @@ fn a_takeover_that_comes_to_nothing_leaves_the_copy_to_the_one_that_has_it() {
 }
 
 #[test]
-fn what_it_replaces_is_not_forgotten_once_that_is_not_to_be_found() {
+fn replaced_slice_is_remembered_when_not_found() {
     let mut bench = Bench::running();
     bench.reserve(grown());
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
@@ -181,7 +181,7 @@ fn what_it_replaces_is_not_forgotten_once_that_is_not_to_be_found() {
 }
 
 #[test]
-fn of_those_that_are_gone_nothing_is_remembered() {
+fn deleted_slices_leave_no_state() {
     let mut bench = taken_over();
     let mut before = taken();
     for uid in ["y", "z"] {
@@ -211,7 +211,7 @@ fn of_those_that_are_gone_nothing_is_remembered() {
 }
 
 #[test]
-fn nor_of_those_whose_first_goes_before_the_last_is_seen_again() {
+fn deleted_first_slice_leaves_no_state() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
@@ -229,7 +229,7 @@ fn nor_of_those_whose_first_goes_before_the_last_is_seen_again() {
 }
 
 #[test]
-fn the_end_of_the_last_is_that_of_the_job_however_late_the_first_is_said_to_be_replaced() {
+fn last_slice_end_counts_despite_late_replacement() {
     let mut bench = taken_over();
     bench.observe("a", "w", 1, State::Succeeded);
     bench.written(WriteOutcome::Done, WorkloadFacts { finished: true, ..taken() });

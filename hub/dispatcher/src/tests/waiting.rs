@@ -53,7 +53,7 @@ fn all() -> Vec<Name> {
 }
 
 #[test]
-fn with_kueues_dispatchers_a_cluster_that_says_no_keeps_its_copy() {
+fn refusal_with_kueues_dispatchers_keeps_copy() {
     let because = |code: &str| vec![Reason::new(code, "no")];
     for (case, state, reasons, stays) in [
         ("it can never fit as things are", State::Unfit, because("ExceedsMaxQuota"), true),
@@ -98,7 +98,7 @@ fn with_kueues_dispatchers_a_cluster_that_says_no_keeps_its_copy() {
 }
 
 #[test]
-fn a_copy_outlasts_that_its_cluster_is_away_and_is_chosen_only_once_it_is_back() {
+fn copy_on_silent_cluster_stays_and_wins_after_return() {
     let mut bench = Bench::waiting(None);
     bench.observe("a", "w", 1, State::Waiting);
     bench.observe("b", "w", 1, State::Waiting);
@@ -114,7 +114,7 @@ fn a_copy_outlasts_that_its_cluster_is_away_and_is_chosen_only_once_it_is_back()
 }
 
 #[test]
-fn a_cordoned_cluster_has_no_copy() {
+fn cordoned_cluster_has_no_copy() {
     let mut bench = Bench::waiting(None);
     let rules = ClusterConfig { cordoned: true, ..ClusterConfig::default() };
     bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules });
@@ -122,7 +122,7 @@ fn a_cordoned_cluster_has_no_copy() {
 }
 
 #[test]
-fn what_was_evicted_where_it_ran_goes_to_all_again_at_once() {
+fn evicted_workload_is_offered_to_all_again_at_once() {
     let mut bench = Bench::waiting(None);
     bench.observe("b", "w", 1, State::Reserved);
     bench.written(WriteOutcome::Done, committed("w", "b", 1));
@@ -156,7 +156,7 @@ fn what_was_evicted_where_it_ran_goes_to_all_again_at_once() {
 }
 
 #[test]
-fn the_cluster_that_has_waited_longest_may_preempt_and_the_next_after_a_while() {
+fn longest_blocked_gate_opens_first_next_after_timeout() {
     let mut bench = Bench::waiting(Some(TIMEOUT));
     bench.gate("c", None, None);
     assert!(bench.take().is_empty() && bench.open().is_empty(), "nobody asks for it");
@@ -176,7 +176,7 @@ fn the_cluster_that_has_waited_longest_may_preempt_and_the_next_after_a_while() 
 }
 
 #[test]
-fn a_gate_that_its_cluster_has_closed_keeps_no_other_closed() {
+fn gate_closed_by_cluster_lets_next_one_open() {
     let mut bench = Bench::waiting(Some(TIMEOUT));
     bench.gate("a", None, Some(0));
     let opened = bench.dispatcher.gate("w", &"a".into()).and_then(|gate| gate.opened);
@@ -190,7 +190,7 @@ fn a_gate_that_its_cluster_has_closed_keeps_no_other_closed() {
 }
 
 #[test]
-fn an_open_gate_of_an_earlier_attempt_counts_until_the_cluster_speaks_of_the_later() {
+fn open_gate_of_earlier_attempt_counts_until_later_reported() {
     let mut bench = Bench::waiting(Some(TIMEOUT));
     bench.gate("a", None, Some(0));
     assert_eq!(bench.open(), ["a"]);
@@ -206,7 +206,7 @@ fn an_open_gate_of_an_earlier_attempt_counts_until_the_cluster_speaks_of_the_lat
 }
 
 #[test]
-fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
+fn restart_opens_no_gate_before_inventories_or_timeout() {
     for (case, tells, at) in [("all have told", true, 0), ("one is silent", false, TIMEOUT)] {
         let settings = DispatcherSettings {
             mode: DispatchMode::AllAtOnce,
@@ -246,7 +246,7 @@ fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
 }
 
 #[test]
-fn what_an_earlier_process_has_opened_counts() {
+fn gate_opened_by_earlier_process_counts() {
     let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0)]);
     bench.dispatcher.settings.preemption_timeout = Some(TIMEOUT);
     let opened = Some(bench.now - 1_000);
@@ -269,7 +269,7 @@ fn what_an_earlier_process_has_opened_counts() {
 }
 
 #[test]
-fn without_the_feature_copies_have_no_gate() {
+fn copies_without_feature_have_no_gate() {
     let mut bench = Bench::waiting(None);
     assert_eq!(bench.dispatcher.gate("w", &"a".into()), None);
     bench.gate("a", None, Some(0));
