@@ -6,13 +6,13 @@
 //! # How a workload gets to a cluster
 //! 1. The engine reserves quota on the hub: [`DispatchEvent::QuotaReserved`], or a Workload with a
 //!    reservation ([`WorkloadFacts`]).
-//! 2. *Nominate* (`nominate.rs`): choose clusters by capacity, affinity and refusals, and offer the
+//! 2. *Nominate* (`dispatcher/nominate.rs`): choose clusters by capacity, affinity and refusals, and offer the
 //!    workload with an assignment in phase `Reserve`. The agent makes a suspended copy there.
-//! 3. The agents answer with [`Observation`]s (`observed.rs`): reserved, waiting, refused, unfit.
+//! 3. The agents answer with [`Observation`]s (`dispatcher/observed.rs`): reserved, waiting, refused, unfit.
 //! 4. *Commit*: [`WorkloadWrite::Commit`] writes cluster and attempt to the Workload's status.
 //!   Other
 //!    offers are withdrawn.
-//! 5. *Run* (`reconcile.rs`): only when the API shows the commit, the assignment changes to phase
+//! 5. *Run* (`dispatcher/reconcile.rs`): only when the API shows the commit, the assignment changes to phase
 //!    `Run`, and the agent starts the job.
 //! 6. *End*: [`WorkloadWrite::Finish`] writes the end; then the agent gets the acknowledgement.
 //! 7. *Remove*: an assignment in phase `Absent`, a tombstone, removes the copy. The hub forgets the
@@ -36,41 +36,19 @@
 //! and repeated.
 
 mod actions;
-mod adoption;
-mod affinity;
-mod breaker;
 pub mod capacity;
-mod cluster_answers;
-mod cluster_events;
-mod cluster_index;
-mod cluster_state;
+mod cluster_config;
 mod dispatcher;
 mod events;
-mod fences;
-mod give_up;
-mod kueue_dispatchers;
-mod later_attempts;
 mod live_sessions;
-mod nominate;
+mod observation_cache;
 mod observations;
-mod observed;
-mod orphans;
-mod preemption_gates;
-mod reconcile;
-mod refusals;
-mod renamed_clusters;
-mod replicas;
-mod scan_budget;
 mod settings;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod tracked_workload;
-mod uid_aliases;
 mod workload;
-mod workload_events;
-mod workload_slices;
 pub mod write_guard;
 mod write_retries;
 
@@ -78,21 +56,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use actions::{DispatchAction, RetriedAttempt, WorkloadWrite};
-pub use breaker::{BreakerLimits, BreakerTrip};
-pub use cluster_state::{ClusterConfig, DisconnectPolicy};
-pub use dispatcher::{ClusterSummary, Dispatcher};
+pub use cluster_config::{ClusterConfig, DisconnectPolicy};
+pub use dispatcher::{
+    BreakerTrip, ClusterSummary, Contact, Dispatcher, MAX_WORKLOADS, OrphanView, TIMED_OUT,
+};
 pub use events::{DispatchEvent, WriteOutcome, WriteResult};
-pub use give_up::Contact;
 pub use live_sessions::LiveSessions;
+pub use observation_cache::{LastObservation, ObservationCache};
 use observations::is_running;
-pub use observations::{CopyOrigin, LastObservation, Observation, ObservationCache, is_terminal};
-pub use orphans::{MAX_WORKLOADS, OrphanView};
-pub use preemption_gates::PreemptionGate;
-pub use reconcile::TIMED_OUT;
-pub use replicas::Replica;
-pub use settings::{DispatchMode, DispatcherSettings, StoreLoss};
+pub use observations::{CopyOrigin, Observation, PreemptionGate, is_terminal};
+pub use settings::{BreakerLimits, DispatchMode, DispatcherSettings, StoreLoss};
 use workload::JobKey;
-pub use workload::{AdoptRequest, CheckStatus, JobIdentity, MemoryReservation, WorkloadFacts};
+pub use workload::{
+    AdoptRequest, CheckStatus, JobIdentity, MemoryReservation, Replica, WorkloadFacts,
+};
 pub use write_retries::WriteRetries;
 
 /// Shared text: names of objects, resources and clusters.

@@ -1,17 +1,8 @@
-//! Observations: what agents report of workloads, and the cache of what may have to be written.
-//!
-//! [`ObservationCache::record`] turns a report into an [`Observation`] for the dispatcher. It keeps
-//! the job's status, the reason of its end and its troubles until the hub has written them.
+//! Observations: what agents report of workloads, as the dispatcher takes it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use serde_json::Value;
 use switchyard_proto::v1 as proto;
 
-use super::{
-    Dispatcher, JobIdentity, Name, PreemptionGate, Reason, State, Uid, UnixMillis, WorkloadFacts,
-};
+use super::{JobIdentity, Name, Reason, State, Uid, UnixMillis};
 
 /// State of one workload on one cluster, as its agent reports it.
 #[derive(Debug, Clone)]
@@ -63,205 +54,35 @@ impl From<&proto::Origin> for CopyOrigin {
 
 /// Whether the attempt runs. After a deletion on the worker, [`State::Running`] only means that
 /// pods are left.
-pub(super) fn is_running(state: State, reasons: &[Reason]) -> bool {
+pub(crate) fn is_running(state: State, reasons: &[Reason]) -> bool {
     state == State::Running
         && !reasons.iter().any(|reason| reason.code == switchyard_proto::DELETED_ON_WORKER)
 }
 
-/// What a cluster last reported of a workload, as far as the hub writes it.
-#[derive(Debug, Clone, Default)]
-pub struct LastObservation {
-    pub attempt: u64,
-    pub job_status: Option<Arc<Value>>,
-    /// Reason of the job's end.
-    pub reason: Option<Reason>,
-    /// Why the job does not start, within the bounds of the protocol.
-    pub troubles: Vec<proto::JobTrouble>,
+/// State of a copy's preemption gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PreemptionGate {
+    /// When it was opened, by the hub's clock. None: closed.
+    pub opened: Option<UnixMillis>,
+    /// Since when it blocks a preemption, by the cluster's clock. None: it does not.
+    pub blocked: Option<UnixMillis>,
 }
 
-/// The last observations, by cluster and the hub's uid.
-#[derive(Debug, Default)]
-pub struct ObservationCache {
-    told: BTreeMap<(Name, Uid), LastObservation>,
-    /// Also keep observations of unknown workloads: after a store loss they may be adopted.
-    forgetful: bool,
-    /// A job status could not be parsed.
-    unreadable: bool,
-}
-
-impl ObservationCache {
-    /// `forgetful`: a store was lost, so also keep observations of unknown workloads.
-    pub fn new(forgetful: bool) -> Self {
-        Self { told: BTreeMap::new(), forgetful, unreadable: false }
-    }
-
-    /// Records a report and converts it. Call [`Self::prune`] after the dispatcher has applied it.
-    pub fn record(
-        &mut self,
-        dispatcher: &Dispatcher,
-        cluster: &Name,
-        told: &proto::Observation,
-    ) -> Observation {
-        let theirs = Uid::from(told.workload_uid.as_str());
-        let uid = dispatcher.hub_uid(&theirs);
-        let reasons: Vec<Reason> = told
-            .reasons
-            .iter()
-            .map(|reason| Reason::new(reason.code.clone(), reason.message.clone()))
-            .collect();
-        // After an adoption, reports under the adopter's own uid concern an earlier offer.
-        let wanted = (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_aliased(&theirs);
-        let job_status = wanted && self.remember(cluster, &uid, told, &reasons);
-        Observation {
-            uid: theirs,
-            namespace: told.namespace.as_str().into(),
-            name: told.name.as_str().into(),
-            attempt: told.attempt,
-            state: told.state(),
-            reasons,
-            job_status,
-            origin: told.origin.as_ref().map(CopyOrigin::from),
-            gate: told.preemption_gate.as_ref().map(PreemptionGate::from),
+impl From<&proto::PreemptionGate> for PreemptionGate {
+    fn from(gate: &proto::PreemptionGate) -> Self {
+        let millis = |at: &prost_types::Timestamp| at.seconds.saturating_mul(1_000);
+        Self {
+            opened: gate.opened.as_ref().map(millis),
+            blocked: gate.blocked.as_ref().map(millis),
         }
-    }
-
-    /// Whether a job status could not be parsed since the last call.
-    pub fn take_unreadable_status(&mut self) -> bool {
-        std::mem::take(&mut self.unreadable)
-    }
-
-    /// Returns whether the job's status changed.
-    fn remember(
-        &mut self,
-        cluster: &Name,
-        uid: &Uid,
-        observation: &proto::Observation,
-        reasons: &[Reason],
-    ) -> bool {
-        let key = (cluster.clone(), uid.clone());
-        if observation.state() == State::Gone {
-            self.told.remove(&key);
-            return false;
-        }
-        let told = self.told.entry(key).or_default();
-        if told.attempt != observation.attempt {
-            *told = LastObservation { attempt: observation.attempt, ..LastObservation::default() };
-        }
-        told.troubles.clone_from(&observation.troubles);
-        if is_terminal(observation.state()) {
-            told.reason = reasons.first().cloned();
-        }
-        let status = parse_status(&observation.job_status);
-        self.unreadable |= status.is_none() && !observation.job_status.is_empty();
-        let news = status.is_some();
-        if let Some(status) = status {
-            told.job_status = Some(Arc::new(status));
-        }
-        news
-    }
-
-    /// Forgets the observation if it will never be written.
-    pub fn prune(&mut self, dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) {
-        if !is_of_use(dispatcher, cluster, uid) {
-            self.forget(cluster, uid);
-        }
-    }
-
-    /// Forgets the observations of a cluster that will never be written.
-    pub fn prune_cluster(&mut self, dispatcher: &Dispatcher, cluster: &Name) {
-        let from = (cluster.clone(), Uid::from(""));
-        let there = self.told.range(from..).map(|(key, _)| key).take_while(|(at, _)| at == cluster);
-        let useless: Vec<_> =
-            there.filter(|(at, uid)| !is_of_use(dispatcher, at, uid)).cloned().collect();
-        for key in useless {
-            self.told.remove(&key);
-        }
-    }
-
-    pub fn forget(&mut self, cluster: &Name, uid: &Uid) {
-        self.told.remove(&(cluster.clone(), uid.clone()));
-    }
-
-    /// Moves the observations of an adopted copy to the workload that adopted it, unless that one
-    /// has newer ones.
-    pub fn rename(&mut self, facts: &WorkloadFacts) {
-        let (Some(theirs), Some(cluster)) = (&facts.cluster_uid, &facts.cluster) else { return };
-        for before in facts.replaces.iter().chain([theirs]) {
-            if let Some(told) = self.told.remove(&(cluster.clone(), before.clone())) {
-                self.told.entry((cluster.clone(), facts.uid.clone())).or_insert(told);
-            }
-        }
-    }
-
-    /// The last observation of an attempt.
-    pub fn of(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<&LastObservation> {
-        self.told.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt)
     }
 }
 
-fn is_of_use(dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) -> bool {
-    dispatcher.knows(uid) || dispatcher.has_orphan(cluster, uid)
-}
-
-/// None if the agent sent no JSON object.
-fn parse_status(bytes: &[u8]) -> Option<Value> {
-    serde_json::from_slice::<Value>(bytes).ok().filter(Value::is_object)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::DispatcherSettings;
-    use super::*;
-
-    #[test]
-    fn copy_observation_moves_to_adopter_unless_newer_exists() {
-        let (west, old, new) = (Name::from("west"), Uid::from("w"), Uid::from("x"));
-        let taken = || WorkloadFacts {
-            replaces: Some(old.clone()),
-            cluster_uid: Some(old.clone()),
-            ..super::super::tests::committed("x", "west", 1)
-        };
-        let told = |memory: &ObservationCache| {
-            memory.of(&west, &new, 1).and_then(|told| told.job_status.clone())
-        };
-        let status = |active: i32| Some(Arc::new(serde_json::json!({"active": active})));
-        let tell = |memory: &mut ObservationCache, uid: &Uid, active: i32| {
-            let told = LastObservation {
-                attempt: 1,
-                job_status: status(active),
-                ..LastObservation::default()
-            };
-            memory.told.insert((west.clone(), uid.clone()), told);
-        };
-        let mut memory = ObservationCache::new(false);
-        tell(&mut memory, &old, 1);
-        memory.rename(&taken());
-        assert_eq!(told(&memory), status(1));
-        tell(&mut memory, &new, 2);
-        tell(&mut memory, &old, 1);
-        memory.rename(&taken());
-        assert_eq!(told(&memory), status(2));
-        assert!(memory.of(&west, &old, 1).is_none());
-    }
-
-    #[test]
-    fn unknown_workload_is_cached_only_after_store_loss() {
-        let told = proto::Observation {
-            workload_uid: "u".into(),
-            attempt: 1,
-            state: State::Running.into(),
-            job_status: br#"{"active": 1}"#.to_vec(),
-            ..proto::Observation::default()
-        };
-        let (west, uid) = (Name::from("west"), Uid::from("u"));
-        for forgetful in [false, true] {
-            let dispatcher = Dispatcher::new(DispatcherSettings::default(), 0);
-            let mut memory = ObservationCache::new(forgetful);
-            assert_eq!(memory.record(&dispatcher, &west, &told).job_status, forgetful);
-            assert_eq!(memory.of(&west, &uid, 1).is_some(), forgetful);
-            assert!(memory.of(&west, &uid, 2).is_none(), "of another attempt nothing was told");
-            memory.prune(&dispatcher, &west, &uid);
-            assert!(memory.of(&west, &uid, 1).is_none(), "the dispatcher has no use for it");
-        }
+impl From<PreemptionGate> for proto::PreemptionGate {
+    fn from(gate: PreemptionGate) -> Self {
+        // Kubernetes' times are whole seconds.
+        let seconds =
+            |at: UnixMillis| prost_types::Timestamp { seconds: at.div_euclid(1_000), nanos: 0 };
+        Self { opened: gate.opened.map(seconds), blocked: gate.blocked.map(seconds) }
     }
 }

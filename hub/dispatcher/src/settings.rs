@@ -3,7 +3,10 @@
 //! The hub builds them once from its configuration file and flags. The dispatcher never changes
 //! them.
 
-use super::{BreakerLimits, UnixMillis, adoption};
+use super::UnixMillis;
+
+/// How long after a store loss the hub waits for silent clusters, in milliseconds.
+pub(crate) const RECOVERY_WINDOW: i64 = 60 * 60_000;
 
 /// Who chooses the clusters that a workload is offered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +96,7 @@ impl StoreLoss {
         let age = api_now.saturating_sub(remembers_since);
         Self {
             remembers_since,
-            recovery_until: now.saturating_add(adoption::RECOVERY_WINDOW).saturating_sub(age),
+            recovery_until: now.saturating_add(RECOVERY_WINDOW).saturating_sub(age),
         }
     }
 }
@@ -125,6 +128,36 @@ impl Default for DispatcherSettings {
             preemption_timeout: None,
             nominate_by_name: false,
             clock_skew: 5 * 60_000,
+        }
+    }
+}
+
+/// When the breaker opens, and how fast workloads are given up. Times are in milliseconds.
+#[derive(Debug, Clone)]
+pub struct BreakerLimits {
+    /// Opens when more than this percentage of the clusters, and at least two, are lost within
+    /// `window`.
+    pub clusters: u32,
+    /// Opens when more than this percentage of the running workloads are lost within `window`.
+    pub workloads: u32,
+    /// Losing fewer workloads than this never opens it.
+    pub least_workloads: usize,
+    /// Losses this close together count as one.
+    pub window: i64,
+    pub evictions_per_minute: u32,
+    /// Workloads given up at once before the rate applies.
+    pub burst: u32,
+}
+
+impl Default for BreakerLimits {
+    fn default() -> Self {
+        Self {
+            clusters: 34,
+            workloads: 67,
+            least_workloads: 100,
+            window: 300_000,
+            evictions_per_minute: 600,
+            burst: 100,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use switchyard_scheduler::PodSet;
 use switchyard_syntax::affinity::Affinity;
 
-use super::{DisconnectPolicy, Name, Replica, Uid};
+use super::{DisconnectPolicy, Name, Uid};
 
 /// State of the dispatching AdmissionCheck in `status.admissionChecks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,10 +36,10 @@ pub struct JobIdentity {
 }
 
 /// Namespace, kind and name of a job.
-pub(super) type JobKey = (Name, Name, Name);
+pub(crate) type JobKey = (Name, Name, Name);
 
 impl JobIdentity {
-    pub(super) fn key(&self, namespace: &Name) -> JobKey {
+    pub(crate) fn key(&self, namespace: &Name) -> JobKey {
         (namespace.clone(), self.kind.clone(), self.job.clone())
     }
 }
@@ -54,7 +54,7 @@ pub enum AdoptRequest {
 }
 
 impl AdoptRequest {
-    pub(super) fn is_copy(&self, cluster: &Name, uid: &Uid) -> bool {
+    pub(crate) fn is_copy(&self, cluster: &Name, uid: &Uid) -> bool {
         matches!(self, Self::Copy(at, theirs) if at == cluster && theirs == uid)
     }
 }
@@ -122,7 +122,7 @@ pub struct WorkloadFacts {
 
 impl WorkloadFacts {
     /// Whether the dispatcher has nothing to do: it finished, or has neither quota nor a cluster.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.finished || !(self.reserved || self.cluster.is_some())
     }
 
@@ -142,6 +142,42 @@ impl WorkloadFacts {
             .as_ref()
             .is_some_and(|(_, check)| matches!(check, CheckStatus::Retry | CheckStatus::Rejected));
         self.deleting || !self.active || (held && (self.evicted || refused))
+    }
+}
+
+/// A workload's place among the replicas of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replica {
+    /// The first replica. The pod sets are those of all replicas.
+    First(Arc<[PodSet]>),
+    /// A later replica. The first has no quota.
+    FirstWithoutQuota,
+    /// A later replica. The first looks for a cluster.
+    FirstWithoutCluster,
+    /// A later replica. The first is on this cluster.
+    FirstOnCluster(Name),
+}
+
+impl Replica {
+    /// Whether it is a later replica, and the first is not on this cluster.
+    pub(crate) fn left(&self, cluster: &Name) -> bool {
+        match self {
+            Self::First(_) => false,
+            Self::Behind | Self::Undecided => true,
+            Self::At(there) => there != cluster,
+        }
+    }
+}
+
+impl WorkloadFacts {
+    /// Whether it is a later replica.
+    pub(crate) fn follows_first(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| !matches!(replica, Replica::First(_)))
+    }
+
+    /// Whether it is a later replica whose first one has no quota.
+    pub(crate) fn lacks_first_quota(&self) -> bool {
+        self.replica == Some(Replica::FirstWithoutQuota)
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "twice",
         says: "an attempt is given up while its cluster's session stands",
-        file: "hub/dispatcher/src/give_up.rs",
+        file: "hub/dispatcher/src/dispatcher/give_up.rs",
         by: Finder::Simulation,
         change: (
             "        if cluster.is_connected {\n",
@@ -58,7 +58,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "old-word",
         says: "what a cluster says of an earlier attempt is taken for the word on a later one",
-        file: "hub/dispatcher/src/observed.rs",
+        file: "hub/dispatcher/src/dispatcher/observed.rs",
         by: Finder::Test("switchyard-dispatcher", "at_most_one_runs_and_none_is_lost"),
         change: (
             "        if observation.attempt < remote.attempt {\n",
@@ -68,7 +68,7 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         name: "any-end",
         says: "the end of any attempt is the job's",
-        file: "hub/dispatcher/src/tracked_workload.rs",
+        file: "hub/dispatcher/src/dispatcher/tracked_workload.rs",
         by: Finder::Test(
             "switchyard-dispatcher",
             "later_end_blocks_nothing_while_another_is_silent",

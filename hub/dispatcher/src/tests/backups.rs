@@ -93,8 +93,7 @@ fn evicted_later_attempt_is_gone_before_next_begins() {
 }
 
 #[test]
-fn later_end_blocks_nothing_while_earlier_runs()
- {
+fn later_end_blocks_nothing_while_earlier_runs() {
     let mut bench = sent_elsewhere_meanwhile();
     bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
     let said = bench.take();

@@ -4,10 +4,10 @@
 //! (`cluster_answers.rs`). Output: assignments in phase `Reserve`, a commit, or the returned
 //! reservation. Other modules decide first: replicas, workload slices and adoption.
 
+use super::Dispatcher;
 use super::cluster_answers::{ClusterAnswer, none_can, waits_for};
-use super::dispatcher::Dispatcher;
 use super::tracked_workload::{Nomination, TrackedWorkload};
-use super::{DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite};
+use crate::{DispatchAction, DispatchMode, Name, Phase, State, UnixMillis, WorkloadWrite};
 
 impl Dispatcher {
     /// Looks for a cluster: offers, commits, records what it waits for, or returns the reservation.
@@ -129,7 +129,7 @@ impl Dispatcher {
                 if let Some(known) = self.clusters.get_mut(&cluster) {
                     known.capacity.unassume(&entry.facts.uid);
                 }
-                if state.is_some_and(super::is_terminal) {
+                if state.is_some_and(crate::is_terminal) {
                     out.push(DispatchAction::AcknowledgeEnd {
                         cluster,
                         uid: entry.facts.uid.clone(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::fences::AnnouncedFence;
 use super::preemption_gates::CopyGate;
 use super::refusals::Refusals;
-use super::{
+use crate::{
     CANNOT_SEND, CopyOrigin, DispatchAction, JobKey, MemoryReservation, Name, Phase, Reason, State,
     Uid, UnixMillis, WorkloadFacts, WorkloadWrite, is_running, is_terminal,
 };
@@ -213,7 +213,7 @@ impl TrackedWorkload {
         }
     }
 
-    /// Starts a write. [`super::DispatchEvent::WriteEnded`] answers it.
+    /// Starts a write. [`crate::DispatchEvent::WriteEnded`] answers it.
     pub(super) fn start_write(&mut self, write: WorkloadWrite, out: &mut Vec<DispatchAction>) {
         let write = Arc::new(write);
         self.pending_write = Some(write.clone());

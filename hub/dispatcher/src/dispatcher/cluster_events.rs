@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::capacity::LocalQueueCapacity;
-use super::cluster_state::{ClusterConfig, ClusterState};
-use super::dispatcher::Dispatcher;
-use super::{DispatchAction, Name, Uids, UnixMillis};
+use super::Dispatcher;
+use super::cluster_state::ClusterState;
+use crate::capacity::LocalQueueCapacity;
+use crate::{ClusterConfig, DispatchAction, Name, Uids, UnixMillis};
 
 impl Dispatcher {
     pub(super) fn configure_check(
@@ -176,7 +176,7 @@ impl Dispatcher {
     pub(super) fn update_capacity(
         &mut self,
         name: &Name,
-        queues: BTreeMap<(Name, Name), super::capacity::LocalQueueCapacity>,
+        queues: BTreeMap<(Name, Name), crate::capacity::LocalQueueCapacity>,
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {

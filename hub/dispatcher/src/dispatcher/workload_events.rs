@@ -2,9 +2,10 @@
 //!
 //! A Workload that needs no cluster and that no cluster has is not tracked.
 
-use super::dispatcher::{Dispatcher, MAX_WRITE_BACKOFF};
+use super::{Dispatcher, MAX_WRITE_BACKOFF};
+
 use super::tracked_workload::TrackedWorkload;
-use super::{
+use crate::{
     DispatchAction, State, UnixMillis, WorkloadFacts, WorkloadWrite, WriteOutcome, WriteResult,
 };
 

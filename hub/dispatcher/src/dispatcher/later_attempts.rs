@@ -12,9 +12,9 @@
 //! If the earlier attempt's cluster is disconnected, the cluster's policy decides when it is given
 //! up, as without a restored store.
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use super::{DispatchAction, Name, Phase, State, UnixMillis, is_terminal};
+use crate::{DispatchAction, Name, Phase, State, UnixMillis, is_terminal};
 
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]

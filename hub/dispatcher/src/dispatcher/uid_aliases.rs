@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dispatcher::Dispatcher;
-use super::{DispatchAction, Uid, WorkloadFacts};
+use super::Dispatcher;
+use crate::{DispatchAction, Uid, WorkloadFacts};
 
 /// Aliases of all workloads that adopted a copy and are in the API.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@
 
 use switchyard_syntax::conditions::messages;
 
-use super::capacity::{Fit, FitScore};
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchMode, Name, Reason, UnixMillis};
+use crate::capacity::{Fit, FitScore};
+use crate::{DispatchMode, Name, Reason, UnixMillis};
 
 /// One cluster's answer to one workload.
 #[derive(Debug, Clone)]

@@ -3,10 +3,10 @@
 //! The workload's policy overrides its queue's, and that one the cluster's. The dispatcher relies
 //! on a fence only if the agent has received it: otherwise the job may run on.
 
-use super::cluster_state::{DisconnectPolicy, has_heard_since};
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
+use super::cluster_state::has_heard_since;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, Name, Phase, UnixMillis, WorkloadFacts};
+use crate::{DisconnectPolicy, DispatchAction, Name, Phase, UnixMillis, WorkloadFacts};
 
 /// The fence last announced to an agent with an attempt that it runs, in milliseconds after the end
 /// of its lease. None: no fence.

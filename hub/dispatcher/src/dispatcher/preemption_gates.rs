@@ -10,39 +10,9 @@
 //! gate was closed. An earlier hub process may have opened a gate, so this holds from the start of
 //! the process until all clusters have reported.
 
-use switchyard_proto::v1 as proto;
-
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, Name, Phase, UnixMillis};
-
-/// State of a copy's preemption gate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PreemptionGate {
-    /// When it was opened, by the hub's clock. None: closed.
-    pub opened: Option<UnixMillis>,
-    /// Since when it blocks a preemption, by the cluster's clock. None: it does not.
-    pub blocked: Option<UnixMillis>,
-}
-
-impl From<&proto::PreemptionGate> for PreemptionGate {
-    fn from(gate: &proto::PreemptionGate) -> Self {
-        let millis = |at: &prost_types::Timestamp| at.seconds.saturating_mul(1_000);
-        Self {
-            opened: gate.opened.as_ref().map(millis),
-            blocked: gate.blocked.as_ref().map(millis),
-        }
-    }
-}
-
-impl From<PreemptionGate> for proto::PreemptionGate {
-    fn from(gate: PreemptionGate) -> Self {
-        // Kubernetes' times are whole seconds.
-        let seconds =
-            |at: UnixMillis| prost_types::Timestamp { seconds: at.div_euclid(1_000), nanos: 0 };
-        Self { opened: gate.opened.map(seconds), blocked: gate.blocked.map(seconds) }
-    }
-}
+use crate::{DispatchAction, Name, Phase, PreemptionGate, UnixMillis};
 
 /// The gate of a copy, as requested and as reported.
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,9 +8,9 @@
 //! restart, the uid of the deleted name is unknown. Then a job of the committed attempt decides:
 //! only the cluster that was told to run it creates the job.
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use super::{CheckStatus, DispatchAction, Name, Phase, State, UnixMillis, WorkloadWrite};
+use crate::{CheckStatus, DispatchAction, Name, Phase, State, UnixMillis, WorkloadWrite};
 
 impl Remote {
     /// Whether it is the committed attempt. `same`: whether the clusters' uids are equal, if known.

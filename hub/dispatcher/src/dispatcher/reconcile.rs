@@ -5,15 +5,16 @@
 //! The cases, in order: the copy belongs to another workload; deleted or finished; the job ended; a
 //! restored store or a renamed cluster; committed to a cluster; leaving; looking for a cluster.
 
-use super::dispatcher::{Dispatcher, MAX_WRITE_BACKOFF};
+use super::{Dispatcher, MAX_WRITE_BACKOFF};
+
 use super::replicas::FOLLOWS;
 use super::tracked_workload::TrackedWorkload;
-use super::{
+use crate::{
     CheckStatus, DispatchAction, Name, Phase, RetriedAttempt, State, UnixMillis, WorkloadFacts,
     WorkloadWrite, is_terminal,
 };
 
-/// Reasons of a [`super::WorkloadWrite::Retry`], as `status.dispatch` keeps them.
+/// Reasons of a [`crate::WorkloadWrite::Retry`], as `status.dispatch` keeps them.
 const LOST: &str = "ClusterLost";
 const VANISHED: &str = "GoneOnWorker";
 const DRAINED: &str = "ClusterDrained";
@@ -474,7 +475,7 @@ impl Dispatcher {
                 self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
             let refused = refused || self.ruled_out(facts, name).is_some();
             let verdict = cluster.capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
-            if !refused && !matches!(verdict, super::capacity::Fit::Never(_)) {
+            if !refused && !matches!(verdict, crate::capacity::Fit::Never(_)) {
                 woken.push(uid.clone());
             }
         }

@@ -3,9 +3,9 @@
 //! An observation of a known workload updates its [`Remote`]; any other concerns an orphan
 //! (`orphans.rs`). Observations of lower attempts change nothing but the record of what may run.
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::Remote;
-use super::{DispatchAction, MAX_LEAD, Name, Observation, Phase, State, UnixMillis, is_terminal};
+use crate::{DispatchAction, MAX_LEAD, Name, Observation, Phase, State, UnixMillis, is_terminal};
 
 impl Dispatcher {
     pub(super) fn observed(

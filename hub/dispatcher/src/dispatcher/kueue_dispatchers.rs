@@ -4,10 +4,10 @@
 //! Kueue: `pkg/controller/workloaddispatcher`, KEP-693. The nominated clusters are written first,
 //! also by an external dispatcher; the offers follow when the API shows them.
 
+use super::Dispatcher;
 use super::cluster_answers::waits_for;
-use super::dispatcher::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, DispatchMode, Name, Phase, UnixMillis, WorkloadWrite};
+use crate::{DispatchAction, DispatchMode, Name, Phase, UnixMillis, WorkloadWrite};
 
 impl Dispatcher {
     /// Writes the nominated clusters, unless an external dispatcher does, and offers to them.

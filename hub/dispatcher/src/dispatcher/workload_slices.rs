@@ -10,9 +10,9 @@
 //!   that one may run.
 //! - A slice whose copy was taken over sends nothing to clusters any more.
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, Name, Uid, UnixMillis};
+use crate::{DispatchAction, Name, Uid, UnixMillis};
 
 impl TrackedWorkload {
     /// The cluster whose copy another slice may take over now.

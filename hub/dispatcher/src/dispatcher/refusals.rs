@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{Name, Reason, State, UnixMillis};
+use crate::{Name, Reason, State, UnixMillis};
 
 /// One cluster's refusal of one workload.
 #[derive(Debug, Clone)]

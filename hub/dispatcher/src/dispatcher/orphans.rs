@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dispatcher::Dispatcher;
-use super::{
+use super::Dispatcher;
+use crate::{
     CopyOrigin, DispatchAction, DispatcherSettings, JobIdentity, JobKey, Name, Observation, Phase,
     State, Uid, UnixMillis, is_running, is_terminal, take_from,
 };

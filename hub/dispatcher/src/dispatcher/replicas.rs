@@ -7,53 +7,13 @@
 //! A later replica holds quota on the hub only while the first one does. Otherwise two objects
 //! could wait for each other's quota. It leaves its cluster when the first one does.
 
-use std::sync::Arc;
-
-use switchyard_scheduler::PodSet;
-
-use super::capacity::Fit;
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::{Nomination, TrackedWorkload};
-use super::{DispatchAction, Name, UnixMillis, WorkloadFacts, WorkloadWrite};
+use crate::capacity::Fit;
+use crate::{DispatchAction, Name, Replica, UnixMillis, WorkloadFacts, WorkloadWrite};
 
-/// Reason of a later replica's [`super::RetriedAttempt`].
+/// Reason of a later replica's [`crate::RetriedAttempt`].
 pub(super) const FOLLOWS: &str = "FollowsFirstReplica";
-
-/// A workload's place among the replicas of one object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replica {
-    /// The first replica. The pod sets are those of all replicas.
-    First(Arc<[PodSet]>),
-    /// A later replica. The first has no quota.
-    FirstWithoutQuota,
-    /// A later replica. The first looks for a cluster.
-    FirstWithoutCluster,
-    /// A later replica. The first is on this cluster.
-    FirstOnCluster(Name),
-}
-
-impl Replica {
-    /// Whether it is a later replica, and the first is not on this cluster.
-    fn left(&self, cluster: &Name) -> bool {
-        match self {
-            Self::First(_) => false,
-            Self::Behind | Self::Undecided => true,
-            Self::At(there) => there != cluster,
-        }
-    }
-}
-
-impl WorkloadFacts {
-    /// Whether it is a later replica.
-    pub(super) fn follows_first(&self) -> bool {
-        self.replica.as_ref().is_some_and(|replica| !matches!(replica, Replica::First(_)))
-    }
-
-    /// Whether it is a later replica whose first one has no quota.
-    pub(super) fn lacks_first_quota(&self) -> bool {
-        self.replica == Some(Replica::FirstWithoutQuota)
-    }
-}
 
 impl Dispatcher {
     /// Handles a later replica with quota until the first has a cluster. Returns whether it was
@@ -165,7 +125,7 @@ impl Dispatcher {
     pub(super) fn verdict(
         &self,
         facts: &WorkloadFacts,
-        capacity: &super::capacity::ClusterCapacity,
+        capacity: &crate::capacity::ClusterCapacity,
     ) -> Fit {
         let verdict = capacity.fit(&facts.namespace, &facts.queue, &facts.pod_sets);
         let (Fit::Now(_), Some(Replica::First(all))) = (&verdict, &facts.replica) else {

@@ -3,7 +3,7 @@
 //! A hub whose etcd was lost or restored from a backup knows less than its clusters run. A workload
 //! that stands for the same job as an unknown copy is not sent anywhere. One write gives it the
 //! copy's cluster, attempt and uid; nothing changes on the cluster. From then on it is a committed
-//! workload, and the cluster's [`super::DisconnectPolicy`] applies as usual.
+//! workload, and the cluster's [`crate::DisconnectPolicy`] applies as usual.
 //!
 //! # The same job
 //! Equal kind, namespace, name and hash of the pod sets. If only the pod sets differ, the workload
@@ -12,7 +12,7 @@
 //! # Silent clusters
 //! Until each cluster has reported its inventory in this process, a workload without a copy is sent
 //! nowhere. A cluster that its policy gives up, or that is declared lost, is not waited for. After
-//! [`RECOVERY_WINDOW`] the hub waits no longer. A copy that does not run may be the rest of an
+//! [`RECOVERY_WINDOW`](crate::settings::RECOVERY_WINDOW) the hub waits no longer. A copy that does not run may be the rest of an
 //! attempt that was given up; it is adopted only then, too.
 //!
 //! # Copies of unknown jobs
@@ -29,16 +29,13 @@
 //! created before the loss. No attempt above [`MAX_LEAD`] is believed, and the uid of a known
 //! workload is never adopted.
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::orphans::Orphan;
 use super::tracked_workload::TrackedWorkload;
-use super::{
+use crate::{
     AdoptRequest, DispatchAction, JobIdentity, MAX_LEAD, Name, Phase, State, Uid, UnixMillis,
     WorkloadWrite,
 };
-
-/// How long after a store loss the hub waits for silent clusters, in milliseconds.
-pub(super) const RECOVERY_WINDOW: i64 = 60 * 60_000;
 
 /// What to do before a workload is sent anywhere.
 enum AdoptionDecision {

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};
-use super::{Name, Uid, take_from};
+use crate::{Name, Uid, take_from};
 
 /// The workloads that each cluster has or shall have.
 #[derive(Debug, Default)]

@@ -7,9 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, Name, Reason, UnixMillis, WorkloadFacts};
+use crate::{DispatchAction, Name, Reason, UnixMillis, WorkloadFacts};
 
 /// Preference for a cluster apart from its capacity. The smallest is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

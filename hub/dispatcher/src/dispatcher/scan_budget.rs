@@ -4,8 +4,8 @@
 //! and a cluster may report all the time. The budget bounds what one cluster's reports cost, so
 //! that they do not slow down other clusters.
 
-use super::dispatcher::Dispatcher;
-use super::{DispatchAction, Name, UnixMillis};
+use super::Dispatcher;
+use crate::{DispatchAction, Name, UnixMillis};
 
 /// Workloads that one cluster's reports may scan in a millisecond.
 const PER_MILLISECOND: usize = 10;

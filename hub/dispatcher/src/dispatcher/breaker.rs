@@ -5,39 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{DispatchAction, Name, Uid, UnixMillis};
-
-/// When the breaker opens, and how fast workloads are given up. Times are in milliseconds.
-#[derive(Debug, Clone)]
-pub struct BreakerLimits {
-    /// Opens when more than this percentage of the clusters, and at least two, are lost within
-    /// `window`.
-    pub clusters: u32,
-    /// Opens when more than this percentage of the running workloads are lost within `window`.
-    pub workloads: u32,
-    /// Losing fewer workloads than this never opens it.
-    pub least_workloads: usize,
-    /// Losses this close together count as one.
-    pub window: i64,
-    pub evictions_per_minute: u32,
-    /// Workloads given up at once before the rate applies.
-    pub burst: u32,
-}
-
-impl Default for BreakerLimits {
-    fn default() -> Self {
-        Self {
-            clusters: 34,
-            workloads: 67,
-            least_workloads: 100,
-            window: 300_000,
-            evictions_per_minute: 600,
-            burst: 100,
-        }
-    }
-}
+use crate::{DispatchAction, Name, Uid, UnixMillis};
 
 /// An open breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]

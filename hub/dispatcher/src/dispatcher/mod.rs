@@ -3,18 +3,48 @@
 //! An event handler changes what is known and marks workloads as dirty. [`Dispatcher::apply`] then
 //! decides for each dirty workload, those with the highest priority first, and returns the actions.
 
+mod adoption;
+mod affinity;
+mod breaker;
+mod cluster_answers;
+mod cluster_events;
+mod cluster_index;
+mod cluster_state;
+mod fences;
+mod give_up;
+mod kueue_dispatchers;
+mod later_attempts;
+mod nominate;
+mod observed;
+mod orphans;
+mod preemption_gates;
+mod reconcile;
+mod refusals;
+mod renamed_clusters;
+mod replicas;
+mod scan_budget;
+mod tracked_workload;
+mod uid_aliases;
+mod workload_events;
+mod workload_slices;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::breaker::Breaker;
-use super::cluster_index::ClusterIndex;
-use super::cluster_state::ClusterState;
-use super::orphans::Orphans;
-use super::tracked_workload::TrackedWorkload;
-use super::uid_aliases::UidAliases;
-use super::{
+use crate::{
     DispatchAction, DispatchEvent, DispatcherSettings, JobKey, Name, Phase, Uid, UnixMillis,
     WorkloadFacts, take_from,
 };
+use breaker::Breaker;
+use cluster_index::ClusterIndex;
+use cluster_state::ClusterState;
+use orphans::Orphans;
+use tracked_workload::TrackedWorkload;
+use uid_aliases::UidAliases;
+
+pub use breaker::BreakerTrip;
+pub use give_up::Contact;
+pub use orphans::{MAX_WORKLOADS, OrphanView};
+pub use reconcile::TIMED_OUT;
 
 /// Longest pause between two tries of a failing write, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;

@@ -3,10 +3,9 @@
 //! Input: the disconnect policy, and how long the cluster has been silent. Output: whether and when
 //! the workload may start elsewhere, and whether all clusters that may run it are known.
 
-use super::cluster_state::DisconnectPolicy;
-use super::dispatcher::Dispatcher;
+use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use super::{Name, UnixMillis};
+use crate::{DisconnectPolicy, Name, UnixMillis};
 
 /// Contact with the cluster of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

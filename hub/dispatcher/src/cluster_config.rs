@@ -1,0 +1,63 @@
+//! Configuration of a worker cluster, and what its disconnect means.
+
+use std::collections::BTreeMap;
+
+use super::Name;
+
+/// What a disconnect of a cluster means for its workloads: `onDisconnect`. Times are in
+/// milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum DisconnectPolicy {
+    /// They stay until the cluster returns or is declared lost.
+    #[default]
+    Hold,
+    /// The agent stops them when its lease has been over for `after`. Then they start elsewhere.
+    Fence {
+        /// Counted from the end of the lease.
+        after: i64,
+    },
+    /// They start elsewhere and may run twice until the cluster returns.
+    Duplicate {
+        /// Counted from the disconnect.
+        after: i64,
+    },
+    /// They start elsewhere after `multiKueue.workerLostTimeout`, as in Kueue.
+    GiveUp,
+}
+
+impl DisconnectPolicy {
+    /// How long after the end of its lease the agent stops the job.
+    pub fn fence(self) -> Option<i64> {
+        match self {
+            Self::Fence { after } => Some(after),
+            Self::Hold | Self::Duplicate { .. } | Self::GiveUp => None,
+        }
+    }
+}
+
+/// Configuration of a cluster: the MultiKueueCluster's spec, labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterConfig {
+    pub on_disconnect: DisconnectPolicy,
+    /// It has no agent, so nothing can stop its jobs while it is disconnected.
+    pub unfenced: bool,
+    /// An administrator declared that it will not return from the current disconnect.
+    pub declared_lost: bool,
+    /// It gets no new workloads.
+    pub cordoned: bool,
+    /// Its workloads are moved away.
+    pub draining: bool,
+    /// Changes when an administrator releases the circuit breaker.
+    pub release: Option<Name>,
+    /// Labels of the MultiKueueCluster, which cluster selectors match.
+    pub labels: BTreeMap<String, String>,
+    /// Of the clusters that fit equally, the one with the lowest cost is asked first.
+    pub cost: i32,
+}
+
+impl ClusterConfig {
+    /// Whether it accepts workloads that the earlier configuration excluded.
+    pub(super) fn takes_more_than(&self, earlier: &Self) -> bool {
+        (earlier.cordoned && !self.cordoned) || (earlier.draining && !self.draining)
+    }
+}
