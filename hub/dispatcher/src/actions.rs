@@ -18,7 +18,7 @@ pub enum DispatchAction {
         namespace: Name,
         name: Name,
         attempt: u64,
-        /// What the cluster shall do: reserve quota, run, suspend, or remove the copy.
+        /// The cluster shall reserve quota, run, suspend, or remove the copy.
         phase: Phase,
     },
     /// Forget a tombstone: the cluster has nothing left of this attempt and lower ones.

@@ -41,7 +41,7 @@ pub struct QueueFlavor {
     pub resources: BTreeMap<Name, FlavorQuota>,
 }
 
-/// What one LocalQueue offers.
+/// Capacity of one LocalQueue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalQueueCapacity {
     pub cluster_queue: Name,

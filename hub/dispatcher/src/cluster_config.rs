@@ -1,11 +1,10 @@
-//! Configuration of a worker cluster, and what its disconnect means.
+//! Configuration of a worker cluster, and the policy for a disconnect.
 
 use std::collections::BTreeMap;
 
 use super::Name;
 
-/// What a disconnect of a cluster means for its workloads: `onDisconnect`. Times are in
-/// milliseconds.
+/// Policy for the workloads of a disconnected cluster: `onDisconnect`. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum DisconnectPolicy {
     /// They stay until the cluster returns or is declared lost.
@@ -51,7 +50,7 @@ pub struct ClusterConfig {
     pub release: Option<Name>,
     /// Labels of the MultiKueueCluster, which cluster selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Of the clusters that fit equally, the one with the lowest cost is asked first.
+    /// The dispatcher prefers the lower cost.
     pub cost: i32,
 }
 

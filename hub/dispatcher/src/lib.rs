@@ -4,29 +4,29 @@
 //! [`DispatchAction`]s. The hub's dispatcher task feeds it and performs the actions.
 //!
 //! # How a workload gets to a cluster
-//! 1. The engine reserves quota on the hub: [`DispatchEvent::QuotaReserved`], or a Workload with a
-//!    reservation ([`WorkloadFacts`]).
-//! 2. *Nominate* (`dispatcher/nominate.rs`): choose clusters by capacity, affinity and refusals, and offer the
-//!    workload with an assignment in phase `Reserve`. The agent makes a suspended copy there.
-//! 3. The agents answer with [`Observation`]s (`dispatcher/observed.rs`): reserved, waiting, refused, unfit.
-//! 4. *Commit*: [`WorkloadWrite::Commit`] writes cluster and attempt to the Workload's status.
-//!   Other
-//!    offers are withdrawn.
-//! 5. *Run* (`dispatcher/reconcile.rs`): only when the API shows the commit, the assignment changes to phase
-//!    `Run`, and the agent starts the job.
-//! 6. *End*: [`WorkloadWrite::Finish`] writes the end; then the agent gets the acknowledgement.
-//! 7. *Remove*: an assignment in phase `Absent`, a tombstone, removes the copy. The hub forgets the
-//!    tombstone when the cluster reports that nothing is left.
+//! 1. The engine reserves quota on the hub. [`DispatchEvent::QuotaReserved`] or a changed Workload
+//!    ([`WorkloadFacts`]) brings it here.
+//! 2. *Nominate* (`dispatcher/nominate.rs`): choose clusters by capacity, affinity and refusals.
+//!    An offer is an assignment in phase `Reserve`: the agent makes a suspended copy.
+//! 3. The agents answer with [`Observation`]s (`dispatcher/observed.rs`): reserved, waiting, refused
+//!    or unfit.
+//! 4. *Commit*: [`WorkloadWrite::Commit`] writes cluster and attempt to the Workload's status, and
+//!    the other offers are withdrawn.
+//! 5. *Run* (`dispatcher/reconcile.rs`): when the API shows the commit, the assignment changes to
+//!    phase `Run`, and the agent starts the job.
+//! 6. *End*: [`WorkloadWrite::Finish`] writes the end. Then the agent gets the acknowledgement.
+//! 7. *Remove*: a tombstone, that is an assignment in phase `Absent`, removes the copy. The hub
+//!    forgets the tombstone when the cluster reports that nothing is left.
 //!
-//! If the cluster evicts, loses or gives up the attempt, [`WorkloadWrite::Retry`] evicts the
-//! workload on the hub, [`WorkloadWrite::Release`] returns its quota once nothing runs, and the way
-//! begins again with a higher attempt.
+//! An attempt may end before its job: its cluster evicts, loses or refuses it, or the hub gives it
+//! up. Then [`WorkloadWrite::Retry`] evicts the workload on the hub. [`WorkloadWrite::Release`]
+//! returns its quota once nothing runs. The next attempt has a higher number.
 //!
 //! # Guarantees
-//! - A cluster is told to run an attempt only after the API confirmed this cluster and attempt.
-//! - At most one cluster is told to run an attempt. A higher attempt runs only when no lower one
-//!   can,   or when the lower one's cluster was given up: by its [`DisconnectPolicy`], or because
-//!   an   administrator declared it lost.
+//! - A cluster runs an attempt only after the API confirmed this cluster and attempt.
+//! - At most one cluster shall run an attempt. A higher attempt runs only when no lower one can, or
+//!   when the lower one's cluster was given up. A [`DisconnectPolicy`] or an administrator who
+//!   declares the cluster lost gives it up.
 //! - An end is acknowledged only after it is written, or if it is not needed.
 //! - The API is the truth. All state here can be rebuilt from Workloads and the clusters'
 //!   inventories.
@@ -34,6 +34,11 @@
 //! # Assumptions
 //! Observations of one cluster arrive in the order in which the agent made them. They may be late
 //! and repeated.
+//!
+//! # Files
+//! Inputs: `events.rs`, `workload.rs`, `observations.rs`, `capacity.rs`, `cluster_config.rs`,
+//! `settings.rs`. Outputs: `actions.rs`. Decisions: `dispatcher/`. Helpers of the dispatcher task,
+//! also pure: `live_sessions.rs`, `observation_cache.rs`, `write_guard.rs`, `write_retries.rs`.
 
 mod actions;
 pub mod capacity;

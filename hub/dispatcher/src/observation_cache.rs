@@ -14,7 +14,7 @@ use super::{
     is_terminal,
 };
 
-/// What a cluster last reported of a workload, as far as the hub writes it.
+/// The last report of a workload, as far as the hub writes it.
 #[derive(Debug, Clone, Default)]
 pub struct LastObservation {
     pub attempt: u64,

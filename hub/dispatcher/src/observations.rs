@@ -28,7 +28,7 @@ pub fn is_terminal(state: State) -> bool {
     matches!(state, State::Succeeded | State::Failed)
 }
 
-/// What a copy was made for.
+/// Origin of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyOrigin {
     pub subject: JobIdentity,

@@ -8,7 +8,7 @@ use super::UnixMillis;
 /// How long after a store loss the hub waits for silent clusters, in milliseconds.
 pub(crate) const RECOVERY_WINDOW: i64 = 60 * 60_000;
 
-/// Who chooses the clusters that a workload is offered to.
+/// Choice of the clusters that get an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DispatchMode {
     /// The dispatcher: the cluster that the workload fits best, by reported capacity.
@@ -52,8 +52,8 @@ pub struct DispatcherSettings {
     pub answer_within: i64,
     /// After a start, an unconnected cluster counts as unknown for this long, not as unable.
     pub start_grace: i64,
-    /// First and longest delay until a cluster that refused or evicted a workload is asked again,
-    /// if nothing changes there.
+    /// First and longest delay of a refusal or eviction, after which the hub asks the cluster
+    /// again.
     pub refusal_backoff: (i64, i64),
     /// First and longest delay until a workload that no cluster can take is tried again.
     pub return_backoff: (i64, i64),
@@ -69,8 +69,8 @@ pub struct DispatcherSettings {
     pub breaker_limits: BreakerLimits,
     /// Set if the hub's store was lost or restored from a backup.
     pub store_loss: Option<StoreLoss>,
-    /// If set, copies have a preemption gate when several clusters are asked, and this long lies
-    /// between two openings for one workload. Kueue's feature `MultiKueueOrchestratedPreemption`.
+    /// If set, copies on several clusters have a preemption gate, and this long lies between two
+    /// openings for one workload. Kueue's feature `MultiKueueOrchestratedPreemption`.
     pub preemption_timeout: Option<i64>,
     /// Whether incremental rounds add clusters by name instead of in the order of the
     /// MultiKueueConfig.

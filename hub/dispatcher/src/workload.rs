@@ -28,7 +28,7 @@ pub enum CheckStatus {
 /// for the same job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobIdentity {
-    /// Such as `batch/v1, Kind=Job`.
+    /// For example `batch/v1, Kind=Job`.
     pub kind: Name,
     pub job: Name,
     /// Hash of the pod sets: [`switchyard_proto::pod_sets_hash`].
@@ -67,7 +67,7 @@ pub struct WorkloadFacts {
     pub name: Name,
     /// Numeric resource version. A lower one is older; zero is unknown.
     pub version: u64,
-    /// Its LocalQueue.
+    /// Name of its LocalQueue, in its namespace.
     pub queue: Name,
     /// Effective priority.
     pub priority: i32,
@@ -102,7 +102,7 @@ pub struct WorkloadFacts {
     pub affinity: Option<Arc<Affinity>>,
     /// A request to move this attempt to this cluster.
     pub move_request: Option<(u64, Name)>,
-    /// Its job. None if no store was lost: then nothing needs to be recognized.
+    /// Only set after a store loss, to recognize its copies.
     pub subject: Option<JobIdentity>,
     /// The uid that clusters use for it, if it adopted a copy of another Workload.
     pub cluster_uid: Option<Uid>,
@@ -115,13 +115,13 @@ pub struct WorkloadFacts {
     pub replica: Option<Replica>,
     /// The user created the Workload before the job, so there is nothing to send yet.
     pub waits_for_job: bool,
-    /// Whether the job itself shows its end. None if the caller did not look: only a store loss and
-    /// replaced slices need it.
+    /// Whether the job itself shows its end. Only set after a store loss and for slices that
+    /// replace another.
     pub job_ended: Option<bool>,
 }
 
 impl WorkloadFacts {
-    /// Whether the dispatcher has nothing to do: it finished, or has neither quota nor a cluster.
+    /// Whether no decision is due: it finished, or holds neither quota nor a cluster.
     pub(crate) fn is_idle(&self) -> bool {
         self.finished || !(self.reserved || self.cluster.is_some())
     }
@@ -186,6 +186,6 @@ impl WorkloadFacts {
 pub struct MemoryReservation {
     /// The dispatching AdmissionCheck.
     pub check: Name,
-    /// Other checks must become Ready before a cluster is asked.
+    /// Other checks must become Ready before the first offer.
     pub needs_other_checks: bool,
 }

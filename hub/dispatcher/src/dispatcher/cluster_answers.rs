@@ -1,4 +1,4 @@
-//! What each cluster answers to one workload now, and which clusters may be asked at all.
+//! The answer of each cluster to one workload, and the candidate clusters.
 //!
 //! The answers choose the next offer and explain, in the check's message, why a workload waits.
 
@@ -23,7 +23,7 @@ pub(super) enum ClusterAnswer {
 }
 
 impl Dispatcher {
-    /// The clusters that may be asked, in the order of the MultiKueueConfig.
+    /// The candidate clusters, in the order of the MultiKueueConfig.
     pub(super) fn candidates(&self, entry: &TrackedWorkload, now: UnixMillis) -> Vec<Name> {
         self.move_target(entry, now).map_or_else(|| self.allowed_clusters(entry), |to| vec![to])
     }
@@ -46,8 +46,8 @@ impl Dispatcher {
         check.and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
     }
 
-    /// Whether the target of a move request may be asked: allowed, no current refusal, and not
-    /// known to be too small.
+    /// Whether the target of a move request is a candidate: allowed, without a current refusal, and
+    /// large enough as far as known.
     pub(super) fn accepts(&self, entry: &TrackedWorkload, cluster: &Name, now: UnixMillis) -> bool {
         let facts = &entry.facts;
         if !self.allowed_clusters(entry).contains(cluster)

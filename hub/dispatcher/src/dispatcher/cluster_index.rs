@@ -1,7 +1,7 @@
 //! Index of workloads by cluster, so that a cluster's reports cost nothing for other workloads.
 //!
-//! A workload is indexed when it was reconciled. One that changed since is dirty and is reconciled
-//! before the next event.
+//! Reconciling a workload indexes it. A workload that changed since is dirty, and the dispatcher
+//! reconciles it before the next event.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,7 +18,7 @@ pub(super) fn has_heard_since(since: UnixMillis, at: UnixMillis, now: UnixMillis
 /// State of one cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClusterState {
-    /// Its MultiKueueCluster exists.
+    /// False after the deletion of the MultiKueueCluster.
     pub(super) exists: bool,
     /// Uid of its namespace `kube-system`, reported by its sessions. Kept after a deletion.
     pub(super) uid: Option<Name>,

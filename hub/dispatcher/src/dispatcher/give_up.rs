@@ -40,11 +40,10 @@ impl Dispatcher {
 
     /// When the workload is given up on a disconnected cluster. None: not by its policy.
     ///
-    /// # Fence
-    /// The agent's lease begins when it *sends* the last answered ping, by its clock. The hub
-    /// counts from the end of the session, which is later, by its own clock. That clock may be
-    /// faster by an eighth, so the hub waits an eighth longer. Then the agent needs time to write,
-    /// and the pods have their grace period.
+    /// # Fence The agent's lease begins when it *sends* the last answered ping, by its clock. The
+    /// hub counts from the end of the session, which is later, by its own clock. The hub waits an
+    /// eighth longer, since its clock may be faster by an eighth. Then the agent needs time to
+    /// write, and the pods have their grace period.
     pub(super) fn give_up_at(&self, name: &Name, entry: &TrackedWorkload) -> Option<UnixMillis> {
         let grace = entry.facts.grace;
         let settings = &self.settings;
@@ -76,7 +75,7 @@ impl Dispatcher {
             answered.saturating_add(stops).saturating_add(stops / 8 + settings.fence_margin + grace)
         };
         let due = match self.reliable_policy(name, entry) {
-            // Whoever deletes the MultiKueueCluster does not wait for the cluster.
+            // The administrator who deletes a MultiKueueCluster does not expect the cluster back.
             DisconnectPolicy::Fence { after } if !cluster.exists => {
                 fence(after).max(since + settings.worker_lost_timeout)
             }

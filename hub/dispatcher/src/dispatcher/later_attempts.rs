@@ -19,7 +19,7 @@ use crate::{DispatchAction, Name, Phase, State, UnixMillis, is_terminal};
 /// State of the committed attempt, if a later one is on another cluster.
 #[derive(PartialEq, Eq)]
 enum CommittedAttempt {
-    /// Runs, or was told to run.
+    /// Runs, or has an assignment in phase `Run`.
     Runs,
     /// Ran or may have run, and is not known to be gone.
     MayRun,
@@ -177,7 +177,7 @@ impl Dispatcher {
     }
 
     /// Whether a committed attempt that is not known to run must wait because another one may run.
-    /// That one may have stopped by its fence, but a disconnected cluster cannot tell.
+    /// Its fence may have stopped the other one, but a disconnected cluster cannot tell.
     pub(super) fn others_may_run(
         &self,
         entry: &mut TrackedWorkload,

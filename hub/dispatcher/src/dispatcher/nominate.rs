@@ -58,8 +58,8 @@ impl Dispatcher {
         }
     }
 
-    /// Clusters are asked only when all other checks are Ready. Other check controllers act only on
-    /// a reservation that is in the API.
+    /// The dispatcher offers only when all other checks are Ready. Other check controllers act only
+    /// on a reservation that is in the API.
     fn other_checks_passed(
         &mut self,
         entry: &mut TrackedWorkload,
@@ -158,7 +158,7 @@ impl Dispatcher {
         let order = self.candidates(entry, now);
         let usable =
             |cluster: &Name| self.clusters.get(cluster).is_some_and(|known| known.is_usable());
-        // The cluster that was asked first wins, then the order of the MultiKueueConfig.
+        // The oldest offer wins, then the order of the MultiKueueConfig.
         let winner = entry
             .remotes
             .iter()
@@ -286,8 +286,8 @@ impl Dispatcher {
             let facts = &entry.facts;
             known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
         }
-        // The tombstone of this attempt may still be under way. A higher attempt is not taken for
-        // it.
+        // The tombstone of this attempt may still be under way, and does not affect a higher
+        // attempt.
         let buried = entry
             .remotes
             .get(cluster)

@@ -148,7 +148,7 @@ pub struct OrphanView {
     pub name: Name,
     pub attempt: u64,
     pub state: State,
-    /// When the hub first heard of it.
+    /// When the hub first saw it.
     pub since: UnixMillis,
     /// Why it is kept, and what helps. None if it will be removed.
     pub note: Option<String>,

@@ -23,7 +23,7 @@ pub(super) struct CopyGate {
     /// The cluster reported it open. If it later reports it closed, an eviction closed it.
     confirmed: bool,
     blocked: Option<UnixMillis>,
-    /// When the gate of an earlier attempt was opened. That copy may exist until the cluster
+    /// When the gate of an earlier attempt was opened. The earlier copy may exist until the cluster
     /// reports this attempt.
     earlier: Option<UnixMillis>,
 }

@@ -2,11 +2,17 @@
 //! and when the quota may go.
 //!
 //! Input: a dirty [`TrackedWorkload`]. Output: assignments, acknowledgements and at most one write.
-//! The cases, in order: the copy belongs to another workload; deleted or finished; the job ended; a
-//! restored store or a renamed cluster; committed to a cluster; leaving; looking for a cluster.
+//!
+//! The first case that applies decides:
+//! 1. Another workload took over the copy, or is doing so.
+//! 2. The workload is deleted or finished: remove the copies.
+//! 3. The job ended: write the end.
+//! 4. The store was restored, or the cluster was renamed: follow what runs.
+//! 5. A cluster has the workload: run it there, and check that it runs.
+//! 6. The workload leaves: remove the copies, then release the quota.
+//! 7. The workload has quota: look for a cluster (`nominate.rs`).
 
 use super::{Dispatcher, MAX_WRITE_BACKOFF};
-
 use super::replicas::FOLLOWS;
 use super::tracked_workload::TrackedWorkload;
 use crate::{

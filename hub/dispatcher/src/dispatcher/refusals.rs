@@ -1,9 +1,9 @@
-//! Refusals: clusters that refused or evicted a workload, and when they are asked again.
+//! Refusals: clusters that refused or evicted a workload, and when the hub asks them again.
 //!
-//! A cluster is asked again at once when something changed there: it reconnected, was uncordoned,
-//! its agent became ready, or the LocalQueue was created, opened or got other quota. Otherwise it
-//! is asked after a delay that doubles with each refusal. Lost and drained clusters, and move
-//! requests, are no refusals.
+//! The hub asks a cluster again at once when something changed there: it reconnected, was
+//! uncordoned, its agent became ready, or the LocalQueue was created, opened or got other quota.
+//! Otherwise the hub waits for a delay that doubles with each refusal. Lost and drained clusters,
+//! and move requests, are no refusals.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{Name, Reason, State, UnixMillis};
 pub(super) struct Refusal {
     /// The cluster's reasons.
     pub(super) reasons: Vec<Reason>,
-    /// When the cluster is asked again if nothing changes.
+    /// When the refusal ends if nothing changes.
     pub(super) until: UnixMillis,
     delay: i64,
     /// Number of the event that recorded it.

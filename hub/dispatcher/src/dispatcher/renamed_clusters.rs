@@ -6,7 +6,7 @@
 //!
 //! Two names lead to the same cluster if the uid of its namespace `kube-system` is equal. After a
 //! restart, the uid of the deleted name is unknown. Then a job of the committed attempt decides:
-//! only the cluster that was told to run it creates the job.
+//! only its cluster creates the job.
 
 use super::Dispatcher;
 use super::tracked_workload::{Remote, TrackedWorkload};

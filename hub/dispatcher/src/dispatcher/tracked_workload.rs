@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Remote {
     /// The highest attempt sent to or reported by the cluster.
     pub(super) attempt: u64,
-    /// What the hub last requested for this attempt. None if the attempt was only reported.
+    /// The hub's last request for this attempt. None if the attempt was only reported.
     pub(super) phase: Option<Phase>,
     /// Last reported state of this attempt.
     pub(super) state: Option<State>,
@@ -29,7 +29,7 @@ pub(super) struct Remote {
     pub(super) reasons: Vec<Reason>,
     /// The job that the copy was made for, if the cluster reported it.
     pub(super) origin: Option<CopyOrigin>,
-    /// The highest attempt that was told or reported to run. Until it is gone, it may run there.
+    /// The highest attempt requested or reported to run. Until it is gone, it may run there.
     pub(super) ran: Option<u64>,
     /// Given up after a disconnect.
     pub(super) lost: bool,
@@ -53,8 +53,7 @@ impl Remote {
         self.state.is_some_and(|state| is_running(state, &self.reasons))
     }
 
-    /// Whether the cluster reports that it runs, or was told to run it and does not report an
-    /// eviction.
+    /// Whether the cluster reports that it runs, or shall run it and reports no eviction.
     pub(super) fn is_meant_to_run(&self) -> bool {
         self.runs() || (self.phase == Some(Phase::Run) && self.state != Some(State::Evicted))
     }
@@ -78,8 +77,7 @@ impl Remote {
         }
     }
 
-    /// Whether the cluster has not decided yet: it reported nothing, or only that it has not
-    /// looked.
+    /// Whether the answer is open: no report yet, or only one from before the evaluation.
     pub(super) fn unanswered(&self) -> bool {
         match self.state {
             None => true,
@@ -149,7 +147,7 @@ pub(super) struct TrackedWorkload {
     pub(super) nominating_key: Option<(i64, UnixMillis)>,
     /// Its key among the workloads waiting by job. Boxed: most have none.
     pub(super) waiting_key: Option<Box<JobKey>>,
-    /// A cluster with a later attempt than the API knows. That copy is not removed.
+    /// A cluster with a later attempt than the API knows, whose copy stays.
     pub(super) spared_on: Option<Name>,
     /// The clusters under which the index lists it.
     pub(super) indexed_on: Vec<Name>,
@@ -301,8 +299,8 @@ impl TrackedWorkload {
             return;
         }
         if attempt > remote.attempt {
-            // State and origin of a lower attempt do not apply to this one. What ran may still run:
-            // the agent removes it first, and then reports the new attempt.
+            // State and origin of a lower attempt do not apply to this one. The lower one may still
+            // run: the agent removes it first, and then reports the new attempt.
             (remote.state, remote.origin) = (None, None);
             remote.reasons.clear();
             remote.lost = false;
@@ -321,8 +319,8 @@ impl TrackedWorkload {
         out.push(self.assignment(cluster, attempt, phase));
     }
 
-    /// Assumes that the committed attempt runs on its cluster, although this process never heard of
-    /// it.
+    /// Assumes that the committed attempt runs on its cluster, although this process has no report
+    /// of it.
     pub(super) fn assume_sent(&mut self, cluster: &Name, attempt: u64) {
         let remote = self.remotes.entry(cluster.clone()).or_default();
         if remote.attempt == 0 {

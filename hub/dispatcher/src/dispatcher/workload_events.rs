@@ -1,6 +1,6 @@
 //! Handlers of Workload changes and of finished writes.
 //!
-//! A Workload that needs no cluster and that no cluster has is not tracked.
+//! The dispatcher tracks a Workload while it needs a cluster or a cluster has a copy.
 
 use super::{Dispatcher, MAX_WRITE_BACKOFF};
 
@@ -32,7 +32,7 @@ impl Dispatcher {
         }
         match self.entries.get_mut(&uid) {
             Some(entry) => entry.take(facts),
-            // It needs no cluster, and no cluster has it: nothing to track.
+            // Neither the hub nor a cluster has work for it.
             None if facts.is_idle() && !self.orphans.has(&self.identities.theirs(&uid)) => return,
             None => {
                 self.entries.insert(uid.clone(), TrackedWorkload::new(facts));
