@@ -1,11 +1,13 @@
 //! The dispatcher against model clusters and a model API, driven by a seed.
 //!
-//! Faults: observations late and repeated, sessions that break and come back with an inventory, the dispatcher's
-//! process ending and starting anew at any step, writes whose answer is lost, evictions by either side, deletions.
-//! Where several clusters are asked, each keeps a copy that waits, and they may preempt one after the other. Jobs grow while they
-//! run, so that another workload takes over their copy.
-//! After every step: at most one attempt may run, and only one that the API names and for which it holds quota; at the
-//! end: every workload that was not deleted is finished, none ended twice, and nothing is left on any cluster.
+//! Faults: late and repeated observations, lost sessions that return with an inventory, restarts of
+//! the dispatcher at any step, lost answers of writes, evictions by either side, deletions. With
+//! Kueue's dispatchers, several clusters keep copies and preempt one after the other. Jobs grow
+//! while they run, so that another slice takes over their copy.
+//!
+//! Checked after every step: at most one attempt may run, and only the one that the API names, with
+//! quota. Checked at the end: every workload that still exists has finished once, and the clusters
+//! are empty.
 
 mod cluster;
 mod slices;
@@ -25,7 +27,7 @@ const CAPACITY: i64 = 3000;
 const WORKLOADS: usize = 8;
 const PREEMPTION: i64 = 15_000;
 
-/// The API's Workload.
+/// A Workload of the model API.
 #[derive(Debug, Clone)]
 struct Object {
     facts: WorkloadFacts,
@@ -42,11 +44,11 @@ struct World {
     api: BTreeMap<Uid, Object>,
     version: u64,
     clusters: BTreeMap<&'static str, Cluster>,
-    /// FlavorQuota in the engine's memory.
+    /// Workloads with quota in the engine's memory.
     engine: BTreeSet<Uid>,
-    /// Writes asked for and not yet performed.
+    /// Writes that are not performed yet.
     writes: VecDeque<(Uid, Arc<WorkloadWrite>)>,
-    /// Writes performed, their answers under way.
+    /// Answers of performed writes, under way.
     answers: VecDeque<WriteResult>,
     faults: bool,
     trace: Vec<String>,
@@ -89,7 +91,7 @@ impl World {
         world
     }
 
-    /// The hub's process begins anew: only the API and the clusters remember.
+    /// Restarts the hub's process: only the API and the clusters keep their state.
     fn restart(&mut self) {
         self.trace.push("restart".into());
         let settings = DispatcherSettings {
@@ -101,7 +103,7 @@ impl World {
         };
         self.dispatcher = Dispatcher::new(settings, self.now);
         self.engine.clear();
-        // A write may be on its way to the API when the process dies: each happens or not.
+        // A write may be under way when the process ends: it is performed or lost.
         for (uid, write) in std::mem::take(&mut self.writes) {
             if self.random.random_bool(0.5) {
                 self.write(&uid, &write);
@@ -196,8 +198,8 @@ impl World {
         }
     }
 
-    /// The lifecycle: a check that says Retry evicts; and an evicted workload that was never committed gives its quota
-    /// up by itself.
+    /// The Workload's reconciler: Retry evicts, and an evicted workload without an attempt loses
+    /// its quota.
     fn lifecycle(&mut self, uid: &Uid) {
         let Some(object) =
             self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished)
@@ -207,7 +209,7 @@ impl World {
         if object.facts.job_ended == Some(true) {
             self.end(uid);
         } else if object.facts.deleting && !object.facts.reserved {
-            // The job's reconciler lets it go, whatever is still on a cluster.
+            // The job's reconciler removes the finalizer, even if copies are left.
             object.deleted = true;
             self.tell(uid);
         } else if object.facts.check.as_ref().is_some_and(|(_, check)| *check == CheckStatus::Retry)
@@ -221,7 +223,7 @@ impl World {
         }
     }
 
-    /// Performs a write at the API, under its precondition.
+    /// Performs a write at the API if its precondition holds.
     fn write(&mut self, uid: &Uid, write: &WorkloadWrite) -> (WriteOutcome, Option<WorkloadFacts>) {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else {
             return (WriteOutcome::Superseded, None);
@@ -258,7 +260,7 @@ impl World {
                 true
             }
             WorkloadWrite::Release if facts.deleting => {
-                // The job's reconciler lets it go now that nothing runs.
+                // The job's reconciler removes the finalizer now that nothing runs.
                 object.deleted = true;
                 true
             }
@@ -297,8 +299,6 @@ impl World {
         (WriteOutcome::Done, Some(facts))
     }
 
-    // === what must hold
-
     fn check(&self) {
         for uid in self.api.keys() {
             self.check_chain(uid);
@@ -324,7 +324,7 @@ impl World {
         }
     }
 
-    /// Between two openings for a workload lies the timeout, as long as both copies are there.
+    /// The timeout lies between two openings for a workload, while both copies exist.
     fn check_gates(&self, uid: &Uid) {
         let Some(timeout) = self.preemption_timeout else { return };
         let opened = |cluster: &Cluster| cluster.remotes.get(uid)?.gate?.opened;
@@ -335,7 +335,7 @@ impl World {
         }
     }
 
-    /// No more faults: everything has to come to its end.
+    /// Without further faults, everything must end.
     fn settle(&mut self) {
         self.faults = false;
         for _ in 0..20_000 {
@@ -392,7 +392,7 @@ fn run(seed: u64) {
         world.settle();
     }));
     if let Err(panic) = outcome {
-        // SWITCHYARD_ONLY=w3 shows what concerns one workload.
+        // `SWITCHYARD_ONLY=w3` prints the lines of one workload.
         let only = std::env::var("SWITCHYARD_ONLY").unwrap_or_default();
         let concerns = |line: &&String| {
             !line.contains("ClusterCapacity") && (line.contains(&only) || line.contains("restart"))
@@ -406,7 +406,7 @@ fn run(seed: u64) {
     }
 }
 
-/// `SWITCHYARD_SEED=n` replays one, `SWITCHYARD_SEEDS=n` runs that many.
+/// `SWITCHYARD_SEED=n` replays one seed, `SWITCHYARD_SEEDS=n` runs that many.
 #[test]
 fn at_most_one_runs_and_none_is_lost() {
     let number = |name: &str| {

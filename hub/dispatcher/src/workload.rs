@@ -121,7 +121,7 @@ pub struct WorkloadFacts {
 }
 
 impl WorkloadFacts {
-    /// Whether no decision is due: it finished, or holds neither quota nor a cluster.
+    /// Whether no decision is due: it finished, or it has lost its quota and its cluster.
     pub(crate) fn is_idle(&self) -> bool {
         self.finished || !(self.reserved || self.cluster.is_some())
     }

@@ -12,9 +12,9 @@
 //! 6. The workload leaves: remove the copies, then release the quota.
 //! 7. The workload has quota: look for a cluster (`nominate.rs`).
 
-use super::{Dispatcher, MAX_WRITE_BACKOFF};
 use super::replicas::FOLLOWS;
 use super::tracked_workload::TrackedWorkload;
+use super::{Dispatcher, MAX_WRITE_BACKOFF};
 use crate::{
     CheckStatus, DispatchAction, Name, Phase, RetriedAttempt, State, UnixMillis, WorkloadFacts,
     WorkloadWrite, is_terminal,

@@ -1,17 +1,17 @@
-//! A model cluster: what is on it, and the agent's rules.
+//! A model cluster with the agent's rules.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{Observation, Phase, PreemptionGate, State, Uid, is_terminal};
 
-/// What is on a cluster for one workload.
+/// One workload on the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Remote {
     pub(super) attempt: u64,
     pub(super) phase: Phase,
     pub(super) state: State,
     pub(super) acked: bool,
-    /// Its preemption gate, if it was made with one.
+    /// Its preemption gate, if it has one.
     pub(super) gate: Option<PreemptionGate>,
 }
 
@@ -23,12 +23,13 @@ pub(super) struct Cluster {
     pub(super) ran: BTreeSet<(Uid, u64)>,
     pub(super) up: VecDeque<Observation>,
     pub(super) down: VecDeque<(Uid, u64, Phase, Option<PreemptionGate>)>,
-    /// The outbox: what is desired, kept over sessions but not over restarts of the hub.
+    /// The outbox: assignments, kept over sessions but not over restarts of the hub.
     pub(super) outbox: BTreeMap<Uid, (u64, Phase, Option<PreemptionGate>)>,
 }
 
 impl Cluster {
-    /// The agent's rules: never a lower attempt; within one attempt only from Reserve over Run to Absent.
+    /// The agent's rules: never a lower attempt, and within one only from Reserve over Run to
+    /// Absent.
     pub(super) fn take(
         &mut self,
         uid: &Uid,
@@ -51,7 +52,7 @@ impl Cluster {
             let held =
                 there.is_some_and(|r| is_terminal(r.state) && !r.acked && r.attempt == attempt);
             if held {
-                // The end goes before everything: it is said again until it is acknowledged.
+                // The end is reported again until it is acknowledged.
                 self.say(uid);
                 self.down.push_back((uid.clone(), attempt, phase, None));
                 return;

@@ -1,4 +1,4 @@
-//! Jobs that grow while they run: what one grows to is another workload, which takes over the copy.
+//! Jobs that grow while they run: a new slice takes over the copy.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -7,17 +7,17 @@ use super::{Object, World};
 use crate::tests::facts;
 use crate::{DispatchEvent, Uid, WorkloadFacts};
 
-/// A job grows no more often.
+/// The most slices of one job.
 const SLICES: usize = 4;
 
 impl World {
-    /// The workloads of a job, the first one first: `w3`, `w3+`, `w3++`.
+    /// The slices of a job in order: `w3`, `w3+`, `w3++`.
     pub(super) fn chain(&self, uid: &Uid) -> Vec<Uid> {
         let first = uid.trim_end_matches('+');
         self.api.keys().filter(|other| other.trim_end_matches('+') == first).cloned().collect()
     }
 
-    /// The workload by which the copies of a uid go: the last that had one.
+    /// The slice that has the copies of a uid.
     pub(super) fn owner(&self, theirs: &Uid) -> Uid {
         let chain = self.chain(theirs);
         let has_it = |uid: &&Uid| {
@@ -26,7 +26,8 @@ impl World {
         chain.iter().rev().find(has_it).unwrap_or(theirs).clone()
     }
 
-    /// The job's reconciler: a running job has grown; or what it grew to goes, as the job does not run any more.
+    /// The job's reconciler: adds a slice to a running job, or removes the last one if it does not
+    /// run.
     pub(super) fn grow(&mut self, uid: &Uid) {
         let chain = self.chain(uid);
         let Some(last) = chain.last().cloned() else { return };
@@ -45,7 +46,7 @@ impl World {
         }
     }
 
-    /// Whether the job still goes by this one.
+    /// Whether the job belongs to this slice.
     fn runs_by(&self, uid: &Uid) -> bool {
         let object = &self.api[uid];
         !object.deleted
@@ -66,7 +67,7 @@ impl World {
         self.api.insert(uid, Object { facts, ends: 0, deleted: false });
     }
 
-    /// The job shows that it has ended, whichever of its workloads says so.
+    /// The job shows its end, whichever slice writes it.
     pub(super) fn show_end(&mut self, uid: &Uid) {
         for uid in self.chain(uid) {
             if let Some(object) = self.api.get_mut(&uid) {
@@ -84,7 +85,7 @@ impl World {
         self.tell(uid);
     }
 
-    /// What was replaced is over. The dispatcher may hear of that before it hears by whom it was.
+    /// Ends replaced slices. The dispatcher may learn of it before it knows the replacing slice.
     pub(super) fn end_replaced(&mut self, uid: &Uid) {
         let facts = &self.api[uid].facts;
         let Some(before) = facts.replaces.clone().filter(|_| facts.cluster_uid.is_some()) else {
@@ -99,7 +100,7 @@ impl World {
         self.end(&before);
     }
 
-    /// A process that begins learns who has whose copy in any order, mostly before it acts.
+    /// A restarted process learns of slices in any order, mostly before it acts.
     pub(super) fn learn_all(&mut self) {
         let there = self.api.values().filter(|it| !it.deleted);
         let mut all: Vec<WorkloadFacts> = there.map(|it| self.as_seen(it.facts.clone())).collect();

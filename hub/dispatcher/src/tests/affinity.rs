@@ -1,10 +1,10 @@
-//! Which clusters a workload is offered to by its rules, and in which order.
+//! Affinity: which clusters get an offer, and in which order.
 
 use switchyard_syntax::affinity::Affinity;
 
 use super::*;
 
-/// Facts with these annotations, by their short names.
+/// A workload with these annotations, without their prefix.
 fn bound(uid: &str, rules: &[(&str, &str)]) -> WorkloadFacts {
     let annotations = rules
         .iter()
@@ -20,7 +20,7 @@ impl Bench {
         self.apply(DispatchEvent::ClusterConfigured { name: cluster.into(), config: rules });
     }
 
-    /// `a` and `b` in `eu`, `c` in `us`; the fullest that has room is taken first: `a`, `b`, `c`.
+    /// `a` and `b` in `eu`, `c` in `us`. The fullest with room comes first: `a`, `b`, `c`.
     fn labelled(mode: DispatchMode) -> Self {
         let mut bench = Self::new(mode, &[("a", 2000, 4000), ("b", 3000, 4000), ("c", 4000, 4000)]);
         for (name, region) in [("a", "eu"), ("b", "eu"), ("c", "us")] {

@@ -1,4 +1,4 @@
-//! A store that was restored from a backup: what it has forgotten of attempts and ends.
+//! A store restored from a backup: forgotten attempts and ends.
 
 use super::copies::{Copy, again};
 use super::*;
@@ -7,7 +7,7 @@ fn stopped(attempt: u64) -> Vec<Copy> {
     vec![Copy::of("w", "train").attempt(attempt).state(State::Suspended)]
 }
 
-/// Attempt 2 runs on `a`; the cluster of a later one was away until then.
+/// Attempt 2 runs on `a`. The cluster of a later attempt was disconnected until then.
 fn sent_elsewhere_meanwhile() -> Bench {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
@@ -62,7 +62,7 @@ fn stopped_later_attempt_waits_for_remains_of_others() {
     assert_eq!(bench.take(), ["forget w/1 on a", "commit w/3 on b, known as w"]);
 }
 
-/// Its cluster has stopped it and may let it go on, or has evicted it.
+/// Its cluster stopped it and may resume it, or evicted it.
 fn has_job_and(state: State) -> Vec<Copy> {
     vec![Copy::of("w", "train").attempt(3).state(state)]
 }
@@ -192,7 +192,7 @@ fn evicted_copy_of_unknown_job_is_removed() {
     assert!(left(true).is_empty());
 }
 
-/// Of an agent that is older than the hub, `Evicted` may be a preemption.
+/// An agent older than the hub may report a preemption as `Evicted`.
 #[test]
 fn copy_of_unknown_job_has_grace_from_its_eviction() {
     let mut bench = Bench::forgetful(&["a"]);
@@ -301,7 +301,8 @@ fn later_attempt_with_leftover_pods_does_not_count_as_running() {
     assert_eq!(bench.take(), ["Absent w/3 on b"], "it is about to be gone");
 }
 
-/// Attempt 3, stopped, is left alone on `b` while attempt 2 runs on `a`, whose jobs go elsewhere after a minute.
+/// Attempt 3, stopped, is spared on `b` while attempt 2 runs on `a`. The policy of `a` gives up
+/// after a minute.
 fn left_alone(clusters: &[&str]) -> Bench {
     let mut bench = Bench::forgetful(clusters);
     bench.rules("a", DisconnectPolicy::Duplicate { after: 60_000 });
@@ -401,7 +402,7 @@ fn later_end_blocks_nothing_while_another_is_silent() {
     assert_eq!(bench.take().last().map(String::as_str), Some("finish w/3 from b: true"));
 }
 
-/// The cluster was told to remove a later attempt before the store was lost, and says of that that it is gone.
+/// A tombstone from before the store loss: the cluster reports that the later attempt is gone.
 #[test]
 fn gone_later_attempt_releases_quota() {
     let mut bench = Bench::forgetful(&["a"]);
@@ -415,7 +416,7 @@ fn gone_later_attempt_releases_quota() {
     assert_eq!(bench.take(), ["forget w/5 on a", "release w"]);
 }
 
-/// It is known what a cluster has of a workload before it is known whether another has a later one.
+/// The cluster reports the workload before it is known whether another has a later attempt.
 #[test]
 fn later_attempt_on_same_cluster_stays_until_all_report() {
     let mut bench = Bench::forgetful(&["a", "b"]);
@@ -439,7 +440,7 @@ fn copy_that_ran_wins_over_evicted_copy() {
     }
 }
 
-/// The API's watch is faster than the answer to the write.
+/// The watch event arrives before the answer to the write.
 #[test]
 fn adopted_copy_that_ended_is_finished_and_not_run() {
     let mut bench = Bench::forgetful(&["a"]);
@@ -454,7 +455,7 @@ fn adopted_copy_that_ended_is_finished_and_not_run() {
     assert_eq!(bench.take(), ["finish new/3 from a: true"]);
 }
 
-/// The hub hears of the copy first, and then, from a slow watch, that its workload has finished.
+/// The hub learns of the copy first. A slow watch then shows that the workload has finished.
 #[test]
 fn copy_of_ended_workload_is_removed_in_either_order() {
     let mut bench = Bench::forgetful(&["a"]);
@@ -467,7 +468,8 @@ fn copy_of_ended_workload_is_removed_in_either_order() {
     assert!(bench.take().contains(&"Absent w/3 on a".to_owned()));
 }
 
-/// A restored store names an attempt that was removed long ago. Its cluster says so before the other cluster has spoken.
+/// A restored store names an attempt that was removed long ago. Its cluster reports this before the
+/// other cluster reports.
 #[test]
 fn gone_attempt_is_not_run_there_again() {
     let mut bench = Bench::forgetful(&["a", "b"]);
@@ -479,8 +481,8 @@ fn gone_attempt_is_not_run_there_again() {
     assert!(decided.len() == 1 && decided[0].starts_with("retry w"), "{decided:?}");
 }
 
-/// The end of a later attempt is known, and the cluster of the one that the API names is given up but for the circuit breaker. LastObservation to
-/// run it, that cluster would begin anew, once it is back, what has ended elsewhere.
+/// The end of a later attempt is known, and only the breaker keeps the committed attempt. If its
+/// cluster ran it after a reconnect, the job would start again after its end.
 #[test]
 fn silent_cluster_gets_no_run_for_ended_attempt() {
     let mut bench = Bench::forgetful(&["a", "b"]);

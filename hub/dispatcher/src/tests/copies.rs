@@ -1,4 +1,4 @@
-//! What runs on clusters since before this hub's memory.
+//! Adoption of copies that run since before the store loss.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn subject(job: &str, pods: u8) -> JobIdentity {
     }
 }
 
-/// A copy as a cluster shows it: its old uid, attempt, state and job.
+/// A copy as its cluster reports it: old uid, attempt, state and job.
 pub(super) struct Copy {
     uid: &'static str,
     attempt: u64,
@@ -35,13 +35,13 @@ impl Copy {
         Self { state, ..self }
     }
 
-    /// Its Workload is gone, and its pods are not.
+    /// Its Workload is deleted, and its pods still run.
     pub(super) fn going(self) -> Self {
         let reason = Reason::new(switchyard_proto::DELETED_ON_WORKER, "its pods are not gone yet");
         Self { reasons: vec![reason], ..self }
     }
 
-    /// One of which the cluster does not say what it was made of.
+    /// Its cluster does not know the job.
     pub(super) fn unknown(self) -> Self {
         Self { origin: None, ..self }
     }
@@ -53,7 +53,7 @@ impl Copy {
 }
 
 impl Bench {
-    /// A hub whose memory begins now, none of whose clusters has spoken.
+    /// A hub whose store begins now. No cluster has reported.
     pub(super) fn forgetful(clusters: &[&str]) -> Self {
         let settings = DispatcherSettings {
             store_loss: Some(StoreLoss::new(START, START, START)),
@@ -92,7 +92,7 @@ impl Bench {
         self.capacity(cluster, 4000, 4000);
     }
 
-    /// A job that was applied again has its quota.
+    /// The job was applied again and has quota.
     pub(super) fn applied(&mut self) {
         self.reserve(again());
     }
@@ -178,7 +178,7 @@ fn adopted_workload_keeps_the_clusters_uid_elsewhere() {
     assert_eq!(bench.take(), ["Reserve old/4 on a"]);
 }
 
-/// What is not adopted, and what becomes of the workload that waits for it.
+/// Copies that are not adopted, and the workload that waits for them.
 #[test]
 fn differing_copy_is_not_adopted_and_blocks_start() {
     let copy = || Copy::of("old", "train");
@@ -301,7 +301,8 @@ fn workload_waits_while_silent_cluster_may_have_copy() {
     assert_eq!(late.take(), ["Reserve new/1 on a"], "an hour has passed");
 }
 
-/// The Workload of a job was deleted on its cluster, and the job is not stopped yet: no word is left of what it was made of.
+/// The Workload of a job was deleted on its cluster, and the job is not stopped yet. The agent does
+/// not know the job any more.
 #[test]
 fn running_copy_of_unknown_job_blocks_namespace() {
     let waiting = |state| {
@@ -447,7 +448,8 @@ fn idle_copy_is_adopted_only_without_silent_clusters() {
     }
 }
 
-/// The workload was sent elsewhere three times while the copy's cluster was silent, and waits again: nothing of it runs.
+/// The workload was sent elsewhere three times while the copy's cluster was silent. It waits again,
+/// and nothing of it runs.
 #[test]
 fn late_copy_is_adopted_despite_later_attempts() {
     let waits = |clusters: &[&str]| {
@@ -522,7 +524,7 @@ fn job_created_after_jobless_report_is_adoptable() {
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
 }
 
-/// Its cluster may say more of it before it obeys: that it was evicted, which a copy with a job may be, too.
+/// Before the removal, its cluster may report an eviction. A copy with a job may be evicted, too.
 #[test]
 fn copy_under_removal_is_not_adopted() {
     let mut bench = Bench::forgetful(&["a"]);
@@ -642,7 +644,8 @@ fn offer_from_before_adoption_is_forgotten_when_gone() {
     assert_eq!(bench.take(), ["forget new/1 on b"]);
 }
 
-/// The clock of a replica may be an hour ahead of the API server's, by which the other wrote down when it forgot.
+/// The clock of a hub replica may be an hour ahead of the API server's. The other replica wrote the
+/// time of the store loss by that one.
 #[test]
 fn recovery_window_is_an_hour_of_api_server_time() {
     let age = 10 * 60_000;

@@ -1,4 +1,4 @@
-//! From running to the end, and evictions on the way.
+//! From running to the end, with evictions on the way.
 
 use super::*;
 
@@ -128,7 +128,7 @@ fn running_workload_survives_restart() {
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 3)));
     assert_eq!(bench.take(), ["Run w/3 on a"]);
     bench.observe("a", "w", 3, State::Running);
-    // A reservation that was never committed, of before.
+    // A reservation from before that was never committed.
     bench.observe("b", "w", 3, State::Reserved);
     assert_eq!(bench.take(), ["Absent w/3 on b"]);
 }
@@ -180,7 +180,7 @@ fn only_status_of_committed_job_is_mirrored() {
     assert_eq!(bench.take(), ["Absent w/1 on b"]);
 }
 
-/// The copy may be deleted since: a cluster that has to run the attempt would create it again.
+/// The copy may be deleted since: the agent would create it again.
 #[test]
 fn evicted_attempt_gets_no_run_after_restart() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);

@@ -1,4 +1,4 @@
-//! The cost of one cluster's reports, counted in decisions. An agent may send them without end.
+//! Cost of one cluster's reports, in decisions. An agent may send them without end.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const WAITING: u64 = 5_000;
 /// Decisions that one cluster's reports may cause in a second.
 const BUDGET: u64 = 10_000;
 
-/// A hub with 5,000 jobs that wait for a cluster, and a second that has passed since.
+/// A hub with 5,000 waiting jobs, a second after their first scan.
 fn crowded() -> Bench {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
     for number in 0..WAITING {
@@ -16,7 +16,7 @@ fn crowded() -> Bench {
     bench
 }
 
-/// Sends an event each so many milliseconds, for two seconds. Returns how many, and the decisions that they cost.
+/// Sends an event every few milliseconds for two seconds. Returns their number and the decisions.
 fn flood(bench: &mut Bench, every: usize, event: impl Fn(u64) -> Vec<DispatchEvent>) -> (u64, u64) {
     let (before, mut sent) = (bench.dispatcher.decided(), 0);
     for _ in (0..2_000).step_by(every) {
@@ -37,7 +37,7 @@ fn capacity_flood_costs_its_cluster_budget() {
         let free = i64::from(!number.is_multiple_of(2));
         vec![DispatchEvent::CapacityReported { cluster: "a".into(), queues: queues(free, 1_000) }]
     };
-    // 1,000 a second; without a budget each would cost 5,000 decisions.
+    // 1,000 a second. Without a budget, each would cost 5,000 decisions.
     let (sent, decided) = flood(&mut bench, 1, alternating);
     assert_eq!(sent, 2_000);
     assert!((WAITING..=2 * BUDGET + WAITING).contains(&decided), "{decided} decisions");
@@ -103,7 +103,7 @@ fn inventory_reconciles_no_workloads_of_others() {
     let (sent, decided) = flood(&mut bench, 1, inventory);
     assert!(decided <= 2 * BUDGET + WAITING, "{decided} decisions for {sent} inventories");
     bench.connect("silent", &[]);
-    // Its session has had them looked through just before.
+    // Its session scanned them just before.
     bench.later(500);
     assert_eq!(
         bench.take().iter().filter(|line| line.starts_with("release ")).count() as u64,
@@ -141,7 +141,7 @@ fn orphans_without_a_job_cost_their_cluster_budget() {
         };
         vec![DispatchEvent::Observed { cluster: "a".into(), observation }]
     };
-    // Each end of the orphan could let all of its namespace go on.
+    // Each end of the orphan could release its whole namespace.
     let (sent, decided) = flood(&mut bench, 1, alternating);
     assert!(decided <= 2 * BUDGET + 2 * WAITING, "{decided} decisions for {sent} observations");
 }
@@ -165,6 +165,7 @@ fn observation_reconciles_no_jobs_of_another_cluster() {
         ]
     };
     let (sent, decided) = flood(&mut bench, 1, again);
-    // The end of a session, the next one and its inventory each have the cluster's own job settled.
+    // The end of a session, the next session and its inventory each reconcile the cluster's own
+    // job.
     assert!(decided <= 3 * sent, "{decided} decisions for {sent} sessions");
 }

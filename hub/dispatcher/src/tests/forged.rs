@@ -1,8 +1,8 @@
-//! Clusters that speak of what is not theirs.
+//! Clusters that report workloads of other clusters.
 
 use super::*;
 
-/// What would touch the workload itself, or its place.
+/// Whether an action concerns the workload itself or its cluster.
 fn touches(line: &str) -> bool {
     [
         "finish",
@@ -52,7 +52,7 @@ fn impossible_attempt_is_rejected() {
         bench.observe("b", "w", attempt, State::Running);
         assert_eq!(bench.take(), [format!("disbelieve w/{attempt} on b")]);
     }
-    // An old store of the hub may have forgotten some.
+    // A restored store may have forgotten some attempts.
     bench.observe("b", "w", 40, State::Running);
     assert!(bench.take().iter().any(|line| line == "Absent w/40 on b"));
 }

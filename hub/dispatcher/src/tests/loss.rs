@@ -1,4 +1,4 @@
-//! Clusters that are away.
+//! Disconnected clusters: policies, fences and the breaker.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn restart_keeps_evicted_quota_until_all_inventories() {
     assert!(bench.take().is_empty());
     bench.connect("b", &[]);
     assert_eq!(bench.take(), ["release w"]);
-    // It holds quota there for an attempt that was committed: another process may have told it to run.
+    // It holds quota there for a committed attempt: an earlier process may have sent `Run`.
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
     bench.apply(DispatchEvent::SessionOpened { name: "a".into() });
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
@@ -62,7 +62,7 @@ fn hold_policy_reassigns_nothing() {
     assert!(bench.take().is_empty());
 }
 
-/// A cluster `a` whose agent says that it cannot act, and then is gone (`lost`) or stays connected.
+/// The agent of cluster `a` is not ready. Then the cluster disconnects (`lost`) or stays connected.
 #[rstest::rstest]
 #[case::a_fence_cannot_be_seen_to(DisconnectPolicy::Fence { after: 60_000 }, false, None)]
 #[case::nor_once_the_agent_is_gone_as_well(DisconnectPolicy::Fence { after: 60_000 }, true, None)]
@@ -101,7 +101,7 @@ fn restart_ignores_fence_of_agent_that_was_not_ready() {
         if back {
             bench.connect("a", &["w"]);
             bench.down("a");
-            // The watch is late.
+            // The watch event is late.
             bench.apply(DispatchEvent::AgentWasNotReady { name: "a".into() });
         }
         bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
@@ -118,7 +118,7 @@ fn agent_that_is_not_ready_gets_no_offer() {
     bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/1 on b"]);
-    // What was offered to it before is taken back, and not offered again.
+    // Its offer is withdrawn and not repeated.
     bench.apply(DispatchEvent::AgentReadiness { name: "b".into(), ready: false });
     let done = bench.take();
     assert!(
@@ -176,7 +176,7 @@ fn fenced_job_goes_elsewhere_only_after_agent_stopped_it() {
     assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
     bench.later(30_000);
     bench.down("a");
-    // Lease and fence, an eighth more, the margin, and the grace of its pods.
+    // Lease and fence, an eighth more, the margin, and the grace period of its pods.
     bench.later(50_000 + 6_250 + 10_000 + 5_000 - 1);
     assert!(bench.take().is_empty());
     bench.later(1);
@@ -391,7 +391,7 @@ fn deleted_cluster_leaves_no_state() {
     assert!(!bench.dispatcher.knows("w"));
 }
 
-/// Three clusters that are given up after 15 minutes, and a workload on each of the first two.
+/// Three clusters whose policy gives up after 15 minutes, with a workload on each of the first two.
 fn three() -> Bench {
     let mut bench =
         Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 4000, 4000)]);
@@ -481,7 +481,7 @@ fn evictions_are_rate_limited() {
     }
 }
 
-/// The agent follows what an earlier hub process told it, or nothing.
+/// The agent follows the fence that an earlier hub process announced, or none.
 #[test]
 fn changed_fence_counts_only_after_delivery() {
     let waiting = |change: fn(&mut Bench)| {

@@ -1,4 +1,4 @@
-//! What the dispatcher decides, case by case.
+//! Decisions, case by case: events go in, and actions come out as short lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), L
     BTreeMap::from([(("ns".into(), "lq".into()), queue)])
 }
 
-/// A dispatcher with connected clusters that report, and what it did, as short lines.
+/// A dispatcher with connected, reporting clusters, and its actions as short lines.
 struct Bench {
     dispatcher: Dispatcher,
     now: UnixMillis,
@@ -186,7 +186,7 @@ impl Bench {
         std::mem::take(&mut self.log)
     }
 
-    /// By the API's word and its cluster's, a workload runs there.
+    /// API and cluster agree that the workload runs there.
     fn runs(&mut self, uid: &str, cluster: &str, attempt: u64) {
         self.apply(DispatchEvent::WorkloadChanged(committed(uid, cluster, attempt)));
         self.observe(cluster, uid, attempt, State::Running);

@@ -1,4 +1,4 @@
-//! Offers, and who gets the workload.
+//! Offers and commits.
 
 use super::*;
 
@@ -99,7 +99,7 @@ fn recorded_reservation_without_fit_is_retried_with_backoff() {
         );
         bench.apply(DispatchEvent::WorkloadChanged(facts("w")));
         bench.take();
-        // The delay is in memory, where it can end before its time.
+        // In memory, the delay can end early.
         bench.reserve(facts("w"));
         let log = bench.take();
         let until = bench.now + seconds * 1_000;
@@ -321,7 +321,7 @@ fn withdrawn_attempt_is_not_offered_there_again() {
     }));
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
-    // Its tombstone may be there still.
+    // Its tombstone may still be there.
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,
         nominated: vec!["a".into()],
@@ -340,7 +340,7 @@ fn reservation_from_before_restart_is_withdrawn() {
     assert_eq!(bench.take(), ["Reserve w/6 on a"], "attempts only grow");
 }
 
-/// Its user made it, and makes the job later.
+/// The user creates the Workload, and later the job.
 #[test]
 fn workload_without_job_waits_for_it() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 2000, 4000)]);

@@ -1,4 +1,4 @@
-//! What operators ask for: cordon, drain, move.
+//! Requests of administrators: cordon, drain, move.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Workloads on a cluster that the hub does not know.
+//! Orphans: reported, acknowledged, removed.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! Clusters that said no, those of which it only looks so, and when they are asked again.
+//! Refusals, and when clusters are tried again.
 
 use super::*;
 
 const SECOND: i64 = 1_000;
 
 impl Bench {
-    /// One cluster refuses the workload, which has quota in memory.
+    /// One cluster refuses the workload, whose quota is in memory.
     fn refused() -> Self {
         let mut bench = Self::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
         bench.reserve(facts("w"));
@@ -29,7 +29,7 @@ impl Bench {
         self.apply(DispatchEvent::CapacityReported { cluster: "a".into(), queues });
     }
 
-    /// The engine has given it quota again.
+    /// The engine reserves quota again.
     fn offers_again(&mut self) -> bool {
         self.reserve(facts("w"));
         self.take().iter().any(|line| line.starts_with("Reserve w/"))
@@ -90,7 +90,7 @@ fn changed_cluster_is_asked_at_once() {
         let mut bench = Bench::refused();
         bench.later(SECOND);
         change(&mut bench);
-        // What the cluster has time for comes in its turn.
+        // The scan budget of the cluster allows it now.
         bench.later(SECOND);
         assert_eq!(bench.take().contains(&"wake w".to_owned()), asked, "{case}");
         assert_eq!(bench.offers_again(), asked, "{case}");

@@ -1,4 +1,4 @@
-//! Clusters whose MultiKueueCluster is deleted, and to which another one leads.
+//! Renamed clusters.
 
 use super::*;
 
@@ -17,7 +17,7 @@ impl Bench {
     }
 }
 
-/// `w` ran on `a`, which is deleted; `c` has a session. `uids`: of both, where they are known.
+/// `w` ran on `a`, which is deleted. `c` has a session. `uids` are those of both, if known.
 fn deleted(uids: [Option<&str>; 2]) -> Bench {
     let mut bench = Bench::running();
     if let Some(uid) = uids[0] {

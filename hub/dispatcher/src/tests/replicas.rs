@@ -1,4 +1,4 @@
-//! Replicas of one object: where the first goes, and how the others follow.
+//! Replicas of one object: the first one's cluster, and how later ones follow.
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn later_replica_without_first_quota_returns_its_own() {
     assert!(bench.take().is_empty(), "once");
 }
 
-/// The retry of attempt 1 is written, nothing of it is left on `b`, and it has quota anew.
+/// The retry of attempt 1 is written, nothing is left on `b`, and it has quota again.
 fn leaves_and_is_reserved_again(bench: &mut Bench) {
     let retrying =
         WorkloadFacts { check: Some(("mk".into(), CheckStatus::Retry)), ..committed("w", "b", 1) };

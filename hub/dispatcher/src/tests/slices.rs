@@ -1,13 +1,13 @@
-//! What an elastic job has grown to, and the copy of the workload that it replaces.
+//! Workload slices that take over a copy.
 
 use super::*;
 
-/// What `w` has grown to.
+/// The slice that replaces `w`.
 fn grown() -> WorkloadFacts {
     WorkloadFacts { replaces: Some("w".into()), ..facts("x") }
 }
 
-/// The same once it has the copy of `w`.
+/// The same slice with the copy of `w`.
 fn taken() -> WorkloadFacts {
     WorkloadFacts {
         replaces: Some("w".into()),
@@ -152,7 +152,8 @@ fn failed_takeover_leaves_copy_with_its_owner() {
     let mut bench = Bench::running();
     bench.reserve(grown());
     assert_eq!(bench.take(), ["commit x/1 on a, known as w"]);
-    // Their job is deleted in the foreground: the first one leaves the store, and is not found by its name any more.
+    // The job is deleted in the foreground: the first slice leaves the store and cannot be looked
+    // up.
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { deleting: true, ..facts("x") }));
     assert!(!bench.take().iter().any(|it| it.contains("on a")), "it may be written yet");
@@ -215,7 +216,7 @@ fn deleted_first_slice_leaves_no_state() {
     let mut bench = taken_over();
     is_replaced(&mut bench);
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
-    // It is not found by its name any more.
+    // It cannot be looked up by name any more.
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { replaces: None, ..taken() }));
     assert_eq!(
         bench.dispatcher.cluster_uid(&"x".into()),

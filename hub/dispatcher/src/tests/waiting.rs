@@ -1,11 +1,11 @@
-//! Copies that wait on several clusters, and which of those may preempt.
+//! Copies that wait on several clusters, and their preemption gates.
 
 use super::*;
 
 const TIMEOUT: i64 = 300_000;
 
 impl Bench {
-    /// A workload that is offered to all three.
+    /// A workload that is offered to all three clusters.
     fn waiting(timeout: Option<i64>) -> Self {
         let mut bench =
             Self::new(DispatchMode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]);
@@ -19,7 +19,7 @@ impl Bench {
         bench
     }
 
-    /// What a cluster says of its copy and its gate, in milliseconds after the start.
+    /// A cluster's report of its copy and gate, in milliseconds after the start.
     fn gate(&mut self, cluster: &str, opened: Option<i64>, blocked: Option<i64>) {
         let gate = Some(PreemptionGate { opened, blocked: blocked.map(|at| START + at) });
         self.gate_of(cluster, 1, State::Waiting, gate);
@@ -194,7 +194,7 @@ fn open_gate_of_earlier_attempt_counts_until_later_reported() {
     let mut bench = Bench::waiting(Some(TIMEOUT));
     bench.gate("a", None, Some(0));
     assert_eq!(bench.open(), ["a"]);
-    // It went away on b; offered there again, all have a fresh attempt.
+    // It is gone on b. The next offer there raises the attempt everywhere.
     bench.observe("b", "w", 1, State::Gone);
     bench.later(30_000);
     bench.take();
