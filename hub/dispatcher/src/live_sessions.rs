@@ -11,7 +11,7 @@ pub struct LiveSessions {
 
 impl LiveSessions {
     /// A session began. Returns the events for the dispatcher: none if a newer session exists.
-    pub fn up(&mut self, cluster: &Name, session_id: u64) -> Vec<DispatchEvent> {
+    pub fn open(&mut self, cluster: &Name, session_id: u64) -> Vec<DispatchEvent> {
         if self.live.get(cluster).is_some_and(|live| *live >= session_id) {
             return Vec::new();
         }
@@ -21,8 +21,8 @@ impl LiveSessions {
     }
 
     /// A session ended. Returns the event for the dispatcher: none if it was not the newest.
-    pub fn down(&mut self, cluster: &Name, session_id: u64) -> Option<DispatchEvent> {
-        if !self.counts(cluster, session_id) {
+    pub fn close(&mut self, cluster: &Name, session_id: u64) -> Option<DispatchEvent> {
+        if !self.is_live(cluster, session_id) {
             return None;
         }
         self.live.remove(cluster);
@@ -30,7 +30,7 @@ impl LiveSessions {
     }
 
     /// Whether this is the newest session of the cluster.
-    pub fn counts(&self, cluster: &str, session_id: u64) -> bool {
+    pub fn is_live(&self, cluster: &str, session_id: u64) -> bool {
         self.live.get(cluster) == Some(&session_id)
     }
 
@@ -39,7 +39,7 @@ impl LiveSessions {
         self.live.keys()
     }
 
-    pub fn is_up(&self, cluster: &str) -> bool {
+    pub fn has_session(&self, cluster: &str) -> bool {
         self.live.contains_key(cluster)
     }
 }
@@ -54,14 +54,14 @@ mod tests {
         let told = |events: Vec<DispatchEvent>| {
             events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(told(sessions.up(&west, 7)), r#"SessionOpened { name: "west" }"#);
-        assert_eq!(told(sessions.up(&west, 6)), "", "an older one comes late");
+        assert_eq!(told(sessions.open(&west, 7)), r#"SessionOpened { name: "west" }"#);
+        assert_eq!(told(sessions.open(&west, 6)), "", "an older one comes late");
         assert_eq!(
-            told(sessions.up(&west, 8)),
+            told(sessions.open(&west, 8)),
             r#"SessionClosed { name: "west" } SessionOpened { name: "west" }"#
         );
-        assert!(sessions.down(&west, 7).is_none(), "it has not counted any more");
-        assert!(sessions.is_up("west") && sessions.counts("west", 8));
-        assert!(sessions.down(&west, 8).is_some() && !sessions.is_up("west"));
+        assert!(sessions.close(&west, 7).is_none(), "it has not counted any more");
+        assert!(sessions.has_session("west") && sessions.is_live("west", 8));
+        assert!(sessions.close(&west, 8).is_some() && !sessions.has_session("west"));
     }
 }

@@ -28,7 +28,7 @@ pub struct LastObservation {
 /// The last observations, by cluster and the hub's uid.
 #[derive(Debug, Default)]
 pub struct ObservationCache {
-    told: BTreeMap<(Name, Uid), LastObservation>,
+    last: BTreeMap<(Name, Uid), LastObservation>,
     /// Also keep observations of unknown workloads: after a store loss they may be adopted.
     forgetful: bool,
     /// A job status could not be parsed.
@@ -38,7 +38,7 @@ pub struct ObservationCache {
 impl ObservationCache {
     /// `forgetful`: a store was lost, so also keep observations of unknown workloads.
     pub fn new(forgetful: bool) -> Self {
-        Self { told: BTreeMap::new(), forgetful, unreadable: false }
+        Self { last: BTreeMap::new(), forgetful, unreadable: false }
     }
 
     /// Records a report and converts it. Call [`Self::prune`] after the dispatcher has applied it.
@@ -48,18 +48,19 @@ impl ObservationCache {
         cluster: &Name,
         told: &proto::Observation,
     ) -> Observation {
-        let theirs = Uid::from(told.workload_uid.as_str());
-        let uid = dispatcher.hub_uid(&theirs);
+        let cluster_uid = Uid::from(told.workload_uid.as_str());
+        let uid = dispatcher.hub_uid(&cluster_uid);
         let reasons: Vec<Reason> = told
             .reasons
             .iter()
             .map(|reason| Reason::new(reason.code.clone(), reason.message.clone()))
             .collect();
         // After an adoption, reports under the adopter's own uid concern an earlier offer.
-        let wanted = (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_aliased(&theirs);
+        let wanted =
+            (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_aliased(&cluster_uid);
         let job_status = wanted && self.remember(cluster, &uid, told, &reasons);
         Observation {
-            uid: theirs,
+            uid: cluster_uid,
             namespace: told.namespace.as_str().into(),
             name: told.name.as_str().into(),
             attempt: told.attempt,
@@ -86,10 +87,10 @@ impl ObservationCache {
     ) -> bool {
         let key = (cluster.clone(), uid.clone());
         if observation.state() == State::Gone {
-            self.told.remove(&key);
+            self.last.remove(&key);
             return false;
         }
-        let told = self.told.entry(key).or_default();
+        let told = self.last.entry(key).or_default();
         if told.attempt != observation.attempt {
             *told = LastObservation { attempt: observation.attempt, ..LastObservation::default() };
         }
@@ -116,32 +117,34 @@ impl ObservationCache {
     /// Forgets the observations of a cluster that will never be written.
     pub fn prune_cluster(&mut self, dispatcher: &Dispatcher, cluster: &Name) {
         let from = (cluster.clone(), Uid::from(""));
-        let there = self.told.range(from..).map(|(key, _)| key).take_while(|(at, _)| at == cluster);
+        let there = self.last.range(from..).map(|(key, _)| key).take_while(|(at, _)| at == cluster);
         let useless: Vec<_> =
             there.filter(|(at, uid)| !is_of_use(dispatcher, at, uid)).cloned().collect();
         for key in useless {
-            self.told.remove(&key);
+            self.last.remove(&key);
         }
     }
 
     pub fn forget(&mut self, cluster: &Name, uid: &Uid) {
-        self.told.remove(&(cluster.clone(), uid.clone()));
+        self.last.remove(&(cluster.clone(), uid.clone()));
     }
 
     /// Moves the observations of an adopted copy to the workload that adopted it, unless that one
     /// has newer ones.
-    pub fn rename(&mut self, facts: &WorkloadFacts) {
-        let (Some(theirs), Some(cluster)) = (&facts.cluster_uid, &facts.cluster) else { return };
-        for before in facts.replaces.iter().chain([theirs]) {
-            if let Some(told) = self.told.remove(&(cluster.clone(), before.clone())) {
-                self.told.entry((cluster.clone(), facts.uid.clone())).or_insert(told);
+    pub fn move_to_adopter(&mut self, facts: &WorkloadFacts) {
+        let (Some(cluster_uid), Some(cluster)) = (&facts.cluster_uid, &facts.cluster) else {
+            return;
+        };
+        for before in facts.replaces.iter().chain([cluster_uid]) {
+            if let Some(told) = self.last.remove(&(cluster.clone(), before.clone())) {
+                self.last.entry((cluster.clone(), facts.uid.clone())).or_insert(told);
             }
         }
     }
 
     /// The last observation of an attempt.
-    pub fn of(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<&LastObservation> {
-        self.told.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt)
+    pub fn get(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<&LastObservation> {
+        self.last.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt)
     }
 }
 
@@ -167,27 +170,27 @@ mod tests {
             cluster_uid: Some(old.clone()),
             ..super::super::tests::committed("x", "west", 1)
         };
-        let told = |memory: &ObservationCache| {
-            memory.of(&west, &new, 1).and_then(|told| told.job_status.clone())
+        let told = |cache: &ObservationCache| {
+            cache.get(&west, &new, 1).and_then(|told| told.job_status.clone())
         };
         let status = |active: i32| Some(Arc::new(serde_json::json!({"active": active})));
-        let tell = |memory: &mut ObservationCache, uid: &Uid, active: i32| {
+        let tell = |cache: &mut ObservationCache, uid: &Uid, active: i32| {
             let told = LastObservation {
                 attempt: 1,
                 job_status: status(active),
                 ..LastObservation::default()
             };
-            memory.told.insert((west.clone(), uid.clone()), told);
+            cache.last.insert((west.clone(), uid.clone()), told);
         };
-        let mut memory = ObservationCache::new(false);
-        tell(&mut memory, &old, 1);
-        memory.rename(&taken());
-        assert_eq!(told(&memory), status(1));
-        tell(&mut memory, &new, 2);
-        tell(&mut memory, &old, 1);
-        memory.rename(&taken());
-        assert_eq!(told(&memory), status(2));
-        assert!(memory.of(&west, &old, 1).is_none());
+        let mut cache = ObservationCache::new(false);
+        tell(&mut cache, &old, 1);
+        cache.move_to_adopter(&taken());
+        assert_eq!(told(&cache), status(1));
+        tell(&mut cache, &new, 2);
+        tell(&mut cache, &old, 1);
+        cache.move_to_adopter(&taken());
+        assert_eq!(told(&cache), status(2));
+        assert!(cache.get(&west, &old, 1).is_none());
     }
 
     #[test]
@@ -202,12 +205,12 @@ mod tests {
         let (west, uid) = (Name::from("west"), Uid::from("u"));
         for forgetful in [false, true] {
             let dispatcher = Dispatcher::new(DispatcherSettings::default(), 0);
-            let mut memory = ObservationCache::new(forgetful);
-            assert_eq!(memory.record(&dispatcher, &west, &told).job_status, forgetful);
-            assert_eq!(memory.of(&west, &uid, 1).is_some(), forgetful);
-            assert!(memory.of(&west, &uid, 2).is_none(), "of another attempt nothing was told");
-            memory.prune(&dispatcher, &west, &uid);
-            assert!(memory.of(&west, &uid, 1).is_none(), "the dispatcher has no use for it");
+            let mut cache = ObservationCache::new(forgetful);
+            assert_eq!(cache.record(&dispatcher, &west, &told).job_status, forgetful);
+            assert_eq!(cache.get(&west, &uid, 1).is_some(), forgetful);
+            assert!(cache.get(&west, &uid, 2).is_none(), "of another attempt nothing was told");
+            cache.prune(&dispatcher, &west, &uid);
+            assert!(cache.get(&west, &uid, 1).is_none(), "the dispatcher has no use for it");
         }
     }
 }

@@ -241,8 +241,10 @@ impl World {
                 if free && facts.cluster.is_none() =>
             {
                 assert!(*attempt > facts.attempt, "attempts grow");
-                facts.cluster_uid =
-                    adopts.clone().filter(|theirs| theirs != uid).or(facts.cluster_uid.take());
+                facts.cluster_uid = adopts
+                    .clone()
+                    .filter(|cluster_uid| cluster_uid != uid)
+                    .or(facts.cluster_uid.take());
                 facts.reserved = true;
                 facts.evicted = false;
                 facts.cluster = Some(cluster.clone());

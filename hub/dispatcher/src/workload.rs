@@ -55,7 +55,7 @@ pub enum AdoptRequest {
 
 impl AdoptRequest {
     pub(crate) fn is_copy(&self, cluster: &Name, uid: &Uid) -> bool {
-        matches!(self, Self::Copy(at, theirs) if at == cluster && theirs == uid)
+        matches!(self, Self::Copy(at, cluster_uid) if at == cluster && cluster_uid == uid)
     }
 }
 
@@ -129,7 +129,7 @@ impl WorkloadFacts {
     /// Whether quota that the engine reserved in memory for this version is settled: the API shows
     /// the reservation, or shows that none is needed. A late answer may concern an earlier
     /// reservation.
-    pub fn settles(&self, version: Option<u64>) -> bool {
+    pub fn settles_reservation(&self, version: Option<u64>) -> bool {
         let shown = self.reserved || self.finished || self.cluster.is_some();
         shown && version.is_none_or(|version| version <= self.version)
     }

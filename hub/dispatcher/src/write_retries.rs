@@ -23,10 +23,10 @@ impl Default for WriteRetries {
 impl WriteRetries {
     /// Timeout of one call. A late request may still be performed: it only applies to the version
     /// that was read.
-    pub const CALL: Duration = Duration::from_secs(30);
+    pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// A conflict occurred. Returns whether to try again.
-    pub fn conflict(&mut self) -> bool {
+    pub fn may_retry_conflict(&mut self) -> bool {
         self.conflicts += 1;
         self.conflicts <= CONFLICTS
     }
@@ -37,7 +37,7 @@ impl WriteRetries {
     }
 
     /// A read failed: the next pause is longer.
-    pub fn unseen(&mut self) {
+    pub fn lengthen_pause(&mut self) {
         self.pause = (self.pause * 2).min(LAST_PAUSE);
     }
 }
@@ -49,12 +49,12 @@ mod tests {
     #[test]
     fn retries_allow_four_conflicts_and_pause_at_most_5_s() {
         let mut tries = WriteRetries::default();
-        let conflicts: Vec<bool> = (0..5).map(|_| tries.conflict()).collect();
+        let conflicts: Vec<bool> = (0..5).map(|_| tries.may_retry_conflict()).collect();
         assert_eq!(conflicts, [true, true, true, true, false]);
         let mut pauses = Vec::new();
         for _ in 0..9 {
             pauses.push(tries.pause().as_millis());
-            tries.unseen();
+            tries.lengthen_pause();
         }
         assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     }

@@ -348,7 +348,7 @@ impl TermState {
     fn written(&mut self, written: WriteResult) {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
-            self.told.rename(facts);
+            self.told.move_to_adopter(facts);
             if let (Some(before), Some(_)) = (&facts.replaces, &facts.cluster_uid) {
                 self.slots.hand_over(before);
             }
@@ -378,7 +378,11 @@ impl TermState {
         let since = |reservation: &Reservation| {
             reservation.workload.resource_version()?.parse::<u64>().ok()
         };
-        if self.reservations.get(&facts.uid).is_some_and(|held| facts.settles(since(held))) {
+        if self
+            .reservations
+            .get(&facts.uid)
+            .is_some_and(|held| facts.settles_reservation(since(held)))
+        {
             self.reservations.remove(&facts.uid);
         }
     }

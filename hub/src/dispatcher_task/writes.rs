@@ -108,7 +108,7 @@ impl Write {
                 }
             };
             let written = tokio::time::timeout(
-                WriteRetries::CALL,
+                WriteRetries::CALL_TIMEOUT,
                 patch_status(ctx, &current, &edit.status, self.label()),
             )
             .await;
@@ -132,7 +132,7 @@ impl Write {
                     return (WriteOutcome::Superseded, Some(current));
                 }
                 Ok(Err(WriteError::Conflict)) => {
-                    if !tries.conflict() {
+                    if !tries.may_retry_conflict() {
                         return (WriteOutcome::Superseded, Some(current));
                     }
                     "somebody wrote first".to_owned()
@@ -142,7 +142,7 @@ impl Write {
                     return (WriteOutcome::Failed, Some(current));
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {:?}", WriteRetries::CALL),
+                Err(_) => format!("no answer within {:?}", WriteRetries::CALL_TIMEOUT),
             };
             // It may have happened all the same: only a fresh look tells.
             current = loop {
@@ -154,7 +154,7 @@ impl Write {
                     Ok(Some(fresh)) => break fresh,
                     Ok(None) => return (WriteOutcome::Superseded, None),
                     Err(error) => {
-                        tries.unseen();
+                        tries.lengthen_pause();
                         tracing::warn!(workload = %self.key, %error, write = unknown, "reading a workload failed");
                     }
                 }
@@ -172,7 +172,8 @@ impl Write {
     /// The object as the server has it; none if it is gone or another.
     async fn read(&self, ctx: &Context) -> anyhow::Result<Option<Arc<Workload>>> {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        let found = tokio::time::timeout(WriteRetries::CALL, api.get_opt(&self.key.name)).await??;
+        let found =
+            tokio::time::timeout(WriteRetries::CALL_TIMEOUT, api.get_opt(&self.key.name)).await??;
         let found = found.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid));
         if let Some(workload) = &found {
             ctx.stores.workloads.observe(workload.clone());

@@ -128,7 +128,7 @@ pub(crate) struct Term {
 impl Term {
     /// Whether the dispatcher's task counts a cluster as connected.
     pub(crate) fn is_live(&self, cluster: usize) -> bool {
-        self.live.is_up(&name(cluster))
+        self.live.has_session(&name(cluster))
     }
 }
 

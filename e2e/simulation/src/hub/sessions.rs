@@ -286,7 +286,7 @@ impl World {
         let Some(term) = self.term(hub, boot, epoch) else { return };
         match news {
             News::Up { cluster, session } => {
-                let events = term.live.up(&name(cluster).into(), session);
+                let events = term.live.open(&name(cluster).into(), session);
                 if events.is_empty() {
                     return;
                 }
@@ -309,7 +309,7 @@ impl World {
                 }
             }
             News::Down { cluster, session } => {
-                if let Some(event) = term.live.down(&name(cluster).into(), session) {
+                if let Some(event) = term.live.close(&name(cluster).into(), session) {
                     term.lost.insert(cluster, now);
                     term.away.insert(cluster, now);
                     self.dispatch(hub, event);
@@ -317,7 +317,7 @@ impl World {
                 }
             }
             News::Observed { cluster, session, observations, inventory } => {
-                if !term.live.counts(&name(cluster), session) {
+                if !term.live.is_live(&name(cluster), session) {
                     return;
                 }
                 for observation in &observations {
@@ -335,7 +335,7 @@ impl World {
                 }
             }
             News::Able { cluster, session, able } => {
-                if term.live.counts(&name(cluster), session) {
+                if term.live.is_live(&name(cluster), session) {
                     match able {
                         true => drop(term.unable.remove(&cluster)),
                         false => drop(term.unable.entry(cluster).or_insert(now)),
@@ -350,7 +350,7 @@ impl World {
                 }
             }
             News::Capacity { cluster, session, capacity } => {
-                if term.live.counts(&name(cluster), session) {
+                if term.live.is_live(&name(cluster), session) {
                     let queues = capacity::from_wire(capacity);
                     self.dispatch(
                         hub,

@@ -188,7 +188,11 @@ impl World {
     /// Once the API shows the reservation, it is in memory no longer.
     fn confirm(&mut self, hub: usize, facts: &WorkloadFacts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
-        if term.memory.get(&facts.uid).is_some_and(|version| facts.settles(Some(*version))) {
+        if term
+            .memory
+            .get(&facts.uid)
+            .is_some_and(|version| facts.settles_reservation(Some(*version)))
+        {
             term.memory.remove(&facts.uid);
         }
     }
@@ -201,7 +205,7 @@ impl World {
         if let Some(facts) = &written.facts {
             self.confirm(hub, facts);
             if let Some(term) = &mut self.hubs[hub].term {
-                term.told.rename(facts);
+                term.told.move_to_adopter(facts);
             }
         }
         self.dispatch(hub, DispatchEvent::WriteEnded(written));
@@ -330,8 +334,8 @@ impl World {
             DispatchAction::ReservationPersisted { .. } => {}
             DispatchAction::MirrorStatus { uid, cluster, attempt } => {
                 let term = self.hubs[hub].term.as_ref();
-                let told =
-                    term.and_then(|term| term.told.of(&cluster, &uid, attempt)?.job_status.clone());
+                let told = term
+                    .and_then(|term| term.told.get(&cluster, &uid, attempt)?.job_status.clone());
                 if let Some(status) = told.and_then(|status| Status::of(&status)) {
                     self.show(hub, &uid, Show::Status(status));
                 }
@@ -413,7 +417,7 @@ impl World {
         if !term.dispatcher.knows(&uid)
             && let Some(facts) = stored
         {
-            term.dispatcher.learn(facts);
+            term.dispatcher.track(facts);
         }
         let known = term.dispatcher.knows(&uid);
         let observation = term.told.record(&term.dispatcher, &key, told);

@@ -155,11 +155,12 @@ impl World {
             return;
         }
         if self.hubs[hub].cut > 0 || lost {
-            let wait = if lost { delay } else { milliseconds(WriteRetries::CALL) };
+            let wait = if lost { delay } else { milliseconds(WriteRetries::CALL_TIMEOUT) };
             return self.after(wait, Event::WriteAnswered(Box::new(job), WriteReply::Unknown));
         }
         if self.dice(0).chance(noise.late) {
-            let (call, more) = (milliseconds(WriteRetries::CALL), self.dice(0).between(1, LATE));
+            let (call, more) =
+                (milliseconds(WriteRetries::CALL_TIMEOUT), self.dice(0).between(1, LATE));
             self.after(call, Event::WriteAnswered(Box::new(job.clone()), WriteReply::Unknown));
             return self.after(call + more, Event::WriteLate(Box::new(job)));
         }
@@ -232,7 +233,7 @@ impl World {
                 );
             }
             WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),
-            WriteReply::Conflict if !job.tries.conflict() => {
+            WriteReply::Conflict if !job.tries.may_retry_conflict() => {
                 self.answer(hub, boot, epoch, Self::superseded(uid, Some(job.base)));
             }
             WriteReply::Conflict | WriteReply::Unknown => {
@@ -252,7 +253,7 @@ impl World {
             return self.answer(hub, boot, epoch, Self::superseded(job.uid, Some(job.base)));
         }
         if self.hubs[hub].cut > 0 || self.hubs[hub].frozen.is_some() {
-            job.tries.unseen();
+            job.tries.lengthen_pause();
             let pause = milliseconds(job.tries.pause());
             return self.after(pause, Event::WriteReads(Box::new(job)));
         }

@@ -48,7 +48,7 @@ enum AdoptionDecision {
 /// A copy that the workload may adopt.
 struct AdoptableCopy {
     cluster: Name,
-    theirs: Uid,
+    cluster_uid: Uid,
     attempt: u64,
     created: UnixMillis,
     /// An administrator chose it.
@@ -64,7 +64,7 @@ impl AdoptableCopy {
     fn beats(&self, other: &Self) -> bool {
         if self.asked != other.asked {
             self.asked
-        } else if self.theirs == other.theirs {
+        } else if self.cluster_uid == other.cluster_uid {
             (self.attempt, self.begun) > (other.attempt, other.begun)
         } else {
             self.created > other.created
@@ -103,9 +103,11 @@ impl Dispatcher {
         };
         match past {
             None => false,
-            Some(AdoptionDecision::Adopt(AdoptableCopy { cluster, theirs, attempt, .. })) => {
+            Some(AdoptionDecision::Adopt(AdoptableCopy {
+                cluster, cluster_uid, attempt, ..
+            })) => {
                 if self.is_cleared(entry, now, out) {
-                    self.commit_existing(entry, cluster, attempt, theirs, now, out);
+                    self.commit_existing(entry, cluster, attempt, cluster_uid, now, out);
                 }
                 true
             }
@@ -122,13 +124,15 @@ impl Dispatcher {
         entry: &mut TrackedWorkload,
         cluster: Name,
         attempt: u64,
-        theirs: Uid,
+        cluster_uid: Uid,
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
         if entry.pending_write.is_none() && self.may_write(entry, now) {
-            entry
-                .start_write(WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs) }, out);
+            entry.start_write(
+                WorkloadWrite::Commit { cluster, attempt, adopts: Some(cluster_uid) },
+                out,
+            );
         }
     }
 
@@ -177,15 +181,15 @@ impl Dispatcher {
         let copies: Vec<(Name, Uid)> =
             self.orphans.of_job(&facts.namespace, subject).cloned().collect();
         let (mut fitting, mut waits) = (Vec::new(), None);
-        for (cluster, theirs) in copies {
+        for (cluster, cluster_uid) in copies {
             // The uid of a known workload is not adopted.
             if !self.is_eligible(&configured, &cluster)
-                || self.entries.contains_key(&self.identities.ours(&theirs))
+                || self.entries.contains_key(&self.uid_aliases.hub_uid(&cluster_uid))
             {
                 continue;
             }
             let Some(orphan) =
-                self.orphans.get(&cluster, &theirs).filter(|it| it.predates(&self.settings))
+                self.orphans.get(&cluster, &cluster_uid).filter(|it| it.predates(&self.settings))
             else {
                 continue;
             };
@@ -196,14 +200,14 @@ impl Dispatcher {
                 ));
                 continue;
             }
-            let asked = facts.adopt.as_ref().is_some_and(|it| it.is_copy(&cluster, &theirs));
+            let asked = facts.adopt.as_ref().is_some_and(|it| it.is_copy(&cluster, &cluster_uid));
             match orphan.fits(subject, facts.attempt, asked) {
                 Ok(created) => {
                     let (attempt, runs) = (orphan.attempt(), orphan.runs());
                     let begun = orphan.state() != State::Evicted;
                     fitting.push(AdoptableCopy {
                         cluster,
-                        theirs,
+                        cluster_uid,
                         attempt,
                         created,
                         asked,
@@ -216,9 +220,10 @@ impl Dispatcher {
                         "Worker cluster \"{cluster}\" has a copy from before this hub's memory: {why}"
                     ));
                     if orphan.has_job() {
-                        self.orphans.change(&cluster, &theirs, |orphan| orphan.differs = Some(why));
+                        self.orphans
+                            .change(&cluster, &cluster_uid, |orphan| orphan.mismatch = Some(why));
                     } else {
-                        self.remove_jobless_copy(&cluster, &theirs, now, out);
+                        self.remove_jobless_copy(&cluster, &cluster_uid, now, out);
                     }
                 }
             }
@@ -238,11 +243,11 @@ impl Dispatcher {
         }
         let configured = self.configured_clusters(entry);
         let may_be = |(cluster, uid): &&(Name, Uid)| {
-            let holds_up = |orphan: &Orphan| orphan.holds_up(&self.settings);
+            let blocks_namespace = |orphan: &Orphan| orphan.blocks_namespace(&self.settings);
             self.is_eligible(&configured, cluster)
-                && self.orphans.get(cluster, uid).is_some_and(holds_up)
+                && self.orphans.get(cluster, uid).is_some_and(blocks_namespace)
         };
-        let (cluster, uid) = self.orphans.of_no_job(&entry.facts.namespace).find(may_be)?;
+        let (cluster, uid) = self.orphans.of_unknown_job(&entry.facts.namespace).find(may_be)?;
         let message = format!(
             "Worker cluster \"{cluster}\" has a copy from before this hub's memory that may be of this job (uid {uid}): \
              its Workload was deleted there; delete its job there, or see switchyard adopt"
@@ -259,12 +264,13 @@ impl Dispatcher {
         for copy in copies {
             others.push(if copy.beats(&best) { std::mem::replace(&mut best, copy) } else { copy });
         }
-        for other in others.iter().filter(|other| other.theirs != best.theirs) {
+        for other in others.iter().filter(|other| other.cluster_uid != best.cluster_uid) {
             let why = format!(
                 "its job is the copy on worker cluster \"{}\"; delete this one on its cluster",
                 best.cluster
             );
-            self.orphans.change(&other.cluster, &other.theirs, |orphan| orphan.differs = Some(why));
+            self.orphans
+                .change(&other.cluster, &other.cluster_uid, |orphan| orphan.mismatch = Some(why));
         }
         Some(best)
     }
@@ -273,14 +279,14 @@ impl Dispatcher {
     fn remove_jobless_copy(
         &mut self,
         cluster: &Name,
-        theirs: &Uid,
+        cluster_uid: &Uid,
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
-        let Some(orphan) = self.orphans.get(cluster, theirs) else { return };
-        let (uid, namespace, name, attempt) = orphan.place();
+        let Some(orphan) = self.orphans.get(cluster, cluster_uid) else { return };
+        let (uid, namespace, name, attempt) = orphan.location();
         tracing::info!(%cluster, workload_uid = %uid, attempt, now, "removing a copy whose job was never made");
-        self.orphans.change(cluster, theirs, |orphan| orphan.removing = true);
+        self.orphans.change(cluster, cluster_uid, |orphan| orphan.removing = true);
         out.push(DispatchAction::Assign {
             cluster: cluster.clone(),
             uid,

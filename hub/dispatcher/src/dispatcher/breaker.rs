@@ -22,15 +22,15 @@ pub struct BreakerTrip {
 pub(super) struct Breaker {
     open: Option<BreakerTrip>,
     /// An administrator has accepted all losses up to this time.
-    pardoned: UnixMillis,
+    accepted_until: UnixMillis,
     /// When a connected cluster reported that a committed workload is gone.
-    vanished: BTreeMap<Uid, UnixMillis>,
+    lost_by_cluster: BTreeMap<Uid, UnixMillis>,
     /// Workloads to reconcile when it closes.
-    held: BTreeSet<Uid>,
+    waiting: BTreeSet<Uid>,
     /// Rate limit: when all evictions granted so far would have happened at the configured rate.
-    paced: UnixMillis,
+    rate_used_until: UnixMillis,
     /// When running workloads were last counted.
-    counted: Option<UnixMillis>,
+    counted_at: Option<UnixMillis>,
 }
 
 impl Dispatcher {
@@ -52,11 +52,11 @@ impl Dispatcher {
             self.clusters.get(cluster).is_some_and(|it| it.exists && it.config.declared_lost);
         if !declared {
             if self.clusters.get(cluster).is_some_and(|it| it.is_connected) {
-                self.breaker.vanished.entry(entry.facts.uid.clone()).or_insert(now);
+                self.breaker.lost_by_cluster.entry(entry.facts.uid.clone()).or_insert(now);
             }
             self.trip_if_too_much_is_lost(entry, cluster, now, out);
             if self.breaker.open.is_some() {
-                self.breaker.held.insert(entry.facts.uid.clone());
+                self.breaker.waiting.insert(entry.facts.uid.clone());
                 return false;
             }
         }
@@ -67,12 +67,12 @@ impl Dispatcher {
     pub(super) fn is_within_rate(&mut self, entry: &mut TrackedWorkload, now: UnixMillis) -> bool {
         let each = 60_000 / i64::from(self.settings.breaker_limits.evictions_per_minute.max(1));
         let ahead = each * i64::from(self.settings.breaker_limits.burst.max(1) - 1);
-        let free = self.breaker.paced - ahead;
+        let free = self.breaker.rate_used_until - ahead;
         if free > now {
             entry.wake_at(free);
             return false;
         }
-        self.breaker.paced = self.breaker.paced.max(now) + each;
+        self.breaker.rate_used_until = self.breaker.rate_used_until.max(now) + each;
         true
     }
 
@@ -88,8 +88,8 @@ impl Dispatcher {
             return;
         }
         let limits = &self.settings.breaker_limits;
-        let (window, pardoned) = (limits.window, self.breaker.pardoned);
-        self.breaker.vanished.retain(|_, at| *at > now - window && *at > pardoned);
+        let (window, accepted_until) = (limits.window, self.breaker.accepted_until);
+        self.breaker.lost_by_cluster.retain(|_, at| *at > now - window && *at > accepted_until);
         let about =
             self.clusters.get(cluster).filter(|it| !it.is_connected).map_or(now, |it| it.since);
         let lost: BTreeSet<Name> = self
@@ -98,7 +98,7 @@ impl Dispatcher {
             .filter(|(_, it)| {
                 it.has_been_used && it.exists && !it.is_connected && !it.config.declared_lost
             })
-            .filter(|(_, it)| it.since > pardoned && (it.since - about).abs() <= window)
+            .filter(|(_, it)| it.since > accepted_until && (it.since - about).abs() <= window)
             .map(|(name, _)| name.clone())
             .collect();
         let all = self
@@ -125,10 +125,10 @@ impl Dispatcher {
     ) -> Option<String> {
         let limits = &self.settings.breaker_limits;
         let enough = self.entries.len() + 1 >= limits.least_workloads;
-        if !enough || self.breaker.counted.is_some_and(|at| now < at + 1_000) {
+        if !enough || self.breaker.counted_at.is_some_and(|at| now < at + 1_000) {
             return None;
         }
-        self.breaker.counted = Some(now);
+        self.breaker.counted_at = Some(now);
         let running =
             self.entries.values().chain([entry]).filter(|it| !it.is_deleted && !it.facts.finished);
         let (mut all, mut gone) = (0, 0);
@@ -136,7 +136,7 @@ impl Dispatcher {
             let Some(cluster) = &it.facts.cluster else { continue };
             all += 1;
             gone += usize::from(
-                lost.contains(cluster) || self.breaker.vanished.contains_key(&it.facts.uid),
+                lost.contains(cluster) || self.breaker.lost_by_cluster.contains_key(&it.facts.uid),
             );
         }
         (gone >= limits.least_workloads && exceeds(gone, all, limits.workloads))
@@ -145,8 +145,8 @@ impl Dispatcher {
 
     /// An administrator released the breaker: give up what is lost by now.
     pub(super) fn release_breaker(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
-        self.breaker.pardoned = now;
-        self.breaker.vanished.clear();
+        self.breaker.accepted_until = now;
+        self.breaker.lost_by_cluster.clear();
         self.close_breaker(out);
     }
 
@@ -163,8 +163,8 @@ impl Dispatcher {
     fn close_breaker(&mut self, out: &mut Vec<DispatchAction>) {
         if self.breaker.open.take().is_some() {
             out.push(DispatchAction::BreakerChanged { open: None });
-            let held = std::mem::take(&mut self.breaker.held);
-            self.dirty.extend(held);
+            let waiting = std::mem::take(&mut self.breaker.waiting);
+            self.dirty.extend(waiting);
         }
     }
 }

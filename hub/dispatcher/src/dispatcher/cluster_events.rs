@@ -110,7 +110,7 @@ impl Dispatcher {
         cluster.set_connected(false, now);
         // Keep copies from before a store loss: otherwise their jobs would start elsewhere.
         let settings = &self.settings;
-        self.orphans.retain(name, |_, orphan| orphan.stays(settings));
+        self.orphans.retain(name, |_, orphan| orphan.is_kept(settings));
         self.mark_on(name);
         self.scan_waiting(name, false, now, out);
     }

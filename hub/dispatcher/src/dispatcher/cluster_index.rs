@@ -57,7 +57,7 @@ impl TrackedWorkload {
 
 impl Dispatcher {
     /// The workloads that a cluster has or shall have.
-    fn there(&self, cluster: &Name) -> Vec<Uid> {
+    fn workloads_on(&self, cluster: &Name) -> Vec<Uid> {
         let changed = self
             .dirty
             .iter()
@@ -68,13 +68,13 @@ impl Dispatcher {
 
     /// Marks the workloads that a cluster has or shall have.
     pub(super) fn mark_on(&mut self, cluster: &Name) {
-        let there = self.there(cluster);
-        self.dirty.extend(there);
+        let workloads = self.workloads_on(cluster);
+        self.dirty.extend(workloads);
     }
 
     /// Changes the state of each copy on a cluster.
     pub(super) fn change_on(&mut self, cluster: &Name, change: impl Fn(&mut Remote)) {
-        for uid in self.there(cluster) {
+        for uid in self.workloads_on(cluster) {
             let entry = self.entries.get_mut(&uid);
             if let Some(remote) = entry.and_then(|entry| entry.remotes.get_mut(cluster)) {
                 change(remote);

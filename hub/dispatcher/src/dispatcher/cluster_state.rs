@@ -8,11 +8,11 @@ use crate::{ClusterConfig, Name, UnixMillis};
 
 /// Milliseconds after which an open session has delivered an assignment: pings follow it in order,
 /// and an unanswered ping ends the session sooner.
-const HEARD_AFTER: i64 = 30_000;
+const DELIVERED_AFTER: i64 = 30_000;
 
 /// Whether a session that is open since `since` has delivered an assignment sent at `at`.
-pub(super) fn has_heard_since(since: UnixMillis, at: UnixMillis, now: UnixMillis) -> bool {
-    now >= since.max(at) + HEARD_AFTER
+pub(super) fn has_delivered_since(since: UnixMillis, at: UnixMillis, now: UnixMillis) -> bool {
+    now >= since.max(at) + DELIVERED_AFTER
 }
 
 /// State of one cluster.
@@ -99,8 +99,8 @@ impl ClusterState {
     }
 
     /// Whether the open session has delivered an assignment sent at `at`.
-    pub(super) fn has_heard(&self, at: UnixMillis, now: UnixMillis) -> bool {
-        self.is_connected && has_heard_since(self.since, at, now)
+    pub(super) fn has_delivered(&self, at: UnixMillis, now: UnixMillis) -> bool {
+        self.is_connected && has_delivered_since(self.since, at, now)
     }
 
     /// Starts or ends a session. All state of the last session is void.

@@ -4,7 +4,7 @@
 //! on a fence only if the agent has received it: otherwise the job may run on.
 
 use super::Dispatcher;
-use super::cluster_state::has_heard_since;
+use super::cluster_state::has_delivered_since;
 use super::tracked_workload::TrackedWorkload;
 use crate::{DisconnectPolicy, DispatchAction, Name, Phase, UnixMillis, WorkloadFacts};
 
@@ -14,18 +14,22 @@ use crate::{DisconnectPolicy, DispatchAction, Name, Phase, UnixMillis, WorkloadF
 pub(super) struct AnnouncedFence {
     /// The attempt that it was announced with. Zero: nothing was announced.
     attempt: u64,
-    said: Option<i64>,
-    at: UnixMillis,
+    announced: Option<i64>,
+    announced_at: UnixMillis,
     /// A session has existed since, so the agent may have received it.
-    sent: bool,
+    may_be_delivered: bool,
     /// The latest fence among the one surely received and those announced after it.
-    heard: Option<i64>,
+    delivered: Option<i64>,
 }
 
 impl AnnouncedFence {
     /// The latest fence that the agent may follow.
     fn worst_case(&self) -> Option<i64> {
-        if self.sent { Self::worst(self.heard, self.said) } else { self.heard }
+        if self.may_be_delivered {
+            Self::worst(self.delivered, self.announced)
+        } else {
+            self.delivered
+        }
     }
 
     /// The later of two. None is the latest: the job never stops.
@@ -67,13 +71,13 @@ impl Dispatcher {
             Some(_) => entry.has_new_policy,
             None => entry.has_new_policy || known.is_some_and(|known| known.has_new_policy),
         };
-        let told =
-            entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
-        match (self.policy(cluster, &entry.facts), told) {
+        let fence =
+            entry.remotes.get(cluster).map(|remote| remote.fence).filter(|fence| fence.attempt > 0);
+        match (self.policy(cluster, &entry.facts), fence) {
             (DisconnectPolicy::Fence { .. }, _) if unable => DisconnectPolicy::Hold,
-            (DisconnectPolicy::Fence { after }, Some(told)) => {
-                told.worst_case().map_or(DisconnectPolicy::Hold, |heard| DisconnectPolicy::Fence {
-                    after: after.max(heard),
+            (DisconnectPolicy::Fence { after }, Some(fence)) => {
+                fence.worst_case().map_or(DisconnectPolicy::Hold, |delivered| {
+                    DisconnectPolicy::Fence { after: after.max(delivered) }
                 })
             }
             (DisconnectPolicy::Fence { .. }, None) if changed => DisconnectPolicy::Hold,
@@ -93,25 +97,25 @@ impl Dispatcher {
         for (name, remote) in &mut entry.remotes {
             let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
             let fence = self.policy(name, &entry.facts).fence();
-            let told = &mut remote.fence;
-            if told.attempt != remote.attempt {
+            let fence = &mut remote.fence;
+            if fence.attempt != remote.attempt {
                 // The assignment in phase `Run` carries the fence, so an agent that runs the job
                 // has received it.
-                *told = AnnouncedFence {
+                *fence = AnnouncedFence {
                     attempt: remote.attempt,
-                    said: fence,
-                    at: now,
-                    sent: true,
-                    heard: fence,
+                    announced: fence,
+                    announced_at: now,
+                    may_be_delivered: true,
+                    delivered: fence,
                 };
-            } else if told.said != fence {
+            } else if fence.announced != fence {
                 let cluster = self.clusters.get(name);
-                if cluster.is_some_and(|it| it.has_heard(told.at, now)) {
-                    told.heard = told.said;
+                if cluster.is_some_and(|it| it.has_delivered(fence.announced_at, now)) {
+                    fence.delivered = fence.announced;
                 } else {
-                    told.heard = told.worst_case();
+                    fence.delivered = fence.worst_case();
                 }
-                (told.said, told.at, told.sent) =
+                (fence.announced, fence.announced_at, fence.may_be_delivered) =
                     (fence, now, cluster.is_some_and(|it| it.is_connected));
                 again.push((name.clone(), remote.attempt, phase));
             }
@@ -123,7 +127,7 @@ impl Dispatcher {
 
     /// A session began: it delivers the current assignments with their fences.
     pub(super) fn resend_fence(&mut self, name: &Name) {
-        self.change_on(name, |remote| remote.fence.sent = true);
+        self.change_on(name, |remote| remote.fence.may_be_delivered = true);
     }
 
     /// A session ends: mark the fences that it surely delivered.
@@ -131,9 +135,9 @@ impl Dispatcher {
         let Some(cluster) = self.clusters.get(name).filter(|it| it.is_connected) else { return };
         let since = cluster.since;
         self.change_on(name, |remote| {
-            let told = &mut remote.fence;
-            if has_heard_since(since, told.at, now) {
-                told.heard = told.said;
+            let fence = &mut remote.fence;
+            if has_delivered_since(since, fence.announced_at, now) {
+                fence.delivered = fence.announced;
             }
         });
     }

@@ -78,7 +78,7 @@ impl Dispatcher {
         let Some((cluster, attempt, state)) = entry.ahead(counts) else { return false };
         entry.spared_on = Some(cluster.clone());
         // A cluster that is disconnected, or just returned, may have stopped the job since.
-        let state = if state == State::Running && !self.has_told(&cluster) {
+        let state = if state == State::Running && !self.has_reported_inventory(&cluster) {
             State::Suspended
         } else {
             state
@@ -113,8 +113,8 @@ impl Dispatcher {
             }
         }
         entry.nomination = None;
-        let theirs = self.identities.theirs(&entry.facts.uid);
-        self.commit_existing(entry, cluster, attempt, theirs, now, out);
+        let cluster_uid = self.uid_aliases.cluster_uid(&entry.facts.uid);
+        self.commit_existing(entry, cluster, attempt, cluster_uid, now, out);
         true
     }
 
@@ -124,7 +124,7 @@ impl Dispatcher {
         let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else {
             return CommittedAttempt::Gone;
         };
-        match entry.remotes.get(on).filter(|remote| remote.is_spoken_of()) {
+        match entry.remotes.get(on).filter(|remote| remote.is_requested_or_reported()) {
             Some(remote) if remote.ran.is_some() && remote.is_meant_to_run() => {
                 CommittedAttempt::Runs
             }
@@ -185,9 +185,10 @@ impl Dispatcher {
         now: UnixMillis,
     ) -> bool {
         let attempt = entry.facts.attempt;
-        let has_told = self.has_told(cluster);
+        let has_reported_inventory = self.has_reported_inventory(cluster);
         let runs = |it: &Remote| {
-            it.attempt == attempt && (it.phase == Some(Phase::Run) || (has_told && it.runs()))
+            it.attempt == attempt
+                && (it.phase == Some(Phase::Run) || (has_reported_inventory && it.runs()))
         };
         if self.settings.store_loss.is_none()
             || entry.remotes.get(cluster).is_some_and(|remote| runs(remote))

@@ -70,7 +70,7 @@ pub struct Dispatcher {
     pub(super) entries: BTreeMap<Uid, TrackedWorkload>,
     pub(super) index: ClusterIndex,
     pub(super) orphans: Orphans,
-    pub(super) identities: UidAliases,
+    pub(super) uid_aliases: UidAliases,
     /// Workloads learned since orphans were last matched with them.
     pub(super) new_workloads: BTreeSet<Uid>,
     pub(super) breaker: Breaker,
@@ -102,7 +102,7 @@ impl Dispatcher {
             checks: BTreeMap::new(),
             entries: BTreeMap::new(),
             index: ClusterIndex::default(),
-            identities: UidAliases::default(),
+            uid_aliases: UidAliases::default(),
             new_workloads: BTreeSet::new(),
             breaker: Breaker::default(),
             nominating: BTreeSet::new(),
@@ -176,7 +176,7 @@ impl Dispatcher {
                         entry.is_deleted = true;
                         self.dirty.insert(uid);
                     }
-                    None => self.identities.forget(&uid),
+                    None => self.uid_aliases.forget(&uid),
                 }
             }
             DispatchEvent::Observed { cluster, observation } => {
@@ -215,7 +215,7 @@ impl Dispatcher {
         let facts = &self
             .entries
             .get(uid)
-            .filter(|_| !self.identities.has_successor(&Uid::from(uid)))?
+            .filter(|_| !self.uid_aliases.has_successor(&Uid::from(uid)))?
             .facts;
         facts.cluster.clone().map(|cluster| (cluster, facts.attempt))
     }
@@ -292,7 +292,7 @@ impl Dispatcher {
         } else {
             self.waiting_for_inventories.remove(uid);
         }
-        self.identities.translate(out.get_mut(from..).unwrap_or_default());
+        self.uid_aliases.translate(out.get_mut(from..).unwrap_or_default());
 
         if let Some(nomination) = &entry.nomination {
             let (priority, since) = (-i64::from(entry.facts.priority), nomination.since);
@@ -321,7 +321,7 @@ impl Dispatcher {
                 || entry.highest_attempt > 0);
         if done && idle && !memory {
             if entry.is_deleted {
-                self.identities.forget(uid);
+                self.uid_aliases.forget(uid);
             }
             self.index.unlist(&mut entry);
             self.waiting_for_inventories.remove(uid);

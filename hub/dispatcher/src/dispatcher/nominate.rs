@@ -188,7 +188,7 @@ impl Dispatcher {
         // One offer at a time, until it is answered or late.
         let (mut open, mut in_turn) = (false, false);
         for cluster in &offers {
-            let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.unanswered())
+            let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.is_unanswered())
             else {
                 continue;
             };
@@ -327,7 +327,7 @@ impl Dispatcher {
     ) {
         entry.request(cluster, attempt, Phase::Reserve, now, out);
         if let Some(remote) = entry.remotes.get_mut(cluster) {
-            remote.gate.there = self.settings.preemption_timeout.is_some();
+            remote.gate.exists = self.settings.preemption_timeout.is_some();
         }
     }
 

@@ -15,14 +15,14 @@ impl Dispatcher {
         now: UnixMillis,
         out: &mut Vec<DispatchAction>,
     ) {
-        let ours = self.identities.ours(&observation.uid);
-        if self.identities.is_aliased(&observation.uid) || !self.entries.contains_key(&ours) {
+        let hub_uid = self.uid_aliases.hub_uid(&observation.uid);
+        if self.uid_aliases.is_aliased(&observation.uid) || !self.entries.contains_key(&hub_uid) {
             self.observed_orphan(cluster, observation, now, out);
             return;
         }
         let from = out.len();
-        self.observed_known(cluster, Observation { uid: ours, ..observation }, now, out);
-        self.identities.translate(out.get_mut(from..).unwrap_or_default());
+        self.observed_known(cluster, Observation { uid: hub_uid, ..observation }, now, out);
+        self.uid_aliases.translate(out.get_mut(from..).unwrap_or_default());
     }
 
     fn observed_known(
@@ -84,7 +84,7 @@ impl Dispatcher {
             remote.origin = observation.origin;
         }
         // The agent removes lower attempts before it reports this one.
-        remote.gate.hear(observation.gate, now);
+        remote.gate.update(observation.gate, now);
         remote.ran.take_if(|ran| *ran < observation.attempt);
         // An earlier hub process gave out this attempt, or the API forgot it. It may run until the
         // cluster reports its end.
@@ -94,7 +94,7 @@ impl Dispatcher {
         match observation.state {
             State::Gone => {
                 remote.ran = None;
-                remote.gate.is_gone();
+                remote.gate.clear();
             }
             State::Running | State::Suspended | State::Succeeded | State::Failed => {
                 remote.ran = Some(observation.attempt);
@@ -114,7 +114,7 @@ impl Dispatcher {
             }
             if settled {
                 known.capacity.counted(&uid);
-            } else if !remote.unanswered() {
+            } else if !remote.is_unanswered() {
                 known.capacity.unassume(&uid);
             }
         }

@@ -34,12 +34,12 @@ pub(super) struct Orphan {
     acked: bool,
     pub(super) removing: bool,
     /// Why no workload for a job of its name adopts it.
-    pub(super) differs: Option<String>,
+    pub(super) mismatch: Option<String>,
 }
 
 impl Orphan {
     fn new(last: Observation, now: UnixMillis) -> Self {
-        Self { last, first: now, since: now, acked: false, removing: false, differs: None }
+        Self { last, first: now, since: now, acked: false, removing: false, mismatch: None }
     }
 
     /// Whether it may be older than the store loss.
@@ -51,7 +51,7 @@ impl Orphan {
 
     /// Whether it is kept until a workload adopts it. Copies without a job never ran. An evicted
     /// copy of an unknown job cannot be adopted, and it blocks the name of its job.
-    pub(super) fn stays(&self, settings: &DispatcherSettings) -> bool {
+    pub(super) fn is_kept(&self, settings: &DispatcherSettings) -> bool {
         let is_over = self.last.state == State::Evicted && self.origin().is_none();
         self.has_job() && self.predates(settings) && !is_over
     }
@@ -75,8 +75,8 @@ impl Orphan {
     }
 
     /// Whether workloads of its namespace wait for it, because it may be the copy of any of them.
-    pub(super) fn holds_up(&self, settings: &DispatcherSettings) -> bool {
-        self.origin().is_none() && self.stays(settings) && self.last.state == State::Running
+    pub(super) fn blocks_namespace(&self, settings: &DispatcherSettings) -> bool {
+        self.origin().is_none() && self.is_kept(settings) && self.last.state == State::Running
     }
 
     pub(super) fn attempt(&self) -> u64 {
@@ -88,7 +88,7 @@ impl Orphan {
     }
 
     /// Its uid, namespace, name and attempt.
-    pub(super) fn place(&self) -> (Uid, Name, Name, u64) {
+    pub(super) fn location(&self) -> (Uid, Name, Name, u64) {
         let Observation { uid, namespace, name, attempt, .. } = &self.last;
         (uid.clone(), namespace.clone(), name.clone(), *attempt)
     }
@@ -96,7 +96,7 @@ impl Orphan {
     /// Replaces the observation. Origin and an unseen job status are kept. If it was kept until
     /// now, its grace period begins: an eviction may be followed by another run.
     fn update(&mut self, said: Observation, settings: &DispatcherSettings, now: UnixMillis) {
-        let stayed = self.stays(settings);
+        let stayed = self.is_kept(settings);
         let before = std::mem::replace(&mut self.last, said);
         if self.last.attempt == before.attempt {
             self.last.job_status |= before.job_status;
@@ -104,7 +104,7 @@ impl Orphan {
         if self.last.origin.is_none() {
             self.last.origin = before.origin;
         }
-        if stayed && !self.stays(settings) {
+        if stayed && !self.is_kept(settings) {
             self.since = now;
         }
     }
@@ -113,12 +113,12 @@ impl Orphan {
     fn note(&self, settings: &DispatcherSettings) -> Option<String> {
         let waits =
             || "made before this hub's memory; waits for its job to be applied again".to_owned();
-        self.stays(settings).then(|| self.differs.clone().unwrap_or_else(waits))
+        self.is_kept(settings).then(|| self.mismatch.clone().unwrap_or_else(waits))
     }
 
     /// The attempt whose end is not acknowledged. It blocks the acknowledgement of all later
     /// observations of its cluster.
-    fn holds(&self) -> Option<u64> {
+    fn unacknowledged_end(&self) -> Option<u64> {
         (is_terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
     }
 
@@ -128,9 +128,9 @@ impl Orphan {
         if self.removing {
             return None;
         }
-        let wait = if self.holds().is_some() {
+        let wait = if self.unacknowledged_end().is_some() {
             settings.start_grace.min(settings.orphan_grace)
-        } else if self.stays(settings) {
+        } else if self.is_kept(settings) {
             return None;
         } else {
             settings.orphan_grace
@@ -162,7 +162,7 @@ pub(super) struct Orphans {
     /// By job.
     by_job: BTreeMap<JobKey, BTreeSet<(Name, Uid)>>,
     /// Orphans of unknown jobs, by namespace.
-    of_no_job: BTreeMap<Name, BTreeSet<(Name, Uid)>>,
+    of_unknown_job: BTreeMap<Name, BTreeSet<(Name, Uid)>>,
     /// The clusters of each uid.
     by_uid: BTreeMap<Uid, BTreeSet<Name>>,
     /// By the time to act on them.
@@ -177,7 +177,7 @@ impl Orphans {
             settings,
             all: BTreeMap::new(),
             by_job: BTreeMap::new(),
-            of_no_job: BTreeMap::new(),
+            of_unknown_job: BTreeMap::new(),
             by_uid: BTreeMap::new(),
             by_due: BTreeSet::new(),
             counts: BTreeMap::new(),
@@ -198,8 +198,8 @@ impl Orphans {
     }
 
     /// The orphans of unknown jobs in a namespace.
-    pub(super) fn of_no_job(&self, namespace: &Name) -> impl Iterator<Item = &(Name, Uid)> {
-        self.of_no_job.get(namespace).into_iter().flatten()
+    pub(super) fn of_unknown_job(&self, namespace: &Name) -> impl Iterator<Item = &(Name, Uid)> {
+        self.of_unknown_job.get(namespace).into_iter().flatten()
     }
 
     /// Whether any cluster has an orphan of this uid.
@@ -223,9 +223,11 @@ impl Orphans {
     fn insert(&mut self, key: (Name, Uid), orphan: Orphan) {
         match Self::job(&orphan) {
             Some(job) => self.by_job.entry(job).or_default().insert(key.clone()),
-            None => {
-                self.of_no_job.entry(orphan.last.namespace.clone()).or_default().insert(key.clone())
-            }
+            None => self
+                .of_unknown_job
+                .entry(orphan.last.namespace.clone())
+                .or_default()
+                .insert(key.clone()),
         };
         if let Some(due) = orphan.due(&self.settings) {
             self.by_due.insert((due, key.clone()));
@@ -239,7 +241,7 @@ impl Orphans {
         let orphan = self.all.remove(key)?;
         match Self::job(&orphan) {
             Some(job) => take_from(&mut self.by_job, &job, key),
-            None => take_from(&mut self.of_no_job, &orphan.last.namespace, key),
+            None => take_from(&mut self.of_unknown_job, &orphan.last.namespace, key),
         }
         if let Some(due) = orphan.due(&self.settings) {
             self.by_due.remove(&(due, key.clone()));
@@ -292,7 +294,7 @@ impl Orphans {
 
 impl Dispatcher {
     /// Whether the cluster is connected and reported its inventory.
-    pub fn has_told(&self, cluster: &str) -> bool {
+    pub fn has_reported_inventory(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some_and(|it| it.is_connected && it.has_synced)
     }
 
@@ -327,7 +329,7 @@ impl Dispatcher {
         if observation.state == State::Gone {
             let (uid, attempt) = (observation.uid, observation.attempt);
             let Some(orphan) = self.orphans.remove(&key) else {
-                if self.identities.is_aliased(&uid) {
+                if self.uid_aliases.is_aliased(&uid) {
                     // An offer from before its workload adopted a copy.
                     out.push(DispatchAction::ForgetTombstone {
                         cluster: cluster.clone(),
@@ -338,7 +340,7 @@ impl Dispatcher {
                 return;
             };
             self.mark_waiting_for(cluster, &orphan, now, out);
-            if let Some(attempt) = orphan.holds() {
+            if let Some(attempt) = orphan.unacknowledged_end() {
                 out.push(DispatchAction::AcknowledgeEnd {
                     cluster: cluster.clone(),
                     uid: uid.clone(),
@@ -381,7 +383,7 @@ impl Dispatcher {
                     self.mark_waiting_for(cluster, &known, now, out);
                 }
                 if observation.attempt >= known.last.attempt {
-                    match known.holds() {
+                    match known.unacknowledged_end() {
                         // An end that is not acknowledged is kept.
                         Some(attempt) if attempt == observation.attempt => {}
                         holds => {
@@ -415,25 +417,29 @@ impl Dispatcher {
             Some(job) => {
                 self.dirty.extend(self.waiting_by_job.get(&job).into_iter().flatten().cloned())
             }
-            None if orphan.holds_up(&self.settings) => self.scan_waiting(cluster, false, now, out),
+            None if orphan.blocks_namespace(&self.settings) => {
+                self.scan_waiting(cluster, false, now, out)
+            }
             None => {}
         }
     }
 
     /// Gives the observations of orphans to workloads that the hub has learned of.
     pub(super) fn claim_orphans(&mut self, now: UnixMillis, out: &mut Vec<DispatchAction>) {
-        for ours in std::mem::take(&mut self.new_workloads) {
+        for hub_uid in std::mem::take(&mut self.new_workloads) {
             // A workload adopts a copy in the API first. Then the copy's observations count.
-            let Some(entry) = self.entries.get(&ours) else { continue };
-            for theirs in
-                [Some(ours.clone()), entry.facts.cluster_uid.clone()].into_iter().flatten()
+            let Some(entry) = self.entries.get(&hub_uid) else { continue };
+            for cluster_uid in
+                [Some(hub_uid.clone()), entry.facts.cluster_uid.clone()].into_iter().flatten()
             {
-                if self.identities.is_aliased(&theirs) || self.identities.ours(&theirs) != ours {
+                if self.uid_aliases.is_aliased(&cluster_uid)
+                    || self.uid_aliases.hub_uid(&cluster_uid) != hub_uid
+                {
                     continue;
                 }
-                for (cluster, orphan) in self.orphans.take(&theirs) {
+                for (cluster, orphan) in self.orphans.take(&cluster_uid) {
                     self.observed(&cluster, orphan.last, now, out);
-                    let entry = self.entries.get_mut(&ours).filter(|_| orphan.removing);
+                    let entry = self.entries.get_mut(&hub_uid).filter(|_| orphan.removing);
                     if let Some(remote) = entry.and_then(|entry| entry.remotes.get_mut(&cluster)) {
                         remote.phase = Some(Phase::Absent);
                     }
@@ -448,7 +454,7 @@ impl Dispatcher {
             let Some(mut orphan) = self.orphans.remove(&key) else { continue };
             let (cluster, uid) = key.clone();
             let Observation { namespace, name, attempt, .. } = orphan.last.clone();
-            if orphan.holds().is_some() {
+            if orphan.unacknowledged_end().is_some() {
                 orphan.acked = true;
                 out.push(DispatchAction::AcknowledgeEnd {
                     cluster: cluster.clone(),
@@ -456,7 +462,7 @@ impl Dispatcher {
                     attempt,
                 });
             }
-            let stays = orphan.stays(&self.settings)
+            let stays = orphan.is_kept(&self.settings)
                 || now < orphan.since.saturating_add(self.settings.orphan_grace);
             if !stays && many >= MANY_ORPHANS && many > self.index.count(&cluster) {
                 // The hub has probably forgotten them.

@@ -18,7 +18,7 @@ use crate::{DispatchAction, Name, Phase, PreemptionGate, UnixMillis};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CopyGate {
     /// The copy has a gate.
-    pub(super) there: bool,
+    pub(super) exists: bool,
     opened: Option<UnixMillis>,
     /// The cluster reported it open. If it later reports it closed, an eviction closed it.
     confirmed: bool,
@@ -35,10 +35,10 @@ impl CopyGate {
     }
 
     /// The cluster reports this attempt, so earlier ones are gone.
-    pub(super) fn hear(&mut self, said: Option<PreemptionGate>, now: UnixMillis) {
+    pub(super) fn update(&mut self, said: Option<PreemptionGate>, now: UnixMillis) {
         self.earlier = None;
         let Some(said) = said else { return };
-        self.there = true;
+        self.exists = true;
         self.blocked = said.blocked;
         match said.opened.map(|at| at.min(now)) {
             Some(at) => (self.opened, self.confirmed) = (self.opened.max(Some(at)), true),
@@ -48,7 +48,7 @@ impl CopyGate {
     }
 
     /// The copy is gone.
-    pub(super) fn is_gone(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
@@ -58,7 +58,7 @@ impl CopyGate {
 
     /// Since when it has been blocked and closed.
     fn waits_since(&self) -> Option<UnixMillis> {
-        self.blocked.filter(|_| self.there && self.opened.is_none())
+        self.blocked.filter(|_| self.exists && self.opened.is_none())
     }
 }
 
@@ -66,7 +66,7 @@ impl Dispatcher {
     /// The gate that the copy on a cluster shall have, if any.
     pub fn gate(&self, uid: &str, cluster: &Name) -> Option<PreemptionGate> {
         let remote = self.entries.get(uid)?.remotes.get(cluster)?;
-        remote.gate.there.then_some(PreemptionGate { opened: remote.gate.opened, blocked: None })
+        remote.gate.exists.then_some(PreemptionGate { opened: remote.gate.opened, blocked: None })
     }
 
     /// Opens the gate of the next cluster when the timeout is over.

@@ -54,7 +54,7 @@ impl Dispatcher {
         out: &mut Vec<DispatchAction>,
     ) {
         entry.spared_on = None;
-        if self.identities.has_successor(&entry.facts.uid) {
+        if self.uid_aliases.has_successor(&entry.facts.uid) {
             return self.reconcile_succeeded(entry, now, out);
         }
         if self.is_handing_over(entry) {
@@ -215,7 +215,8 @@ impl Dispatcher {
                 continue;
             }
             let elsewhere = committed.is_some_and(|committed| committed != cluster);
-            let left_alone = entry.spared_on.as_ref() == Some(cluster) && self.has_told(cluster);
+            let left_alone =
+                entry.spared_on.as_ref() == Some(cluster) && self.has_reported_inventory(cluster);
             // While it is being committed, its end is acknowledged after that write.
             let later = !is_chosen && (left_alone || remote.phase == Some(Phase::Absent));
             if remote.attempt < current || (elsewhere && remote.attempt == current) || later {

@@ -55,7 +55,7 @@ impl Refusals {
 }
 
 /// The reported reasons, or a default for the state.
-fn words(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
+fn refusal_reasons(state: Option<State>, said: Vec<Reason>) -> Vec<Reason> {
     if !said.is_empty() {
         return said;
     }
@@ -79,7 +79,7 @@ impl Dispatcher {
         now: UnixMillis,
     ) {
         let Some(remote) = entry.remotes.get(cluster) else { return };
-        let reasons = words(remote.state, remote.reasons.clone());
+        let reasons = refusal_reasons(remote.state, remote.reasons.clone());
         entry.refusals.add(cluster, reasons, self.events, now, self.settings.refusal_backoff);
     }
 

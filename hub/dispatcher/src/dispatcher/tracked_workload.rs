@@ -60,7 +60,7 @@ impl Remote {
 
     /// Whether the hub requested or the cluster reported it. Otherwise only the API names the
     /// cluster.
-    pub(super) fn is_spoken_of(&self) -> bool {
+    pub(super) fn is_requested_or_reported(&self) -> bool {
         self.phase.is_some() || self.state.is_some()
     }
 
@@ -78,7 +78,7 @@ impl Remote {
     }
 
     /// Whether the answer is open: no report yet, or only one from before the evaluation.
-    pub(super) fn unanswered(&self) -> bool {
+    pub(super) fn is_unanswered(&self) -> bool {
         match self.state {
             None => true,
             Some(State::Waiting) => self.reasons.iter().all(|reason| reason.code == UNSEEN),

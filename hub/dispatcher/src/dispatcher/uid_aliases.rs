@@ -13,7 +13,7 @@ use crate::{DispatchAction, Uid, WorkloadFacts};
 #[derive(Debug, Default)]
 pub(super) struct UidAliases {
     /// Hub's uid to the clusters' uid.
-    theirs: BTreeMap<Uid, Uid>,
+    cluster_uids: BTreeMap<Uid, Uid>,
     /// Clusters' uid to the workloads that have had the copy.
     chains: BTreeMap<Uid, Chain>,
 }
@@ -36,12 +36,12 @@ struct Link {
 }
 
 impl Chain {
-    fn link(&mut self, uid: &Uid, theirs: &Uid, replaces: Option<&Uid>, finished: bool) {
+    fn link(&mut self, uid: &Uid, cluster_uid: &Uid, replaces: Option<&Uid>, finished: bool) {
         let link = self.links.entry(uid.clone()).or_default();
         link.replaces = link.replaces.take().or(replaces.filter(|before| *before != uid).cloned());
         link.finished |= finished;
-        if link.replaces.as_ref() == Some(theirs) {
-            self.links.entry(theirs.clone()).or_default();
+        if link.replaces.as_ref() == Some(cluster_uid) {
+            self.links.entry(cluster_uid.clone()).or_default();
         }
         self.choose();
     }
@@ -71,30 +71,30 @@ impl Chain {
 
 impl UidAliases {
     /// Whether clusters know this workload by another uid.
-    pub(super) fn is_aliased(&self, ours: &Uid) -> bool {
-        self.theirs.contains_key(ours)
+    pub(super) fn is_aliased(&self, hub_uid: &Uid) -> bool {
+        self.cluster_uids.contains_key(hub_uid)
     }
 
     /// Whether another workload took over its copy.
-    pub(super) fn has_successor(&self, ours: &Uid) -> bool {
+    pub(super) fn has_successor(&self, hub_uid: &Uid) -> bool {
         self.chains
-            .get(self.theirs.get(ours).unwrap_or(ours))
-            .is_some_and(|chain| chain.owner != *ours)
+            .get(self.cluster_uids.get(hub_uid).unwrap_or(hub_uid))
+            .is_some_and(|chain| chain.owner != *hub_uid)
     }
 
     /// Hub's uid of a clusters' uid.
-    pub(super) fn ours(&self, theirs: &Uid) -> Uid {
-        self.chains.get(theirs).map_or(theirs, |chain| &chain.owner).clone()
+    pub(super) fn hub_uid(&self, cluster_uid: &Uid) -> Uid {
+        self.chains.get(cluster_uid).map_or(cluster_uid, |chain| &chain.owner).clone()
     }
 
     /// Clusters' uid of a hub's uid.
-    pub(super) fn theirs(&self, ours: &Uid) -> Uid {
-        self.theirs.get(ours).unwrap_or(ours).clone()
+    pub(super) fn cluster_uid(&self, hub_uid: &Uid) -> Uid {
+        self.cluster_uids.get(hub_uid).unwrap_or(hub_uid).clone()
     }
 
     /// Replaces the hub's uids in assignments, acknowledgements and tombstones.
     pub(super) fn translate(&self, actions: &mut [DispatchAction]) {
-        if self.theirs.is_empty() {
+        if self.cluster_uids.is_empty() {
             return;
         }
         for action in actions {
@@ -102,43 +102,51 @@ impl UidAliases {
             | DispatchAction::ForgetTombstone { uid, .. }
             | DispatchAction::AcknowledgeEnd { uid, .. } = action
             {
-                *uid = self.theirs(uid);
+                *uid = self.cluster_uid(uid);
             }
         }
     }
 
     /// Registers an alias. Returns whether it is new.
-    fn link(&mut self, uid: &Uid, theirs: &Uid, replaces: Option<&Uid>, finished: bool) -> bool {
-        let before = self.theirs.insert(uid.clone(), theirs.clone());
-        if let Some(before) = before.as_ref().filter(|before| *before != theirs) {
+    fn link(
+        &mut self,
+        uid: &Uid,
+        cluster_uid: &Uid,
+        replaces: Option<&Uid>,
+        finished: bool,
+    ) -> bool {
+        let before = self.cluster_uids.insert(uid.clone(), cluster_uid.clone());
+        if let Some(before) = before.as_ref().filter(|before| *before != cluster_uid) {
             self.unlink(uid, before);
         }
         let none = || Chain { links: BTreeMap::new(), owner: uid.clone() };
-        self.chains
-            .entry(theirs.clone())
-            .or_insert_with(none)
-            .link(uid, theirs, replaces, finished);
-        before.as_ref() != Some(theirs)
+        self.chains.entry(cluster_uid.clone()).or_insert_with(none).link(
+            uid,
+            cluster_uid,
+            replaces,
+            finished,
+        );
+        before.as_ref() != Some(cluster_uid)
     }
 
     /// Whether the workload is registered for this copy.
-    fn links(&self, uid: &Uid, theirs: &Uid) -> bool {
-        self.chains.get(theirs).is_some_and(|chain| chain.links.contains_key(uid))
+    fn links(&self, uid: &Uid, cluster_uid: &Uid) -> bool {
+        self.chains.get(cluster_uid).is_some_and(|chain| chain.links.contains_key(uid))
     }
 
-    fn unlink(&mut self, uid: &Uid, theirs: &Uid) {
-        let Some(chain) = self.chains.get_mut(theirs) else { return };
+    fn unlink(&mut self, uid: &Uid, cluster_uid: &Uid) {
+        let Some(chain) = self.chains.get_mut(cluster_uid) else { return };
         chain.unlink(uid);
         if chain.links.is_empty() {
-            self.chains.remove(theirs);
+            self.chains.remove(cluster_uid);
         }
     }
 
     /// Forgets a deleted workload. The last owner is remembered while an earlier one exists, which
     /// must not get the copy back.
     pub(super) fn forget(&mut self, uid: &Uid) {
-        let theirs = self.theirs(uid);
-        let Some(chain) = self.chains.get_mut(&theirs) else { return };
+        let cluster_uid = self.cluster_uid(uid);
+        let Some(chain) = self.chains.get_mut(&cluster_uid) else { return };
         if let Some(link) = chain.links.get_mut(uid) {
             link.gone = true;
         }
@@ -148,24 +156,25 @@ impl UidAliases {
         let useless: Vec<Uid> =
             chain.links.iter().filter(is_useless).map(|(uid, _)| uid.clone()).collect();
         for uid in useless {
-            self.theirs.remove(&uid);
-            self.unlink(&uid, &theirs);
+            self.cluster_uids.remove(&uid);
+            self.unlink(&uid, &cluster_uid);
         }
     }
 
     /// The earlier owners of the copy that this workload has.
     fn before(&self, uid: &Uid) -> Vec<Uid> {
-        let Some(theirs) = self.theirs.get(uid).filter(|_| !self.has_successor(uid)) else {
+        let Some(cluster_uid) = self.cluster_uids.get(uid).filter(|_| !self.has_successor(uid))
+        else {
             return Vec::new();
         };
-        let links = self.chains.get(theirs).into_iter().flat_map(|chain| chain.links.keys());
-        links.filter(|it| *it != uid).chain([theirs]).cloned().collect()
+        let links = self.chains.get(cluster_uid).into_iter().flat_map(|chain| chain.links.keys());
+        links.filter(|it| *it != uid).chain([cluster_uid]).cloned().collect()
     }
 
     /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.theirs.len().max(self.chains.len())
+        self.cluster_uids.len().max(self.chains.len())
     }
 }
 
@@ -179,22 +188,24 @@ impl Dispatcher {
         replaces: Option<&Uid>,
         finished: bool,
     ) {
-        let Some(theirs) = cluster_uid.filter(|theirs| *theirs != uid) else { return };
+        let Some(cluster_uid) = cluster_uid.filter(|cluster_uid| *cluster_uid != uid) else {
+            return;
+        };
         // A known predecessor wins over the given one. A forgotten one does not come back.
         let remembered = |before: &&Uid| {
-            self.entries.contains_key(*before) || self.identities.links(before, theirs)
+            self.entries.contains_key(*before) || self.uid_aliases.links(before, cluster_uid)
         };
         let known = self
             .entries
             .get(uid)
             .and_then(|entry| entry.facts.replaces.as_ref())
             .filter(remembered);
-        let owner = self.identities.ours(theirs);
-        let is_news = self.identities.link(uid, theirs, known.or(replaces), finished);
-        if self.identities.ours(theirs) != owner {
+        let owner = self.uid_aliases.hub_uid(cluster_uid);
+        let is_news = self.uid_aliases.link(uid, cluster_uid, known.or(replaces), finished);
+        if self.uid_aliases.hub_uid(cluster_uid) != owner {
             self.move_copy_state_from(&owner);
         }
-        if is_news && self.identities.has_successor(uid) {
+        if is_news && self.uid_aliases.has_successor(uid) {
             self.move_copy_state_from(uid);
         }
     }
@@ -208,27 +219,27 @@ impl Dispatcher {
         );
         self.new_workloads.insert(facts.uid.clone());
         // Their state of the copy moves to this workload.
-        self.dirty.extend(self.identities.before(&facts.uid));
+        self.dirty.extend(self.uid_aliases.before(&facts.uid));
     }
 
     /// Whether clusters know this workload by another uid. Reports under its own uid do not concern
     /// its job.
     pub fn is_aliased(&self, uid: &Uid) -> bool {
-        self.identities.is_aliased(uid)
+        self.uid_aliases.is_aliased(uid)
     }
 
     /// Whether another workload took over its copy.
     pub fn has_successor(&self, uid: &Uid) -> bool {
-        self.identities.has_successor(uid)
+        self.uid_aliases.has_successor(uid)
     }
 
     /// Hub's uid of a clusters' uid.
-    pub fn hub_uid(&self, theirs: &Uid) -> Uid {
-        self.identities.ours(theirs)
+    pub fn hub_uid(&self, cluster_uid: &Uid) -> Uid {
+        self.uid_aliases.hub_uid(cluster_uid)
     }
 
     /// Clusters' uid of a hub's uid.
-    pub fn cluster_uid(&self, ours: &Uid) -> Uid {
-        self.identities.theirs(ours)
+    pub fn cluster_uid(&self, hub_uid: &Uid) -> Uid {
+        self.uid_aliases.cluster_uid(hub_uid)
     }
 }

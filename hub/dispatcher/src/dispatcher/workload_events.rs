@@ -33,7 +33,9 @@ impl Dispatcher {
         match self.entries.get_mut(&uid) {
             Some(entry) => entry.take(facts),
             // Neither the hub nor a cluster has work for it.
-            None if facts.is_idle() && !self.orphans.has(&self.identities.theirs(&uid)) => return,
+            None if facts.is_idle() && !self.orphans.has(&self.uid_aliases.cluster_uid(&uid)) => {
+                return;
+            }
             None => {
                 self.entries.insert(uid.clone(), TrackedWorkload::new(facts));
             }
@@ -42,7 +44,7 @@ impl Dispatcher {
     }
 
     /// Tracks a Workload that needs no decision now, because a cluster reported it.
-    pub fn learn(&mut self, facts: WorkloadFacts) {
+    pub fn track(&mut self, facts: WorkloadFacts) {
         self.register_facts(&facts);
         let uid = facts.uid.clone();
         let entry = self.entries.entry(uid).or_insert_with(|| TrackedWorkload::new(facts));
@@ -86,7 +88,7 @@ impl Dispatcher {
             }
         }
         if let Some(WorkloadWrite::Finish { cluster, attempt, .. }) = done.as_deref() {
-            let uid = self.identities.theirs(&written.uid);
+            let uid = self.uid_aliases.cluster_uid(&written.uid);
             let (cluster, attempt) = (cluster.clone(), *attempt);
             out.push(DispatchAction::AcknowledgeEnd { cluster, uid, attempt });
             entry.unsaved_end = None;

@@ -45,8 +45,8 @@ impl Dispatcher {
         if before.is_over() {
             return false;
         }
-        let theirs = self.identities.theirs(&before.facts.uid);
-        let is_free = !self.identities.has_successor(&before.facts.uid)
+        let cluster_uid = self.uid_aliases.cluster_uid(&before.facts.uid);
+        let is_free = !self.uid_aliases.has_successor(&before.facts.uid)
             && before
                 .copy_goes_to
                 .as_ref()
@@ -62,7 +62,7 @@ impl Dispatcher {
             });
             return true;
         };
-        self.commit_existing(entry, cluster, attempt, theirs, now, out);
+        self.commit_existing(entry, cluster, attempt, cluster_uid, now, out);
         if let Some(before) =
             self.entries.get_mut(&before).filter(|_| entry.pending_write.is_some())
         {
@@ -95,7 +95,7 @@ impl Dispatcher {
 
     /// Moves the state of a copy to the slice that took it over, once that slice is known.
     fn move_copy_state(&mut self, before: &mut TrackedWorkload) {
-        let to = self.identities.ours(&self.identities.theirs(&before.facts.uid));
+        let to = self.uid_aliases.hub_uid(&self.uid_aliases.cluster_uid(&before.facts.uid));
         let Some(entry) = self.entries.get_mut(&to).filter(|_| to != before.facts.uid) else {
             return;
         };

@@ -18,12 +18,12 @@ impl World {
     }
 
     /// The slice that has the copies of a uid.
-    pub(super) fn owner(&self, theirs: &Uid) -> Uid {
-        let chain = self.chain(theirs);
+    pub(super) fn owner(&self, cluster_uid: &Uid) -> Uid {
+        let chain = self.chain(cluster_uid);
         let has_it = |uid: &&Uid| {
-            uid == &theirs || self.api[*uid].facts.cluster_uid.as_ref() == Some(theirs)
+            uid == &cluster_uid || self.api[*uid].facts.cluster_uid.as_ref() == Some(cluster_uid)
         };
-        chain.iter().rev().find(has_it).unwrap_or(theirs).clone()
+        chain.iter().rev().find(has_it).unwrap_or(cluster_uid).clone()
     }
 
     /// The job's reconciler: adds a slice to a running job, or removes the last one if it does not

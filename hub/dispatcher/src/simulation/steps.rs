@@ -78,11 +78,11 @@ impl World {
     }
 
     pub(super) fn observed(&mut self, name: &'static str, observation: Observation) {
-        let ours = self.dispatcher.hub_uid(&observation.uid);
-        if !self.dispatcher.knows(&ours)
-            && let Some(object) = self.api.get(&ours).filter(|object| !object.deleted)
+        let hub_uid = self.dispatcher.hub_uid(&observation.uid);
+        if !self.dispatcher.knows(&hub_uid)
+            && let Some(object) = self.api.get(&hub_uid).filter(|object| !object.deleted)
         {
-            self.dispatcher.learn(self.as_seen(object.facts.clone()));
+            self.dispatcher.track(self.as_seen(object.facts.clone()));
         }
         self.apply(DispatchEvent::Observed { cluster: name.into(), observation });
     }

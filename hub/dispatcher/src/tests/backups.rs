@@ -108,7 +108,7 @@ fn silent_cluster_may_run_committed_attempt() {
         if told {
             bench.tells("a", vec![]);
         }
-        bench.dispatcher.learn(committed("w", "a", 2));
+        bench.dispatcher.track(committed("w", "a", 2));
         bench.take();
         bench.tells("b", stopped(3));
         bench.take()

@@ -390,7 +390,7 @@ fn restored_api_learns_running_attempt() {
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"], "it was waiting for a cluster");
 
     let mut bench = ahead();
-    bench.dispatcher.learn(WorkloadFacts { attempt: 2, ..facts("w") });
+    bench.dispatcher.track(WorkloadFacts { attempt: 2, ..facts("w") });
     bench.tells("b", runs());
     assert!(bench.take().is_empty(), "it waits for quota, and runs on");
     bench.reserve(WorkloadFacts { attempt: 2, ..facts("w") });

@@ -253,8 +253,8 @@ fn write_line(uid: &Uid, write: &WorkloadWrite) -> String {
         WorkloadWrite::Commit { cluster, attempt, adopts: None } => {
             format!("commit {uid}/{attempt} on {cluster}")
         }
-        WorkloadWrite::Commit { cluster, attempt, adopts: Some(theirs) } => {
-            format!("commit {uid}/{attempt} on {cluster}, known as {theirs}")
+        WorkloadWrite::Commit { cluster, attempt, adopts: Some(cluster_uid) } => {
+            format!("commit {uid}/{attempt} on {cluster}, known as {cluster_uid}")
         }
         WorkloadWrite::Rename { from, cluster, attempt } => {
             format!("rename {uid}/{attempt} from {} to {cluster}", from.as_deref().unwrap_or("-"))

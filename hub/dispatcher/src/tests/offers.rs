@@ -333,7 +333,7 @@ fn withdrawn_attempt_is_not_offered_there_again() {
 #[test]
 fn reservation_from_before_restart_is_withdrawn() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
-    bench.dispatcher.learn(facts("w"));
+    bench.dispatcher.track(facts("w"));
     bench.observe("a", "w", 5, State::Reserved);
     assert_eq!(bench.take(), ["Absent w/5 on a"]);
     bench.reserve(facts("w"));

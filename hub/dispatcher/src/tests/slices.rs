@@ -197,7 +197,7 @@ fn deleted_slices_leave_no_state() {
         }));
         bench.apply(DispatchEvent::WorkloadDeleted { uid: before.uid.clone() });
         before = taken;
-        assert_eq!(bench.dispatcher.identities.len(), 1, "{uid}");
+        assert_eq!(bench.dispatcher.uid_aliases.len(), 1, "{uid}");
     }
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "z".into() });
     assert_eq!(
@@ -208,7 +208,7 @@ fn deleted_slices_leave_no_state() {
     bench.observe("a", "w", 1, State::Gone);
     is_replaced(&mut bench);
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "w".into() });
-    assert_eq!(bench.dispatcher.identities.len(), 0);
+    assert_eq!(bench.dispatcher.uid_aliases.len(), 0);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn deleted_first_slice_leaves_no_state() {
     bench.apply(DispatchEvent::WorkloadDeleted { uid: "x".into() });
     assert_eq!(bench.take().last().map(String::as_str), Some("Absent w/1 on a"));
     bench.observe("a", "w", 1, State::Gone);
-    assert_eq!(bench.dispatcher.identities.len(), 0);
+    assert_eq!(bench.dispatcher.uid_aliases.len(), 0);
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn gate_opened_by_earlier_process_counts() {
     let mut bench = Bench::new(DispatchMode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0)]);
     bench.dispatcher.settings.preemption_timeout = Some(TIMEOUT);
     let opened = Some(bench.now - 1_000);
-    bench.dispatcher.learn(facts("w"));
+    bench.dispatcher.track(facts("w"));
     bench.gate_of("a", 5, State::Waiting, Some(PreemptionGate { opened, blocked: None }));
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         reserved: true,

@@ -194,7 +194,7 @@ impl TermState {
     /// replica, of the pods of all.
     fn show(&mut self, cluster: &Name, uid: &Uid, attempt: u64) {
         let Some(status) =
-            self.told.of(cluster, uid, attempt).and_then(|told| told.job_status.clone())
+            self.told.get(cluster, uid, attempt).and_then(|told| told.job_status.clone())
         else {
             return;
         };
@@ -244,7 +244,7 @@ impl TermState {
 
     fn show_as_first(&mut self, uid: &Uid, cluster: &Name, first: &Uid) {
         let Some((there, attempt)) = self.dispatcher.committed(first) else { return };
-        let told = self.told.of(&there, first, attempt).and_then(|told| told.job_status.clone());
+        let told = self.told.get(&there, first, attempt).and_then(|told| told.job_status.clone());
         if let Some(status) = told.filter(|_| there == *cluster) {
             self.show_with(uid, cluster, &status);
         }
@@ -280,7 +280,7 @@ impl TermState {
         attempt: u64,
         success: bool,
     ) {
-        let told = self.told.of(cluster, uid, attempt);
+        let told = self.told.get(cluster, uid, attempt);
         let reason = told.and_then(|told| told.reason.clone());
         let code = finish_reason(success, reason.as_ref().map(|reason| reason.code.as_str()));
         let message = reason.map_or_else(|| "Job finished".to_owned(), |reason| reason.message);

@@ -18,7 +18,7 @@ impl TermState {
         let cluster = event.cluster().to_owned();
         self.record(event);
         // Before it has told all that it has, and once it is away, what was last known stays.
-        if self.dispatcher.has_told(&cluster) {
+        if self.dispatcher.has_reported_inventory(&cluster) {
             self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
         }
         self.hands
@@ -31,7 +31,7 @@ impl TermState {
     fn take_in(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Up(info) => {
-                let events = self.live.up(&info.cluster.as_str().into(), info.live.session_id);
+                let events = self.live.open(&info.cluster.as_str().into(), info.live.session_id);
                 if !events.is_empty() {
                     self.reports.bell.notify_one();
                     if let Some(uid) = &info.live.worker {
@@ -48,7 +48,7 @@ impl TermState {
             }
             SessionEvent::Down { cluster, session_id, .. } => {
                 let name = Name::from(cluster.as_str());
-                if let Some(event) = self.live.down(&name, session_id) {
+                if let Some(event) = self.live.close(&name, session_id) {
                     let exists = self.ctx.stores.multi_kueue_clusters.get("", &cluster).is_some();
                     self.reports.left(&cluster, exists);
                     self.apply(event);
@@ -63,7 +63,7 @@ impl TermState {
                 inventory,
                 weight: _weight,
             } => {
-                if !self.live.counts(&cluster, session_id) {
+                if !self.live.is_live(&cluster, session_id) {
                     return;
                 }
                 let name = Name::from(cluster.as_str());
@@ -77,7 +77,7 @@ impl TermState {
                 }
             }
             SessionEvent::Able { cluster, session_id, able } => {
-                if self.live.counts(&cluster, session_id) {
+                if self.live.is_live(&cluster, session_id) {
                     if able {
                         tracing::info!(cluster, "the agent reaches its own API server again");
                     } else {
@@ -93,7 +93,7 @@ impl TermState {
                 }
             }
             SessionEvent::Capacity { cluster, session_id, capacity, weight: _weight } => {
-                if self.live.counts(&cluster, session_id) {
+                if self.live.is_live(&cluster, session_id) {
                     let queues = capacity::from_wire(capacity.clone());
                     self.reports.set(&cluster, capacity);
                     self.apply(DispatchEvent::CapacityReported {
@@ -136,7 +136,7 @@ impl TermState {
         if let Some(workload) = found {
             let facts = self.facts(&workload);
             self.place(&facts);
-            self.dispatcher.learn(facts);
+            self.dispatcher.track(facts);
         }
     }
 }

@@ -58,9 +58,11 @@ impl TermState {
             return None;
         }
         let connection = self.connection(&cluster, uid)?;
-        let told = self.told.of(&cluster, uid, attempt);
+        let told = self.told.get(&cluster, uid, attempt);
         // A hub that has just begun does not know yet what was told before.
-        if told.is_none() && connection == Connection::Heard && !self.dispatcher.has_told(&cluster)
+        if told.is_none()
+            && connection == Connection::Heard
+            && !self.dispatcher.has_reported_inventory(&cluster)
         {
             return None;
         }

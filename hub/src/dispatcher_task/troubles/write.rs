@@ -92,7 +92,7 @@ impl TroubleWrite {
     async fn refresh(&self, ctx: &Context) -> bool {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
         match tokio::time::timeout(
-            switchyard_dispatcher::WriteRetries::CALL,
+            switchyard_dispatcher::WriteRetries::CALL_TIMEOUT,
             api.get_opt(&self.key.name),
         )
         .await
