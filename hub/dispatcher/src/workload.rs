@@ -163,8 +163,8 @@ impl Replica {
     pub(crate) fn left(&self, cluster: &Name) -> bool {
         match self {
             Self::First(_) => false,
-            Self::Behind | Self::Undecided => true,
-            Self::At(there) => there != cluster,
+            Self::FirstWithoutQuota | Self::FirstWithoutCluster => true,
+            Self::FirstOnCluster(there) => there != cluster,
         }
     }
 }

@@ -180,8 +180,7 @@ mod tests {
 
     #[test]
     fn commit_is_written_once_and_only_in_expected_state() {
-        let commit =
-            |adopts| WorkloadWrite::Commit { cluster: &east, attempt: 2, adopts, copy: false };
+        let commit = |adopts: bool| commit(adopts.then_some("w"));
         for (case, adopts, standing, expected) in [
             ("it has quota", false, reserved(), WriteDecision::Write),
             (

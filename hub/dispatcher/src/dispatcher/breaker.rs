@@ -19,7 +19,7 @@ pub struct BreakerTrip {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     open: Option<BreakerTrip>,
     /// An administrator has accepted all losses up to this time.
     accepted_until: UnixMillis,

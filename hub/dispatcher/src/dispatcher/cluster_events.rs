@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use super::Dispatcher;
 use super::cluster_state::ClusterState;
-use crate::capacity::LocalQueueCapacity;
 use crate::{ClusterConfig, DispatchAction, Name, Uids, UnixMillis};
 
 impl Dispatcher {

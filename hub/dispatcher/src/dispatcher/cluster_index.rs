@@ -11,7 +11,7 @@ use crate::{Name, Uid, take_from};
 
 /// The workloads that each cluster has or shall have.
 #[derive(Debug, Default)]
-pub(super) struct ClusterIndex {
+pub(crate) struct ClusterIndex {
     by_cluster: BTreeMap<Name, BTreeSet<Uid>>,
 }
 
@@ -84,13 +84,13 @@ impl Dispatcher {
 
     /// Whether checking the index after each event is cheap.
     #[cfg(test)]
-    pub(super) fn knows_few(&self) -> bool {
+    pub(crate) fn knows_few(&self) -> bool {
         self.entries.len() < 100
     }
 
     /// Panics unless the index agrees with a scan of all workloads.
     #[cfg(test)]
-    pub(super) fn check_index(&self) {
+    pub(crate) fn check_index(&self) {
         let mut found: BTreeMap<Name, BTreeSet<Uid>> = BTreeMap::new();
         for (uid, entry) in self.entries.iter().filter(|(uid, _)| !self.dirty.contains(*uid)) {
             for cluster in entry.clusters() {

@@ -17,7 +17,7 @@ pub(super) fn has_delivered_since(since: UnixMillis, at: UnixMillis, now: UnixMi
 
 /// State of one cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ClusterState {
+pub(crate) struct ClusterState {
     /// False after the deletion of the MultiKueueCluster.
     pub(super) exists: bool,
     /// Uid of its namespace `kube-system`, reported by its sessions. Kept after a deletion.

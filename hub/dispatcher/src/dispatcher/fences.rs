@@ -97,25 +97,25 @@ impl Dispatcher {
         for (name, remote) in &mut entry.remotes {
             let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
             let fence = self.policy(name, &entry.facts).fence();
-            let fence = &mut remote.fence;
-            if fence.attempt != remote.attempt {
+            let told = &mut remote.fence;
+            if told.attempt != remote.attempt {
                 // The assignment in phase `Run` carries the fence, so an agent that runs the job
                 // has received it.
-                *fence = AnnouncedFence {
+                *told = AnnouncedFence {
                     attempt: remote.attempt,
                     announced: fence,
                     announced_at: now,
                     may_be_delivered: true,
                     delivered: fence,
                 };
-            } else if fence.announced != fence {
+            } else if told.announced != fence {
                 let cluster = self.clusters.get(name);
-                if cluster.is_some_and(|it| it.has_delivered(fence.announced_at, now)) {
-                    fence.delivered = fence.announced;
+                if cluster.is_some_and(|it| it.has_delivered(told.announced_at, now)) {
+                    told.delivered = told.announced;
                 } else {
-                    fence.delivered = fence.worst_case();
+                    told.delivered = told.worst_case();
                 }
-                (fence.announced, fence.announced_at, fence.may_be_delivered) =
+                (told.announced, told.announced_at, told.may_be_delivered) =
                     (fence, now, cluster.is_some_and(|it| it.is_connected));
                 again.push((name.clone(), remote.attempt, phase));
             }

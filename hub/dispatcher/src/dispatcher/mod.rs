@@ -63,33 +63,33 @@ pub struct ClusterSummary {
 /// All state of the dispatcher. One task owns it.
 #[derive(Debug)]
 pub struct Dispatcher {
-    pub(super) settings: DispatcherSettings,
-    pub(super) started: UnixMillis,
-    pub(super) clusters: BTreeMap<Name, ClusterState>,
-    pub(super) checks: BTreeMap<Name, Vec<Name>>,
-    pub(super) entries: BTreeMap<Uid, TrackedWorkload>,
-    pub(super) index: ClusterIndex,
-    pub(super) orphans: Orphans,
-    pub(super) uid_aliases: UidAliases,
+    pub(crate) settings: DispatcherSettings,
+    pub(crate) started: UnixMillis,
+    pub(crate) clusters: BTreeMap<Name, ClusterState>,
+    pub(crate) checks: BTreeMap<Name, Vec<Name>>,
+    pub(crate) entries: BTreeMap<Uid, TrackedWorkload>,
+    pub(crate) index: ClusterIndex,
+    pub(crate) orphans: Orphans,
+    pub(crate) uid_aliases: UidAliases,
     /// Workloads learned since orphans were last matched with them.
-    pub(super) new_workloads: BTreeSet<Uid>,
-    pub(super) breaker: Breaker,
+    pub(crate) new_workloads: BTreeSet<Uid>,
+    pub(crate) breaker: Breaker,
     /// Workloads that look for a cluster: highest priority first, then longest waiting.
-    pub(super) nominating: BTreeSet<(i64, UnixMillis, Uid)>,
+    pub(crate) nominating: BTreeSet<(i64, UnixMillis, Uid)>,
     /// Workloads whose decision waits for the inventories of silent clusters.
-    pub(super) waiting_for_inventories: BTreeSet<Uid>,
+    pub(crate) waiting_for_inventories: BTreeSet<Uid>,
     /// After a store loss: the workloads that look for a cluster, by job.
-    pub(super) waiting_by_job: BTreeMap<JobKey, BTreeSet<Uid>>,
+    pub(crate) waiting_by_job: BTreeMap<JobKey, BTreeSet<Uid>>,
     /// Workloads whose reservation was returned because no cluster could take them. Requeued when
     /// one can.
-    pub(super) parked: BTreeMap<Uid, WorkloadFacts>,
+    pub(crate) parked: BTreeMap<Uid, WorkloadFacts>,
     timers: BTreeSet<(UnixMillis, Uid)>,
     /// Postponed scans of waiting workloads, by cluster.
-    pub(super) due_scans: BTreeSet<(UnixMillis, Name)>,
-    pub(super) dirty: BTreeSet<Uid>,
+    pub(crate) due_scans: BTreeSet<(UnixMillis, Name)>,
+    pub(crate) dirty: BTreeSet<Uid>,
     decided: u64,
     /// Number of events so far, including the current one.
-    pub(super) events: u64,
+    pub(crate) events: u64,
 }
 
 impl Dispatcher {

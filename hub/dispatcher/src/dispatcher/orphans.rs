@@ -156,7 +156,7 @@ pub struct OrphanView {
 
 /// All orphans, by cluster and uid.
 #[derive(Debug)]
-pub(super) struct Orphans {
+pub(crate) struct Orphans {
     settings: DispatcherSettings,
     all: BTreeMap<(Name, Uid), Orphan>,
     /// By job.

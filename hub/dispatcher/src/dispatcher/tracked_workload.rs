@@ -18,7 +18,7 @@ use crate::{
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Remote {
+pub(crate) struct Remote {
     /// The highest attempt sent to or reported by the cluster.
     pub(super) attempt: u64,
     /// The hub's last request for this attempt. None if the attempt was only reported.
@@ -105,8 +105,8 @@ pub(super) struct Nomination {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct TrackedWorkload {
-    pub(super) facts: WorkloadFacts,
+pub(crate) struct TrackedWorkload {
+    pub(crate) facts: WorkloadFacts,
     /// The Workload was deleted.
     pub(super) is_deleted: bool,
     /// Quota that the API does not show yet.
@@ -114,9 +114,9 @@ pub(super) struct TrackedWorkload {
     /// The engine wants the reservation back.
     pub(super) is_withdrawn: bool,
     /// The highest attempt ever used or reported.
-    pub(super) highest_attempt: u64,
+    pub(crate) highest_attempt: u64,
     /// Boxed: a BTreeMap node has room for eleven values, and most workloads are on one cluster.
-    pub(super) remotes: BTreeMap<Name, Box<Remote>>,
+    pub(crate) remotes: BTreeMap<Name, Box<Remote>>,
     pub(super) nomination: Option<Nomination>,
     /// The write under way. At most one, so that decisions reach the API in order.
     pub(super) pending_write: Option<Arc<WorkloadWrite>>,

@@ -11,7 +11,7 @@ use crate::{DispatchAction, Uid, WorkloadFacts};
 
 /// Aliases of all workloads that adopted a copy and are in the API.
 #[derive(Debug, Default)]
-pub(super) struct UidAliases {
+pub(crate) struct UidAliases {
     /// Hub's uid to the clusters' uid.
     cluster_uids: BTreeMap<Uid, Uid>,
     /// Clusters' uid to the workloads that have had the copy.
@@ -173,7 +173,7 @@ impl UidAliases {
 
     /// Number of entries.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.cluster_uids.len().max(self.chains.len())
     }
 }

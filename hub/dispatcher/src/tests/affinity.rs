@@ -176,10 +176,10 @@ fn running_workload_stays_when_affinity_changes() {
     bench.label("a", "us", 99);
     bench.later(60_000);
     assert!(bench.take().is_empty());
-    let moving = Some((1, "b".into()));
+    let move_request = Some((1, "b".into()));
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         affinity: excluded.affinity,
-        moving,
+        move_request,
         ..committed("w", "a", 1)
     }));
     bench.later(60_000);

@@ -169,13 +169,13 @@ fn job_is_sent_after_jobless_copy_is_gone() {
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take()[..2], ["forget old/3 on a", "Reserve new/1 on a"]);
     assert_eq!(
-        bench.dispatcher.waiting.len(),
+        bench.dispatcher.waiting_by_job.len(),
         1,
         "it is found by its job while it looks for a cluster"
     );
     bench.observe("a", "new", 1, State::Reserved);
     bench.written(WriteOutcome::Done, committed("new", "a", 1));
-    assert!(bench.dispatcher.waiting.is_empty());
+    assert!(bench.dispatcher.waiting_by_job.is_empty());
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn an_agent_that_cannot_act_stops_nothing(
     #[case] given_up: Option<i64>,
 ) {
     let mut bench = Bench::running();
-    bench.rules("a", loss);
+    bench.rules("a", on_disconnect);
     bench.take();
     bench.apply(DispatchEvent::AgentReadiness { name: "a".into(), ready: false });
     if lost {
@@ -504,10 +504,10 @@ fn changed_fence_counts_only_after_delivery() {
     assert!(waiting(|_| {}), "as far as anybody knows, its agent has stopped what it had");
     assert!(!waiting(|bench| bench.rules("b", DisconnectPolicy::Fence { after: 5_000 })));
     assert!(!waiting(|bench| {
-        let loss = Some(DisconnectPolicy::Fence { after: 5_000 });
+        let on_disconnect = Some(DisconnectPolicy::Fence { after: 5_000 });
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
             reserved: true,
-            loss,
+            on_disconnect,
             version: 9,
             ..facts("w")
         }));

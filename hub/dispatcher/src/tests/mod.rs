@@ -117,7 +117,7 @@ impl Bench {
     }
 
     fn rules(&mut self, cluster: &str, on_disconnect: DisconnectPolicy) {
-        let rules = ClusterConfig { loss, ..ClusterConfig::default() };
+        let rules = ClusterConfig { on_disconnect, ..ClusterConfig::default() };
         self.apply(DispatchEvent::ClusterConfigured { name: cluster.into(), config: rules });
     }
 

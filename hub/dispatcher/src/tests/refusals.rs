@@ -50,7 +50,7 @@ fn refusing_cluster_is_asked_again_with_backoff() {
         assert!(!bench.offers_again(), "within {seconds} s");
         bench.later(1);
         assert!(bench.offers_again(), "after {seconds} s");
-        let attempt = bench.dispatcher.entries["w"].top;
+        let attempt = bench.dispatcher.entries["w"].highest_attempt;
         bench.observe("a", "w", attempt, State::Refused);
         bench.observe("a", "w", attempt, State::Gone);
         bench.take();
