@@ -20,6 +20,13 @@ pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/switchyard.agent.v1.rs"));
 }
 
+impl v1::Reason {
+    /// A reason with this code and message.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
+    }
+}
+
 pub use payload::{payload_hash, pod_sets_hash};
 
 /// The protocol versions that this build speaks.

@@ -87,25 +87,10 @@ pub type UnixMillis = i64;
 /// restored store forgets some, but never a million.
 pub const MAX_LEAD: u64 = 1 << 20;
 
-pub use switchyard_proto::v1::{Phase, State};
+pub use switchyard_proto::v1::{Phase, Reason, State};
 
 /// Reason code of [`State::Refused`] if the hub could not build or send the assignment.
 pub const CANNOT_SEND: &str = "CannotSend";
-
-/// Why something is as it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reason {
-    /// Stable CamelCase code.
-    pub code: String,
-    /// A sentence without a full stop.
-    pub message: String,
-}
-
-impl Reason {
-    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into() }
-    }
-}
 
 pub type Uids = BTreeSet<Uid>;
 

@@ -50,11 +50,7 @@ impl ObservationCache {
     ) -> Observation {
         let cluster_uid = Uid::from(told.workload_uid.as_str());
         let uid = dispatcher.hub_uid(&cluster_uid);
-        let reasons: Vec<Reason> = told
-            .reasons
-            .iter()
-            .map(|reason| Reason::new(reason.code.clone(), reason.message.clone()))
-            .collect();
+        let reasons = told.reasons.clone();
         // After an adoption, reports under the adopter's own uid concern an earlier offer.
         let wanted =
             (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_aliased(&cluster_uid);
