@@ -1,4 +1,4 @@
-//! Verdicts, and what is deducted between reports.
+//! Fit of workloads, and deductions between reports.
 
 use super::*;
 use switchyard_proto::v1 as proto;

@@ -120,13 +120,13 @@ impl World {
         self.dispatcher.register_uid_alias(&facts.uid, known_as, replaces, facts.finished);
     }
 
-    /// The workload that it replaces is found for as long as that is there.
+    /// The replaced slice is found while it exists.
     pub(super) fn as_seen(&self, facts: WorkloadFacts) -> WorkloadFacts {
         let there = |uid: &Uid| self.api.get(uid).is_some_and(|object| !object.deleted);
         WorkloadFacts { replaces: facts.replaces.clone().filter(there), ..facts }
     }
 
-    /// Whether the job runs at most once, by whichever of its workloads.
+    /// Panics if more than one attempt of the job may run.
     pub(super) fn check_chain(&self, uid: &Uid) {
         let chain = self.chain(uid);
         let runs = |of: &Uid| self.clusters.values().filter(|cluster| cluster.runs(of)).count();

@@ -1,4 +1,4 @@
-//! What may happen in a step.
+//! Steps of the simulation: faults, watches, agents and users.
 
 use rand::Rng;
 
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// The engine gives quota in its memory to another workload.
+    /// The engine preempts a reservation in its memory.
     pub(super) fn withdraw(&mut self, uid: &Uid) {
         if self.engine.contains(uid) {
             self.apply(DispatchEvent::ReservationWithdrawn { uid: uid.clone() });
@@ -113,7 +113,7 @@ impl World {
             .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
             .count();
         let Some(remote) = cluster.remotes.get_mut(uid) else { return };
-        // Where its copy stays, what was evicted is queued again, and quota grows.
+        // With Kueue's dispatchers, an evicted copy is queued again, and quota grows.
         let again = keeps && later && remote.phase == Phase::Reserve;
         if again && matches!(remote.state, State::Unfit | State::Evicted) {
             remote.state = State::Waiting;
@@ -171,7 +171,7 @@ impl World {
         self.tell(&uid);
     }
 
-    /// The watch tells what the API holds.
+    /// The watch delivers the API's object.
     pub(super) fn tell(&mut self, uid: &Uid) {
         match self.api.get(uid).cloned() {
             Some(object) if object.deleted => {
@@ -249,7 +249,7 @@ impl World {
 
     pub(super) fn delete(&mut self, uid: &Uid) {
         if self.random.random_bool(0.2) {
-            // With a job that is deleted in the foreground its workloads go, one after the other.
+            // A foreground deletion of a job deletes its Workloads one after the other.
             let at_once = self.random.random_bool(0.3);
             self.chain(uid).iter().for_each(|uid| self.delete_one(uid, at_once));
         }
@@ -260,7 +260,7 @@ impl World {
         self.version += 1;
         object.facts.version = self.version;
         object.facts.deleting = true;
-        // What holds nothing goes at once; the rest when it is released.
+        // A Workload without quota is deleted at once, the others when they are released.
         if at_once
             || !object.facts.reserved && object.facts.cluster.is_none()
             || object.facts.finished
