@@ -220,7 +220,11 @@ mod tests {
         let flags = parse(&["--breaker-clusters", "50", "--restart-grace", "5"]).unwrap().caution;
         let settings = flags.apply(DispatcherSettings::default());
         assert_eq!(
-            (settings.breaker_limits.clusters, settings.caution.workloads, settings.restart_grace),
+            (
+                settings.breaker_limits.clusters,
+                settings.breaker_limits.workloads,
+                settings.restart_grace
+            ),
             (50, 67, 5_000)
         );
         assert_eq!(Duration::from_secs(u64::from(MAX_LIFE)), crate::pki::ca::AGENT_LIFE);

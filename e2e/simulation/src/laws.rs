@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use switchyard_agent::ledger::{Kind, Object};
-use switchyard_dispatcher::{DisconnectPolicy, RetriedAttempt, Uid, WorkloadFacts};
+use switchyard_dispatcher::{LossPolicy, RetriedAttempt, Uid, WorkloadFacts};
+use switchyard_ledger::{Kind, Object};
 
 use crate::plan::Ms;
 use crate::world::World;
@@ -247,10 +247,10 @@ impl World {
         let loss = own.unwrap_or(self.clusters[cluster].loss);
         self.reached(match loss {
             _ if self.clusters[cluster].declared => "given up: declared lost",
-            DisconnectPolicy::Hold => "given up: Hold, by a policy that has changed",
-            DisconnectPolicy::Fence { .. } => "given up: Fence",
-            DisconnectPolicy::Duplicate { .. } => "given up: Duplicate",
-            DisconnectPolicy::GiveUp => "given up: GiveUp",
+            LossPolicy::Hold => "given up: Hold, by a policy that has changed",
+            LossPolicy::Fence { .. } => "given up: Fence",
+            LossPolicy::Duplicate { .. } => "given up: Duplicate",
+            LossPolicy::GiveUp => "given up: GiveUp",
         });
     }
 

@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::laws::{Law, name};
 use crate::plan::Ms;
 use crate::world::World;
-use switchyard_dispatcher::{ClusterConfig, DisconnectPolicy};
+use switchyard_dispatcher::{ClusterConfig, LossPolicy};
 use switchyard_flags::simulate::Mutation;
 
 /// The duration of agents' leases.
@@ -28,9 +28,9 @@ impl World {
     /// What people want of a cluster.
     pub(crate) fn rules(&self, cluster: usize) -> ClusterConfig {
         let it = &self.clusters[cluster];
-        let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == DisconnectPolicy::Hold;
+        let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == LossPolicy::Hold;
         ClusterConfig {
-            on_disconnect: if hold { DisconnectPolicy::GiveUp } else { it.loss },
+            on_disconnect: if hold { LossPolicy::GiveUp } else { it.loss },
             unfenced: self.is_unfenced(cluster),
             declared_lost: it.declared,
             cordoned: it.drained > 0,
@@ -65,11 +65,11 @@ impl World {
     /// Whether a hub has seen a cluster lost for the longest time of any policy of a workload. Loss
     /// counts by the knowledge of the hub's dispatcher: with a session, nothing is excused.
     pub(crate) fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
-        let patience = |loss: &DisconnectPolicy| match loss {
-            DisconnectPolicy::Hold => None,
-            DisconnectPolicy::Fence { after } => Some(LEASE + u64::try_from(*after).unwrap_or(0)),
-            DisconnectPolicy::Duplicate { after } => Some(u64::try_from(*after).unwrap_or(0)),
-            DisconnectPolicy::GiveUp => Some(WORKER_LOST),
+        let patience = |loss: &LossPolicy| match loss {
+            LossPolicy::Hold => None,
+            LossPolicy::Fence { after } => Some(LEASE + u64::try_from(*after).unwrap_or(0)),
+            LossPolicy::Duplicate { after } => Some(u64::try_from(*after).unwrap_or(0)),
+            LossPolicy::GiveUp => Some(WORKER_LOST),
         };
         // Clocks differ.
         let over = |since: Ms, patience: Ms| self.now - since >= patience * 9 / 10;
@@ -79,8 +79,7 @@ impl World {
                 losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
             };
             // What may run twice is not waited for, either, while its agent says that it cannot act.
-            let twice =
-                losses.iter().filter(|loss| matches!(loss, DisconnectPolicy::Duplicate { .. }));
+            let twice = losses.iter().filter(|loss| matches!(loss, LossPolicy::Duplicate { .. }));
             let unable = |since: Ms| {
                 twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)))
             };
@@ -151,18 +150,18 @@ impl World {
 
     /// No agent enforces a fence there.
     fn is_unfenced(&self, cluster: usize) -> bool {
-        self.plan.clusters[cluster].loss == DisconnectPolicy::GiveUp
+        self.plan.clusters[cluster].loss == LossPolicy::GiveUp
     }
 
     /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
     /// that nobody there can see to.
-    fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<DisconnectPolicy> {
+    fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<LossPolicy> {
         let theirs = &self.clusters[cluster].losses;
         let said = self
             .law_of(&self.uid(workload))
             .map(|object| object.losses.clone())
             .unwrap_or_default();
-        let of = |own: Option<DisconnectPolicy>| match own {
+        let of = |own: Option<LossPolicy>| match own {
             Some(own) if own.fence().is_none() || !self.is_unfenced(cluster) => {
                 BTreeSet::from([own])
             }
@@ -172,7 +171,7 @@ impl World {
     }
 
     /// People change what the loss of a cluster means. Hubs hear of it a moment later.
-    pub(crate) fn change_rule(&mut self, cluster: usize, loss: DisconnectPolicy) {
+    pub(crate) fn change_rule(&mut self, cluster: usize, loss: LossPolicy) {
         self.forgive(cluster);
         let it = &mut self.clusters[cluster];
         (it.loss, it.changed) = (loss, self.now);
@@ -236,9 +235,9 @@ impl World {
         let it = &self.clusters[cluster];
         let losses = self.losses(cluster, workload);
         let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
-        Some(if losses.iter().any(|loss| matches!(loss, DisconnectPolicy::Duplicate { .. })) {
+        Some(if losses.iter().any(|loss| matches!(loss, LossPolicy::Duplicate { .. })) {
             "excuse: two run, as the loss means Duplicate"
-        } else if losses.contains(&DisconnectPolicy::GiveUp) {
+        } else if losses.contains(&LossPolicy::GiveUp) {
             "excuse: two run, as the loss means GiveUp"
         } else if it.was_declared_lost {
             "excuse: two run, as the cluster was declared lost"

@@ -3,7 +3,7 @@
 mod kinds;
 mod stories;
 
-use switchyard_dispatcher::{DisconnectPolicy, DispatchMode};
+use switchyard_dispatcher::{DispatchMode, LossPolicy};
 
 use crate::dice::Dice;
 use crate::laws::Law;
@@ -38,7 +38,7 @@ pub struct ClusterPlan {
     /// Clock speed of its agent, in thousandths.
     pub clock: u64,
     /// What its loss means.
-    pub loss: DisconnectPolicy,
+    pub loss: LossPolicy,
     /// A workload whose name is taken by an object that is nobody's business.
     pub occupied: Option<usize>,
     /// The worker runs stock Kueue: jobs own their Workloads, which finish as soon as the jobs end.
@@ -57,7 +57,7 @@ pub struct WorkloadPlan {
     /// `ttlSecondsAfterFinished`; applies unless a finalizer holds the job.
     pub ttl: Option<Ms>,
     /// What the loss of its cluster means for it, if it is not what the cluster says.
-    pub loss: Option<DisconnectPolicy>,
+    pub loss: Option<LossPolicy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,14 +150,14 @@ pub enum FaultKind {
         /// Which.
         workload: usize,
         /// What it means.
-        loss: Option<DisconnectPolicy>,
+        loss: Option<LossPolicy>,
     },
     /// People change what the loss of a cluster means; at the end it means what it did before.
     Rule {
         /// Which.
         cluster: usize,
         /// What it means.
-        loss: DisconnectPolicy,
+        loss: LossPolicy,
     },
     /// Operators want a workload on that cluster.
     Move {
@@ -229,13 +229,11 @@ impl Plan {
         }
         // A stream of its own keeps the earlier choices of each seed.
         let mut more = Dice::new(seed, 1);
-        for cluster in
-            plan.clusters.iter_mut().filter(|cluster| cluster.loss == DisconnectPolicy::Hold)
-        {
+        for cluster in plan.clusters.iter_mut().filter(|cluster| cluster.loss == LossPolicy::Hold) {
             cluster.loss = match more.between(0, 9) {
-                0 | 1 => DisconnectPolicy::Duplicate { after: more.between(0, 30) as i64 * 1000 },
-                2 => DisconnectPolicy::GiveUp,
-                _ => DisconnectPolicy::Hold,
+                0 | 1 => LossPolicy::Duplicate { after: more.between(0, 30) as i64 * 1000 },
+                2 => LossPolicy::GiveUp,
+                _ => LossPolicy::Hold,
             };
         }
         let mut own = Dice::new(seed, 2);
@@ -379,12 +377,12 @@ impl Plan {
 }
 
 /// What a workload may say of the loss of its cluster.
-fn roll_loss(dice: &mut Dice) -> DisconnectPolicy {
+fn roll_loss(dice: &mut Dice) -> LossPolicy {
     let after = dice.between(0, 30) as i64 * 1000;
     match dice.between(0, 3) {
-        0 => DisconnectPolicy::Hold,
-        1 => DisconnectPolicy::Duplicate { after },
-        _ => DisconnectPolicy::Fence { after },
+        0 => LossPolicy::Hold,
+        1 => LossPolicy::Duplicate { after },
+        _ => LossPolicy::Fence { after },
     }
 }
 
@@ -394,8 +392,8 @@ impl ClusterPlan {
             capacity: dice.between(2, 6) * 1000,
             clock: dice.between(950, 1050),
             loss: match dice.chance(300) {
-                true => DisconnectPolicy::Fence { after: dice.between(0, 30) as i64 * 1000 },
-                false => DisconnectPolicy::Hold,
+                true => LossPolicy::Fence { after: dice.between(0, 30) as i64 * 1000 },
+                false => LossPolicy::Hold,
             },
             occupied: None,
             adopts: dice.chance(300),

@@ -6,7 +6,7 @@ use super::Name;
 
 /// Policy for the workloads of a disconnected cluster: `onDisconnect`. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum DisconnectPolicy {
+pub enum LossPolicy {
     /// They stay until the cluster returns or is declared lost.
     #[default]
     Hold,
@@ -24,7 +24,7 @@ pub enum DisconnectPolicy {
     GiveUp,
 }
 
-impl DisconnectPolicy {
+impl LossPolicy {
     /// How long after the end of its lease the agent stops the job.
     pub fn fence(self) -> Option<i64> {
         match self {
@@ -37,7 +37,7 @@ impl DisconnectPolicy {
 /// Configuration of a cluster: the MultiKueueCluster's spec, labels and annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterConfig {
-    pub on_disconnect: DisconnectPolicy,
+    pub on_disconnect: LossPolicy,
     /// It has no agent, so nothing can stop its jobs while it is disconnected.
     pub unfenced: bool,
     /// An administrator declared that it will not return from the current disconnect.

@@ -25,7 +25,7 @@
 //! # Guarantees
 //! - A cluster runs an attempt only after the API confirmed this cluster and attempt.
 //! - At most one cluster shall run an attempt. A higher attempt runs only when no lower one can, or
-//!   when the lower one's cluster was given up. A [`DisconnectPolicy`] or an administrator who
+//!   when the lower one's cluster was given up. A [`LossPolicy`] or an administrator who
 //!   declares the cluster lost gives it up.
 //! - An end is acknowledged only after it is written, or if it is not needed.
 //! - The API is the truth. All state here can be rebuilt from Workloads and the clusters'
@@ -61,7 +61,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use actions::{DispatchAction, RetriedAttempt, WorkloadWrite};
-pub use cluster_config::{ClusterConfig, DisconnectPolicy};
+pub use cluster_config::{ClusterConfig, LossPolicy};
 pub use dispatcher::{
     BreakerTrip, ClusterSummary, Contact, Dispatcher, MAX_WORKLOADS, OrphanView, TIMED_OUT,
 };

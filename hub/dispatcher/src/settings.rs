@@ -43,7 +43,7 @@ impl DispatchMode {
 #[derive(Debug, Clone)]
 pub struct DispatcherSettings {
     pub mode: DispatchMode,
-    /// How long a cluster may be disconnected before [`super::DisconnectPolicy::GiveUp`] applies
+    /// How long a cluster may be disconnected before [`super::LossPolicy::GiveUp`] applies
     /// (`multiKueue.workerLostTimeout`).
     pub worker_lost_timeout: i64,
     /// A reservation without a cluster for this long is written to the Workload, with the reasons.

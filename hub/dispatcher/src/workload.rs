@@ -8,7 +8,7 @@ use std::sync::Arc;
 use switchyard_scheduler::PodSet;
 use switchyard_syntax::affinity::Affinity;
 
-use super::{DisconnectPolicy, Name, Uid};
+use super::{LossPolicy, Name, Uid};
 
 /// State of the dispatching AdmissionCheck in `status.admissionChecks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,7 +97,7 @@ pub struct WorkloadFacts {
     /// Termination grace period of its pods, in milliseconds.
     pub grace: i64,
     /// The policy of the workload or its ClusterQueue. None: the cluster's policy applies.
-    pub on_disconnect: Option<DisconnectPolicy>,
+    pub on_disconnect: Option<LossPolicy>,
     /// Which clusters it may use and prefers, by its annotations and its ClusterQueue.
     pub affinity: Option<Arc<Affinity>>,
     /// A request to move this attempt to this cluster.

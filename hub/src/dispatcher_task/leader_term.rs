@@ -290,7 +290,7 @@ impl TermState {
     }
 
     /// Says by which uid clusters know a workload, if that is not its own.
-    fn introduce(&mut self, workload: &Workload) {
+    fn register_uid_alias(&mut self, workload: &Workload) {
         let Some((theirs, uid)) =
             super::facts::cluster_uid(workload).zip(workload.metadata.uid.as_deref())
         else {

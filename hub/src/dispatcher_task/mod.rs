@@ -74,7 +74,7 @@ pub struct Parts {
 
 /// A task has ended.
 enum Answer {
-    WriteResult(WriteResult),
+    Written(WriteResult),
     Shown { uid: Uid, unshown: Option<Show>, written: Option<WriteResult> },
     Troubled { uid: Uid, wrote: Wrote },
 }

@@ -6,33 +6,30 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{
     ClusterQueue, DisconnectPolicy, MultiKueueCluster, OnDisconnect, Workload,
 };
-use switchyard_dispatcher::DisconnectPolicy;
+use switchyard_dispatcher::LossPolicy;
 
 /// How long a cluster is away before jobs under `Duplicate` go elsewhere, where nothing is said. Milliseconds.
 const DUPLICATE_AFTER: i64 = 60_000;
 
 /// An agent keeps what runs, unless told otherwise; a kubeconfig worker is given up after a while, as Kueue does.
-pub(super) fn of_cluster(cluster: &MultiKueueCluster) -> DisconnectPolicy {
+pub(super) fn of_cluster(cluster: &MultiKueueCluster) -> LossPolicy {
     let agent = cluster.spec.cluster_source.agent.is_some();
     match cluster.spec.on_disconnect.as_ref().map(loss) {
         None => {
             if agent {
-                DisconnectPolicy::Hold
+                LossPolicy::Hold
             } else {
-                DisconnectPolicy::GiveUp
+                LossPolicy::GiveUp
             }
         }
         // The API refuses a fence where there is no agent: should one come through, nothing stops the jobs.
-        Some(DisconnectPolicy::Fence { .. }) if !agent => DisconnectPolicy::Hold,
+        Some(LossPolicy::Fence { .. }) if !agent => LossPolicy::Hold,
         Some(loss) => loss,
     }
 }
 
 /// The workload's own word, or else its queue's. What cannot be read is as if it were not there.
-pub(super) fn of_workload(
-    workload: &Workload,
-    queue: Option<&ClusterQueue>,
-) -> Option<DisconnectPolicy> {
+pub(super) fn of_workload(workload: &Workload, queue: Option<&ClusterQueue>) -> Option<LossPolicy> {
     let own = workload
         .annotations()
         .get(names::ON_DISCONNECT)
@@ -40,13 +37,13 @@ pub(super) fn of_workload(
     own.as_ref().or_else(|| queue?.spec.on_disconnect.as_ref()).map(loss)
 }
 
-fn loss(rule: &OnDisconnect) -> DisconnectPolicy {
+fn loss(rule: &OnDisconnect) -> LossPolicy {
     let after = rule.wait().map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     match rule.policy {
-        DisconnectPolicy::Hold => DisconnectPolicy::Hold,
-        DisconnectPolicy::Fence => DisconnectPolicy::Fence { after: after.unwrap_or(0) },
+        DisconnectPolicy::Hold => LossPolicy::Hold,
+        DisconnectPolicy::Fence => LossPolicy::Fence { after: after.unwrap_or(0) },
         DisconnectPolicy::Duplicate => {
-            DisconnectPolicy::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) }
+            LossPolicy::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) }
         }
     }
 }
@@ -60,13 +57,13 @@ mod tests {
 
     #[rstest]
     #[case::nobody_says_anything(json!({}), Value::Null, None)]
-    #[case::its_queue_does(json!({}), json!({"policy": "Duplicate"}), Some(DisconnectPolicy::Duplicate { after: 60_000 }))]
-    #[case::its_own_word_goes_before(json!({"switchyard.dev/on-disconnect": "Fence/5s"}), json!({"policy": "Duplicate"}), Some(DisconnectPolicy::Fence { after: 5_000 }))]
-    #[case::what_cannot_be_read_is_not_there(json!({"switchyard.dev/on-disconnect": "fence"}), json!({"policy": "Hold"}), Some(DisconnectPolicy::Hold))]
+    #[case::its_queue_does(json!({}), json!({"policy": "Duplicate"}), Some(LossPolicy::Duplicate { after: 60_000 }))]
+    #[case::its_own_word_goes_before(json!({"switchyard.dev/on-disconnect": "Fence/5s"}), json!({"policy": "Duplicate"}), Some(LossPolicy::Fence { after: 5_000 }))]
+    #[case::what_cannot_be_read_is_not_there(json!({"switchyard.dev/on-disconnect": "fence"}), json!({"policy": "Hold"}), Some(LossPolicy::Hold))]
     fn of_workloads(
         #[case] annotations: Value,
         #[case] queue: Value,
-        #[case] want: Option<DisconnectPolicy>,
+        #[case] want: Option<LossPolicy>,
     ) {
         let workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
@@ -82,12 +79,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::an_agent(json!({"agent": {}}), Value::Null, DisconnectPolicy::Hold)]
-    #[case::a_fenced_agent(json!({"agent": {}}), json!({"policy": "Fence"}), DisconnectPolicy::Fence { after: 0 })]
-    #[case::a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, DisconnectPolicy::GiveUp)]
-    #[case::a_kubeconfig_has_no_fence(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Fence"}), DisconnectPolicy::Hold)]
-    #[case::it_may_run_twice(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Duplicate", "after": "5s"}), DisconnectPolicy::Duplicate { after: 5_000 })]
-    fn of_clusters(#[case] source: Value, #[case] rule: Value, #[case] want: DisconnectPolicy) {
+    #[case::an_agent(json!({"agent": {}}), Value::Null, LossPolicy::Hold)]
+    #[case::a_fenced_agent(json!({"agent": {}}), json!({"policy": "Fence"}), LossPolicy::Fence { after: 0 })]
+    #[case::a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, LossPolicy::GiveUp)]
+    #[case::a_kubeconfig_has_no_fence(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Fence"}), LossPolicy::Hold)]
+    #[case::it_may_run_twice(json!({"kubeConfig": {"location": "s"}}), json!({"policy": "Duplicate", "after": "5s"}), LossPolicy::Duplicate { after: 5_000 })]
+    fn of_clusters(#[case] source: Value, #[case] rule: Value, #[case] want: LossPolicy) {
         let cluster = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "c"},
             "spec": {"clusterSource": source, "onDisconnect": rule},

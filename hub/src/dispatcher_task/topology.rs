@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
 use switchyard_api::{conditions, names};
-use switchyard_dispatcher::{ClusterConfig, DisconnectPolicy, DispatchEvent, Name};
+use switchyard_dispatcher::{ClusterConfig, DispatchEvent, LossPolicy, Name};
 
 use super::policy;
 
@@ -134,7 +134,7 @@ pub fn is_declared_lost(cluster: &MultiKueueCluster) -> bool {
 
 /// Whether its jobs stay its own while it is away, unless they or their queues say otherwise.
 pub fn is_held(cluster: &MultiKueueCluster) -> bool {
-    policy::of_cluster(cluster) == DisconnectPolicy::Hold
+    policy::of_cluster(cluster) == LossPolicy::Hold
 }
 
 #[cfg(test)]

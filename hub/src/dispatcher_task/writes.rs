@@ -15,9 +15,9 @@ use switchyard_controller::engine::admission::{
 };
 use switchyard_controller::finished_note;
 use switchyard_controller::{Context, Reservation};
-use switchyard_dispatcher::write_guard::{WorkloadState, WriteDecision, WriteIntent, check};
+use switchyard_dispatcher::write_guard::{WorkloadState, WriteDecision, check};
 use switchyard_dispatcher::{
-    Name, RetriedAttempt, TIMED_OUT, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
+    RetriedAttempt, TIMED_OUT, Uid, WorkloadWrite, WriteOutcome, WriteResult, WriteRetries,
 };
 
 use super::facts::{attempt, check_of, cluster_uid, facts, is_dispatching, replaced};

@@ -8,6 +8,7 @@ mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use switchyard_dispatcher::{LossPolicy, Uid};
 use switchyard_ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen,
     Target,
@@ -68,8 +69,8 @@ pub(crate) struct Cluster {
     pub(crate) rejects_creations: u32,
     pub(crate) expired: u32,
     /// What its loss means now, and all that it ever meant.
-    pub(crate) loss: DisconnectPolicy,
-    pub(crate) losses: BTreeSet<DisconnectPolicy>,
+    pub(crate) loss: LossPolicy,
+    pub(crate) losses: BTreeSet<LossPolicy>,
     /// When people last changed that.
     pub(crate) changed: Ms,
     /// Workloads whose policy changed before a hub restart, when the agent may not have received

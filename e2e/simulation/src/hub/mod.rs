@@ -15,7 +15,7 @@ use std::time::Instant;
 use switchyard_api::v1beta2::AgentStatus;
 use switchyard_controller::lease::step::{Observed, State as Election};
 use switchyard_dispatcher::{
-    DisconnectPolicy, Dispatcher, LiveSessions, ObservationCache, Uid, WorkloadFacts,
+    Dispatcher, LiveSessions, LossPolicy, ObservationCache, Uid, WorkloadFacts,
 };
 use switchyard_hub::cluster_channel::Port;
 use switchyard_hub::server::Registry;
@@ -49,7 +49,7 @@ pub(crate) struct Object {
     /// Every cluster and attempt that was ever written.
     pub(crate) committed: BTreeSet<(usize, u64)>,
     /// Everything it ever said of the loss of its cluster.
-    pub(crate) losses: BTreeSet<Option<DisconnectPolicy>>,
+    pub(crate) losses: BTreeSet<Option<LossPolicy>>,
     /// When its owner last changed that.
     pub(crate) changed: Ms,
     /// Where, and as which attempt, its job really ended.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use switchyard_dispatcher::{
-    CheckStatus, DisconnectPolicy, DispatchEvent, JobIdentity, MemoryReservation, Name, Uid,
+    CheckStatus, DispatchEvent, JobIdentity, LossPolicy, MemoryReservation, Name, Uid,
     WorkloadFacts,
 };
 use switchyard_scheduler::{Amount, PodSet};
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// Its owner changes what the loss of its cluster means for it, and its priority.
-    pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<DisconnectPolicy>, priority: i32) {
+    pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<LossPolicy>, priority: i32) {
         let now = self.now;
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else {
             return;

@@ -1,6 +1,6 @@
 //! Groups of related faults, for runs that chance alone rarely produces.
 
-use switchyard_dispatcher::{DisconnectPolicy, DispatchMode};
+use switchyard_dispatcher::{DispatchMode, LossPolicy};
 
 use super::{
     ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss,
@@ -184,7 +184,7 @@ impl Plan {
             _ => (dice.index(self.clusters.len()), dice.between(0, LAST_SUBMIT + 30_000)),
         };
         // Nobody sees to a fence where there is no agent.
-        if self.clusters[cluster].loss == DisconnectPolicy::GiveUp {
+        if self.clusters[cluster].loss == LossPolicy::GiveUp {
             return;
         }
         let kind = FaultKind::PolicyChange { cluster, loss: roll_loss(dice) };
@@ -216,7 +216,7 @@ impl Plan {
         let (given_up, workload) =
             (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
         for cluster in &mut self.clusters {
-            cluster.loss = DisconnectPolicy::Fence { after: dice.between(0, 20) as i64 * 1000 };
+            cluster.loss = LossPolicy::Fence { after: dice.between(0, 20) as i64 * 1000 };
         }
         self.workloads[workload].loss = None;
         self.workloads[workload].runs += dice.between(200_000, 400_000);
@@ -264,7 +264,7 @@ impl Plan {
             self.clusters.push(ClusterPlan::roll(dice));
         }
         for cluster in &mut self.clusters {
-            cluster.loss = DisconnectPolicy::Fence { after: dice.between(0, 20) as i64 * 1000 };
+            cluster.loss = LossPolicy::Fence { after: dice.between(0, 20) as i64 * 1000 };
         }
         let (cluster, workload) =
             (dice.index(self.clusters.len()), dice.index(self.workloads.len()));

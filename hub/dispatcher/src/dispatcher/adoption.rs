@@ -3,7 +3,7 @@
 //! A hub whose etcd was lost or restored from a backup knows less than its clusters run. A workload
 //! that stands for the same job as an unknown copy is not sent anywhere. One write gives it the
 //! copy's cluster, attempt and uid; nothing changes on the cluster. From then on it is a committed
-//! workload, and the cluster's [`crate::DisconnectPolicy`] applies as usual.
+//! workload, and the cluster's [`crate::LossPolicy`] applies as usual.
 //!
 //! # The same job
 //! Equal kind, namespace, name and hash of the pod sets. If only the pod sets differ, the workload

@@ -6,7 +6,7 @@
 use super::Dispatcher;
 use super::cluster_state::has_delivered_since;
 use super::tracked_workload::TrackedWorkload;
-use crate::{DisconnectPolicy, DispatchAction, Name, Phase, UnixMillis, WorkloadFacts};
+use crate::{DispatchAction, LossPolicy, Name, Phase, UnixMillis, WorkloadFacts};
 
 /// The fence last announced to an agent with an attempt that it runs, in milliseconds after the end
 /// of its lease. None: no fence.
@@ -41,15 +41,13 @@ impl AnnouncedFence {
 impl Dispatcher {
     /// The policy that is configured for the workload. A fence needs an agent: on a cluster without
     /// one, the cluster's policy applies.
-    fn policy(&self, cluster: &Name, facts: &WorkloadFacts) -> DisconnectPolicy {
+    fn policy(&self, cluster: &Name, facts: &WorkloadFacts) -> LossPolicy {
         let rules = self.clusters.get(cluster).map(|known| &known.config);
         match (facts.on_disconnect, rules) {
-            (Some(DisconnectPolicy::Fence { .. }), Some(rules)) if rules.unfenced => {
-                rules.on_disconnect
-            }
+            (Some(LossPolicy::Fence { .. }), Some(rules)) if rules.unfenced => rules.on_disconnect,
             (Some(own), _) => own,
             (None, Some(rules)) => rules.on_disconnect,
-            (None, None) => DisconnectPolicy::default(),
+            (None, None) => LossPolicy::default(),
         }
     }
 
@@ -59,12 +57,8 @@ impl Dispatcher {
     }
 
     /// The policy that is safe to assume. A fence that the agent may not know, or could not carry
-    /// out when it last reported, counts as [`DisconnectPolicy::Hold`].
-    pub(super) fn reliable_policy(
-        &self,
-        cluster: &Name,
-        entry: &TrackedWorkload,
-    ) -> DisconnectPolicy {
+    /// out when it last reported, counts as [`LossPolicy::Hold`].
+    pub(super) fn reliable_policy(&self, cluster: &Name, entry: &TrackedWorkload) -> LossPolicy {
         let known = self.clusters.get(cluster);
         let unable = known.is_some_and(|known| known.not_ready_since.is_some());
         let changed = match entry.facts.on_disconnect {
@@ -74,13 +68,13 @@ impl Dispatcher {
         let fence =
             entry.remotes.get(cluster).map(|remote| remote.fence).filter(|fence| fence.attempt > 0);
         match (self.policy(cluster, &entry.facts), fence) {
-            (DisconnectPolicy::Fence { .. }, _) if unable => DisconnectPolicy::Hold,
-            (DisconnectPolicy::Fence { after }, Some(fence)) => {
-                fence.worst_case().map_or(DisconnectPolicy::Hold, |delivered| {
-                    DisconnectPolicy::Fence { after: after.max(delivered) }
+            (LossPolicy::Fence { .. }, _) if unable => LossPolicy::Hold,
+            (LossPolicy::Fence { after }, Some(fence)) => {
+                fence.worst_case().map_or(LossPolicy::Hold, |delivered| LossPolicy::Fence {
+                    after: after.max(delivered),
                 })
             }
-            (DisconnectPolicy::Fence { .. }, None) if changed => DisconnectPolicy::Hold,
+            (LossPolicy::Fence { .. }, None) if changed => LossPolicy::Hold,
             // Assume that an earlier hub process announced the same fence.
             (policy, _) => policy,
         }

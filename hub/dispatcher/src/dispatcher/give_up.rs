@@ -5,7 +5,7 @@
 
 use super::Dispatcher;
 use super::tracked_workload::TrackedWorkload;
-use crate::{DisconnectPolicy, Name, UnixMillis};
+use crate::{LossPolicy, Name, UnixMillis};
 
 /// Contact with the cluster of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Dispatcher {
             // An agent that is not ready cannot stop the job, so it runs on. Only `Duplicate`
             // allows two.
             return match (cluster.not_ready_since, self.reliable_policy(name, entry)) {
-                (Some(since), DisconnectPolicy::Duplicate { after }) => {
+                (Some(since), LossPolicy::Duplicate { after }) => {
                     Some(since.saturating_add(after).max(self.started + settings.restart_grace))
                 }
                 _ => None,
@@ -76,14 +76,14 @@ impl Dispatcher {
         };
         let due = match self.reliable_policy(name, entry) {
             // The administrator who deletes a MultiKueueCluster does not expect the cluster back.
-            DisconnectPolicy::Fence { after } if !cluster.exists => {
+            LossPolicy::Fence { after } if !cluster.exists => {
                 fence(after).max(since + settings.worker_lost_timeout)
             }
             _ if !cluster.exists => since + settings.worker_lost_timeout,
-            DisconnectPolicy::Hold => return None,
-            DisconnectPolicy::Fence { after } => fence(after),
-            DisconnectPolicy::Duplicate { after } => since.saturating_add(after),
-            DisconnectPolicy::GiveUp => since + settings.worker_lost_timeout,
+            LossPolicy::Hold => return None,
+            LossPolicy::Fence { after } => fence(after),
+            LossPolicy::Duplicate { after } => since.saturating_add(after),
+            LossPolicy::GiveUp => since + settings.worker_lost_timeout,
         };
         Some(due.max(self.started + settings.restart_grace))
     }
@@ -122,9 +122,7 @@ impl Dispatcher {
             let due = match self.reliable_policy(name, entry) {
                 // A session may open before the agent knows its cluster; a reconnected one reports
                 // soon.
-                DisconnectPolicy::Duplicate { .. } | DisconnectPolicy::GiveUp
-                    if cluster.is_connected =>
-                {
+                LossPolicy::Duplicate { .. } | LossPolicy::GiveUp if cluster.is_connected => {
                     Some(cluster.since.max(self.started) + self.settings.worker_lost_timeout)
                 }
                 _ => self.give_up_at(name, entry),

@@ -140,7 +140,7 @@ fn changed_affinity_requeues_returned_workload() {
     assert!(bench.take().is_empty(), "the same rule");
     bench.apply(DispatchEvent::WorkloadChanged(bound("w", &[("clusters", "b")])));
     assert_eq!(bench.take(), ["wake w"]);
-    bench.rules("z", DisconnectPolicy::Hold);
+    bench.rules("z", LossPolicy::Hold);
     bench.connect("z", &[]);
     bench.capacity("z", 4000, 4000);
     bench.reserve(bound("v", &[("clusters", "z")]));

@@ -11,7 +11,7 @@ fn stopped(attempt: u64) -> Vec<Copy> {
 fn sent_elsewhere_meanwhile() -> Bench {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.tells("a", vec![]);
-    bench.rules("b", DisconnectPolicy::Fence { after: 10_000 });
+    bench.rules("b", LossPolicy::Fence { after: 10_000 });
     bench.later(600_000);
     bench.runs("w", "a", 2);
     assert_eq!(bench.take(), ["Run w/2 on a"]);
@@ -305,12 +305,12 @@ fn later_attempt_with_leftover_pods_does_not_count_as_running() {
 /// after a minute.
 fn left_alone(clusters: &[&str]) -> Bench {
     let mut bench = Bench::forgetful(clusters);
-    bench.rules("a", DisconnectPolicy::Duplicate { after: 60_000 });
+    bench.rules("a", LossPolicy::Duplicate { after: 60_000 });
     bench.tells("a", vec![]);
     for cluster in clusters.iter().filter(|name| **name > "b") {
         bench.tells(cluster, vec![]);
     }
-    bench.rules("b", DisconnectPolicy::Fence { after: 10_000 });
+    bench.rules("b", LossPolicy::Fence { after: 10_000 });
     bench.later(600_000);
     bench.runs("w", "a", 2);
     bench.tells("b", stopped(3));
@@ -487,7 +487,7 @@ fn gone_attempt_is_not_run_there_again() {
 fn silent_cluster_gets_no_run_for_ended_attempt() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     for cluster in ["a", "b"] {
-        bench.rules(cluster, DisconnectPolicy::Duplicate { after: 1_000 });
+        bench.rules(cluster, LossPolicy::Duplicate { after: 1_000 });
     }
     bench.apply(DispatchEvent::WorkloadChanged(committed("w", "a", 1)));
     bench.later(600_000);

@@ -64,7 +64,7 @@ impl Bench {
         let names = clusters.iter().map(|name| Name::from(*name)).collect();
         bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: names });
         for cluster in clusters {
-            bench.rules(cluster, DisconnectPolicy::Hold);
+            bench.rules(cluster, LossPolicy::Hold);
         }
         bench
     }
@@ -625,7 +625,7 @@ fn missing_cluster_is_awaited_until_it_reports() {
     bench.tells("a", vec![]);
     bench.tells("b", vec![Copy::of("old", "train")]);
     bench.apply(DispatchEvent::ClusterDeleted { name: "b".into() });
-    bench.rules("b", DisconnectPolicy::Hold);
+    bench.rules("b", LossPolicy::Hold);
     bench.take();
     bench.applied();
     assert!(bench.take().is_empty(), "it was made again, and has not told");

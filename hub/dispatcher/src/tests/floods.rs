@@ -88,7 +88,7 @@ fn session_and_inventory_floods_cost_their_cluster_budget() {
 #[test]
 fn inventory_reconciles_no_workloads_of_others() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 0, 1_000)]);
-    bench.rules("silent", DisconnectPolicy::Hold);
+    bench.rules("silent", LossPolicy::Hold);
     for number in 0..WAITING {
         let evicted = WorkloadFacts {
             evicted: true,

@@ -24,7 +24,7 @@ fn evicted_on_silent_cluster_keeps_quota() {
 #[test]
 fn restart_keeps_evicted_quota_until_all_inventories() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
-    bench.rules("b", DisconnectPolicy::Hold);
+    bench.rules("b", LossPolicy::Hold);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         evicted: true,
         cluster: None,
@@ -64,12 +64,12 @@ fn hold_policy_reassigns_nothing() {
 
 /// The agent of cluster `a` is not ready. Then the cluster disconnects (`lost`) or stays connected.
 #[rstest::rstest]
-#[case::a_fence_cannot_be_seen_to(DisconnectPolicy::Fence { after: 60_000 }, false, None)]
-#[case::nor_once_the_agent_is_gone_as_well(DisconnectPolicy::Fence { after: 60_000 }, true, None)]
-#[case::a_held_job_stays(DisconnectPolicy::Hold, false, None)]
-#[case::what_may_run_twice_goes_elsewhere(DisconnectPolicy::Duplicate { after: 60_000 }, false, Some(60_000))]
+#[case::a_fence_cannot_be_seen_to(LossPolicy::Fence { after: 60_000 }, false, None)]
+#[case::nor_once_the_agent_is_gone_as_well(LossPolicy::Fence { after: 60_000 }, true, None)]
+#[case::a_held_job_stays(LossPolicy::Hold, false, None)]
+#[case::what_may_run_twice_goes_elsewhere(LossPolicy::Duplicate { after: 60_000 }, false, Some(60_000))]
 fn an_agent_that_cannot_act_stops_nothing(
-    #[case] on_disconnect: DisconnectPolicy,
+    #[case] on_disconnect: LossPolicy,
     #[case] lost: bool,
     #[case] given_up: Option<i64>,
 ) {
@@ -94,7 +94,7 @@ fn restart_ignores_fence_of_agent_that_was_not_ready() {
         ("once it was back", true, true),
     ] {
         let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
-        bench.rules("a", DisconnectPolicy::Fence { after: 60_000 });
+        bench.rules("a", LossPolicy::Fence { after: 60_000 });
         if unable {
             bench.apply(DispatchEvent::AgentWasNotReady { name: "a".into() });
         }
@@ -134,7 +134,7 @@ fn agent_that_is_not_ready_gets_no_offer() {
 #[test]
 fn give_up_policy_ends_attempt_after_timeout() {
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::GiveUp);
+    bench.rules("a", LossPolicy::GiveUp);
     bench.apply(DispatchEvent::SessionClosed { name: "a".into() });
     bench.later(899_999);
     assert!(bench.take().is_empty());
@@ -172,7 +172,7 @@ const LOST: &str = "retry w: Admitting remote lost, Previously: \"Ready\"";
 #[test]
 fn fenced_job_goes_elsewhere_only_after_agent_stopped_it() {
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
+    bench.rules("a", LossPolicy::Fence { after: 20_000 });
     assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
     bench.later(30_000);
     bench.down("a");
@@ -186,19 +186,19 @@ fn fenced_job_goes_elsewhere_only_after_agent_stopped_it() {
 #[test]
 fn unknown_fence_counts_as_hold() {
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
+    bench.rules("a", LossPolicy::Fence { after: 20_000 });
     bench.later(29_999);
     bench.down("a");
-    bench.rules("a", DisconnectPolicy::Fence { after: 0 });
+    bench.rules("a", LossPolicy::Fence { after: 0 });
     bench.take();
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty());
 
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Fence { after: 600_000 });
+    bench.rules("a", LossPolicy::Fence { after: 600_000 });
     bench.later(30_000);
     bench.down("a");
-    bench.rules("a", DisconnectPolicy::Fence { after: 0 });
+    bench.rules("a", LossPolicy::Fence { after: 0 });
     bench.take();
     bench.later(600_000);
     assert!(bench.take().is_empty(), "it goes by what it was told");
@@ -207,23 +207,23 @@ fn unknown_fence_counts_as_hold() {
 #[test]
 fn fence_set_again_counts_only_after_delivery() {
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
+    bench.rules("a", LossPolicy::Fence { after: 20_000 });
     bench.later(30_000);
-    bench.rules("a", DisconnectPolicy::Hold);
+    bench.rules("a", LossPolicy::Hold);
     bench.later(1_000);
     bench.down("a");
-    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
+    bench.rules("a", LossPolicy::Fence { after: 20_000 });
     bench.take();
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty(), "it may have heard that it is to hold");
 
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
+    bench.rules("a", LossPolicy::Fence { after: 20_000 });
     bench.later(30_000);
     bench.down("a");
-    bench.rules("a", DisconnectPolicy::Hold);
+    bench.rules("a", LossPolicy::Hold);
     bench.later(1_000);
-    bench.rules("a", DisconnectPolicy::Fence { after: 20_000 });
+    bench.rules("a", LossPolicy::Fence { after: 20_000 });
     bench.take();
     bench.later(71_250);
     assert_eq!(bench.take(), [LOST], "what was said while it was away has not been heard");
@@ -233,15 +233,14 @@ fn fence_set_again_counts_only_after_delivery() {
 fn workload_policy_overrides_cluster_policy() {
     let says = |loss| WorkloadFacts { on_disconnect: Some(loss), ..committed("w", "a", 1) };
     let mut bench = Bench::running();
-    bench
-        .apply(DispatchEvent::WorkloadChanged(says(DisconnectPolicy::Duplicate { after: 40_000 })));
+    bench.apply(DispatchEvent::WorkloadChanged(says(LossPolicy::Duplicate { after: 40_000 })));
     bench.down("a");
     bench.later(40_000);
     assert_eq!(bench.take(), [LOST], "the cluster would keep it");
 
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Duplicate { after: 0 });
-    bench.apply(DispatchEvent::WorkloadChanged(says(DisconnectPolicy::Hold)));
+    bench.rules("a", LossPolicy::Duplicate { after: 0 });
+    bench.apply(DispatchEvent::WorkloadChanged(says(LossPolicy::Hold)));
     bench.down("a");
     bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty());
@@ -250,7 +249,7 @@ fn workload_policy_overrides_cluster_policy() {
 #[test]
 fn own_fence_is_announced_and_counts_only_after_delivery() {
     let fenced = |after| WorkloadFacts {
-        on_disconnect: Some(DisconnectPolicy::Fence { after }),
+        on_disconnect: Some(LossPolicy::Fence { after }),
         ..committed("w", "a", 1)
     };
     let mut bench = Bench::running();
@@ -276,7 +275,7 @@ fn own_fence_is_announced_and_counts_only_after_delivery() {
 #[test]
 fn fence_in_first_assignment_counts_as_delivered() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("a", 4000, 4000)]);
-    let fence = Some(DisconnectPolicy::Fence { after: 20_000 });
+    let fence = Some(LossPolicy::Fence { after: 20_000 });
     bench.reserve(WorkloadFacts { on_disconnect: fence, ..facts("w") });
     bench.observe("a", "w", 1, State::Reserved);
     bench.written(
@@ -293,13 +292,13 @@ fn fence_in_first_assignment_counts_as_delivered() {
 fn fence_without_agent_falls_back_to_cluster_policy() {
     let mut bench = Bench::running();
     let rules = ClusterConfig {
-        on_disconnect: DisconnectPolicy::GiveUp,
+        on_disconnect: LossPolicy::GiveUp,
         unfenced: true,
         ..ClusterConfig::default()
     };
     bench.apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules });
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
-        on_disconnect: Some(DisconnectPolicy::Fence { after: 0 }),
+        on_disconnect: Some(LossPolicy::Fence { after: 0 }),
         ..committed("w", "a", 1)
     }));
     assert_eq!((bench.take(), bench.dispatcher.fence("w", &"a".into())), (vec![], None));
@@ -313,7 +312,7 @@ fn fence_without_agent_falls_back_to_cluster_policy() {
 #[test]
 fn duplicate_policy_starts_elsewhere_and_keeps_one() {
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Duplicate { after: 40_000 });
+    bench.rules("a", LossPolicy::Duplicate { after: 40_000 });
     bench.take();
     bench.down("a");
     bench.later(39_999);
@@ -347,7 +346,7 @@ fn declared_lost_moves_jobs_at_once_for_this_loss_only() {
 #[test]
 fn cluster_back_in_time_keeps_its_workloads() {
     let mut bench = Bench::running();
-    bench.rules("a", DisconnectPolicy::Duplicate { after: 40_000 });
+    bench.rules("a", LossPolicy::Duplicate { after: 40_000 });
     bench.down("a");
     bench.later(30_000);
     bench.connect("a", &["w"]);
@@ -363,7 +362,7 @@ fn restart_grace_gives_up_nothing() {
     let mut dispatcher = Dispatcher::new(settings, START);
     let mut apply = |event, now| dispatcher.apply(event, now).iter().map(line).collect::<Vec<_>>();
     let rules = ClusterConfig {
-        on_disconnect: DisconnectPolicy::Duplicate { after: 0 },
+        on_disconnect: LossPolicy::Duplicate { after: 0 },
         ..ClusterConfig::default()
     };
     apply(DispatchEvent::ClusterConfigured { name: "a".into(), config: rules }, START);
@@ -396,7 +395,7 @@ fn three() -> Bench {
     let mut bench =
         Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 4000, 4000)]);
     for name in ["a", "b", "c"] {
-        bench.rules(name, DisconnectPolicy::GiveUp);
+        bench.rules(name, LossPolicy::GiveUp);
     }
     bench.runs("v", "a", 1);
     bench.runs("w", "b", 1);
@@ -414,7 +413,7 @@ fn breaker_holds_everything_until_released() {
     assert_eq!(bench.take(), ["breaker Some(\"2 of 3 clusters were lost at about one time\")"]);
     assert!(bench.dispatcher.breaker().is_some());
     let rules = ClusterConfig {
-        on_disconnect: DisconnectPolicy::GiveUp,
+        on_disconnect: LossPolicy::GiveUp,
         release: Some("now".into()),
         ..ClusterConfig::default()
     };
@@ -469,7 +468,7 @@ fn evictions_are_rate_limited() {
     let mut bench =
         Bench::new(DispatchMode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 0, 4000)]);
     bench.dispatcher.settings.breaker_limits = limits;
-    bench.rules("a", DisconnectPolicy::Duplicate { after: 10_000 });
+    bench.rules("a", LossPolicy::Duplicate { after: 10_000 });
     for uid in ["t", "u", "v", "w"] {
         bench.runs(uid, "a", 1);
     }
@@ -490,7 +489,7 @@ fn changed_fence_counts_only_after_delivery() {
             name: "mk".into(),
             clusters: vec!["a".into(), "b".into()],
         });
-        bench.rules("b", DisconnectPolicy::Fence { after: 0 });
+        bench.rules("b", LossPolicy::Fence { after: 0 });
         bench.tells("a", vec![]);
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts { reserved: true, ..facts("w") }));
         change(&mut bench);
@@ -502,9 +501,9 @@ fn changed_fence_counts_only_after_delivery() {
         bench.take().iter().any(|action| action == "Reserve w/1 on a")
     };
     assert!(waiting(|_| {}), "as far as anybody knows, its agent has stopped what it had");
-    assert!(!waiting(|bench| bench.rules("b", DisconnectPolicy::Fence { after: 5_000 })));
+    assert!(!waiting(|bench| bench.rules("b", LossPolicy::Fence { after: 5_000 })));
     assert!(!waiting(|bench| {
-        let on_disconnect = Some(DisconnectPolicy::Fence { after: 5_000 });
+        let on_disconnect = Some(LossPolicy::Fence { after: 5_000 });
         bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
             reserved: true,
             on_disconnect,

@@ -99,7 +99,7 @@ impl Bench {
         let names = clusters.iter().map(|(name, ..)| Name::from(*name)).collect();
         bench.apply(DispatchEvent::CheckConfigured { name: "mk".into(), clusters: names });
         for (name, free, total) in clusters {
-            bench.rules(name, DisconnectPolicy::Hold);
+            bench.rules(name, LossPolicy::Hold);
             bench.connect(name, &[]);
             bench.capacity(name, *free, *total);
         }
@@ -116,7 +116,7 @@ impl Bench {
         self.log.extend(actions.iter().map(line));
     }
 
-    fn rules(&mut self, cluster: &str, on_disconnect: DisconnectPolicy) {
+    fn rules(&mut self, cluster: &str, on_disconnect: LossPolicy) {
         let rules = ClusterConfig { on_disconnect, ..ClusterConfig::default() };
         self.apply(DispatchEvent::ClusterConfigured { name: cluster.into(), config: rules });
     }

@@ -84,7 +84,7 @@ fn changed_cluster_is_asked_at_once() {
         }),
         ("its queue has more quota", true, |bench| bench.capacity("a", 6000, 6000)),
         ("its queue is less used", false, |bench| bench.capacity("a", 3000, 4000)),
-        ("its policy is another", false, |bench| bench.rules("a", DisconnectPolicy::GiveUp)),
+        ("its policy is another", false, |bench| bench.rules("a", LossPolicy::GiveUp)),
     ];
     for (case, asked, change) in changes {
         let mut bench = Bench::refused();
@@ -125,7 +125,7 @@ fn lost_or_drained_cluster_has_no_refusal() {
         (
             "lost, then back",
             |bench| {
-                bench.rules("a", DisconnectPolicy::Duplicate { after: 0 });
+                bench.rules("a", LossPolicy::Duplicate { after: 0 });
                 bench.down("a");
             },
             "a: not connected",

@@ -23,7 +23,7 @@ fn deleted(uids: [Option<&str>; 2]) -> Bench {
     if let Some(uid) = uids[0] {
         bench.is("a", uid);
     }
-    bench.rules("c", DisconnectPolicy::GiveUp);
+    bench.rules("c", LossPolicy::GiveUp);
     bench.configure(&["a", "b", "c"]);
     bench.gone("a");
     if let Some(uid) = uids[1] {
@@ -99,7 +99,7 @@ fn eviction_on_renamed_cluster_ignores_old_name() {
 #[test]
 fn interrupted_rename_is_completed() {
     let mut bench = Bench::new(DispatchMode::BestFit, &[("b", 4000, 4000)]);
-    bench.rules("c", DisconnectPolicy::Hold);
+    bench.rules("c", LossPolicy::Hold);
     bench.configure(&["b", "c"]);
     bench.apply(DispatchEvent::WorkloadChanged(WorkloadFacts {
         cluster: None,

@@ -220,7 +220,7 @@ fn restart_opens_no_gate_before_inventories_or_timeout() {
             clusters: vec!["a".into(), "b".into()],
         });
         for cluster in ["a", "b"] {
-            bench.rules(cluster, DisconnectPolicy::Hold);
+            bench.rules(cluster, LossPolicy::Hold);
         }
         bench.connect("a", &[]);
         if tells {

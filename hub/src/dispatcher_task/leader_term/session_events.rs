@@ -16,7 +16,7 @@ impl TermState {
     /// A session has something to say; only the newest of each cluster counts.
     pub(in crate::dispatcher_task) fn session(&mut self, event: SessionEvent) {
         let cluster = event.cluster().to_owned();
-        self.record(event);
+        self.take_in(event);
         // Before it has told all that it has, and once it is away, what was last known stays.
         if self.dispatcher.has_reported_inventory(&cluster) {
             self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
